@@ -1,7 +1,8 @@
 """nova_assets: incremental pipelines on Spark, as Dagster assets.
 
-Plain functions over DataFrames say, edge by edge, *all*, *new* or *old*; the framework keeps positions, merges deltas,
-commits atomically, and can say of every block where it came from. See ``docs/`` and, for the words, DESIGN §2.
+Pipelines are plain functions over DataFrames. Each input edge declares the mode *all*, *new* or *old*. The framework
+keeps positions, merges deltas, commits atomically, and records the provenance of every block. See ``docs/`` and, for
+the terms, DESIGN §2.
 
 Names are resolved on first use: importing this package loads neither Dagster nor Spark nor SQLAlchemy.
 """

@@ -1,8 +1,8 @@
-"""What can go wrong, one kind for each situation that a caller can act on (DESIGN §9).
+"""Error classes: one for each situation on which a caller can act (DESIGN §9).
 
-Every error carries its fields as attributes, a stable ``code``, and a message of up to four parts: what happened,
-what was found, what was expected, and the next thing to type. Nothing here touches data: whoever raises one of these
-has changed nothing.
+Every error carries its fields as attributes, a stable ``code``, and a message of up to four parts: what happened, what
+was found, what was expected, and the next command to type. An operation that raises one of these errors has changed
+nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from nova_assets.nova_error import NovaError as NovaError
 
 
 def error_from_dict(parts: Mapping[str, Any]) -> NovaError:
-    """The error of which ``as_dict`` was sent by another process."""
+    """Rebuild an error from its ``as_dict`` form, sent by another process."""
     known = {"code", "what", "found", "expected", "next"}
     fields = {str(n): v for n, v in parts.items() if n not in known}
     return kind_of_code(str(parts["code"]))(
@@ -27,19 +27,19 @@ def error_from_dict(parts: Mapping[str, Any]) -> NovaError:
 
 
 def kind_of_code(code: str) -> type[NovaError]:
-    """The kind of error that has a code; ``NovaError`` for a code that no kind has."""
+    """Error class with a given code. ``NovaError`` for an unknown code."""
     kinds = {e.code: e for e in globals().values() if isinstance(e, type) and issubclass(e, NovaError)}
     return kinds.get(code, NovaError)
 
 
 class DefinitionError(NovaError):
-    """Definitions contradict themselves or a rule. ``problems`` lists every one of them at once."""
+    """Definitions contradict each other or break a rule. ``problems`` lists all problems at once."""
 
     code = "NOVA-DEFINITION"
 
     @classmethod
     def of(cls, problems: list[str], where: str) -> DefinitionError:
-        """One error out of all the problems that were found in ``where``."""
+        """One error for all the problems of ``where``."""
         if len(problems) == 1:
             return cls(f"{where}: {problems[0]}", problems=problems)
         listed = "".join(f"\n  {n}. {p}" for n, p in enumerate(problems, start=1))
@@ -47,38 +47,42 @@ class DefinitionError(NovaError):
 
 
 class DefinitionConflict(DefinitionError):
-    """Another definition is registered under this name already."""
+    """A different definition is already registered under this name."""
 
     code = "NOVA-DEFINITION-CONFLICT"
 
 
 class SqlError(DefinitionError):
-    """A query cannot be read, or what it needs does not follow from it. ``line``, ``column`` and ``snippet`` say where
-    it fails."""
+    """A query cannot be parsed, or its types or keys cannot be derived.
+
+    ``line``, ``column`` and ``snippet`` locate the failure.
+    """
 
     code = "NOVA-SQL"
 
     def render(self) -> str:
-        """The message, with the line in question below its first."""
+        """The message, with the failing line of SQL below its first line."""
         first, *others = super().render().split("\n")
         return "\n".join([first, *([self.fields["snippet"]] if "snippet" in self.fields else []), *others])
 
 
 class QueryRefused(NovaError):
-    """Spark's parser or analyser does not take a query. ``reason`` is its message, ``fragment`` the part of the query
-    that it means, or None."""
+    """Spark's parser or analyser rejects a query.
+
+    ``reason`` is Spark's message. ``fragment`` is the part of the query that the message refers to, or None.
+    """
 
     code = "NOVA-QUERY-REFUSED"
 
 
 class InputsMissing(NovaError):
-    """A dataset reads partitions of others that no task has made yet."""
+    """A dataset reads partitions of other datasets that no task has made yet."""
 
     code = "NOVA-INPUTS-MISSING"
 
 
 class SettingsError(NovaError):
-    """A setting is missing, misspelt or names something that cannot be loaded."""
+    """A setting is missing or misspelt, or it names something that cannot be loaded."""
 
     code = "NOVA-SETTINGS"
 
@@ -96,68 +100,70 @@ class BadKey(NovaError):
 
 
 class SumOverflow(NovaError):
-    """A sum of a ``Keyed`` channel would be, or is, no value of its column's type."""
+    """A sum of a ``Keyed`` channel overflows its column's type, or could overflow it."""
 
     code = "NOVA-SUM-OVERFLOW"
 
 
 class BadRecord(NovaError):
-    """A file or record cannot be read as what it is said to be."""
+    """A file or record cannot be read in its declared format."""
 
     code = "NOVA-BAD-RECORD"
 
 
 class TooManyBadRecords(NovaError):
-    """More records of a batch are bad than its source allows; nothing of it was taken."""
+    """A batch has more bad records than its source allows. Nothing of the batch was ingested."""
 
     code = "NOVA-TOO-MANY-BAD-RECORDS"
 
 
 class SourceUnavailable(NovaError):
-    """The folder, object store or queue from which files arrive does not answer."""
+    """The folder, object store or queue of arriving files does not answer."""
 
     code = "NOVA-SOURCE-UNAVAILABLE"
 
 
 class GroupSealed(NovaError):
-    """The day or hour is complete, and its channel sets aside what comes after that."""
+    """The day or hour is sealed, and its channel quarantines late data."""
 
     code = "NOVA-GROUP-SEALED"
 
 
 class TableTaken(NovaError):
-    """What a channel is to be published in is there already, and is somebody else's."""
+    """The table that a channel would be published to exists already and belongs to another owner."""
 
     code = "NOVA-TABLE-TAKEN"
 
 
 class TableUnavailable(NovaError):
-    """A table in which a channel is published cannot be reached or written; readers see what they saw."""
+    """A published table cannot be reached or written. Its readers still see the previous version."""
 
     code = "NOVA-TABLE-UNAVAILABLE"
 
 
 class EmptyInput(NovaError):
-    """Nothing was given where something has to be inserted."""
+    """The input of an insert is empty."""
 
     code = "NOVA-EMPTY-INPUT"
 
 
 class PartitionError(NovaError):
-    """A partition that a channel or binding does not have, or that a row cannot be in (R13)."""
+    """A partition that a channel or binding does not have, or that a row cannot belong to (R13)."""
 
     code = "NOVA-PARTITION"
 
 
 class UnrepresentableChange(NovaError):
-    """The channel's merge model cannot carry this change to its consumers; accepting it would lose rows silently
-    (R10)."""
+    """The channel's merge model cannot represent this change for its consumers (R10).
+
+    Accepting the change would lose rows silently.
+    """
 
     code = "NOVA-UNREPRESENTABLE-CHANGE"
 
 
 class ModelChanged(NovaError):
-    """A channel's merge model was changed; it takes effect by a base (R18)."""
+    """A channel's merge model was changed. The change takes effect with a base (R18)."""
 
     code = "NOVA-MODEL-CHANGED"
 
@@ -169,7 +175,7 @@ class ChannelNotFound(NovaError):
 
 
 class BindingNotFound(NovaError):
-    """No binding of that name is known."""
+    """No binding of that name exists."""
 
     code = "NOVA-BINDING-NOT-FOUND"
 
@@ -181,55 +187,58 @@ class VersionNotFound(NovaError):
 
     @classmethod
     def of(cls, channel: str, number: int, head: int) -> VersionNotFound:
-        """The error for a number that a channel does not have."""
+        """The error for a sequence number that a channel does not have."""
         what = f"channel {channel!r} has no version {number}"
         return cls(what, found=number, expected=f"0 to {head}", channel=channel, head=head)
 
 
 class BlockCollected(NovaError):
-    """The version asked for was collected; an older snapshot can no longer be answered (R15)."""
+    """The blocks of the requested version were collected, so the snapshot can no longer be read (R15)."""
 
     code = "NOVA-BLOCK-COLLECTED"
 
 
 class ExecutionInProgress(NovaError):
-    """One live execution per binding and partition (R6): another one holds the lease."""
+    """Another execution of the same binding and partition holds the lease (R6). Only one may be live."""
 
     code = "NOVA-EXECUTION-IN-PROGRESS"
 
 
 class ExecutionNotLive(NovaError):
-    """The execution was aborted, superseded or committed; it cannot go on or be resumed (R4, R6)."""
+    """The execution was aborted, superseded or committed. It cannot continue or be resumed (R4, R6)."""
 
     code = "NOVA-EXECUTION-NOT-LIVE"
 
 
 class CommitConflict(NovaError):
-    """Something that the execution relied on has moved since it began; it is aborted and planned again (R6)."""
+    """A head or cursor that the execution relied on has moved since it began.
+
+    The execution is aborted and planned again (R6).
+    """
 
     code = "NOVA-COMMIT-CONFLICT"
 
 
 class CommitOutcomeUnknown(NovaError):
-    """The connection was lost during COMMIT and the catalog cannot be asked yet whether it took (R7)."""
+    """The connection was lost during COMMIT, and the catalog cannot be asked yet whether the commit is durable (R7)."""
 
     code = "NOVA-COMMIT-OUTCOME-UNKNOWN"
 
 
 class IdempotencyConflict(NovaError):
-    """The idempotency key was used before, for other content."""
+    """The idempotency key was used before, for different content."""
 
     code = "NOVA-IDEMPOTENCY-CONFLICT"
 
 
 class TaskFailed(NovaError):
-    """A task raised; its execution keeps its pins and can be resumed (R4)."""
+    """A task raised an exception. Its execution keeps its pins and can be resumed (R4)."""
 
     code = "NOVA-TASK-FAILED"
 
 
 class CheckFailed(NovaError):
-    """A blocking check does not hold of what an execution made: nothing of it was published."""
+    """A blocking check failed on the results of an execution. Nothing of the execution was published."""
 
     code = "NOVA-CHECK-FAILED"
 
@@ -241,19 +250,19 @@ class CatalogUnavailable(NovaError):
 
 
 class ArgumentRefused(DefinitionError):
-    """A method was called with a value of another type than it takes. ``argument`` names it."""
+    """A method was called with a value of a wrong type. ``argument`` names the parameter."""
 
     code = "NOVA-ARGUMENT"
 
 
 class ValueRefused(NovaError):
-    """The catalog cannot keep a value: it is too long, or holds characters that the database has none for."""
+    """The catalog cannot store a value: it is too long, or it holds characters that the database does not support."""
 
     code = "NOVA-VALUE-REFUSED"
 
 
 class CatalogVersion(NovaError):
-    """The catalog was made by another version of this package, or holds something else."""
+    """The catalog was created by another version of this package, or the database is no catalog."""
 
     code = "NOVA-CATALOG-VERSION"
 
@@ -271,90 +280,95 @@ class WarehouseMismatch(WarehouseUnavailable):
 
 
 class DagsterUnavailable(NovaError):
-    """Dagster's webserver does not answer, or does not know what is asked of it."""
+    """Dagster's webserver does not answer, or does not know the requested object."""
 
     code = "NOVA-DAGSTER-UNAVAILABLE"
 
 
 class FileMissing(NovaError):
-    """A file that the catalog lists is not in the warehouse, or was changed there."""
+    """A file that the catalog lists is missing from the warehouse, or was changed there."""
 
     code = "NOVA-FILE-MISSING"
 
 
 class FileAltered(FileMissing):
-    """A file of the warehouse has other bytes than were written."""
+    """The bytes of a warehouse file differ from those that were written."""
 
     code = "NOVA-FILE-ALTERED"
 
 
 class EngineUnavailable(NovaError):
-    """No Java or no Spark to run with."""
+    """Java or Spark is missing or cannot be started."""
 
     code = "NOVA-ENGINE-UNAVAILABLE"
 
 
 class TimelineDiffers(NovaError):
-    """Somebody knows a channel by another timeline than it has: one of both was set back, or is of another catalog."""
+    """A client's timeline of a channel differs from the channel's own timeline.
+
+    One of the two was set back, or belongs to another catalog.
+    """
 
     code = "NOVA-TIMELINE-DIFFERS"
 
 
 class StorageFailed(NovaError):
-    """Views of channels cannot be kept: the disk is full, or what is on it is damaged. No job fails for it."""
+    """File views of channels cannot be stored: the disk is full, or its content is damaged. No job fails for this
+    reason.
+    """
 
     code = "NOVA-STORAGE-FAILED"
 
 
 class NotSupported(NovaError):
-    """Legal, but not built yet, or not possible on this engine; the message says which way round there is."""
+    """Legal, but not implemented yet, or not possible on this engine. The message names a workaround."""
 
     code = "NOVA-NOT-SUPPORTED"
 
 
 class ServiceRefused(NovaError):
-    """The service may not listen as it is asked to: others could reach it without a token, or read what is sent."""
+    """The service refuses its listen address: others could reach it without a token, or read its traffic."""
 
     code = "NOVA-SERVICE-REFUSED"
 
 
 class PortTaken(NovaError):
-    """Another process listens on the port already."""
+    """Another process already listens on the port."""
 
     code = "NOVA-PORT-TAKEN"
 
 
 class ServiceUnavailable(NovaError):
-    """The service does not answer, or is about to stop."""
+    """The service does not answer, or is shutting down."""
 
     code = "NOVA-SERVICE-UNAVAILABLE"
 
 
 class ServiceBusy(NovaError):
-    """The service has as many requests at work as it may; ask again in a moment."""
+    """The service has reached its limit of active requests. Retry in a moment."""
 
     code = "NOVA-SERVICE-BUSY"
 
 
 class BadToken(NovaError):
-    """A request has no token, or none that is valid."""
+    """A request has no token, or an invalid one."""
 
     code = "NOVA-BAD-TOKEN"
 
 
 class NotAllowed(NovaError):
-    """The token does not give this right."""
+    """The token does not grant this right."""
 
     code = "NOVA-NOT-ALLOWED"
 
 
 class RequestRefused(NovaError):
-    """The service does not take a request like this: ``status`` says of which kind it is."""
+    """The service rejects the request. ``status`` is the HTTP status."""
 
     code = "NOVA-REQUEST-REFUSED"
 
 
 class RequestTimedOut(NovaError):
-    """A request took longer than it may. What it was to change may have been changed all the same."""
+    """A request exceeded its time limit. The change that it asked for may have happened all the same."""
 
     code = "NOVA-REQUEST-TIMED-OUT"

@@ -1,8 +1,8 @@
-"""Secrets are masked here and nowhere else: for errors, logs, ``nova doctor``, Dagster and HTTP.
+"""Masking of secrets in errors, logs, ``nova doctor``, Dagster and HTTP. No other module masks secrets.
 
-A secret is recognised in two ways. By its place: the password of an address, a parameter of an address that is named
-like a secret, a token of the service. And by its value: whatever the settings of this process hold as a secret is
-remembered, and masked wherever it appears.
+A secret is recognised by its place: the password of an address, a parameter of an address with a secret-like name, or a
+token of the service. It is also recognised by its value: the secrets in this process's settings are remembered, and
+masked wherever they appear.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SECRET_WORDS = (
 )
 _SECRET_NAMES = frozenset({"pass", "key", "sig", "sas", "auth"})
 
-# Texts may be megabytes of one word, so no pattern looks through a word from each of its letters on.
+# A text may be one word of several megabytes, so no pattern may rescan a word from each of its letters.
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,40}://[^\s'\"<>`]+")
 _SECRET_ASSIGNMENT = re.compile(
     r"((?:password|passwd|passphrase|secret)[\w.-]{0,80})=(?!=)('[^']*'|\"[^\"]*\"|[^\s,;&'\"]+)", re.IGNORECASE
@@ -34,13 +34,13 @@ _QUERY = re.compile(r"\?[A-Za-z_%][\w.%-]*=")
 _PORT = re.compile(r"\d{1,5}(?:[/?#;]|$)")
 _LETTERS = re.compile(r"[a-z]*|[A-Z]*")
 _MIN_SECRET_LENGTH = 6
-"""Characters of a secret that is masked by its value; a shorter one is part of too many words."""
+"""Minimum length of a secret that is masked by its value. Shorter secrets occur inside too many ordinary words."""
 
 _pattern_by_secret: dict[str, re.Pattern[str]] = {}
 
 
 def mask(text: str) -> str:
-    """The text, with every secret in it masked."""
+    """Text with every secret masked."""
     if "://" in text:
         text = _ADDRESS.sub(lambda match: mask_address(match[0]), text)
     if "=" in text:
@@ -55,28 +55,28 @@ def mask(text: str) -> str:
 
 
 def mask_address(address: str) -> str:
-    """An address (of a catalog, a service, a warehouse, Spark, ...) without its password and its secret parameters."""
+    """Address (of a catalog, service, warehouse, Spark, ...) without its password and its secret parameters."""
     scheme, separator, rest = address.partition("://")
     if not separator:
         return address
     user, password, place = _split_user_info(scheme, rest)
     if password is not None:
         rest = f"{user}:{MASK}@{place}"
-    elif user and scheme.lower() in ("http", "https", "sc"):  # a token may stand where the user does
+    elif user and scheme.lower() in ("http", "https", "sc"):  # the user part may be a token
         rest = f"{MASK}@{place}"
-    if scheme.lower() == "sc":  # of Spark Connect: one of its parameters is a token
+    if scheme.lower() == "sc":  # one of the parameters of Spark Connect is a token
         head, separator, _ = rest.partition(";")
         return f"{scheme}://{head}{f'{separator}{MASK}' if separator else ''}"
     return f"{scheme}://{_PARAMETER.sub(_mask_secret_parameter, rest)}"
 
 
 def mask_setting(name: str, value: str) -> str:
-    """The value of a Spark setting; all of it is masked where its name says that it is a secret."""
+    """Value of a Spark setting, fully masked if the name of the setting denotes a secret."""
     return MASK if is_secret_name(name) else mask(value)
 
 
 def mask_values(value: Any) -> Any:
-    """The same value, with the secrets in its texts masked, however deep in lists and mappings."""
+    """Value with the secrets in its texts masked, at any depth of lists and mappings."""
     if isinstance(value, str):
         return mask(value)
     if isinstance(value, list | tuple) and type(value) in (list, tuple):
@@ -87,9 +87,10 @@ def mask_values(value: Any) -> Any:
 
 
 def mask_exception(error: BaseException | None) -> None:
-    """Mask the secrets in an exception and in all that caused it, in place: tracebacks print the whole chain.
+    """Mask the secrets in an exception and its whole chain of causes, in place, since tracebacks print the chain.
 
-    Only the texts that the exceptions hold are changed. ``str`` is not called: some exceptions ask another process.
+    Only the texts that the exceptions hold are changed. ``str`` is not called, since some exceptions then query another
+    process.
     """
     todo, done = [error], set[int]()
     while todo:
@@ -111,16 +112,16 @@ def mask_exception(error: BaseException | None) -> None:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a parameter or setting of this name holds a secret, percent-encoded or not."""
+    """Whether a parameter or setting of this name holds a secret. The name may be percent-encoded."""
     plain = re.sub(r"[^a-z0-9]", "", unquote_plus(name).lower())
     return plain in _SECRET_NAMES or plain.endswith("key") or any(word in plain for word in _SECRET_WORDS)
 
 
 def remember_secrets(*addresses: str | None, values: Mapping[str, str] | None = None) -> None:
-    """Mask the secrets of these addresses and settings wherever they appear from now on in this process.
+    """Mask the secrets in these addresses and settings from now on, wherever they appear in this process.
 
     Args:
-        values: name -> value of further settings; those whose name says that they are secrets count.
+        values: name -> value of further settings. Values with a secret-like name are secrets as a whole.
     """
     found = [secret for address in addresses if address for secret in _secrets_in(address)]
     for name, value in (values or {}).items():
@@ -134,7 +135,7 @@ def remember_secrets(*addresses: str | None, values: Mapping[str, str] | None = 
 
 
 def get_logger(name: str) -> logging.Logger:
-    """The logger of this name, whose records are masked before any handler has them. The package uses no other."""
+    """Logger whose records are masked before any handler sees them. The package uses no other loggers."""
     logger = logging.getLogger(name)
     if _MASKING not in logger.filters:
         logger.addFilter(_MASKING)
@@ -142,7 +143,7 @@ def get_logger(name: str) -> logging.Logger:
 
 
 class MaskingFilter(logging.Filter):
-    """Masks the message of a record, and the exception that it tells of."""
+    """Masks the message of a log record, and its exception."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.msg, record.args = mask(record.getMessage()), ()
@@ -155,8 +156,10 @@ _MASKING = MaskingFilter()
 
 
 def _split_user_info(scheme: str, after_scheme: str) -> tuple[str, str | None, str]:
-    """(user, password, the rest) of what follows ``://``. A password may hold ``/``, ``?`` or ``@`` that nobody has
-    encoded, so the last ``@`` before the query counts."""
+    """Split the part of an address after ``://`` into (user, password, rest).
+
+    A password may contain unencoded ``/``, ``?`` or ``@``, so the last ``@`` before the query ends it.
+    """
     first = after_scheme.find("@")
     if first < 0:
         return "", None, after_scheme
@@ -188,6 +191,6 @@ def _mask_secret_parameter(match: re.Match[str]) -> str:
 
 
 def _hidden_attributes(error: BaseException) -> list[tuple[str, Any]]:
-    """What an exception keeps beside its ``args`` and attributes."""
+    """Texts that an exception keeps outside its ``args`` and ``__dict__``."""
     names = ("filename", "filename2", "strerror") if isinstance(error, OSError) else ()
     return [(name, getattr(error, name)) for name in names]

@@ -1,4 +1,4 @@
-"""The root of all errors: what happened, where, what was expected, and what to type next."""
+"""Root of all errors: what happened, where, what was expected, and what to type next."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from nova_assets.masking import mask, mask_exception, mask_values
 
 
 class NovaError(Exception):
-    """Root of everything that this package raises on purpose.
+    """Root of all errors that this package raises on purpose.
 
-    Secrets are masked in all of its parts, and in the exception that is being handled while it is made: that becomes
-    its cause, and tracebacks print it.
+    Secrets are masked in all parts of the error, and in the exception that is being handled when the error is created.
+    That exception becomes the cause of the error, and tracebacks print it.
 
     Args:
         what: the situation in one sentence, naming the channel, binding, file or task concerned.
-        found: what was met.
-        expected: what would have been right.
-        next: what to type or do next.
+        found: the actual value or state.
+        expected: the valid value or state.
+        next: the next command or action.
         fields: further facts, kept as attributes for programs.
     """
 
@@ -30,7 +30,7 @@ class NovaError(Exception):
         *,
         found: object = None,
         expected: object = None,
-        next: str | None = None,  # the word that a reader looks for
+        next: str | None = None,  # shadows the builtin, since the message uses the same word
         **fields: Any,
     ) -> None:
         mask_exception(sys.exception())
@@ -48,11 +48,11 @@ class NovaError(Exception):
         raise AttributeError(name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Errors cross process borders (Dagster steps, test workers) with all their parts."""
+        """Errors cross process boundaries (Dagster steps, test workers) with all their parts."""
         return (_rebuild_error, (type(self), self.what, self.found, self.expected, self.next, self.fields))
 
     def render(self) -> str:
-        """The message as a person reads it."""
+        """The message for a person."""
         lines = [f"[{self.code}] {self.what}"]
         if self.found is not None:
             lines.append(f"  found:    {self.found}")
@@ -63,7 +63,7 @@ class NovaError(Exception):
         return mask("\n".join(lines))
 
     def as_dict(self) -> dict[str, Any]:
-        """The same for ``--json`` and logs."""
+        """The error as a dict, for ``--json`` and logs."""
         shown = {
             k: v if isinstance(v, int | float | str | bool | list | dict | None) else str(v)
             for k, v in self.fields.items()

@@ -1,4 +1,4 @@
-"""Settings: arguments, then ``NOVA_*`` variables, then ``[tool.nova]`` in pyproject.toml, then defaults (DESIGN §8)."""
+"""Settings, from arguments, ``NOVA_*`` variables, ``[tool.nova]`` in pyproject.toml and defaults (DESIGN §8)."""
 
 from __future__ import annotations
 
@@ -17,48 +17,47 @@ from nova_assets.masking import mask_address, mask_setting, mask_values, remembe
 from nova_assets.suggestions import did_you_mean
 
 CATALOG_PATIENCE = 60.0
-"""Seconds for which a catalog that is locked or cannot be reached is waited for."""
+"""Seconds to wait for a catalog that is locked or cannot be reached."""
 
 CATALOG_TIMEOUT = 60.0
-"""Seconds that one statement to a PostgreSQL catalog may take."""
+"""Time limit of one statement to a PostgreSQL catalog, in seconds."""
 
 _SCHEMES = frozenset({"file", "s3", "s3a", "s3n", "hdfs", "webhdfs", "gs", "abfs", "abfss", "wasb", "wasbs", "http"})
-"""Of addresses; with one slash, or with none, they are mistyped, and no names of folders."""
+"""Address schemes. A warehouse with one of them and a single slash, or none, is a mistyped address, not a folder."""
 
 DEFAULT_HOME = ".nova"
-"""The folder of everything that is made without being asked where, below ``Settings.root``."""
+"""Folder below ``Settings.root`` for everything without a configured place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where everything is.
+    """Settings of one deployment.
 
     Args:
         catalog: SQLAlchemy URL of the catalog, ``sqlite:///...`` or ``postgresql+psycopg://...``.
-        warehouse: folder that holds all blocks; or ``s3://BUCKET/PREFIX``, which is reached as ``AWS_...`` says.
-        project: ``package.module:attribute`` of the ``nova.Project``; None for channels alone.
-        spark: ``local`` for a session of this process; ``server`` for a Spark Connect server of this deployment,
-            started when it is first needed and kept warm until ``nova spark stop``; ``sc://host:port`` for one that is
-            there.
-        spark_config: further settings of the session that is made, such as ``spark.driver.memory``.
-        catalog_patience: seconds for which a catalog that is locked, restarting or out of reach is waited for.
-        catalog_timeout: seconds that one statement to a PostgreSQL catalog may take.
-        lease: seconds for which an execution is left alone when it no longer renews its lease.
-        grace: seconds after which staged files of a dead execution are swept.
-        collect_grace: seconds after which files of a collected block are deleted.
-        start_timeout: seconds after which a run of Dagster that was launched and has not begun is taken for lost.
-        way: how keyed channels are read and compacted: ``auto`` by what costs least, or ``memory``, ``cells`` or
-            ``frame`` wherever that leads there.
-        dagster_url: where Dagster's webserver is, for runs that are launched at once.
-        service: where views of channels come from: the address of a service (``nova serve``), or ``embedded`` for one
-            of this process; None for the catalog alone.
-        service_token: by which that service knows us.
-        service_timeout: seconds that it may take; then the catalog is asked.
-        views: what ``nova serve`` keeps them in: ``disk`` or ``memory``.
-        views_folder: where it keeps them.
-        views_memory: MiB of those on disk that it keeps in memory.
-        root: where a relative ``project`` is imported from.
-        sources: setting -> where it came from, for ``nova doctor``.
+        warehouse: folder of all blocks, or ``s3://BUCKET/PREFIX``, which is reached with the ``AWS_...`` variables.
+        project: ``package.module:attribute`` of the ``nova.Project``. None for a deployment with channels only.
+        spark: ``local`` for a session of this process. ``server`` for a Spark Connect server of this deployment, which
+            starts on first use and stays warm until ``nova spark stop``. ``sc://host:port`` for an existing server.
+        spark_config: further settings of a session that is created, such as ``spark.driver.memory``.
+        catalog_patience: seconds to wait for a catalog that is locked, restarting or out of reach.
+        catalog_timeout: time limit of one statement to a PostgreSQL catalog, in seconds.
+        lease: seconds that other processes leave an execution alone after its last lease renewal.
+        grace: seconds after which the staged files of a dead execution are deleted.
+        collect_grace: seconds after which the files of a collected block are deleted.
+        start_timeout: seconds after which a launched Dagster run that has not started counts as lost.
+        way: read strategy of keyed channels, also for compaction. ``auto`` picks the cheapest. ``memory``, ``cells`` or
+            ``frame`` is used wherever it is possible.
+        dagster_url: address of Dagster's webserver, for runs that are launched at once.
+        service: source of file views: the address of a service (``nova serve``), or ``embedded`` for a service of this
+            process. None for the catalog alone.
+        service_token: access token for that service.
+        service_timeout: seconds to wait for the service before the catalog is asked instead.
+        views: storage of file views in ``nova serve``: ``disk`` or ``memory``.
+        views_folder: folder of that storage.
+        views_memory: MiB of file views on disk that are also cached in memory.
+        root: folder from which a relative ``project`` is imported.
+        sources: setting -> the layer that it came from, for ``nova doctor``.
     """
 
     catalog: str
@@ -84,7 +83,7 @@ class Settings:
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        """The settings that somebody has set, without secrets, on at most two lines."""
+        """The settings that differ from the defaults, without secrets, on at most two lines."""
         shown = {f.name: mask_values(getattr(self, f.name)) for f in fields(self) if f.repr}
         shown["spark_config"] = self.masked_spark_config
         of_interest = [n for n in shown if n in ("catalog", "warehouse") or self.sources.get(n, "default") != "default"]
@@ -98,7 +97,7 @@ class Settings:
 
     @property
     def home(self) -> Path:
-        """The folder of everything that is made without being asked where."""
+        """Folder of everything without a configured place."""
         return self.root / DEFAULT_HOME
 
 
@@ -111,14 +110,14 @@ _SETTING_NAMES = (
 
 
 def load_settings(start_folder: Path | None = None, **arguments: Any) -> Settings:
-    """The settings for a folder.
+    """Load the settings for a folder.
 
     Args:
-        start_folder: where pyproject.toml is looked for, upwards; the current folder by default.
-        arguments: what the caller gave; None counts as not given.
+        start_folder: folder in which the search for pyproject.toml starts, upwards. By default, the current folder.
+        arguments: settings that the caller passes. None counts as not passed.
 
     Raises:
-        SettingsError: pyproject.toml is unreadable or has an unknown setting, or a number is none.
+        SettingsError: pyproject.toml is unreadable or has an unknown setting, or a setting has an invalid value.
     """
     start_folder = (start_folder or Path.cwd()).resolve()
     file = next(
@@ -181,7 +180,7 @@ def load_settings(start_folder: Path | None = None, **arguments: Any) -> Setting
 
 
 def _remember_secrets(values: Mapping[str, Any]) -> None:
-    """Have the secrets of the settings masked wherever they appear, and those that servers are asked with."""
+    """Mask the secrets of the settings, and the credentials of servers, wherever they appear."""
     texts = {name: value for name, value in values.items() if isinstance(value, str)}
     config = values["spark_config"]
     config = {str(k): str(v) for k, v in config.items()} if isinstance(config, Mapping) else {}
@@ -193,7 +192,7 @@ def _remember_secrets(values: Mapping[str, Any]) -> None:
 
 
 _SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "PGPASSWORD")
-"""Variables from which servers' own libraries take secrets."""
+"""Environment variables from which client libraries take credentials."""
 
 
 def _read_tool_nova(pyproject: Path | None) -> dict[str, Any]:
@@ -214,7 +213,7 @@ def _read_tool_nova(pyproject: Path | None) -> dict[str, Any]:
 
 
 def is_warehouse_url(warehouse: str) -> bool:
-    """Whether a warehouse means an address with a scheme, rightly written or not; otherwise it is a path."""
+    """Whether a warehouse is an address with a scheme, well-formed or not. Otherwise it is a path."""
     scheme, colon, rest = warehouse.partition(":")
     return bool(colon) and (rest.startswith("//") or scheme.lower() in _SCHEMES)
 
@@ -222,14 +221,14 @@ def is_warehouse_url(warehouse: str) -> bool:
 _LOOKS_LIKE_CREDENTIALS = re.compile(
     r"(?i)\bpass(word|wd)?\s*=|\b(host|hostaddr|dbname|port|user)\s*=|^\s*(postgres(ql)?|sqlite)[+\w]*:"
 )
-"""Parameters of a database and addresses without their slashes, which may hold a password and are no paths."""
+"""Database parameters, and addresses without slashes. Both may hold a password, and neither is a path."""
 
 
 def _resolve_catalog_url(url: str, root: Path) -> str:
-    """A path means SQLite; ``postgresql://`` means the psycopg 3 driver.
+    """Complete a catalog URL. A path means SQLite, ``postgresql://`` means the psycopg 3 driver.
 
     Raises:
-        SettingsError: it is neither, and may hold a password.
+        SettingsError: the value is neither a path nor an address, and may hold a password.
     """
     if "://" not in url:
         if _LOOKS_LIKE_CREDENTIALS.search(url):
@@ -248,7 +247,11 @@ def _resolve_catalog_url(url: str, root: Path) -> str:
 
 
 def _resolve_warehouse(address: str, root: Path) -> str:
-    """A path is one from the project's root. Raises SettingsError where keys of the store stand in the address."""
+    """Complete a warehouse address. A path is relative to the project's root.
+
+    Raises:
+        SettingsError: the address contains credentials of the object store.
+    """
     if not is_warehouse_url(address):
         return str((root / address).absolute())
     if "@" not in address.partition("://")[2].partition("/")[0]:
@@ -261,7 +264,7 @@ def _resolve_warehouse(address: str, root: Path) -> str:
 
 
 def check_http_address(setting_name: str, value: Any) -> str:
-    with suppress(ValueError):  # of a port that is none
+    with suppress(ValueError):  # raised for an invalid port
         parts = urlsplit(str(value))
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
             return str(value)
@@ -311,7 +314,7 @@ def _check_spark(value: Any) -> str:
 
 
 def _parse_spark_config(value: Any) -> dict[str, str]:
-    """A table, or ``name=value;name=value`` in the environment."""
+    """Spark settings from a table, or from ``name=value;name=value`` in the environment."""
     if isinstance(value, str):
         pairs = [p.partition("=") for p in value.split(";") if p.strip()]
         value = {name.strip(): text.strip() for name, sep, text in pairs if sep}
@@ -328,13 +331,13 @@ def _parse_spark_config(value: Any) -> dict[str, str]:
 
 
 def s3_endpoint_and_region() -> tuple[str | None, str | None]:
-    """The endpoint and the region of S3, as the variables say that every tool of the field reads."""
+    """Endpoint and region of S3 from the standard AWS variables."""
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     return endpoint or None, os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or None
 
 
 def _spark_s3_settings(warehouse: str) -> dict[str, str]:
-    """How Spark reaches an object store: as everybody else does, by its variables. Keys it takes from them itself."""
+    """Spark settings for an object store, from the standard AWS variables. Spark reads the credentials itself."""
     if not warehouse.startswith("s3://"):
         return {}
     endpoint, region = s3_endpoint_and_region()

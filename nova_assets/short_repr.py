@@ -1,4 +1,4 @@
-"""Short representations of public objects: at most two lines of a terminal, the name first."""
+"""Short representations of public objects: at most two terminal lines, beginning with the name."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from inspect import signature
 from typing import Any
 
 MAX_LENGTH = 158
-"""Characters of two lines."""
+"""Number of characters on two lines."""
 
 _MAX_VALUE_LENGTH = 44
 _MAX_ITEMS = 3
 
 
 def short_repr(self: Any) -> str:
-    """``Channel('orders', merge=Upsert(id), schema=id bigint, …)``: a dataclass, without what is at its default.
+    """Representation of a dataclass without its default values.
 
-    Objects within are shown by their names, and long texts are cut.
+    Example: ``Channel('orders', merge=Upsert(id), schema=id bigint, …)``. Nested objects are shown by name, and long
+    texts are truncated.
     """
     parts = [
         f"{'' if field.name == 'name' else field.name + '='}{_shorten_value(getattr(self, field.name))}"
@@ -35,7 +36,7 @@ def short_repr(self: Any) -> str:
 
 
 def _is_default(cls: type, field_name: str, value: Any) -> bool:
-    """Whether a value says nothing: it is empty, or what the constructor takes by default."""
+    """Whether a value is empty or equals the constructor's default."""
     if value is None or (isinstance(value, str | Sequence | Mapping | Set) and not value):
         return True
     parameter = signature(cls).parameters.get(field_name)
@@ -58,7 +59,7 @@ def _first_items_text(items: list[str], opens: str, closes: str) -> str:
 
 
 def _value_as_text(value: Any) -> str:
-    """An object within another: by its name, or in the words that it has for people."""
+    """Text of a nested value: its name, or its text for people."""
     name = getattr(value, "name", None)
     if is_dataclass(value) and isinstance(name, str):
         return repr(name)

@@ -1,4 +1,4 @@
-"""The name that a misspelt one probably means. Every error about an unknown name asks here."""
+"""Suggestions for misspelt names, used by every error about an unknown name."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 _MAX_LISTED = 8
-"""Known names that an error lists."""
+"""Maximum number of valid names that an error lists."""
 
 
 def similar_names(name: str, valid_names: Iterable[str], limit: int = 3) -> list[str]:
-    """The known names that are spelt much like a name, nearest first; case does not count."""
+    """Valid names with a similar spelling, nearest first, ignoring case."""
     by_lower: dict[str, str] = {}
     for one in valid_names:
         by_lower.setdefault(one.lower(), one)
@@ -18,16 +18,16 @@ def similar_names(name: str, valid_names: Iterable[str], limit: int = 3) -> list
 
 
 def did_you_mean(name: object, valid_names: Iterable[str]) -> str:
-    """The end of a sentence about an unknown name: ``; did you mean 'orders'?``, or nothing."""
+    """End of a sentence about an unknown name: ``; did you mean 'orders'?``, or an empty text."""
     near = similar_names(str(name), valid_names, 1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def list_valid_names(valid_names: Iterable[str], text_if_empty: str) -> str:
-    """The known names, for an error: the first of many, and how many there are.
+    """Valid names for an error: the first ones, and the number of the rest.
 
     Args:
-        text_if_empty: what is said where there are none.
+        text_if_empty: text for an empty list.
     """
     names = list(valid_names)
     more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""

@@ -1,7 +1,7 @@
-"""What went wrong in a task, as a person wants to hear it: what was said, and at which line of theirs.
+"""Summaries of task failures for people: the error message, and the line of the user's code.
 
-Spark wraps a failure of Python in the traceback of a worker, that in an exception of the JVM, and that in 200
-lines of the JVM's. Everything here looks at texts and tracebacks; nothing of Spark is imported.
+Spark wraps a Python failure in the traceback of a worker, that in a JVM exception, and that in 200 lines of JVM stack
+trace. This module only inspects texts and tracebacks. It imports nothing of Spark.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _JAVA_CAUSE_LINE = re.compile(r"^(?:Caused by: |\s*: )((?:\w+\.)+\w+(?:Error|Exc
 _CALLED_FROM = re.compile(r"was called from\s+(\S+?):(\d+)")
 _JAVA_PACKAGE = re.compile(r"^(?:[a-z]\w*\.)+(?=[A-Z])")
 
-# How the end of Spark shows: in a job of its last moments, and in whoever asks it for something afterwards.
+# Messages of a Spark that has ended: in its last jobs, and in later calls.
 _SPARK_ENDED_SIGNS = (
     "SparkContext was shut down",
     "stopped SparkContext",
@@ -42,7 +42,7 @@ class ErrorSummary:
 
     Args:
         message: ``ValueError: no price``.
-        location: ``shops.py, line 12, in clean: raise ValueError("no price")``; None where no line of the user's is
+        location: ``shops.py, line 12, in clean: raise ValueError("no price")``. None if no line of the user's code is
             known.
     """
 
@@ -51,7 +51,7 @@ class ErrorSummary:
 
 
 def summarize_user_error(error: BaseException) -> ErrorSummary:
-    """The failure behind an exception, wherever Spark has wrapped it."""
+    """Find the original failure behind an exception that Spark may have wrapped."""
     text = str(error)
     worker = text.rfind("Traceback (most recent call last)")
     if worker >= 0:
@@ -71,7 +71,7 @@ def summarize_user_error(error: BaseException) -> ErrorSummary:
 
 
 def is_spark_connection_lost(error: BaseException | None) -> bool:
-    """Whether an exception, or one that caused it, says that Spark does not answer any more."""
+    """Whether an exception or one of its causes says that Spark no longer answers."""
     while error is not None:
         if isinstance(error, ConnectionError | EOFError) or any(sign in str(error) for sign in _SPARK_ENDED_SIGNS):
             return True
@@ -80,7 +80,7 @@ def is_spark_connection_lost(error: BaseException | None) -> bool:
 
 
 def _error_headline(error: BaseException) -> str:
-    """The first paragraph of what an exception says, with its kind."""
+    """First line of an exception's message, with the exception's class."""
     lines = [line.strip() for line in str(error).strip().splitlines()]
     said = lines[0] if lines else ""
     kind = type(error).__name__
@@ -108,7 +108,7 @@ def _parse_frames(text: str) -> Iterable[tuple[str, str, str, str]]:
 
 
 def _last_user_frame(frames: Iterable[tuple[str, str, str, str]]) -> str | None:
-    """The innermost frame that is the user's own."""
+    """Innermost frame of the user's own code."""
     own = [f for f in frames if _is_user_file(f[0])]
     if not own:
         return None
@@ -118,7 +118,7 @@ def _last_user_frame(frames: Iterable[tuple[str, str, str, str]]) -> str | None:
 
 
 def _spark_call_site(text: str) -> str | None:
-    """Where Spark says that a column or frame of the user's was made."""
+    """Line of the user's code at which a failing column or frame was created, according to Spark."""
     found = [f for f in _CALLED_FROM.findall(text) if _is_user_file(f[0])]
     return f"{_path_below_cwd(found[-1][0])}, line {found[-1][1]}" if found else None
 

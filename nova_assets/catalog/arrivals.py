@@ -1,4 +1,4 @@
-"""Arrivals: which files were announced for a channel, and what became of each."""
+"""Arrivals: files that were announced for a channel, and their outcomes."""
 
 from __future__ import annotations
 
@@ -15,21 +15,26 @@ from nova_assets.errors import CommitConflict
 from nova_assets.model.arrival import Arrival, ArrivalCounts, ArrivalOutcome, ArrivalState, ArrivalStatus
 
 _KEYS_PER_QUERY = 500
-"""So many keys are asked for by one query."""
+"""Maximum number of keys in one query."""
 
 
 class Arrivals:
-    """The files that a channel knows of. What is announced is durable; what is taken is so by the commit that takes
-    it."""
+    """Files known to a channel.
+
+    Announcements are durable. The outcome of a file becomes durable with the commit that takes it.
+    """
 
     def __init__(self, database: Database) -> None:
         self.database = database
 
     def announce(self, channel: str, files: Iterable[Arrival], announced_at: datetime | None = None) -> list[Arrival]:
-        """Remember files that have arrived. Gives those that were not known, or were gone and have come back.
+        """Record files that have arrived.
 
         Args:
-            announced_at: since when they are known to be there; now by default.
+            announced_at: time from which the files are known to exist; now by default.
+
+        Returns:
+            The files that were unknown, or that had vanished and came back.
         """
         by_key = {a.key: a for a in files}
         new = [by_key[k] for k in sorted(set(by_key) - self._known_keys(channel, list(by_key)))]
@@ -50,7 +55,7 @@ class Arrivals:
         return known_keys
 
     def _insert_or_reset_arrival(self, c: Connection, channel: str, arrival: Arrival, announced_at: datetime) -> bool:
-        """Unless another process was first."""
+        """Whether this process recorded the arrival, and no other process did so first."""
         row = {
             "channel": channel,
             "key": arrival.key,
@@ -70,13 +75,13 @@ class Arrivals:
         return c.execute(upsert.returning(arrivals.c.key)).first() is not None
 
     def waiting_arrivals(self, channel: str, limit: int) -> list[ArrivalStatus]:
-        """Files that were announced and not taken, oldest first."""
+        """Announced files that were not taken yet, oldest first."""
         query = select(arrivals).where(arrivals.c.channel == channel, arrivals.c.state == "waiting")
         query = query.order_by(arrivals.c.at, arrivals.c.key).limit(limit)
         return [_arrival_status_from_row(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
 
     def arrivals(self, channel: str, state: ArrivalState | None = None, limit: int = 100) -> list[ArrivalStatus]:
-        """Files, latest first."""
+        """Announced files, latest first."""
         query = select(arrivals).where(arrivals.c.channel == channel)
         if state is not None:
             query = query.where(arrivals.c.state == state)
@@ -84,14 +89,17 @@ class Arrivals:
         return [_arrival_status_from_row(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
 
     def record_source_listing(self, channel: str, listing_started_at: datetime) -> None:
-        """All that was there at that moment has been announced. The latest word counts: clocks may have been ahead."""
+        """Record that all files that existed at a time have been announced.
+
+        The latest call wins, since clocks may have been ahead.
+        """
         is_channel = channels.c.name == channel
         self.database.write(
             lambda c: c.execute(update(channels).where(is_channel).values(looked_at=listing_started_at))
         )
 
     def arrivals_by_path_key(self, channel: str, path_keys: Sequence[str]) -> dict[str, list[ArrivalStatus]]:
-        """Place -> everything that is known of the files there."""
+        """All arrivals at each path, by path key."""
         statuses_by_path_key: dict[str, list[ArrivalStatus]] = {}
         for start in range(0, len(path_keys), _KEYS_PER_QUERY):
             batch = list(path_keys[start : start + _KEYS_PER_QUERY])
@@ -102,7 +110,7 @@ class Arrivals:
         return statuses_by_path_key
 
     def arrival_counts(self, channel: str) -> ArrivalCounts:
-        """How many there are of each kind."""
+        """Number of files in each state, with totals of rows and bytes."""
         a = arrivals.c
         query = select(
             a.state, func.count(), func.sum(a.bytes), func.sum(a.rows), func.sum(a.bad), func.min(a.at)
@@ -120,10 +128,10 @@ class Arrivals:
 
 
 def record_arrival_outcomes(c: Connection, outcomes: Sequence[tuple[str, ArrivalOutcome]], commit_id: str) -> None:
-    """Part of a commit: say what became of arrivals.
+    """Part of a commit: record the outcomes of arrivals.
 
     Raises:
-        CommitConflict: one of them is not waiting any more: somebody else took it.
+        CommitConflict: the state of an arrival has changed, since another process took it.
     """
     for channel, outcome in outcomes:
         values: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Backfills: what was asked for, and what became of each partition of it. Nothing of it is ever taken back."""
+"""Backfills: requests to recompute partitions, and the result for each partition. Records are never deleted."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _PRIORITY_NAMES = {number: name for name, number in PRIORITIES.items()}
 
 
 class Backfills:
-    """What was asked for."""
+    """Records backfills and their progress."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
 
     def start_backfill(self, request: Backfill, parts: Sequence[tuple[str, str]]) -> Backfill:
-        """Mark partitions to be made again, and keep who wants that.
+        """Record a backfill, and mark its partitions to be recomputed.
 
         Args:
-            parts: (dataset, partition), in the order in which they are to be made.
+            parts: (dataset, partition), in the order in which they are recomputed.
         """
         now = self.database.clock()
 
@@ -42,7 +42,7 @@ class Backfills:
             partitions_by_dataset: dict[str, list[str]] = {}
             for dataset, partition in parts:
                 partitions_by_dataset.setdefault(dataset, []).append(partition)
-            for dataset, partitions in sorted(partitions_by_dataset.items()):  # in the order of their locks
+            for dataset, partitions in sorted(partitions_by_dataset.items()):  # in lock order
                 upsert_backfill_requests(
                     c, dataset, partitions, request.id, request.why, PRIORITIES[request.priority], now
                 )
@@ -51,18 +51,18 @@ class Backfills:
         return self.backfill(request.id)
 
     def backfill(self, backfill_id: str) -> Backfill:
-        """One of them. Raises NovaError when there is none."""
+        """Backfill with an id. Raises NovaError if it does not exist."""
         matches = self.database.read(lambda c: _read_backfills(c, [backfills.c.id == backfill_id], 1))
         if not matches:
             raise NovaError(f"there is no backfill {backfill_id!r}", next="nova backfills", backfill=backfill_id)
         return matches[0]
 
     def backfills(self, limit: int = 100) -> list[Backfill]:
-        """The newest of them, newest first."""
+        """Latest backfills, newest first."""
         return self.database.read(lambda c: _read_backfills(c, [], limit))
 
     def backfill_parts(self, backfill_id: str) -> list[BackfillPart]:
-        """The partitions of one, in the order in which they are to be made."""
+        """Partitions of a backfill, in the order in which they are recomputed."""
         query = select(backfill_parts).where(backfill_parts.c.backfill == backfill_id).order_by(backfill_parts.c.n)
         rows = self.database.read(lambda c: c.execute(query).mappings().all())
         return [
@@ -71,7 +71,14 @@ class Backfills:
         ]
 
     def cancel_backfill(self, backfill_id: str) -> int:
-        """Take back the marks of what is not made yet. Gives how many partitions that leaves as they are."""
+        """Cancel a backfill: remove the marks of the partitions that are not recomputed yet.
+
+        Returns:
+            Number of partitions that stay as they are.
+
+        Raises:
+            NovaError: the backfill does not exist.
+        """
         now = self.database.clock()
 
         def cancel(c: Connection) -> int:
@@ -84,7 +91,7 @@ class Backfills:
         return self.database.write(cancel)
 
     def last_execution_costs(self, bindings: Iterable[str]) -> dict[tuple[str, str], ExecutionCost]:
-        """(binding, partition) -> what its latest successful execution cost."""
+        """Cost of the latest successful execution, by (binding, partition)."""
         names = list(bindings)
         latest = (
             select(executions.c.binding, executions.c.partition, func.max(executions.c.started_at).label("started_at"))

@@ -1,4 +1,4 @@
-"""Rows of blocks and files, as what the model knows."""
+"""Decodes rows of blocks and files into model objects."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from nova_assets.model.schema import Schema
 T = TypeVar("T")
 
 _BLOCKS_PER_QUERY = 500
-"""Blocks whose files are asked for in one statement."""
+"""Maximum number of blocks whose files one statement loads."""
 
 
 def read_blocks(c: Connection, query: Select[Any]) -> list[Block]:
-    """Blocks with their files, by (hi, kind)."""
+    """Blocks with their files, sorted by (hi, kind, id)."""
     return load_blocks_with_files(
         c, c.execute(query.order_by(blocks.c.hi, blocks.c.kind, blocks.c.id)).mappings().all()
     )
 
 
 def load_blocks_with_files(c: Connection, rows: Sequence[RowMapping]) -> list[Block]:
-    """The blocks that these rows are of, with their files."""
+    """Blocks of the given rows, with their files."""
     by_block: dict[str, list[DataFile]] = {}
     ids = [r["id"] for r in rows]
     for batch in batched(ids, _BLOCKS_PER_QUERY):
@@ -41,7 +41,7 @@ def load_blocks_with_files(c: Connection, rows: Sequence[RowMapping]) -> list[Bl
 
 
 class _LastValueCache(Generic[T]):
-    """Makes what is described as it was last time only once: most blocks of a channel have the same schema."""
+    """Decoder that reuses its last result for an equal input. Most blocks of a channel have the same schema."""
 
     def __init__(self, decode: Callable[[Any], T]) -> None:
         self._decode = decode

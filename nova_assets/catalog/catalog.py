@@ -1,4 +1,4 @@
-"""The catalog as the runtime knows it: one object over the rooms of this package."""
+"""SQL catalog: one object with the methods of all classes of this package."""
 
 from __future__ import annotations
 
@@ -34,8 +34,14 @@ from nova_assets.settings import CATALOG_PATIENCE, CATALOG_TIMEOUT
 
 
 class SqlCatalog:
-    """The ``Catalog`` protocol on SQLite or PostgreSQL. Each method is one transaction (two, where the first finds out
-    that there is nothing to write). See the classes that the methods come from."""
+    """Implements the ``Catalog`` protocol on SQLite or PostgreSQL.
+
+    Each method is one transaction, or two if the first finds that there is nothing to write. The classes that provide
+    the methods document them.
+
+    Args:
+        on_before_commit: called inside each commit transaction, right before COMMIT.
+    """
 
     def __init__(self, database: Database, on_before_commit: Callable[[], None] | None = None) -> None:
         self.database = database
@@ -173,17 +179,17 @@ class SqlCatalog:
         self.revoke_token = tokens.revoke_token
 
     def now(self) -> datetime:
-        """What time it is, by the clock that leases and firings go by."""
+        """Current time by the clock that governs leases and firings."""
         return self.database.clock()
 
     def check(self) -> str:
-        """One line about the catalog. Raises CatalogUnavailable."""
+        """One-line description of the catalog. Raises CatalogUnavailable."""
         self.database.write(lambda c: c.execute(text("SELECT 1")))
         kind = "SQLite" if self.database.is_sqlite else "PostgreSQL"
         return f"{kind}, version {schema_version.current_version(self.database)}, {self.url}"
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         self.database.close()
 
 
@@ -195,11 +201,11 @@ def open_catalog(
     patience: float = CATALOG_PATIENCE,
     timeout: float = CATALOG_TIMEOUT,
 ) -> SqlCatalog:
-    """Open a catalog; an empty database becomes one, an older one is migrated.
+    """Open a catalog. An empty database is initialised, and an older catalog is migrated.
 
     Args:
-        url: ``sqlite:///FILE``, ``sqlite://`` (in memory, of this process alone) or ``postgresql+psycopg://...``.
-        clock: what time it is, with a zone; by default the database's own clock, which all its processes share.
+        url: ``sqlite:///FILE``, ``sqlite://`` (in memory, for this process alone) or ``postgresql+psycopg://...``.
+        clock: returns the current time with a zone; by default the database's own clock, which all its processes share.
         on_before_commit: called inside each commit transaction, right before COMMIT.
         patience, timeout: seconds; see ``Settings.catalog_patience`` and ``catalog_timeout``.
 

@@ -1,4 +1,4 @@
-"""What is known of channels in outline: two statements for any number of channels, whatever their blocks hold."""
+"""Channel outlines: heads, block spans and cursors of any number of channels, loaded by two statements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nova_assets.model.partitions import WHOLE, is_in_scope, scopes_overlap
 
 
 class Outlines:
-    """Reads outlines. Every answer is of one moment."""
+    """Reads outlines. Each answer shows the state at one moment."""
 
     def __init__(self, database: Database, histories: Histories) -> None:
         self.database = database
@@ -24,11 +24,11 @@ class Outlines:
     def outlines(
         self, channel_names: Sequence[str], version_limit: int | None = None, scope: str = WHOLE
     ) -> dict[str, ChannelOutline]:
-        """Channel -> its outline, for those that are registered.
+        """Outline of each channel that is registered, by name.
 
         Args:
-            version_limit: how many of the newest are wanted; all by default.
-            scope: blocks of these partitions, and cursors of whoever reads any of them.
+            version_limit: number of newest versions to include; all by default.
+            scope: include blocks of these partitions, and cursors of consumers that read any of them.
         """
 
         def read_outlines(c: Connection) -> dict[str, ChannelOutline]:
@@ -47,7 +47,10 @@ class Outlines:
 def _heads_and_spans_by_channel(
     c: Connection, channel_names: Sequence[str], version_limit: int | None, scope: str
 ) -> tuple[dict[str, int], dict[str, tuple[BlockSpan, ...]]]:
-    """Heads and spans by channel; partitions are put together by the database, unless one is asked for."""
+    """Heads and block spans by channel.
+
+    The database merges equal spans of different partitions, unless a scope is requested.
+    """
     newest_only = () if version_limit is None else (blocks.c.hi > channels.c.head - version_limit,)
     span_columns = (blocks.c.kind, blocks.c.lo, blocks.c.hi, blocks.c.origin, blocks.c.collected_at.is_not(None))
     query = select(

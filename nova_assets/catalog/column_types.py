@@ -1,4 +1,4 @@
-"""Types of the catalog's columns that both databases store alike."""
+"""Column types that both databases store in the same way."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class UtcMicroseconds(TypeDecorator[datetime]):
-    """A moment as microseconds since 1970 in UTC: the same in every database, and compared as a number."""
+    """A time as microseconds since 1970 in UTC: equal in every database, and compared as a number."""
 
     impl = BigInteger
     cache_ok = True
@@ -31,7 +31,7 @@ class UtcMicroseconds(TypeDecorator[datetime]):
 
 
 class CachedJson(TypeDecorator[Any]):
-    """JSON that many rows have in common, such as a schema: decoded once, and never to be changed by who reads it."""
+    """JSON that many rows share, such as a schema. It is decoded once, so readers must not modify it."""
 
     impl = JSON
     cache_ok = True

@@ -1,4 +1,4 @@
-"""Rows of commits and of the blocks that a commit adds."""
+"""Rows of commits, and of the blocks that a commit adds."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from nova_assets.errors import ValueRefused
 from nova_assets.model.commit import AddBlock, Commit, IdempotentCommit
 
 _BLOCKS_PER_QUERY = 300
-"""Blocks asked for by one query."""
+"""Maximum number of blocks in one query."""
 
 
 def _find_already_added_blocks(c: Connection, added: Sequence[AddBlock]) -> Iterator[AddBlock]:
-    """Those of some blocks that another process has added meanwhile: upkeep of one channel may be done by several."""
+    """Blocks that another process has added meanwhile: several processes may maintain one channel."""
     for n in range(0, len(added), _BLOCKS_PER_QUERY):
         candidates_by_key = {
             (p.channel, p.partition, p.kind, *_sequence_range(p)): p for p in added[n : n + _BLOCKS_PER_QUERY]
@@ -50,7 +50,7 @@ def _same_range_conditions(publish: AddBlock) -> tuple[Any, ...]:
 
 
 def _sequence_range(publish: AddBlock) -> tuple[int, int]:
-    """Where a block that upkeep adds lies: a base is at one number."""
+    """Sequence numbers of a block that maintenance adds. A base is at a single number."""
     assert publish.span is not None
     return (publish.span[1], publish.span[1]) if publish.kind == "base" else publish.span
 
@@ -108,11 +108,15 @@ def _read_keyed_commit(c: Connection, channel: str, key: str) -> IdempotentCommi
 
 
 MAX_KEY_LENGTH: int = idempotency_keys.c.key.type.length  # type: ignore[attr-defined]
-"""Characters of an idempotency key at most."""
+"""Maximum length of an idempotency key, in characters."""
 
 
 def _check_idempotency_key(channel: str, key: str) -> None:
-    """A key is refused by every catalog alike, and before anything is staged."""
+    """Check that every kind of catalog can store a key, before anything is staged.
+
+    Raises:
+        ValueRefused: the key is too long, or contains null characters or lone surrogates.
+    """
     if len(key) > MAX_KEY_LENGTH or "\x00" in key or (not key.isascii() and storable_text(key) != key):
         raise ValueRefused(
             f"an idempotency key for channel {channel!r} cannot be kept",

@@ -1,4 +1,7 @@
-"""The commit transaction: check what was relied on, give numbers, publish, move cursors (R1, R2, R5, R6, R7)."""
+"""The commit transaction: checks preconditions, assigns numbers, publishes blocks, moves cursors.
+
+Implements R1, R2, R5, R6 and R7.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ class Commits:
     """Publishes executions.
 
     Args:
-        on_before_commit: called inside the transaction, when all is done but COMMIT: a place for tests to die at.
+        on_before_commit: called inside the transaction, right before COMMIT; crash tests stop the process here.
     """
 
     def __init__(self, database: Database, on_before_commit: Callable[[], None] | None = None) -> None:
@@ -60,20 +63,27 @@ class Commits:
         self.on_before_commit = on_before_commit
 
     def commit(self, request: CommitRequest) -> Commit:
-        """Publish, or refuse whole.
+        """Publish everything in the request, or nothing.
+
+        Returns:
+            The commit. A request that repeats an idempotency key gets the first commit of that key, and its execution
+            is aborted.
 
         Raises:
-            CommitConflict: something has moved; nothing was changed.
-            CommitOutcomeUnknown: ask ``settle`` (R7).
+            CommitConflict: a precondition failed; nothing was changed.
+            CommitOutcomeUnknown: look up the outcome with ``commit_or_abort`` (R7).
         """
         return self.database.write(
             lambda c: self._commit_in_transaction(c, request), self.on_before_commit, settled_by_caller=True
         )
 
     def commit_or_abort(self, execution_id: str) -> Commit | None:
-        """The commit of an execution, if there is one; otherwise it is aborted, so that a late COMMIT fails (R7).
+        """Commit of an execution, if it has one. Otherwise the execution is aborted, so that a late COMMIT fails (R7).
 
         Waits for a transaction that still holds the execution's row.
+
+        Returns:
+            None if the execution was not committed.
         """
 
         def find_commit_or_abort(c: Connection) -> Commit | None:
@@ -89,22 +99,27 @@ class Commits:
         return self.database.write(find_commit_or_abort)
 
     def commit_of_key(self, channel: str, key: str) -> IdempotentCommit | None:
-        """The commit that an idempotency key stands for. Raises ValueRefused for a key that cannot be kept."""
+        """Commit that used an idempotency key; None if the key is unused.
+
+        Raises:
+            ValueRefused: the key cannot be stored.
+        """
         _check_idempotency_key(channel, key)
         return self.database.read(lambda c: _read_keyed_commit(c, channel, key))
 
     def commit_by_id(self, commit_id: str) -> Commit:
-        """A commit. Raises NovaError when there is none."""
+        """Commit with an id. Raises NovaError if it does not exist."""
         result = self.database.read(lambda c: _read_commit(c, commits.c.id == commit_id))
         if result is None:
             raise NovaError(f"there is no commit {commit_id!r}", commit_id=commit_id)
         return result
 
     def unpublished(self, limit: int = 100, channels: Iterable[str] | None = None) -> list[Commit]:
-        """Commits that took a number, or sealed something, and that Dagster has not heard of, oldest first (R17).
+        """Commits not yet reported to Dagster that took a number or sealed a group, oldest first (R17).
 
         Args:
-            channels: only commits on one of these.
+            limit: maximum number of commits.
+            channels: only commits on at least one of these channels.
         """
         numbered, sealed = select(commit_numbers.c.commit_id), select(seals.c.commit_id)
         if channels is not None:
@@ -124,11 +139,9 @@ class Commits:
         return self.database.read(read_unpublished)
 
     def mark_published(self, commit_id: str) -> None:
-        """Dagster has it."""
+        """Record that Dagster has the commit (R17)."""
         change = update(commits).where(commits.c.id == commit_id, commits.c.published_at.is_(None))
         self.database.write(lambda c: c.execute(change.values(published_at=self.database.clock())))
-
-    # the transaction
 
     def _commit_in_transaction(self, c: Connection, request: CommitRequest) -> Commit:
         execution = lock_execution(c, request.execution_id)
@@ -166,7 +179,11 @@ class Commits:
     def _check_preconditions(
         self, c: Connection, request: CommitRequest, execution: RowMapping | None, channel_rows: Mapping[str, Any]
     ) -> None:
-        """Everything that the execution relied on is as it was (R6)."""
+        """Check that everything on which the execution relied is unchanged (R6).
+
+        Raises:
+            CommitConflict: a precondition failed.
+        """
         if execution is None or execution["state"] != "running" or execution["epoch"] != request.epoch:
             actual = "gone" if execution is None else f"{execution['state']}, epoch {execution['epoch']}"
             raise _commit_conflict(
@@ -233,7 +250,13 @@ class Commits:
     def _assign_sequence_numbers(
         self, c: Connection, request: CommitRequest, channel_rows: Mapping[str, Any]
     ) -> dict[str, int]:
-        """The next number of each channel that gets a block; schemas are set here, too, under the same lock (R1)."""
+        """Assign the next number of each channel that gets a block, and store the commit.
+
+        Schemas are set under the same lock (R1).
+
+        Returns:
+            Channel -> its new number.
+        """
         new_numbers = {
             p.channel: channel_rows[p.channel]["head"] + 1 for p in request.publish if p.takes_sequence_number
         }
@@ -298,10 +321,10 @@ class Commits:
             c.execute(delete(staged_blocks).where(staged_blocks.c.id.in_([p.block_id for p in added])))
 
     def _collect_replaced_base(self, c: Connection, publish: AddBlock, commit_id: str) -> None:
-        """Collect the base that upkeep has added there before: it answers the same (R9).
+        """Collect the base that maintenance added earlier at the same number. The new base gives the same answer (R9).
 
         Raises:
-            CommitConflict: there is none any more.
+            CommitConflict: the earlier base no longer exists.
         """
         collected_values = {"collected_at": self.database.clock(), "collected_by": commit_id}
         conditions = (*_same_range_conditions(publish), blocks.c.origin == "compact", blocks.c.collected_at.is_(None))
@@ -333,7 +356,14 @@ class Commits:
 
 
 def lock_channels(c: Connection, request: CommitRequest) -> dict[str, RowMapping]:
-    """All channels concerned, locked in the order of their names, so that no two commits wait for each other."""
+    """Lock all channels of a request, in the order of their names, so that two commits never deadlock.
+
+    Returns:
+        Channel -> its row.
+
+    Raises:
+        ChannelNotFound.
+    """
     names = {p.channel for p in request.publish} | {m.channel for m in request.cursors}
     names |= {h.channel for h in request.heads} | {n.channel for n in request.no_consumers}
     names |= {s.channel for s in request.schemas} | {s.channel for s in request.seals}
@@ -346,7 +376,11 @@ def lock_channels(c: Connection, request: CommitRequest) -> dict[str, RowMapping
 
 
 def _check_sum_room(c: Connection, sum_room: SumHeadroom) -> None:
-    """What others have added to a sum meanwhile leaves it within its type, whatever this commit adds to it."""
+    """Check that the additions of other commits leave a summed column within its type, whatever this commit adds.
+
+    Raises:
+        CommitConflict: the sum may overflow, or the added amount is unknown.
+    """
     later_files = select(files.c.rows, files.c.ranges).join(blocks, blocks.c.id == files.c.block_id)
     later_files = later_files.where(blocks.c.channel == sum_room.channel, blocks.c.partition == sum_room.partition)
     later_files = later_files.where(blocks.c.hi > sum_room.seq, blocks.c.origin != "compact")
@@ -365,7 +399,7 @@ def _check_sum_room(c: Connection, sum_room: SumHeadroom) -> None:
 
 
 def _actions_by_channel(request: CommitRequest) -> dict[str, Action]:
-    """Channel -> what the commit does to it; those that get no block are left out."""
+    """Timeline action of the commit on each channel that gets a block."""
     origins: dict[str, set[str]] = {}
     for p in request.publish:
         if p.is_committed:

@@ -1,4 +1,4 @@
-"""Replaces the cursors of a binding in one transaction."""
+"""Replacement of a binding's cursors in one transaction."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from nova_assets.model.cursor_switch import CursorPosition, Switch
 
 
 class CursorSwitches:
-    """Cursors that are replaced without an execution."""
+    """Replaces cursors without an execution."""
 
     def __init__(self, database: Database, executions: Executions) -> None:
         self.database = database
         self.executions = executions
 
     def switch_cursors(self, request: Switch) -> None:
-        """Replace the cursors of a binding. Its failed executions are aborted: they pinned the old cursors.
+        """Replace the cursors of a binding. Its failed executions are aborted, since they pinned the old cursors.
 
         Raises:
-            ExecutionInProgress: an execution of the binding is alive.
+            ExecutionInProgress: an execution of the binding is live.
             CommitConflict: a cursor has moved since the switch was planned; nothing was changed.
         """
         self.database.write(lambda c: self._replace_cursors(c, request))

@@ -1,4 +1,4 @@
-"""Which code location shows the commits on a channel in Dagster, where several share a catalog (R17)."""
+"""Claims that decide which code location reports a channel's commits to Dagster, if several share a catalog (R17)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nova_assets.catalog.database import Database, batched
 from nova_assets.catalog.tables import bindings, publishers
 
 CLAIM_EXPIRY = timedelta(minutes=5)
-"""A location that has not renewed its claim for so long is gone, and another may take the channel over."""
+"""Age at which a claim that was not renewed expires. Another location may then take over the channel."""
 
 _CLAIM_RENEWAL = timedelta(minutes=1)
 _CHANNELS_PER_QUERY = 300
@@ -29,7 +29,7 @@ class _Claim:
 
 
 class Publishers:
-    """Claims of code locations to channels. One location holds the claim to a channel."""
+    """Claims of code locations on channels. Each channel has at most one claim."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -37,11 +37,12 @@ class Publishers:
     def claim_channels(
         self, location: str, written_channels: Iterable[str], read_channels: Iterable[str]
     ) -> frozenset[str]:
-        """Claim all channels of a location. Claims to channels that it no longer has are given up.
+        """Claim all channels of a location, and release its claims on other channels.
 
-        A location whose bindings write a channel takes it over from one that only reads it. Otherwise the first
-        location keeps the channel, until its claim expires. Where the catalog knows a binding that writes a channel, a
-        location without that binding holds it only once its claim is older than ``EXPIRY``: the other may start.
+        A location whose bindings write a channel takes the channel over from a location that only reads it. Otherwise
+        the first location keeps the channel until its claim expires. If the catalog knows a binding that writes the
+        channel, a location without that binding holds the channel only once its claim is older than ``CLAIM_EXPIRY``.
+        This gives the writing location time to start.
 
         Args:
             written_channels: channels that a binding of the location writes.
@@ -80,12 +81,12 @@ class Publishers:
         )
 
     def publishers(self) -> dict[str, tuple[str, bool]]:
-        """Channel -> the location that holds it, and whether a binding of that location writes it."""
+        """For each channel, the location that holds it, and whether a binding of that location writes it."""
         return {channel: (held.location, held.writes) for channel, held in self.database.read(_read_claims).items()}
 
 
 def _should_replace_claim(claim: _Claim, existing: _Claim | None) -> bool:
-    """Whether a claim is to be written over the existing one."""
+    """Whether to write a claim over the existing one."""
     if existing is None:
         return True
     age = claim.renewed_at - existing.renewed_at
@@ -113,7 +114,7 @@ def _read_claims(c: Connection) -> dict[str, _Claim]:
 
 
 def _channels_with_writers(c: Connection) -> set[str]:
-    """Channels that a registered binding writes, of whichever location."""
+    """Channels that a registered binding of any location writes."""
     definitions = c.execute(select(bindings.c.definition)).scalars()
     return {
         d["channels"][e["port"]]

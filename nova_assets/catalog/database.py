@@ -1,4 +1,4 @@
-"""Transactions on SQLite and PostgreSQL: begun, tried again, looked up when their COMMIT was lost, and told of."""
+"""Database transactions on SQLite and PostgreSQL: begin, retry, and look-up of a lost COMMIT."""
 
 from __future__ import annotations
 
@@ -35,28 +35,29 @@ T = TypeVar("T")
 log = get_logger("nova_assets.catalog")
 
 FIRST_CONTACT_SECONDS = 3.0
-"""Seconds for which a server is waited for that has not answered this process yet: its address may be wrong."""
+"""Seconds of waiting for a server that has never answered this process: its address may be wrong."""
 
 SAY_AFTER = 5.0
-"""Seconds after which a person is told what is waited for."""
+"""Seconds after which a warning tells people what the transaction waits for."""
 
 LOCK_RELEASE_SECONDS = 3.0
-"""Seconds in which a server is asked to end a transaction whose connection broke. Later its own limits end it."""
+"""Seconds for asking a server to end a transaction whose connection broke. After that, the server's own limits end it.
+"""
 
 CLOCK_CACHE_SECONDS = 10.0
-"""Seconds for which the database's time is known without asking again, between transactions."""
+"""Seconds for which the database's time is extrapolated between transactions instead of being queried."""
 
 MAX_RACE_ATTEMPTS = 5
-"""How often a transaction is tried again when others add its rows first."""
+"""Maximum number of attempts at a transaction whose rows other transactions insert first."""
 
 
 def query_as_dict(c: Connection, query: Any) -> dict[Any, Any]:
-    """The rows of a query of two columns, as a dict."""
+    """Result of a two-column query as a dict."""
     return {row[0]: row[1] for row in c.execute(query)}
 
 
 def batched(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """So many at a time: as many as one statement may name."""
+    """Split a sequence into batches, since one statement takes a limited number of parameters."""
     return (items[n : n + size] for n in range(0, len(items), size))
 
 
@@ -66,7 +67,7 @@ def utc_now() -> datetime:
 
 @dataclass(slots=True)
 class _Attempt:
-    """One attempt at a transaction, as far as it came."""
+    """Progress of one attempt at a transaction."""
 
     start: TransactionStart | None = None
     committing: bool = False
@@ -74,15 +75,16 @@ class _Attempt:
 
 
 class Database:
-    """One database, and the only way to it: ``read`` and ``write`` take a function of a connection.
+    """One database. All access goes through ``read`` and ``write``, which call a function with a connection.
 
-    A function that is handed to ``write`` may be called again, when the transaction could not go through and nothing of
-    it was kept. A ``Database`` may be shared by threads.
+    ``write`` may call the function again if the transaction failed and nothing of it was kept. Threads may share a
+    ``Database``.
 
     Args:
-        clock: what time it is; by default the database's own clock, which all processes of a catalog share.
-        patience: seconds for which a locked or unreachable database is waited for.
-        timeout: seconds that one statement may take on a server.
+        url: URL of the database, for SQLAlchemy.
+        clock: returns the current time; by default the database's own clock, which all processes of a catalog share.
+        patience: seconds of waiting for a locked or unreachable database.
+        statement_timeout: maximum seconds of one statement on a server.
     """
 
     def __init__(
@@ -102,7 +104,7 @@ class Database:
         self.engine = self.backend.engine
         self._current = threading.local()
         self._latest_start: TransactionStart | None = None
-        # A database in memory is one connection, whose transactions must not mix.
+        # An in-memory database has a single connection, whose transactions must not mix.
         self._connection_lock: Any = threading.RLock() if self.backend.one_connection else nullcontext()
 
     @property
@@ -127,19 +129,19 @@ class Database:
     ) -> T:
         """Call ``callback`` in a write transaction, and commit it.
 
-        When the connection is lost during COMMIT, the server is asked what became of the transaction (R7): it took, or
-        it is tried again.
+        If the connection is lost during COMMIT, the server is asked for the outcome of the transaction (R7). The
+        transaction is retried unless it was committed.
 
         Args:
-            before_commit: called when all is done but COMMIT.
-            settled_by_caller: a lost COMMIT is told to the caller, who looks it up under a lock of its own.
-            no_timeout: its statements may take as long as they need.
+            before_commit: called right before COMMIT.
+            settled_by_caller: raise on a lost COMMIT. The caller looks up the outcome under a lock of its own.
+            no_timeout: statements may take any time.
 
         Raises:
-            CommitOutcomeUnknown: the connection was lost during COMMIT, and the caller settles, or the server could not
-                be asked.
+            CommitOutcomeUnknown: the connection was lost during COMMIT, and either the caller settles or the server
+                could not be asked.
             CatalogUnavailable: the database cannot be used; nothing was kept.
-            ValueRefused: a value cannot be kept; nothing was kept.
+            ValueRefused: a value cannot be stored; nothing was kept.
         """
         return self._run_with_retries(callback, True, before_commit, settled_by_caller, no_timeout)
 
@@ -147,10 +149,10 @@ class Database:
         self.backend.close()
 
     def _database_now(self) -> datetime:
-        """What time it is, by the database's clock.
+        """Current time by the database's clock.
 
-        It is known since the beginning of this thread's transaction, or the latest transaction of any thread. It is
-        asked for where that is long ago.
+        Extrapolated from the start of this thread's transaction, or of the latest transaction of any thread. If that is
+        long ago, the database is queried.
         """
         start: TransactionStart | None = getattr(self._current, "began", None)
         if start is None and self._latest_start is not None and self._latest_start.age < CLOCK_CACHE_SECONDS:
@@ -214,16 +216,18 @@ class Database:
     def _find_lost_commit_outcome(
         self, attempt: _Attempt, failure: DatabaseFailure, settled_by_caller: bool, on_progress: Callable[[float], None]
     ) -> bool:
-        """Whether a write took whose connection was lost. One that is still open is ended, with its locks (R7).
+        """Whether a write transaction was committed although its connection was lost (R7).
+
+        If the transaction is still open, it is ended, and its locks are released.
 
         Args:
-            on_progress: called with the seconds that are left, while the server cannot be asked.
+            on_progress: called with the remaining seconds while the server cannot be asked.
 
         Raises:
-            CommitOutcomeUnknown: nobody could tell, or the caller settles.
+            CommitOutcomeUnknown: the outcome could not be determined, or the caller settles.
         """
         assert attempt.start is not None
-        if not attempt.committing:  # nothing was kept: what is asked for is that its locks are free
+        if not attempt.committing:  # nothing was kept; this call only releases the locks
             self.backend.has_committed(attempt.start, time.monotonic() + LOCK_RELEASE_SECONDS)
             return False
         deadline = time.monotonic() + self.patience
@@ -247,7 +251,7 @@ class Database:
 
 
 class _RetryPolicy:
-    """Whether and how long one transaction is tried again; says once what it waits for."""
+    """Decides whether and when one transaction is retried. Logs once what it waits for."""
 
     def __init__(self, masked_url: str, patience: float, has_connected_before: bool, backend: DatabaseBackend) -> None:
         self.masked_url = masked_url
@@ -260,7 +264,7 @@ class _RetryPolicy:
         self.has_logged = False
 
     def sleep_before_retry(self, problem: DatabaseProblem) -> bool:
-        """Whether to try again. Sleeps a moment before it says so."""
+        """Whether to retry. Sleeps for a moment before it returns true."""
         now = time.monotonic()
         if problem.kind == "final":
             return False
@@ -280,13 +284,13 @@ class _RetryPolicy:
         return True
 
     def log_waiting_once(self, problem: DatabaseProblem, seconds_left: float) -> None:
-        """Tell people once what is waited for, and for how many seconds more."""
+        """Log once what the transaction waits for, and the remaining seconds."""
         if not self.has_logged:
             self.has_logged = True
             log.warning("%s", self._waiting_message(problem, seconds_left))
 
     def final_error(self, problem: DatabaseProblem) -> Exception:
-        """The error with which the waiting ends."""
+        """Error to raise when no retry is left."""
         waited_seconds = 0.0 if problem.kind == "final" else time.monotonic() - self.started_at
         return problem.to_error(
             self.masked_url, waited_seconds, self.backend.lock_holder() if problem.kind == "busy" else None
@@ -309,7 +313,7 @@ def _open_backend(url: str, masked_url: str, statement_timeout: float) -> Databa
         raise CatalogUnavailable(
             f"the catalog's URL cannot be read: {masked_url}", found=str(error).split("\n")[0], expected=_EXPECTED_URLS
         ) from error
-    except ValueError:  # of the port; its words may be part of a password
+    except ValueError:  # invalid port; its text may be part of a password
         raise CatalogUnavailable(
             f"the catalog's URL cannot be read: {masked_url}", found="a port that is no number", expected=_EXPECTED_URLS
         ) from None
@@ -324,5 +328,5 @@ _EXPECTED_URLS = "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE"
 
 
 def _roll_back(transaction: Any) -> None:
-    with suppress(SQLAlchemyError):  # raised when the connection is gone, and the transaction with it
+    with suppress(SQLAlchemyError):  # raised if the connection is lost, and with it the transaction
         transaction.rollback()

@@ -1,6 +1,6 @@
-"""Database errors: what each of them means, decided in one place, by SQLSTATE and by the name of a SQLite error.
+"""Meaning of database errors, by SQLSTATE and by the name of a SQLite error.
 
-A meaning says whether the transaction may be tried again, what happened, and what a person can do about it.
+A meaning states whether the transaction may be retried, what happened, and what a person can do about it.
 """
 
 from __future__ import annotations
@@ -15,33 +15,38 @@ from nova_assets.errors import CatalogUnavailable, CatalogVersion, ValueRefused
 from nova_assets.nova_error import NovaError
 
 ProblemKind = Literal["busy", "raced", "lost", "final"]
-"""``busy``: another transaction is in the way. ``raced``: another transaction added the same row first. ``lost``: the
-server cannot be reached, or the connection broke. In these cases nothing was kept and the transaction is tried again.
-``final``: another attempt would end the same."""
+"""``busy``: another transaction blocks this one.
+
+``raced``: another transaction added the same row first. ``lost``: the server cannot be reached, or the connection
+broke. In these three cases nothing was kept, and the transaction is retried. ``final``: a retry would fail in the same
+way.
+"""
 
 
 class ServerIsStandby(Exception):
-    """The server that answers is a read-only standby: what it knows may be old, and it takes no writes."""
+    """The server is a read-only standby: its data may be old, and it accepts no writes."""
 
 
 class ConnectionOptionIgnored(Exception):
-    """Something between this process and the server drops a setting that the URL asks for."""
+    """A component between this process and the server drops a setting that the URL requests."""
 
 
 DatabaseFailure = SQLAlchemyError | UnicodeEncodeError | ServerIsStandby | ConnectionOptionIgnored
-"""Everything that a transaction can fail with that is not a ``NovaError``."""
+"""All errors of a transaction other than ``NovaError``."""
 
 DATABASE_FAILURES = (SQLAlchemyError, UnicodeEncodeError, ServerIsStandby, ConnectionOptionIgnored)
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseProblem:
-    """The meaning of one database error.
+    """Meaning of one database error.
 
     Args:
-        summary: the situation, with ``{catalog}`` where the catalog is named.
-        reason: the database's own words.
-        expected, next: what would be right, and what to do.
+        kind: whether the transaction may be retried.
+        summary: the situation; ``{catalog}`` stands for the catalog's URL.
+        reason: the database's own message.
+        expected, next: the expected state, and the next step for the user.
+        error: class of the error to raise.
     """
 
     kind: ProblemKind
@@ -53,15 +58,15 @@ class DatabaseProblem:
 
     @property
     def lacks_tables(self) -> bool:
-        """The catalog is not what its version says."""
+        """Whether the catalog lacks tables or columns of its version."""
         return self.summary == _TABLES_MISSING[0]
 
     def to_error(self, masked_url: str, waited_seconds: float = 0.0, lock_holder: str | None = None) -> NovaError:
-        """The error that a caller gets.
+        """Error to raise to the caller.
 
         Args:
-            waited_seconds: seconds for which the transaction was tried again.
-            lock_holder: who holds the lock that was waited for.
+            waited_seconds: seconds for which the transaction was retried.
+            lock_holder: holder of the lock that blocked the transaction.
         """
         message = self.summary.replace("{catalog}", masked_url)
         found = f"{self.reason}; {lock_holder} holds the lock" if lock_holder else self.reason
@@ -181,7 +186,7 @@ _MEANING_BY_SQLSTATE: dict[str, _Meaning] = {
     "XX001": ("final", _DAMAGED),
     "XX002": ("final", _DAMAGED),
 }
-"""SQLSTATE, or its class of two characters, and its meaning."""
+"""Meaning by SQLSTATE, or by its two-character class."""
 
 _MEANING_BY_SQLITE_ERROR: dict[str, _Meaning] = {
     "SQLITE_BUSY": ("busy", _LOCKED),
@@ -196,7 +201,7 @@ _MEANING_BY_SQLITE_ERROR: dict[str, _Meaning] = {
     "SQLITE_TOOBIG": ("final", _VALUE_NOT_STORABLE),
     "SQLITE_MISMATCH": ("final", _VALUE_NOT_STORABLE),
 }
-"""The name of a SQLite error, or its beginning, and its meaning."""
+"""Meaning by the name of a SQLite error, or by a prefix of the name."""
 
 _CONNECT_ERROR_PATTERNS: tuple[tuple[str, _Meaning], ...] = (
     (r"unsupported startup parameter", ("final", _PARAMETER_REFUSED)),
@@ -212,11 +217,11 @@ _CONNECT_ERROR_PATTERNS: tuple[tuple[str, _Meaning], ...] = (
     (r"too many (clients|connections)|connection slots|no more connections", ("lost", _NO_CONNECTION_LEFT)),
     (r"session is read-only|session is not read-only|server is in hot standby", ("final", _READ_ONLY)),
 )
-"""Failures to connect carry no SQLSTATE, so they are known by their words."""
+"""Meaning by message text, for failures to connect, which have no SQLSTATE."""
 
 
 def classify_failure(failure: DatabaseFailure) -> DatabaseProblem:
-    """The meaning of a failure."""
+    """Meaning of a failure."""
     reason = failure_message(failure)
     if isinstance(failure, ServerIsStandby):
         return _problem_from_meaning(("lost", _READ_ONLY), reason)
@@ -237,7 +242,7 @@ def classify_failure(failure: DatabaseFailure) -> DatabaseProblem:
 
 
 def failure_message(failure: DatabaseFailure) -> str:
-    """The database's own words, in one line."""
+    """First line of the database's own message."""
     text = str(failure.orig if isinstance(failure, DBAPIError) else failure).strip()
     return text.split("\n")[0]
 
@@ -275,7 +280,7 @@ def _classify_postgres_error(failure: DBAPIError, reason: str) -> DatabaseProble
             return _problem_from_meaning(state_meaning, reason)
     if failure.connection_invalidated or (sqlstate is None and failure.statement is None):
         return _problem_from_meaning(("lost", _UNREACHABLE), reason)
-    if type(failure.orig).__name__ == "DataError":  # refused by the driver, before it was sent
+    if type(failure.orig).__name__ == "DataError":  # rejected by the driver before it was sent
         return _problem_from_meaning(("final", _VALUE_NOT_STORABLE), reason)
     return _problem_from_meaning(("final", _STATEMENT_REFUSED), reason)
 

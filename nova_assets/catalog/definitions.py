@@ -27,7 +27,7 @@ from nova_assets.suggestions import did_you_mean, list_valid_names
 
 
 class Definitions:
-    """What is registered."""
+    """Registers channels and bindings, and reads their definitions."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -35,10 +35,13 @@ class Definitions:
     def register(
         self, new_channels: Sequence[Channel], new_bindings: Sequence[Binding] = (), replace: bool = False
     ) -> None:
-        """Make definitions known. The same again is silent, and costs one read.
+        """Register channels and bindings. Registering the same definitions again is silent and costs one read.
+
+        Args:
+            replace: accept changed definitions.
 
         Raises:
-            DefinitionConflict: a channel is known under another definition, and ``replace`` is not given.
+            DefinitionConflict: a channel is registered with another definition, and ``replace`` is false.
         """
         channel_rows = {c.name: c.as_json() for c in new_channels}
         binding_rows = {b.name: b.as_json() for b in new_bindings}
@@ -53,16 +56,16 @@ class Definitions:
                     lambda c: self._register_all(c, channel_rows, binding_rows, maintenance_by_channel, replace)
                 )
                 return
-            except _ConcurrentRegistration:  # another process registered the same name first: look again
+            except _ConcurrentRegistration:  # another process registered the same name first: compare again
                 if attempt == 2:
                     raise
         return
 
     def check_registration(self, new_channels: Sequence[Channel]) -> None:
-        """Every check of ``register``, without ``replace``. Changes nothing.
+        """Run all checks of ``register`` without ``replace``. Changes nothing.
 
         Raises:
-            DefinitionConflict: a channel is known under another definition.
+            DefinitionConflict: a channel is registered with another definition.
         """
         by_name = {c.name: c for c in new_channels}
         query = select(channels).where(channels.c.name.in_(list(by_name))).order_by(channels.c.name)
@@ -72,7 +75,7 @@ class Definitions:
             mutable_settings_after_register(name, row["upkeep"], by_name[name].upkeep, replace_definition=False)
 
     def channel(self, name: str) -> ChannelState:
-        """One channel as it stands, without its sizes. Raises ChannelNotFound."""
+        """State of a channel, without its sizes. Raises ChannelNotFound."""
         query = select(channels).where(channels.c.name == name)
         row = self.database.read(lambda c: c.execute(query).mappings().first())
         if row is None:
@@ -80,16 +83,16 @@ class Definitions:
         return channel_state_from_row(row)
 
     def channels(self, name: str | None = None) -> list[ChannelState]:
-        """All channels, by name; or one of them, or none."""
+        """States of all channels, by name. With a name, the state of that channel, or an empty list."""
         return self.database.read(lambda c: self._read_channel_states(c, name))
 
     def bindings(self) -> dict[str, dict[str, Any]]:
-        """All registered bindings, by name, as their ``as_json`` said."""
+        """JSON definition of each registered binding, by name."""
         query = select(bindings.c.name, bindings.c.definition).order_by(bindings.c.name)
         return self.database.read(lambda c: query_as_dict(c, query))
 
     def registered_at(self, binding: str) -> datetime:
-        """When a binding was first registered. Raises BindingNotFound."""
+        """Time at which a binding was first registered. Raises BindingNotFound."""
         row = self.database.read(
             lambda c: c.execute(select(bindings.c.registered_at).where(bindings.c.name == binding)).first()
         )
@@ -99,7 +102,7 @@ class Definitions:
         return moment
 
     def channel_not_found_error(self, name: str) -> ChannelNotFound:
-        """The error for an unknown channel, naming the known ones."""
+        """Error for an unknown channel. It lists the registered names."""
         registered_names = self.database.read(
             lambda c: list(c.execute(select(channels.c.name).order_by(channels.c.name)).scalars())
         )
@@ -242,8 +245,8 @@ def channel_state_from_row(row: RowMapping) -> ChannelState:
 
 
 def _schema_after_redefinition(c: Connection, channel: str, existing: RowMapping, definition: dict[str, Any]) -> Any:
-    """The schema of a channel under a changed definition."""
-    if existing["head"] == 0 or existing["schema"] is None or definition.get("external"):  # its owner decides
+    """Schema of a channel after its definition changes."""
+    if existing["head"] == 0 or existing["schema"] is None or definition.get("external"):  # the owner sets the schema
         return definition["schema"]
     old_schema = existing["definition"]["schema"]
     if definition["schema"] is None or definition["schema"] == old_schema:
@@ -260,7 +263,7 @@ def _schema_after_redefinition(c: Connection, channel: str, existing: RowMapping
 
 
 def _merge_model_columns(c: Connection, channel: str) -> frozenset[str]:
-    """Columns that the merge model of a channel's newest block names."""
+    """Columns that the merge model of the newest block names."""
     query = select(blocks.c.merge).where(blocks.c.channel == channel, blocks.c.collected_at.is_(None))
     merge = c.execute(query.order_by(blocks.c.hi.desc()).limit(1)).scalar()
     if merge is None:
@@ -269,7 +272,7 @@ def _merge_model_columns(c: Connection, channel: str) -> frozenset[str]:
 
 
 class _ConcurrentRegistration(Exception):
-    """Another process has registered the name since we looked."""
+    """Another process has registered the name meanwhile."""
 
 
 def _insert_unless_raced(c: Connection, statement: Any) -> None:
@@ -280,7 +283,7 @@ def _insert_unless_raced(c: Connection, statement: Any) -> None:
 
 
 def _effective_maintenance(maintenance: dict[str, Any]) -> dict[str, Any]:
-    """The parts of an upkeep that are in force."""
+    """Maintenance settings that have an effect."""
     return {
         part: value
         for part, value in maintenance.items()
@@ -289,7 +292,11 @@ def _effective_maintenance(maintenance: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_same_definition(channel: str, registered: dict[str, Any], definition: dict[str, Any]) -> None:
-    """Raises DefinitionConflict where a channel is registered with another definition."""
+    """Check that a channel is registered with the same definition.
+
+    Raises:
+        DefinitionConflict.
+    """
     if definition_fingerprint(registered) != definition_fingerprint(definition):
         raise _definition_conflict(channel, registered, definition)
 

@@ -1,4 +1,4 @@
-"""Rows of executions and their pins, as the model knows them."""
+"""Decodes rows of executions and their pins into model objects."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from nova_assets.errors import ExecutionInProgress, ExecutionNotLive
 from nova_assets.model.execution import Execution, Pin
 
 _EXECUTIONS_PER_QUERY = 500
-"""Executions whose pins are asked for in one statement."""
+"""Maximum number of executions whose pins one statement loads."""
 
 
 def lock_execution(c: Connection, execution_id: str) -> RowMapping | None:
-    """The row of an execution, held until the transaction ends."""
+    """Row of an execution, locked until the transaction ends; None if it does not exist."""
     row: RowMapping | None = (
         c.execute(select(executions).where(executions.c.id == execution_id).with_for_update()).mappings().first()
     )
@@ -43,7 +43,7 @@ def _execution_from_row(c: Connection, row: RowMapping) -> Execution:
 
 
 def _executions_from_rows(c: Connection, rows: Sequence[RowMapping]) -> list[Execution]:
-    """The executions that these rows are of, with their pins."""
+    """Executions of the given rows, with their pins."""
     pins_by_execution: dict[str, list[Pin]] = {r["id"]: [] for r in rows}
     for batch in batched(list(pins_by_execution), _EXECUTIONS_PER_QUERY):
         for p in c.execute(select(pins).where(pins.c.execution_id.in_(batch))).mappings():
@@ -107,12 +107,12 @@ SKIPPED_FOLDER = "(skipped)"
 
 
 def storable_text(text: str) -> str:
-    """A message that every database keeps: without null characters and lone surrogates."""
+    """Text that every database can store, without null characters and lone surrogates."""
     return text.replace("\x00", "").encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def delete_skip_markers(c: Connection, execution_id: str) -> None:
-    """Marks of tasks that had nothing to do stand for no files."""
+    """Delete the staged rows of skipped tasks, which have no files."""
     c.execute(
         delete(staged_blocks).where(
             staged_blocks.c.execution_id == execution_id, staged_blocks.c.folder == SKIPPED_FOLDER

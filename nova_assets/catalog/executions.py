@@ -1,4 +1,4 @@
-"""Executions: begun with pins, leased, failed, resumed, superseded, aborted (R3, R4, R6)."""
+"""Life cycle of executions: begin with pins, lease, fail, resume, supersede, abort (R3, R4, R6)."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ from nova_assets.errors import PartitionError, VersionNotFound
 from nova_assets.model.execution import BeginRequest, Execution, ExecutionState, Pin
 
 FAILED_RETENTION = timedelta(days=1)
-"""How long a failed execution keeps its pins and staged files when nobody resumes or supersedes it (R4)."""
+"""Time for which a failed execution keeps its pins and staged files, unless it is resumed or superseded (R4)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _BeginDecision:
-    """What ``begin`` writes, once every check has passed.
+    """Rows that ``begin`` writes after all checks.
 
     Args:
-        superseded_ids: executions that give way.
+        superseded_ids: executions to abort.
+        pins: pins of the new execution.
     """
 
     superseded_ids: tuple[str, ...]
@@ -43,23 +44,25 @@ class _BeginDecision:
 
 
 class Executions:
-    """The life of executions, up to their commit."""
+    """Life cycle of executions up to their commit."""
 
     def __init__(self, database: Database, definitions: Definitions) -> None:
         self.database = database
         self.definitions = definitions
 
     def begin(self, request: BeginRequest) -> Execution:
-        """Open an execution: supersede a dead or failed one, pin heads and cursors, all at one moment.
+        """Open an execution: supersede a dead or failed one, and pin heads and cursors at one moment.
 
         Raises:
-            ExecutionInProgress: another is alive (R6).
+            ExecutionInProgress: another execution is live (R6).
             ChannelNotFound: a channel to pin is not registered.
+            VersionNotFound: a requested version does not exist.
+            PartitionError: the binding has cursors of the other kind (R13).
         """
         return self.database.write(lambda c: self._begin_in_transaction(c, request))
 
     def preview_pins(self, request: BeginRequest) -> tuple[Pin, ...]:
-        """The pins that ``begin`` would take now. Changes nothing; a channel that is not registered yet is empty.
+        """Pins that ``begin`` would take now. Changes nothing. Channels that are not registered yet count as empty.
 
         Raises:
             ExecutionInProgress, PartitionError: as ``begin``.
@@ -67,7 +70,7 @@ class Executions:
         return self.database.read(lambda c: self._check_begin(c, request, lock=False).pins)
 
     def execution(self, execution_id: str) -> Execution:
-        """One execution. Raises ExecutionNotLive when there is none of that id."""
+        """Execution with an id. Raises ExecutionNotLive if it does not exist."""
         return self.database.read(lambda c: _execution_from_row(c, _execution_row(c, execution_id)))
 
     def executions(
@@ -80,10 +83,14 @@ class Executions:
         state: ExecutionState | None = None,
         among_channels: Sequence[str] | None = None,
     ) -> list[Execution]:
-        """Executions, latest first; inserts are left out.
+        """Executions of bindings, latest first. Inserts are left out.
 
         Args:
-            among_channels: channels; only executions that touch some of these, and no others.
+            binding: only this binding.
+            partition: only this partition of the binding.
+            run_id: only executions of this Dagster run.
+            state: only this state.
+            among_channels: only executions that touch at least one of these channels, and no other channel.
         """
         query = select(executions).where(
             executions.c.binding.is_not(None) if binding is None else executions.c.binding == binding
@@ -102,11 +109,14 @@ class Executions:
         return self.database.read(lambda c: _executions_from_rows(c, c.execute(query).mappings().all()))
 
     def running_executions(self) -> list[Execution]:
-        """The executions that run, oldest first."""
+        """Running executions, oldest first."""
         return self.database.read(lambda c: read_executions(c, executions.c.state == "running"))
 
     def execution_counts(self) -> dict[tuple[str, str, str], int]:
-        """(binding, partition, status) -> how often one was launched, has succeeded or has failed; it only grows."""
+        """Total number of executions by (binding, partition, status). Never decreases.
+
+        The status is ``launched``, ``succeeded`` or ``failed``.
+        """
         query = select(
             executions.c.binding,
             executions.c.partition,
@@ -120,7 +130,11 @@ class Executions:
         return {(r["binding"], r["partition"], s): int(r[s] or 0) for r in rows for s in statuses}
 
     def renew(self, execution_id: str, epoch: int, lease_seconds: float) -> bool:
-        """Prolong a lease. False when the execution is no longer held under this epoch."""
+        """Extend a lease.
+
+        Returns:
+            False if the execution is no longer held under this epoch.
+        """
 
         def extend_lease(c: Connection) -> bool:
             lease_until = self.database.clock() + timedelta(seconds=lease_seconds)
@@ -142,25 +156,27 @@ class Executions:
         run_id: str | None = None,
         dead_owners: Container[str] = (),
     ) -> Execution:
-        """Take up a failed or lapsed execution, under a new epoch (R4).
+        """Take over a failed or lapsed execution under a new epoch (R4).
 
         Args:
-            run_id: of the Dagster run that goes on with it, where it is another one.
-            dead_owners: owners that are known to be gone: their leases are not waited for.
+            owner: the new owner.
+            run_id: Dagster run that continues the execution, if it is another run.
+            dead_owners: owners that are known to be dead; their leases are not awaited.
 
         Raises:
             ExecutionNotLive: it was superseded, aborted or committed.
-            ExecutionInProgress: its lease is held by another.
+            ExecutionInProgress: another owner holds its lease.
         """
         return self.database.write(
             lambda c: self._resume_in_transaction(c, execution_id, owner, lease_seconds, run_id, dead_owners)
         )
 
     def fail(self, execution_id: str, epoch: int, error: str, *, counts_as_failure: bool = True) -> None:
-        """It failed; pins and staged files are kept for a while (R4).
+        """Mark an execution as failed. Its pins and staged files are kept for a while (R4).
 
         Args:
-            counts_as_failure: as a failure of its binding, for cascades; not so where it is tried again at once.
+            counts_as_failure: count it as a failure of its binding, for cascade triggers. False if it is retried at
+                once.
         """
 
         def mark_failed(c: Connection) -> None:
@@ -179,10 +195,12 @@ class Executions:
     def abort(
         self, execution_id: str, reason: str, epoch: int | None = None, *, counts_as_failure: bool = True
     ) -> None:
-        """End it without a commit. An aborted one stays as it is.
+        """End an execution without a commit. An aborted execution stays unchanged.
 
         Args:
-            counts_as_failure: that it ended while it ran is a failure, for cascades; not so where it is planned again.
+            epoch: abort only under this epoch; None for any.
+            counts_as_failure: count the end of a running execution as a failure, for cascade triggers. False if it is
+                planned again.
 
         Raises:
             ExecutionNotLive: it was committed, or is held under another epoch.
@@ -198,7 +216,7 @@ class Executions:
         self.database.write(abort_unless_ended)
 
     def abort_expired_executions(self, c: Connection, grace_period: timedelta) -> None:
-        """Abort whoever has not renewed for longer than lease and grace."""
+        """Abort every execution whose lease ended longer ago than the grace period."""
         expired_before = self.database.clock() - grace_period
         query = select(executions.c.id).where(
             executions.c.state.in_(["running", "failed"]), executions.c.lease_until < expired_before
@@ -242,7 +260,7 @@ class Executions:
         return _execution_from_row(c, _execution_row(c, request.execution_id))
 
     def _check_begin(self, c: Connection, request: BeginRequest, lock: bool) -> _BeginDecision:
-        """Every check of ``begin``, and what it would write. ``preview`` asks the same without locks."""
+        """Run all checks of ``begin``, and determine what it would write. ``preview_pins`` calls this without locks."""
         superseded_ids = () if request.binding is None else self._supersedable_by_begin(c, request, lock)
         heads = self._heads_to_pin(c, request, lock)
         cursor_positions = self._cursor_positions(c, request)
@@ -265,15 +283,20 @@ class Executions:
         )
 
     def supersedable_executions(self, c: Connection, binding: str) -> tuple[str, ...]:
-        """The executions of all partitions of a binding that give way, inside a transaction that locks them.
+        """Executions of all partitions of a binding that can be superseded.
+
+        They are locked for the rest of the transaction.
 
         Raises:
-            ExecutionInProgress: one of them is alive.
+            ExecutionInProgress: one of them is live.
         """
         return self._supersedable_ids(c, executions.c.binding == binding, lock=True)
 
     def _supersedable_by_begin(self, c: Connection, request: BeginRequest, lock: bool) -> tuple[str, ...]:
-        """Begins of one binding come one after the other; a failed, lapsed or dead execution gives way (R4)."""
+        """Executions that a begin supersedes: failed, lapsed or dead (R4).
+
+        With ``lock``, only one begin of a binding runs at a time.
+        """
         if lock:
             c.execute(select(bindings.c.name).where(bindings.c.name == request.binding).with_for_update())
         is_same_partition = (executions.c.binding == request.binding) & (executions.c.partition == request.partition)
@@ -291,7 +314,7 @@ class Executions:
         return tuple(row["id"] for row in rows)
 
     def _heads_to_pin(self, c: Connection, request: BeginRequest, lock: bool) -> dict[str, int]:
-        """Heads of all channels at one moment: the locks wait for commits in flight, and hold off later ones (R2)."""
+        """Heads of all channels to pin, at one moment. The locks wait for running commits and delay later ones (R2)."""
         channel_names = sorted(set(request.pinned_channels) | set(request.cursor_channels))
         query = (
             select(channels.c.name, channels.c.head).where(channels.c.name.in_(channel_names)).order_by(channels.c.name)
@@ -346,7 +369,11 @@ class Executions:
 
 
 def partition_of_conflicting_cursor(c: Connection, binding: str, partition: str) -> str | None:
-    """A partition with a cursor of the kind that this execution's are not: whole, or of one partition (R13)."""
+    """Partition of a cursor of the other kind: unpartitioned, if this execution is partitioned, or the reverse (R13).
+
+    Returns:
+        None if there is no such cursor.
+    """
     is_unpartitioned = cursors.c.partition == ""
     query = select(cursors.c.partition).join(bindings, bindings.c.name == cursors.c.binding)
     query = query.where(
@@ -357,10 +384,10 @@ def partition_of_conflicting_cursor(c: Connection, binding: str, partition: str)
 
 
 def _check_one_cursor_kind(c: Connection, request: BeginRequest) -> None:
-    """A binding reads whole, or partition by partition: with cursors of both kinds it would read the same twice (R13).
+    """Check that a binding always runs either unpartitioned or per partition. Otherwise it would read rows twice (R13).
 
     Raises:
-        PartitionError: it has been executed the other way.
+        PartitionError: the binding has cursors of the other kind.
     """
     other_partition = partition_of_conflicting_cursor(c, request.binding or "", request.partition)
     if other_partition is None:
@@ -381,9 +408,9 @@ def _check_one_cursor_kind(c: Connection, request: BeginRequest) -> None:
 def mark_aborted(
     c: Connection, execution_id: str, reason: str, database: Database, counts_as_failure: bool = True
 ) -> None:
-    """Mark an execution aborted, inside a transaction that holds its row.
+    """Mark an execution as aborted, inside a transaction that holds its row.
 
-    One that ended while it ran has failed by that; one that had failed before has been counted.
+    Aborting a running execution counts as a failure. An execution that had failed before was counted then.
     """
     failure_increment = case((executions.c.state == "running", int(counts_as_failure)), else_=0)
     values = {

@@ -1,4 +1,4 @@
-"""The outbox of triggers: a firing is a row before its run is requested."""
+"""Outbox of triggers: a firing is recorded before its run is requested."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from nova_assets.model.partitions import WHOLE
 
 
 class Firings:
-    """Compare-and-set on a binding's firings, numbered from 1."""
+    """Firings of bindings, numbered from 1 and added by compare-and-set."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
 
     def firing(self, firing_id: str) -> Firing | None:
-        """A firing by its id."""
+        """Firing with an id; None if it does not exist."""
         query = select(firings).where(firings.c.id == firing_id)
         row = self.database.read(lambda c: c.execute(query).mappings().first())
         return None if row is None else _firing_from_row(row)
@@ -30,10 +30,11 @@ class Firings:
     def firings(
         self, binding: str | None = None, limit: int = 100, *, among_bindings: Sequence[str] | None = None
     ) -> list[Firing]:
-        """What has fired, latest first; of one binding, where one is named.
+        """Firings, latest first.
 
         Args:
-            among_bindings: bindings; of these only.
+            binding: only firings of this binding.
+            among_bindings: only firings of these bindings.
         """
         query = select(firings).order_by(firings.c.at.desc(), firings.c.id).limit(limit)
         if binding is not None:
@@ -43,18 +44,25 @@ class Firings:
         return [_firing_from_row(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
 
     def last_firing(self, binding: str, partition: str = WHOLE) -> Firing | None:
-        """The latest firing of a binding, in one of its partitions."""
+        """Latest firing of a binding, in one of its partitions."""
         return self.database.read(lambda c: _latest_firing(c, binding, partition))
 
     def partitions_with_open_firing(self, binding: str) -> frozenset[str]:
-        """The partitions of a binding in which a firing is under way."""
+        """Partitions of a binding with a firing that has not ended."""
         query = select(firings.c.partition).where(firings.c.binding == binding, firings.c.state == "requested")
         return frozenset(self.database.read(lambda c: c.execute(query).scalars().all()))
 
     def fire(
         self, binding: str, after_n: int, positions: Mapping[str, Any], partition: str = WHOLE, why: str = ""
     ) -> Firing | None:
-        """Record the firing after number ``after_n``; None when another did, or when that one is still under way."""
+        """Record the firing after number ``after_n``.
+
+        Args:
+            positions: trigger leaf -> position up to which it has fired.
+
+        Returns:
+            None if another process recorded it first, or if the previous firing has not ended.
+        """
 
         def insert_firing(c: Connection) -> Firing | None:
             last = _latest_firing(c, binding, partition)
@@ -78,7 +86,11 @@ class Firings:
             return None
 
     def retry_firing(self, firing_id: str, attempt: int) -> Firing | None:
-        """Count one more run for a firing whose attempt ``attempt`` came to nothing; None when another did."""
+        """Start the next attempt of a firing after attempt ``attempt`` failed.
+
+        Returns:
+            None if another process did so first, or if the firing has ended.
+        """
 
         def increment_attempt(c: Connection) -> Firing | None:
             conditions = (firings.c.id == firing_id, firings.c.attempt == attempt, firings.c.state == "requested")
@@ -89,14 +101,14 @@ class Firings:
         return self.database.write(increment_attempt)
 
     def end_firing(self, firing_id: str, state: str, why: str = "") -> None:
-        """It was committed or abandoned; one that has ended stays as it is."""
+        """Mark a firing as committed or abandoned. A firing that has ended stays unchanged."""
         conditions = (firings.c.id == firing_id, firings.c.state == "requested")
         values = {"state": state, **({"why": why} if why else {})}
         self.database.write(lambda c: c.execute(update(firings).where(*conditions).values(**values)))
 
 
 class _ConcurrentFiring(Exception):
-    """Another process made the same firing."""
+    """Another process has recorded the same firing."""
 
 
 def _call_or_raise_raced(callback: Any, c: Connection) -> Firing | None:

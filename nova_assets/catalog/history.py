@@ -1,4 +1,4 @@
-"""What is known of a channel's blocks: histories for plans, timelines for people, cursors."""
+"""Reads of blocks and cursors: channel histories for plans, timelines for people, and consumer positions."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History, Instant, action_from_origins
 
 _COMMITS_PER_QUERY = 500
-"""Commits whose blocks are asked for in one statement."""
+"""Maximum number of commits whose blocks one statement loads."""
 
 
 class Histories:
-    """Reads channels' blocks. Every answer is of one moment."""
+    """Reads the blocks of channels. Each answer shows the state at one moment."""
 
     def __init__(self, database: Database, definitions: Definitions) -> None:
         self.database = database
@@ -59,12 +59,13 @@ class Histories:
         *,
         back_to: int | None = None,
     ) -> History:
-        """Blocks up to a number; all of them, unless it is said what for.
+        """History of a channel up to a number: all blocks, or only those that some kind of read needs.
 
         Args:
-            scope: the partitions wanted.
-            since: only the changes after this number are asked for.
-            back_to: only snapshots at this number and later, and changes after it, are asked for.
+            at: sequence number; the head by default.
+            scope: partitions to load.
+            since: load only the changes after this number.
+            back_to: load only what snapshots from this number on, and changes after it, need.
 
         Raises:
             ChannelNotFound, VersionNotFound.
@@ -75,11 +76,12 @@ class Histories:
         return result
 
     def blocks(self, channel: str, at: int | None = None, scope: str = WHOLE, limit: int | None = None) -> list[Block]:
-        """The blocks that are there up to a number, newest first.
+        """Existing blocks up to a number, newest first.
 
         Args:
-            scope: the partitions wanted.
-            limit: so many are enough; those of their last number are all told.
+            at: sequence number; the head by default.
+            scope: partitions to load.
+            limit: number of blocks after which to stop. All blocks at the last number are included.
 
         Raises:
             ChannelNotFound, VersionNotFound.
@@ -102,10 +104,10 @@ class Histories:
         return result
 
     def timeline(self, channel: str, limit: int | None = None) -> list[Instant]:
-        """Instants, oldest first; those under way last.
+        """Instants of a channel, oldest first; requested instants last.
 
         Args:
-            limit: the latest of them, no more than these; no more is loaded.
+            limit: maximum number of instants, counted from the latest. No more are loaded.
 
         Raises:
             ChannelNotFound.
@@ -117,33 +119,37 @@ class Histories:
         return instants if limit is None else instants[max(0, len(instants) - limit) :]
 
     def cursors(self, binding: str | None = None) -> list[Cursor]:
-        """How far each binding has read; the head of a cursor of some partitions is where these last changed."""
+        """Positions of all bindings, or of one. The head of a cursor on some partitions is their last change."""
         return self.database.read(lambda c: self.read_cursors(c, binding))
 
     def cursor_positions(self, binding: str, partition: str = WHOLE) -> dict[tuple[str, str], int]:
-        """(channel, its partition) -> how far a binding has read it in a partition of its own."""
+        """Cursors of one partition of a binding: (channel, partition of the channel) -> sequence number."""
         query = select(cursors.c.channel, cursors.c.channel_partition, cursors.c.seq)
         query = query.where(cursors.c.binding == binding, cursors.c.partition == partition)
         return self.database.read(lambda c: {(r[0], r[1]): r[2] for r in c.execute(query)})
 
     def lagging_cursors(self, channel: str, head: int) -> list[tuple[int, str]]:
-        """The cursors on a channel that stand between 0 and a number: each with its partition of the channel."""
+        """Cursors on a channel between 0 and a head, both excluded: (sequence number, partition of the channel)."""
         query = select(cursors.c.seq, cursors.c.channel_partition).distinct()
         query = query.where(cursors.c.channel == channel, cursors.c.seq > 0, cursors.c.seq < head)
         return self.database.read(lambda c: [(r[0], r[1]) for r in c.execute(query.order_by(cursors.c.seq))])
 
     def has_consumers(self, channel: str) -> bool:
-        """Whether somebody has consumed changes of the channel, or is about to (R10)."""
+        """Whether a consumer has read changes of the channel, or is about to (R10)."""
         return self.database.read(lambda c: has_active_consumers(c, channel, None))
 
     def has_drops(self, channel: str) -> bool:
-        """Whether a partition of the channel was dropped that some version still needs (R19)."""
+        """Whether retention dropped a partition of the channel and some version still needs that drop (R19)."""
         b = blocks.c
         query = select(b.id).where(b.channel == channel, b.kind == "base", b.collected_at.is_(None), b.origin == "drop")
         return self.database.read(lambda c: c.execute(query.limit(1)).first() is not None)
 
     def partitions(self, channel: str, scope: str = WHOLE) -> list[PartitionState]:
-        """The partitions of a channel in which there is something, by name."""
+        """State of each partition of a channel that has or had blocks, by name.
+
+        Raises:
+            ChannelNotFound.
+        """
         self.definitions.channel(channel)
         updated_number = case((blocks.c.origin.not_in(("compact", "drop")), blocks.c.hi))
         is_live = blocks.c.collected_at.is_(None)
@@ -158,8 +164,10 @@ class Histories:
         return sorted((p for p in states if is_in_scope(p.partition, scope)), key=lambda p: p.partition)
 
     def unread(self, channel: str, after: int, scope: str = WHOLE) -> UnreadData:
-        """What came to a channel's partitions within a scope after a number; neither compaction is news (R14), nor that
-        retention has dropped something (R19)."""
+        """Size of the new data in a channel after a number, within a scope.
+
+        Neither compaction (R14) nor a drop by retention (R19) counts as new data.
+        """
         diff = blocks.alias("diff")
         same_change_delta = select(diff.c.id).where(
             diff.c.channel == blocks.c.channel,
@@ -185,7 +193,12 @@ class Histories:
     def read_cursors(
         self, c: Connection, binding: str | None = None, channel_names: Sequence[str] | None = None
     ) -> list[Cursor]:
-        """The same within a transaction; those on some channels alone, where ``channel_names`` names them."""
+        """Positions of bindings, within a transaction.
+
+        Args:
+            binding: only cursors of this binding.
+            channel_names: only cursors on these channels.
+        """
         query = select(cursors, channels.c.head).join(channels, channels.c.name == cursors.c.channel)
         query = query.order_by(cursors.c.binding, cursors.c.channel, cursors.c.partition, cursors.c.channel_partition)
         if binding is not None:
@@ -203,7 +216,7 @@ class Histories:
         result = []
         for r in rows:
             scope, head = r["channel_partition"], r["head"]
-            if scope:  # a cursor stands at the channel's head of its time, past the partition's own last change
+            if scope:  # a cursor is set to the channel's head, past the last change of the partition
                 head = max(heads[r["channel"]].get(scope, 0), r["seq"])
             result.append(Cursor(r["binding"], r["channel"], r["seq"], head, r["partition"], scope, r["moved_at"]))
         return result
@@ -211,7 +224,17 @@ class Histories:
     def read_history(
         self, c: Connection, channel: str, at: int | None = None, scope: str = WHOLE, since: int = 0, oldest: int = 0
     ) -> History | None:
-        """The same within a transaction; None where there is no such channel."""
+        """History of a channel, within a transaction; None for an unknown channel.
+
+        Args:
+            at: sequence number; the head by default.
+            scope: partitions to load.
+            since: load only the changes after this number; 0 for all.
+            oldest: load only what reads from this number on need; 0 for all.
+
+        Raises:
+            VersionNotFound.
+        """
         row = c.execute(select(channels).where(channels.c.name == channel)).mappings().first()
         if row is None:
             return None
@@ -263,7 +286,7 @@ class Histories:
     def _maintenance_instants(
         self, c: Connection, channel: str, action: Literal["compact", "collect"], limit: int | None
     ) -> list[Instant]:
-        """Compactions or collections: commits that took no number."""
+        """Instants of compactions or collections, whose commits take no number."""
         commit_column = blocks.c.commit_id if action == "compact" else blocks.c.collected_by
         is_action = blocks.c.origin == "compact" if action == "compact" else commit_column.is_not(None)
         query = select(commits).where(
@@ -288,10 +311,10 @@ class Histories:
 
 
 def _sort_by_commit_order(c: Connection, channel: str, instants: list[Instant]) -> list[Instant]:
-    """Instants in the order in which they were committed.
+    """Sort instants by commit order.
 
-    Their times do not tell it: two processes read the database's clock over connections of different speed. Commits of
-    catalogs that did not count steps yet come first, by their times.
+    Commit times do not give this order, since processes read the database's clock over connections of different speed.
+    Commits without a step, from older versions of the catalog, come first, sorted by time.
     """
     positions: dict[str, int] = {}
     for batch in batched(sorted({i.commit_id for i in instants}), _COMMITS_PER_QUERY):
@@ -303,10 +326,10 @@ def _sort_by_commit_order(c: Connection, channel: str, instants: list[Instant]) 
 def _blocks_by_commit(
     c: Connection, channel: str, commit_column: ColumnElement[Any], commit_ids: Sequence[str]
 ) -> dict[str, list[Block]]:
-    """Commit -> the blocks of a channel that it added, or collected; by number.
+    """Blocks of a channel that each commit added or collected, sorted by number.
 
     Args:
-        commit_column: the column that says so.
+        commit_column: column that names the commit: ``commit_id`` or ``collected_by``.
     """
     blocks_by_commit: dict[str, list[Block]] = {}
     for batch in batched(commit_ids, _COMMITS_PER_QUERY):
@@ -326,7 +349,7 @@ def _load_excerpt(c: Connection, selection: HistorySelection, since: int, oldest
 
 
 def _heads_by_scope(c: Connection, channel: str, dimensions: set[tuple[str, ...]]) -> dict[str, int]:
-    """Scope -> the number of its last change, for the scopes of these dimensions."""
+    """Number of the last change in each scope of the given dimensions."""
     newest_numbers = select(blocks.c.partition, func.max(blocks.c.hi)).where(blocks.c.channel == channel)
     head_by_scope: dict[str, int] = {}
     for partition, hi in c.execute(newest_numbers.group_by(blocks.c.partition)):
@@ -337,7 +360,11 @@ def _heads_by_scope(c: Connection, channel: str, dimensions: set[tuple[str, ...]
 
 
 def schema_at_number(c: Connection, channel: str, at: int) -> Schema | None:
-    """The schema of a number (R18): that of the newest block up to it, where a delta tells one."""
+    """Schema of a channel at a number (R18): that of the newest block, ignoring deltas of a ``Custom`` model.
+
+    Returns:
+        None if no block determines it.
+    """
     newest_blocks = select(blocks.c.schema, blocks.c.kind, blocks.c.merge).where(
         blocks.c.channel == channel, blocks.c.hi <= at, blocks.c.origin != "compact"
     )
@@ -350,7 +377,7 @@ def schema_at_number(c: Connection, channel: str, at: int) -> Schema | None:
 
 
 def newest_merge_model(c: Connection, channel: str, head: int) -> MergeModel | None:
-    """The model of the newest block that was given up to a number."""
+    """Merge model of the newest block up to a number that comes from a task, an insert or a restore."""
     is_update = blocks.c.origin.not_in(("compact", "drop"))
     query = select(blocks.c.merge).where(blocks.c.channel == channel, blocks.c.hi <= head, is_update)
     merge_json = c.execute(query.order_by(blocks.c.hi.desc()).limit(1)).scalar()
@@ -358,11 +385,15 @@ def newest_merge_model(c: Connection, channel: str, head: int) -> MergeModel | N
 
 
 def has_active_consumers(c: Connection, channel: str, excluded_execution_id: str | None) -> bool:
-    """Whether a cursor on the channel stands above 0, or a live execution is about to set one."""
+    """Whether a cursor on the channel is above 0, or a live execution is about to move one there.
+
+    Args:
+        excluded_execution_id: an execution to ignore.
+    """
     moved_cursors = select(cursors.c.binding).where(cursors.c.channel == channel, cursors.c.seq > 0).limit(1)
     if c.execute(moved_cursors).first() is not None:
         return True
-    # Those that live are few, whatever was pinned in former times.
+    # Starting from live executions keeps the query fast: they are few, while old pins may be many.
     live_executions = select(executions.c.id).where(
         executions.c.binding.is_not(None),  # a reader's pin moves no cursor
         executions.c.state.in_(["running", "failed"]),

@@ -1,8 +1,8 @@
-"""Excerpts of histories: of a channel's blocks those that a plan can need, found by indexes, however many there are.
+"""Excerpts of channel histories, loaded by indexes: the blocks that a plan can need, however long the history is.
 
-Whatever a plan asks of an excerpt within what it is for, it answers as the whole history would. So of each partition
-everything is loaded from a base on that answers the oldest number in question; and where there is none such, since
-something was lost, the partition is loaded whole.
+Within its purpose, an excerpt answers every question of a plan as the full history would. For each partition it starts
+at the newest base that answers the oldest number in question. If blocks were lost and no such base exists, the whole
+partition is loaded. ``plan/history_excerpt`` computes the same excerpts from a full history.
 """
 
 from __future__ import annotations
@@ -23,22 +23,24 @@ from nova_assets.model.timeline import PartitionHistory
 from nova_assets.plan.history_excerpt import needs_comparison, needs_no_older_blocks
 
 _PARTITIONS_PER_QUERY = 500
-"""Partitions asked for in one statement."""
+"""Maximum number of partitions in one statement."""
 
 _MAX_SINGLE_QUERIES = 10
-"""Partitions that are asked for one by one."""
+"""Up to this number of partitions, each one is loaded by its own statement."""
 
 _BASE_LITERAL: ColumnElement[str] = literal_column(
     "'base'"
-)  # in the statement itself: as a parameter it does not find the index of bases
+)  # a literal, since the partial index of bases is not used for a parameter
 
 
 @dataclass(frozen=True, slots=True)
 class HistorySelection:
-    """What of a channel is asked for.
+    """Blocks of a channel to load.
 
     Args:
-        columns: the channel's partition columns.
+        head: newest sequence number to load.
+        scope: partitions to load.
+        columns: partition columns of the channel.
     """
 
     channel: str
@@ -48,13 +50,13 @@ class HistorySelection:
 
     @property
     def single_partition(self) -> str | None:
-        """The one partition that is in the scope, where it names all dimensions."""
+        """Partition that the scope selects, if it names all dimensions; otherwise None."""
         values = partition_values(self.scope)
         return partition_name(self.columns, values) if values and set(values) == set(self.columns) else None
 
     @property
     def conditions(self) -> tuple[ColumnElement[bool], ...]:
-        """Conditions that every block meets; one of other dimensions may meet them, too."""
+        """SQL conditions that every selected block meets. Blocks of other partitions may meet them too."""
         partition = self.single_partition
         scope_filter = scope_conditions(self.scope) if partition is None else (blocks.c.partition == partition,)
         return (blocks.c.channel == self.channel, blocks.c.hi <= self.head, *scope_filter)
@@ -62,12 +64,13 @@ class HistorySelection:
 
 @dataclass(slots=True)
 class HistoryExcerpt:
-    """What was loaded.
+    """Loaded part of a history.
 
     Args:
-        numbers: partition -> numbers whose blocks are gone: they still are numbers at which it changed.
-        floors: partition -> the number of the base from which on it is here.
-        earlier: the schema at the number from which on this answers.
+        blocks: existing blocks.
+        numbers: partition -> numbers at which it changed and whose blocks were collected.
+        floors: partition -> number of the base at which its loaded part begins.
+        earlier: schema at the oldest number that the excerpt answers.
     """
 
     blocks: list[Block] = field(default_factory=list)
@@ -96,12 +99,12 @@ class HistoryExcerpt:
 
 
 def load_full_excerpt(c: Connection, selection: HistorySelection) -> HistoryExcerpt:
-    """Everything."""
+    """Load the full history."""
     return _load_newer_than(c, selection, 0)
 
 
 def load_excerpt_back_to(c: Connection, selection: HistorySelection, oldest: int) -> HistoryExcerpt:
-    """What snapshots and changes from a number on need."""
+    """Load what snapshots and changes from a number on need."""
     result = _load_from_newest_base(
         c, selection, oldest, None if selection.single_partition is None else {selection.single_partition}
     )
@@ -111,7 +114,7 @@ def load_excerpt_back_to(c: Connection, selection: HistorySelection, oldest: int
 
 
 def load_changes_excerpt(c: Connection, selection: HistorySelection, since: int) -> HistoryExcerpt:
-    """What the changes after a number need."""
+    """Load what the changes after a number need."""
     result = _load_newer_than(c, selection, since)
     tracks = list(result.tracks())
     dropped = {b.partition for b in result.blocks if b.origin == "drop"}
@@ -128,7 +131,11 @@ def load_changes_excerpt(c: Connection, selection: HistorySelection, since: int)
 
 
 def load_newest_blocks(c: Connection, selection: HistorySelection, limit: int | None) -> list[Block]:
-    """The newest blocks that are there, newest first; once there are enough, those of the last number are all told."""
+    """Newest existing blocks, newest first.
+
+    Args:
+        limit: number of blocks after which to stop. All blocks at the last number are included.
+    """
     query = select(blocks).where(*selection.conditions, blocks.c.collected_at.is_(None))
     query = query.order_by(blocks.c.hi.desc(), blocks.c.kind.desc(), blocks.c.id.desc())
     newest_rows: list[RowMapping] = []
@@ -136,13 +143,13 @@ def load_newest_blocks(c: Connection, selection: HistorySelection, limit: int | 
         for row in rows.mappings():
             if limit is not None and len(newest_rows) >= limit and row["hi"] != newest_rows[-1]["hi"]:
                 break
-            if is_in_scope(row["partition"], selection.scope):  # some of other dimensions may have met the conditions
+            if is_in_scope(row["partition"], selection.scope):  # the conditions may match other partitions
                 newest_rows.append(row)
     return load_blocks_with_files(c, newest_rows)
 
 
 def _load_newer_than(c: Connection, selection: HistorySelection, since: int) -> HistoryExcerpt:
-    """What came after a number."""
+    """Load the blocks after a number."""
     if since >= selection.head:
         return HistoryExcerpt()
     conditions = (*selection.conditions, *((blocks.c.hi > since,) if since else ()))
@@ -160,7 +167,11 @@ def _load_newer_than(c: Connection, selection: HistorySelection, since: int) -> 
 def _load_from_newest_base(
     c: Connection, selection: HistorySelection, oldest: int, partitions: Collection[str] | None
 ) -> HistoryExcerpt:
-    """Of some partitions, or all, what came from the newest base on that is no later than a number."""
+    """Load some or all partitions, each from its newest base at or before a number.
+
+    Args:
+        partitions: None for all partitions in the scope.
+    """
     result = HistoryExcerpt()
     if partitions is None:
         result.add(_load_from_floors(c, selection, _floors_of_all_partitions(selection, oldest)))
@@ -182,7 +193,7 @@ def _load_from_newest_base(
 
 
 def load_whole_partitions(c: Connection, selection: HistorySelection, partitions: Collection[str]) -> HistoryExcerpt:
-    """All of some partitions."""
+    """Load all blocks of some partitions."""
     result = HistoryExcerpt()
     for batch in batched(sorted(partitions), _PARTITIONS_PER_QUERY):
         query = select(blocks).where(
@@ -193,7 +204,7 @@ def load_whole_partitions(c: Connection, selection: HistorySelection, partitions
 
 
 def _load_from_floors(c: Connection, selection: HistorySelection, floors: CTE) -> HistoryExcerpt:
-    """Of these partitions what came from their floors on."""
+    """Load partitions from their floors on."""
     floor_by_partition: dict[str, int] = query_as_dict(c, select(floors.c.name, floors.c.floor))
     floors_in_scope = {p: n for p, n in floor_by_partition.items() if is_in_scope(p, selection.scope)}
     result = (
@@ -208,7 +219,7 @@ def _load_from_floors(c: Connection, selection: HistorySelection, floors: CTE) -
 def _load_partitions_one_by_one(
     c: Connection, selection: HistorySelection, floor_by_partition: Mapping[str, int]
 ) -> HistoryExcerpt:
-    """One by one: then no database can think of a way that is longer."""
+    """Load each partition by its own statement, so that no database can choose a slower plan."""
     result = HistoryExcerpt()
     for partition, floor in floor_by_partition.items():
         query = select(blocks).where(blocks.c.channel == selection.channel, blocks.c.partition == partition)
@@ -224,7 +235,7 @@ def _load_partitions_by_join(c: Connection, selection: HistorySelection, floors:
         blocks.c.hi >= floors.c.floor,
         blocks.c.hi <= selection.head,
     )
-    # The outer join is for SQLite: it starts with the few.
+    # With an outer join, SQLite starts at the floors, which are few.
     query = select(blocks).select_from(floors.join(blocks, on, isouter=True))
     rows = c.execute(query).mappings().all()
     return _excerpt_from_rows(
@@ -242,15 +253,18 @@ def _excerpt_from_rows(c: Connection, rows: Iterable[RowMapping]) -> HistoryExce
 
 
 def _floors_of_partitions(selection: HistorySelection, oldest: int, partitions: Collection[str]) -> CTE:
-    """Of these partitions the newest base that is no later than a number; those that have none are left out."""
+    """Newest base of each given partition at or before a number. Partitions without such a base are left out."""
     query = select(blocks.c.partition.label("name"), func.max(blocks.c.hi).label("floor"))
     query = query.where(*_base_conditions(blocks, selection, oldest), blocks.c.partition.in_(partitions))
     return query.group_by(blocks.c.partition).cte("floors")
 
 
 def _floors_of_all_partitions(selection: HistorySelection, oldest: int) -> CTE:
-    """The same of all partitions; 0 where there is none. From one partition the next is looked up in the index, so that
-    no more of it is looked at than there are partitions."""
+    """Newest base of each partition at or before a number; 0 for a partition without one.
+
+    A recursive query finds each next partition through the index, so it reads only as many rows as there are
+    partitions.
+    """
     later, base = blocks.alias("later"), blocks.alias("base")
     names = select(func.min(blocks.c.partition).label("name")).where(blocks.c.channel == selection.channel)
     partition_names = names.cte("partitions", recursive=True)
@@ -275,7 +289,7 @@ def _base_conditions(table: Any, selection: HistorySelection, oldest: int) -> tu
 
 
 def _schema_at(c: Connection, selection: HistorySelection, at: int) -> Schema | None:
-    """The schema of that number: as ``modes.schema_at`` finds it in a whole history."""
+    """Schema at a number, as ``plan.modes.schema_at_version`` finds it in a full history."""
     live_blocks = select(blocks.c.partition, blocks.c.schema).where(
         *selection.conditions, blocks.c.hi <= at, blocks.c.collected_at.is_(None)
     )
@@ -289,5 +303,5 @@ def _schema_at(c: Connection, selection: HistorySelection, at: int) -> Schema | 
 
 
 def scope_conditions(scope: str, partition_column: Any = blocks.c.partition) -> tuple[ColumnElement[bool], ...]:
-    """Conditions that every partition of a scope meets; a partition of other dimensions may meet them, too."""
+    """SQL conditions that every partition of a scope meets. Other partitions may meet them too."""
     return tuple(partition_column.contains(part, autoescape=True) for part in scope.split("/") if part)

@@ -1,4 +1,4 @@
-"""Upkeep's transactions: what is known of a channel's readers, what is marked as collected, and which files may go."""
+"""Maintenance transactions: retention state of a channel, marks of collected blocks, and deletable files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ITEMS_PER_QUERY = 500
 
 
 class Maintenance:
-    """Collection (R15): metadata first, files second."""
+    """Garbage collection (R15): mark metadata first, delete files second."""
 
     def __init__(self, database: Database, histories: Histories) -> None:
         self.database = database
@@ -43,11 +43,11 @@ class Maintenance:
     def retention_state(
         self, channel: str, retain_seconds: float = 0.0, partitions: Sequence[str] | None = None
     ) -> RetentionState:
-        """Everything that decides what of a channel is held.
+        """Everything that determines which blocks of a channel are retained.
 
         Args:
             retain_seconds: seconds for which old versions are kept for time travel.
-            partitions: with the blocks of these alone.
+            partitions: load only the blocks of these partitions.
 
         Raises:
             ChannelNotFound.
@@ -56,11 +56,16 @@ class Maintenance:
         return self.database.read(lambda c: self.read_retention_state(c, channel, retain_seconds, partitions))
 
     def collect(self, channel: str, retain_seconds: float = 0.0, partitions: Sequence[str] | None = None) -> Collection:
-        """Mark every block that nobody holds: from now on no plan uses it. What is held is judged under the channel's
-        lock, so that no base comes in between.
+        """Mark as collected every block that is not retained. No later plan uses these blocks.
+
+        Decided under the channel's lock, so that no base is committed in between.
 
         Args:
-            partitions: in these alone; others are not looked at.
+            retain_seconds: seconds for which old versions are kept for time travel.
+            partitions: collect only in these partitions.
+
+        Raises:
+            ChannelNotFound.
         """
         self.histories.definitions.channel(channel)
 
@@ -78,9 +83,15 @@ class Maintenance:
         return self.database.write(collect_blocks)
 
     def deletable_files(self, deletion_delay: float) -> list[tuple[str, str]]:
-        """(block, path) of files that may be deleted: their block was collected that many seconds ago, neither a block
-        that is there nor anything that is staged lists them, too, nobody lives who had pinned the channel before, and
-        no table shows an edition from before: these may have been planned with, or listed there."""
+        """Files that may be deleted, as (block, path).
+
+        All blocks that list the file were collected longer ago than the delay. No staged block lists it. No running
+        execution that had pinned the channel before the collection remains, since its plan may contain the file. No
+        published version from before the collection remains, since its table may list the file.
+
+        Args:
+            deletion_delay: seconds after the collection.
+        """
         collected_before = self.database.clock() - timedelta(seconds=deletion_delay)
         other_files, other_blocks = files.alias("other"), blocks.alias("of")
         in_live_block = exists().where(
@@ -100,7 +111,7 @@ class Maintenance:
             executions.c.started_at <= blocks.c.collected_at,
         )
         in_published_version = exists().where(
-            other_files.c.path == files.c.path,  # a file may have been kept from block to block
+            other_files.c.path == files.c.path,  # several blocks may list the same file
             other_files.c.block_id == other_blocks.c.id,
             published_versions.c.channel == other_blocks.c.channel,
             published_versions.c.at <= other_blocks.c.collected_at,
@@ -127,7 +138,7 @@ class Maintenance:
         return self.database.read(read_deletable)
 
     def delete_file_records(self, deleted_files: Iterable[tuple[str, str]]) -> None:
-        """These files are gone."""
+        """Delete the records of files that were deleted."""
         paths = sorted({path for _, path in deleted_files})
 
         def delete_rows(c: Connection) -> None:
@@ -139,8 +150,10 @@ class Maintenance:
             self.database.write(delete_rows)
 
     def count_full_reads(self, channel: str) -> int:
-        """How many executions have read the channel whole since its newest base came: what a base would have saved
-        them (R14)."""
+        """Number of executions that have read the channel as a whole since its newest base.
+
+        A new base would have saved these reads the merge, so the number indicates the benefit of compaction (R14).
+        """
 
         def count_full_reads(c: Connection) -> int:
             newest = select(func.max(commits.c.at)).join(blocks, blocks.c.commit_id == commits.c.id)
@@ -160,7 +173,7 @@ class Maintenance:
     def read_retention_state(
         self, c: Connection, channel: str, retain_seconds: float, partitions: Sequence[str] | None = None
     ) -> RetentionState:
-        """The same within a transaction."""
+        """Retention state of a channel, within a transaction."""
         history = (
             self.histories.read_history(c, channel)
             if partitions is None
@@ -178,7 +191,7 @@ class Maintenance:
         )
 
     def _number_at_time(self, c: Connection, channel: str, moment: datetime) -> int:
-        """The number that the channel was at then."""
+        """Head of the channel at a time."""
         query = select(func.max(commit_numbers.c.seq)).join(commits, commits.c.id == commit_numbers.c.commit_id)
         return int(c.execute(query.where(commit_numbers.c.channel == channel, commits.c.at <= moment)).scalar() or 0)
 
@@ -186,7 +199,7 @@ class Maintenance:
         pin_columns = (pins.c.head, pins.c.cursor, pins.c.partition, pins.c.has_run)
         live = select(executions.c.id, executions.c.binding, *pin_columns)
         live = live.join(pins, pins.c.execution_id == executions.c.id).where(pins.c.channel == channel)
-        # Also while its lease has run out: until it is aborted, it may be renewed, and commit (decision 0001).
+        # A lapsed execution counts, too. Until it is aborted, it may be renewed and commit (decision 0001).
         for row in c.execute(live.where(executions.c.state.in_(["running", "failed"]))).mappings():
             holder = f"execution {row['id'][:8]} of {row['binding'] or 'an insert or reader'}"
             yield PinnedRead(holder, row["head"], row["cursor"], row["partition"], row["has_run"])
@@ -209,7 +222,7 @@ def _read_channel_readers(c: Connection, channel: str) -> Iterable[ConsumerPosit
     modes_by_binding = _read_modes_by_binding(c, channel)
     for row in c.execute(select(cursors).where(cursors.c.channel == channel)).mappings():
         binding = row["binding"]
-        # Of an asset of somebody's own it is not known what it reads; so it may read what was there before.
+        # The modes of a plain Dagster asset are unknown, so it may read ``old``.
         reads_old = binding not in modes_by_binding or bool(modes_by_binding[binding] & {"old", "changes"})
         partition_text = f" for {row['partition']}" if row["partition"] else ""
         yield ConsumerPosition(
@@ -218,7 +231,7 @@ def _read_channel_readers(c: Connection, channel: str) -> Iterable[ConsumerPosit
 
 
 def _read_modes_by_binding(c: Connection, channel: str) -> dict[str, set[str]]:
-    """Registered binding -> the modes in which its tasks read the channel."""
+    """Modes in which the tasks of each registered binding read the channel."""
     modes_by_binding: dict[str, set[str]] = {}
     definitions: dict[str, Any] = query_as_dict(c, select(bindings.c.name, bindings.c.definition))
     for name, definition in definitions.items():

@@ -1,7 +1,7 @@
-"""PostgreSQL: connections without state of a session, the server's clock, and transactions whose answer was lost.
+"""PostgreSQL backend: stateless connections, the server's clock, and transactions whose answer was lost.
 
-Everything that a transaction needs is said in its first statement and ends with it. So PgBouncer may give each
-transaction another server connection.
+The first statement of each transaction sets everything that the transaction needs, and the settings end with it. So
+PgBouncer may give each transaction another server connection.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ IDLE_TIMEOUT = 300.0
 """Seconds after which the server ends a transaction whose client sends nothing."""
 
 LOCK_TIMEOUT = 5.0
-"""Seconds after which a lock that is not granted is asked for again, by a new transaction."""
+"""Seconds of waiting for a lock in one transaction. After that, a new transaction requests the lock again."""
 
 _BEGIN_QUERY = text("""
     SELECT pg_is_in_recovery(), (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, pg_backend_pid(),
@@ -38,7 +38,7 @@ _BEGIN_QUERY = text("""
       set_config('idle_in_transaction_session_timeout',
         coalesce(nullif(current_setting('idle_in_transaction_session_timeout'), '0'), :idle), true),
       current_setting('search_path')""")
-"""Limits that the role, the database or the URL's options set are kept."""
+"""Sets the limits of a transaction. Limits set by the role, the database or the URL's options take precedence."""
 
 _STATUS_QUERY = text("SELECT txid_status(:number)")
 _TERMINATE_QUERY = text("""
@@ -52,14 +52,15 @@ class PostgresBackend:
     """One PostgreSQL database.
 
     Args:
-        statement_timeout: seconds that one statement may take. One that is not answered a little later counts as lost.
+        statement_timeout: maximum seconds of one statement. A statement that is still unanswered a little later counts
+            as lost.
     """
 
     one_connection = False
 
     def __init__(self, url: URL, masked_url: str, statement_timeout: float) -> None:
         self.statement_timeout = statement_timeout
-        # What is read in one transaction is of one moment, as it is in SQLite.
+        # All reads of one transaction see the same moment, as in SQLite.
         self.read_options: dict[str, Any] = {"isolation_level": "REPEATABLE READ"}
         self.engine = _create_engine(url, masked_url)
         self.search_path = _requested_search_path(url)
@@ -69,11 +70,11 @@ class PostgresBackend:
         event.listen(self.engine, "after_cursor_execute", self._on_statement_answered)
 
     def begin_transaction(self, c: Connection, write: bool, no_timeout: bool) -> TransactionStart:
-        """Set the limits of the transaction, and learn what time it is and how the transaction is called.
+        """Set the limits of the transaction, and read the server's time, the process id and the transaction id.
 
         Raises:
-            Standby: the server is a read-only standby.
-            OptionIgnored: the connection has another ``search_path`` than the URL asks for.
+            ServerIsStandby: the server is a read-only standby.
+            ConnectionOptionIgnored: the connection has another ``search_path`` than the URL requests.
         """
         milliseconds = 0 if no_timeout else int(self.statement_timeout * 1000)
         c.info["nova_slow"] = no_timeout
@@ -92,7 +93,10 @@ class PostgresBackend:
         return TransactionStart(EPOCH + timedelta(microseconds=row[1]), row[2], row[3])
 
     def has_committed(self, start: TransactionStart, deadline: float) -> bool | None:
-        """Ask the server what became of a transaction (R7). One that is still open after a second is ended."""
+        """Ask the server for the outcome of a transaction (R7).
+
+        A transaction that is still open after a second is ended.
+        """
         terminate_after = time.monotonic() + 1.0
         while True:
             try:
@@ -112,11 +116,11 @@ class PostgresBackend:
             time.sleep(0.1)
 
     def lock_holder(self) -> str | None:
-        """Not known without asking the server, which is busy."""
+        """Always None, since only the busy server could tell."""
         return None
 
     def on_transaction_end(self) -> None:
-        """The transaction of this thread has ended, one way or the other."""
+        """Called after each transaction of the current thread, committed or not."""
         self.watchdog.statement_answered()
 
     def close(self) -> None:
@@ -132,12 +136,12 @@ class PostgresBackend:
 
 
 class StatementWatchdog:
-    """Cuts connections whose server does not answer: a statement that is never answered ends as a lost connection.
+    """Closes connections whose server does not answer, so that an unanswered statement fails as a lost connection.
 
-    One thread looks at the statements of all others. A thread has one statement under way at a time.
+    One thread watches the statements of all other threads. Each thread has at most one pending statement.
 
     Args:
-        timeout: seconds after which a statement counts as never answered.
+        timeout: seconds after which a statement counts as lost.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -149,7 +153,7 @@ class StatementWatchdog:
         self._closed = False
 
     def statement_sent(self, socket_number: int | None) -> None:
-        """This thread has sent a statement over the socket of that number."""
+        """Called when this thread has sent a statement over a socket."""
         if socket_number is None:
             return
         with self._condition:
@@ -162,7 +166,7 @@ class StatementWatchdog:
                 self._thread.start()
 
     def statement_answered(self) -> None:
-        """The statement of this thread was answered, or failed."""
+        """Called when the statement of this thread was answered or failed."""
         with self._condition:
             self._pending_statements.pop(threading.get_ident(), None)
 
@@ -183,7 +187,7 @@ class StatementWatchdog:
 
 
 def _socket_number(c: Connection) -> int | None:
-    with suppress(Exception):  # it is closed
+    with suppress(Exception):  # the connection is closed
         return int(c.connection.driver_connection.pgconn.socket)  # type: ignore[union-attr]
     return None
 
@@ -224,7 +228,7 @@ def _create_engine(url: URL, masked_url: str) -> Engine:
 
 
 def _requested_search_path(url: URL) -> str | None:
-    """The ``search_path`` that the URL's options ask for."""
+    """``search_path`` in the URL's options; None if not set."""
     options = url.query.get("options", "")
     text = options if isinstance(options, str) else " ".join(options)
     matches = re.findall(r"(?:-c\s*|--)search_path=((?:\\.|\S)*)", text)
@@ -236,7 +240,7 @@ def _parse_search_path(search_path: str) -> list[str]:
 
 
 def _prepare_threshold(url: URL, masked_url: str) -> int | None:
-    """After how many times a statement is prepared; 0, ``none`` and nothing mean never.
+    """Number of executions after which a statement is prepared; None for never, which 0, ``none`` or no value request.
 
     Prepared statements belong to a session, which PgBouncer's transaction mode does not keep.
     """

@@ -1,4 +1,4 @@
-"""Editions: what the tables show in which channels are published, and which files they list (R15)."""
+"""Published versions (*editions*): which table shows which snapshot of a channel, and which files it lists (R15)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ from nova_assets.model.published_version import Edition, PublishedContent
 
 
 class PublishedVersions:
-    """What is published."""
+    """Records the published versions of channels."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
 
     def editions(self, channel: str, table: str | None = None) -> list[Edition]:
-        """The editions of a channel that somebody may still read, latest first."""
+        """Published versions of a channel that readers may still use, latest first.
+
+        Args:
+            table: only versions in this table.
+        """
         query = select(published_versions).where(published_versions.c.channel == channel)
         query = query if table is None else query.where(published_versions.c.place == table)
         query = query.order_by(
@@ -33,22 +37,24 @@ class PublishedVersions:
     def open_edition(
         self, execution_id: str, table: str, content: PublishedContent, fingerprint: str, shown_number: int = 0
     ) -> Edition:
-        """Open the next edition of a table: from now on nothing that it lists is deleted, whatever becomes of it.
+        """Open the next version of a table. From now on no file that it lists is deleted, even if publishing fails.
 
         Args:
-            execution_id: that has pinned the channel.
-            shown_number: the number that the table shows, which this catalog may not know of.
+            execution_id: execution that has pinned the channel.
+            content: the files to show.
+            fingerprint: hash of the content.
+            shown_number: number that the table shows, which this catalog may not know.
 
         Raises:
-            ExecutionInProgress: another execution, which is alive, has opened one.
-            ExecutionNotLive: the execution itself is not.
+            ExecutionInProgress: another live execution has opened a version.
+            ExecutionNotLive: the execution has ended.
         """
         return self.database.write(
             lambda c: self._open_version(c, execution_id, table, content, fingerprint, shown_number)
         )
 
     def forget_editions(self, channel: str, table: str, numbers: Iterable[int]) -> None:
-        """These can be read no more."""
+        """Delete the records of versions that readers can no longer use."""
         conditions = (
             published_versions.c.channel == channel,
             published_versions.c.place == table,
@@ -109,10 +115,10 @@ class PublishedVersions:
 
 
 def mark_versions_shown(c: Connection, request: CommitRequest, now: Any) -> None:
-    """Part of a commit: tables show editions; those before are superseded.
+    """Part of a commit: mark versions as shown, and older versions as superseded.
 
     Raises:
-        CommitConflict: another execution has opened one since.
+        CommitConflict: another execution has opened a later version.
     """
     for version in request.published_versions:
         conditions = (published_versions.c.channel == version.channel, published_versions.c.place == version.table)

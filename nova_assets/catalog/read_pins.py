@@ -1,4 +1,4 @@
-"""Executions of those who only read: deleted when they end, and by upkeep where their process was killed (R15)."""
+"""Executions that only read: deleted when they end, or by maintenance if their process was killed (R15)."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from nova_assets.catalog.database import Database
 from nova_assets.catalog.tables import executions, pins
 
 _BATCH = 500
-"""Readers that are deleted in one transaction."""
+"""Number of readers deleted in one transaction."""
 
 _BATCHES = 20
-"""Batches that are deleted in one go; the next one goes on."""
+"""Maximum number of batches in one call. The next call continues."""
 
 _IS_READER = executions.c.binding.is_(None) & (executions.c.purpose == "read")
-"""Executions that hold pins for a reader. Consumers under a name of their own keep theirs: they move cursors."""
+"""Executions that hold pins for a reader. Named consumers keep their executions, since these move cursors."""
 
 
 class ReadPins:
-    """Pins of readers. A read leaves nothing in the catalog once it has ended."""
+    """Pins of readers. A read leaves no rows in the catalog after its end."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
 
     def end_read(self, execution_id: str) -> None:
-        """Delete the execution and the pins of a reader that has ended. Any other execution is left alone."""
+        """Delete the execution and the pins of a reader that has ended. Other executions stay unchanged."""
         reader_query = select(executions.c.id).where(_IS_READER, executions.c.id == execution_id)
         self.database.write(lambda c: _delete_executions(c, list(c.execute(reader_query).scalars())))
 
     def delete_dead_readers(self, grace_seconds: float) -> int:
-        """Delete what readers left that were killed, or that older versions left aborted.
+        """Delete the rows of readers that were killed, and of readers that older versions aborted.
 
         Args:
-            grace_seconds: seconds after which a reader whose lease ran out counts as killed.
+            grace_seconds: seconds after the end of its lease until a reader counts as killed.
 
         Returns:
-            The number of readers deleted, in transactions of bounded size.
+            Number of deleted readers. They are deleted in transactions of bounded size.
         """
         expired_before = self.database.clock() - timedelta(seconds=grace_seconds)
         ended = executions.c.state.in_(["aborted", "failed"])

@@ -1,4 +1,4 @@
-"""Whether a catalog can still be read: its file, and each of its tables."""
+"""Damage check of a catalog: its file, and each of its tables."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _SQLITE_HEADER = b"SQLite format 3\x00"
 
 
 def find_catalog_damage(database: Database) -> str | None:
-    """What is wrong with a catalog, in words that name no host and no folder; None where nothing is.
+    """Damage of a catalog, described without host or folder names; None if the catalog is readable.
 
-    A process keeps the file of a SQLite catalog open, and would not notice that it was deleted or overwritten.
+    An open SQLite connection would not notice that its file was deleted or overwritten, so the file itself is checked.
 
     Raises:
         CatalogUnavailable: the database does not answer.

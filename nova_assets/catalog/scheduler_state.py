@@ -1,5 +1,4 @@
-"""What a scheduler asks: which partitions there are and what they were made of, which are marked to be made again, what
-runs and what fails."""
+"""State of partitions for the scheduler: versions they were computed from, marks, running and failing executions."""
 
 from __future__ import annotations
 
@@ -20,27 +19,27 @@ _PARTITIONS_PER_QUERY = 300
 
 
 class SchedulerCatalog:
-    """What there is, and what is to be made again."""
+    """State of partitions for the scheduler, and marks for recomputation."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
 
     def heads(self) -> dict[str, int]:
-        """Of all channels, the highest number committed."""
+        """Head of each channel."""
         return self.database.read(lambda c: query_as_dict(c, select(channels.c.name, channels.c.head)))
 
     def partitions_updated_since(self, channel: str, after_number: int) -> list[str]:
-        """The partitions of a channel that were given something after a number, or dropped."""
+        """Partitions of a channel that got data or were dropped after a number."""
         parameters = {"channel": channel, "number": after_number}
         return sorted(self.database.read(lambda c: c.execute(_UPDATED_SINCE_QUERY, parameters).scalars().all()))
 
     def materialized_partitions(
         self, channel: str, partitions: Iterable[str] | None = None
     ) -> dict[str, MaterializedPartition]:
-        """The partitions of a channel that are there: when each was given something last, and what was read then.
+        """Existing partitions of a channel, with their newest number and the versions that were read for it.
 
         Args:
-            partitions: only these.
+            partitions: only these partitions; None for all.
         """
 
         def read_states(c: Connection) -> dict[str, MaterializedPartition]:
@@ -56,11 +55,14 @@ class SchedulerCatalog:
     def mark_dirty(
         self, channel: str, partitions: Iterable[str], by: str = "", why: str = "", priority: int = 0
     ) -> int:
-        """Mark partitions to be made again. Gives how many were not marked before.
+        """Mark partitions to be recomputed.
 
         Args:
-            by: the backfill, or whoever it is that wants it.
-            priority: the higher is run first; what is missing has 0.
+            by: the backfill or person that requests it.
+            priority: higher values run first. Missing partitions have 0.
+
+        Returns:
+            Number of partitions that were not marked before.
         """
         now, unique_partitions = self.database.clock(), list(dict.fromkeys(partitions))
         return self.database.write(
@@ -68,11 +70,15 @@ class SchedulerCatalog:
         )
 
     def clear_dirty(self, channel: str | None = None, partitions: Sequence[str] | None = None) -> int:
-        """Take marks back: of a channel, or of some of its partitions. Gives how many."""
+        """Remove marks: all, those of a channel, or those of some of its partitions.
+
+        Returns:
+            Number of removed marks.
+        """
         return self.database.write(lambda c: delete_backfill_requests(c, self.database.clock(), channel, partitions))
 
     def dirty_partitions(self) -> list[DirtyPartition]:
-        """All marks, oldest first."""
+        """All marked partitions, oldest mark first."""
         query = select(backfill_requests).order_by(
             backfill_requests.c.at, backfill_requests.c.channel, backfill_requests.c.partition
         )
@@ -80,7 +86,7 @@ class SchedulerCatalog:
         return [DirtyPartition(r["channel"], r["partition"], r["at"], r["by"], r["why"], r["priority"]) for r in rows]
 
     def running_partitions(self) -> list[tuple[str, str]]:
-        """(binding, partition) of the executions whose leases hold."""
+        """(binding, partition) of each running execution with a valid lease."""
         has_lease = (executions.c.state == "running", executions.c.lease_until > self.database.clock())
         query = select(executions.c.binding, executions.c.partition).where(
             executions.c.binding.is_not(None), *has_lease
@@ -88,7 +94,7 @@ class SchedulerCatalog:
         return [(b, p) for b, p in self.database.read(lambda c: c.execute(query).all())]
 
     def failing_partitions(self) -> dict[tuple[str, str], TaskFailures]:
-        """(binding, partition) -> how often its executions have failed since one succeeded."""
+        """Failures since the last success, by (binding, partition)."""
         later_success = executions.alias("done")
         succeeded_since = select(later_success.c.id).where(
             later_success.c.binding == executions.c.binding,
@@ -109,8 +115,13 @@ class SchedulerCatalog:
 def upsert_backfill_requests(
     c: Connection, channel: str, partitions: Sequence[str], by: str, why: str, priority: int, now: datetime
 ) -> int:
-    """Mark partitions; one that is marked already is this one's from now on, and made as soon as the more urgent of the
-    two wants it. Gives how many were not."""
+    """Mark partitions to be recomputed.
+
+    On a partition that is already marked, this request takes over the mark and keeps the higher priority.
+
+    Returns:
+        Number of partitions that were not marked before.
+    """
     _lock_channels(c, [channel])
     existing_priorities = {
         p: n
@@ -141,7 +152,11 @@ def delete_backfill_requests(
     channel: str | None = None,
     partitions: Sequence[str] | None = None,
 ) -> int:
-    """Take marks back, whoever wants them. Gives how many."""
+    """Remove marks, whoever set them.
+
+    Returns:
+        Number of removed marks.
+    """
     where: list[Any] = [] if channel is None else [backfill_requests.c.channel == channel]
     where += [] if partitions is None else [backfill_requests.c.partition.in_(list(partitions))]
     partitions_by_channel = _partitions_by_channel(
@@ -160,8 +175,13 @@ def delete_backfill_requests(
 
 
 def withdraw_backfill(c: Connection, backfill_id: str, now: datetime) -> int:
-    """Take back what a backfill still wants; what another one wants, too, is that one's. Gives how many partitions are
-    not made for it any more."""
+    """Cancel the waiting partitions of a backfill.
+
+    A partition that another backfill also waits for passes to that backfill.
+
+    Returns:
+        Number of partitions that this backfill no longer recomputes.
+    """
     is_waiting = (backfill_parts.c.backfill == backfill_id, backfill_parts.c.state == "waiting")
     partitions_by_channel = _partitions_by_channel(
         c.execute(select(backfill_parts.c.channel, backfill_parts.c.partition).where(*is_waiting))
@@ -195,11 +215,14 @@ def delete_fulfilled_requests(
     execution_started_at: datetime | None,
     now: datetime,
 ) -> None:
-    """Part of a commit, which holds the channels' locks: what is made anew is no longer marked, unless it was marked
-    after the execution began; and its backfills know when, and by whom, it was made.
+    """Part of a commit: remove the marks of the recomputed partitions, and record the result in their backfills.
+
+    Marks set after the execution began stay. All marks stay if ``request.keeps_marks``. Marks of dropped partitions are
+    always removed. The transaction holds the locks of the channels.
 
     Args:
-        new_numbers: channel -> the number that it takes.
+        new_numbers: channel -> number that the commit takes.
+        execution_started_at: start of the execution. If it is None, only marks of dropped partitions are removed.
     """
     partitions_by_change: dict[tuple[str, bool], list[str]] = {}
     for p in request.publish:
@@ -216,7 +239,7 @@ def delete_fulfilled_requests(
                 c.execute(delete(backfill_requests).where(*where))
             made_by = {} if is_drop else {"seq": new_numbers[channel], "execution_id": request.execution_id}
             _end_backfill_parts(c, channel, requested, "dropped" if is_drop else "made", now, **made_by)
-            if not is_drop:  # for one that was cancelled while it ran, it is made all the same
+            if not is_drop:  # a backfill cancelled during the execution gets the result, too
                 is_cancelled_late = (
                     backfill_parts.c.state == "cancelled",
                     backfill_parts.c.ended_at >= execution_started_at,
@@ -239,7 +262,7 @@ def _end_backfill_parts(
 
 
 def _lock_channels(c: Connection, channel_names: Iterable[str]) -> None:
-    """Hold channels, in the order in which commits do: marks come and go under their locks."""
+    """Lock channels in the order that commits use. Marks change only under these locks."""
     query = select(channels.c.name).where(channels.c.name.in_(sorted(channel_names))).order_by(channels.c.name)
     c.execute(query.with_for_update()).all()
 
@@ -254,10 +277,10 @@ def _partitions_by_channel(rows: Iterable[Any]) -> dict[str, list[str]]:
 def _read_partition_states(
     c: Connection, channel: str, partitions: Sequence[str] | None = None
 ) -> dict[str, MaterializedPartition]:
-    """The same within a transaction.
+    """Existing partitions with the versions read for them, within a transaction.
 
     Args:
-        partitions: which partitions are asked for; None for all.
+        partitions: only these partitions; None for all.
     """
     parameters: dict[str, Any] = {"channel": channel, **({} if partitions is None else {"among": partitions})}
     arrived_numbers = _last_non_backfill_numbers(c, parameters)
@@ -269,8 +292,8 @@ def _read_partition_states(
 
 
 def _last_non_backfill_numbers(c: Connection, parameters: dict[str, Any]) -> dict[str, int]:
-    """Of what backfills have made: partition -> the last number at which it was given something that was not theirs."""
-    # The first that there was of a partition has arrived with it, whoever made it.
+    """Backfilled partition -> newest number at which something other than a backfill wrote it."""
+    # The first data of a partition counts as new data, even if a backfill wrote it.
     numbers_by_partition = {p: seq for p, seq in c.execute(_FIRST_BACKFILLED_QUERY, {"channel": parameters["channel"]})}
     if numbers_by_partition:
         numbers_by_partition |= {
@@ -281,18 +304,18 @@ def _last_non_backfill_numbers(c: Connection, parameters: dict[str, Any]) -> dic
     return numbers_by_partition
 
 
-# Statements that are asked at every tick, for many channels: put together once.
+# The scheduler runs these statements at every tick, for many channels, so each is built once.
 
 
 def _channel_block_conditions(by_partition: bool) -> list[ColumnElement[bool]]:
-    """What of the blocks of a channel is looked at."""
+    """SQL conditions for the blocks of a channel, without compactions."""
     conditions: list[ColumnElement[bool]] = [blocks.c.channel == bindparam("channel"), blocks.c.origin != "compact"]
     return [*conditions, blocks.c.partition.in_(bindparam("among", expanding=True))] if by_partition else conditions
 
 
 @cache
 def _newest_block_query(by_partition: bool) -> Select[Any]:
-    """Of partitions, what they were given last, and what was read then."""
+    """Query for the newest block of each partition, and the versions that its commit read."""
     newest_query = select(blocks.c.partition, func.max(blocks.c.hi).label("hi")).where(
         *_channel_block_conditions(by_partition)
     )
@@ -309,7 +332,7 @@ def _newest_block_query(by_partition: bool) -> Select[Any]:
 
 @cache
 def _newest_not_backfilled_query(by_partition: bool) -> Select[Any]:
-    """Of partitions, the last number at which no backfill gave them something."""
+    """Query for the newest number of each partition that no backfill wrote."""
     is_backfilled = and_(
         backfill_parts.c.channel == blocks.c.channel,
         backfill_parts.c.partition == blocks.c.partition,

@@ -1,4 +1,4 @@
-"""The catalog's own version: made, migrated, or refused when a newer package made it."""
+"""Schema version of the catalog's tables: creation, migration, and rejection of newer versions."""
 
 from __future__ import annotations
 
@@ -16,25 +16,28 @@ from nova_assets.catalog.tables import VERSION_TABLE, blocks, channels, metadata
 from nova_assets.errors import CatalogVersion
 
 HEAD = "0019"
-"""The version that this package works with: the newest in ``migrations/versions``."""
+"""Schema version of this package: the newest in ``migrations/versions``."""
 
 _KNOWN_VERSIONS = tuple(f"{n:04}" for n in range(1, int(HEAD) + 1))
 _MIGRATION_LOCK = Lock()
-"""Alembic's context belongs to the process: two threads cannot migrate at once, whatever their catalogs are."""
+"""Alembic's context belongs to the process, so two threads cannot migrate at once, even different catalogs."""
 
-_ADVISORY_LOCK_KEY = 7_020_118  # any number: the name of the advisory lock under which PostgreSQL catalogs are migrated
+_ADVISORY_LOCK_KEY = 7_020_118  # arbitrary key of the advisory lock for migrations on PostgreSQL
 
 
 def current_version(database: Database) -> str | None:
-    """The version of the catalog; None for an empty database."""
+    """Schema version of a database; None for an empty database."""
     return database.read(_read_version)
 
 
 def upgrade(database: Database) -> None:
-    """Bring the catalog to ``HEAD``. Several processes may do so at once: one does, the others wait.
+    """Create or migrate the catalog to ``HEAD``.
+
+    If several processes call this at once, one migrates and the others wait.
 
     Raises:
-        CatalogVersion: a newer package made it, or it is something else.
+        CatalogVersion: a newer package made the catalog, the database belongs to another program, or the migration
+            failed.
     """
     version = current_version(database)
     if version == HEAD:
@@ -52,7 +55,11 @@ def upgrade(database: Database) -> None:
 
 
 def _check_no_foreign_tables(database: Database) -> None:
-    """A SQLite file of another program is left alone; a PostgreSQL database may be shared."""
+    """Check that a SQLite file does not belong to another program. A PostgreSQL database may be shared.
+
+    Raises:
+        CatalogVersion.
+    """
     table_names = database.read(lambda c: inspect(c).get_table_names())
     if table_names:
         raise CatalogVersion(
@@ -96,7 +103,12 @@ def _migrate(connection: Connection, masked_url: str) -> None:
 
 
 def _check_migrated_catalog(connection: Connection) -> None:
-    """Raises what decoding raises, unless every table is as the code expects it and every channel can be read."""
+    """Check that every table has the expected columns and that every channel can be decoded.
+
+    Raises:
+        KeyError, ValueError, TypeError: a column is missing, or decoding failed.
+        NoSuchTableError: a table is missing.
+    """
     inspector = inspect(connection)
     for table in metadata.tables.values():
         columns = {column["name"] for column in inspector.get_columns(table.name)}

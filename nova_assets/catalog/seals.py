@@ -1,4 +1,4 @@
-"""Seals: which days or hours of a channel are complete, and what becomes of what comes after."""
+"""Seals: the days or hours of a channel that are complete, and the treatment of late data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nova_assets.model.seal import PutSeal, Seal, Sealing
 
 
 class Seals:
-    """What is known to be complete."""
+    """Reads the seals of channels."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -28,12 +28,12 @@ class Seals:
         return [_seal_from_row(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
 
     def latest_seals(self, channel: str) -> dict[str, Seal]:
-        """Group -> its latest seal."""
+        """Latest seal of each group."""
         query = select(seals).where(seals.c.channel == channel).order_by(seals.c.version)
         return {r["grp"]: _seal_from_row(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())}
 
     def seal_count(self, channel: str) -> int:
-        """How often something was sealed; it only grows."""
+        """Number of seals ever made for a channel. Never decreases."""
         query = select(func.count()).select_from(seals).where(seals.c.channel == channel)
         return int(self.database.read(lambda c: c.execute(query).scalar()) or 0)
 
@@ -42,7 +42,7 @@ def insert_seals(c: Connection, request: CommitRequest, now: Any) -> None:
     """Part of a commit: seal groups.
 
     Raises:
-        CommitConflict: one of them was sealed meanwhile.
+        CommitConflict: a group was sealed meanwhile.
     """
     for new_seal in request.seals:
         latest_row = _latest_seal_row(c, new_seal.channel, new_seal.group)
@@ -60,10 +60,10 @@ def insert_seals(c: Connection, request: CommitRequest, now: Any) -> None:
 
 
 def reopen_or_reject_sealed_groups(c: Connection, request: CommitRequest, channel_rows: Mapping[str, Any]) -> None:
-    """Part of a commit: what comes to a group that is sealed reopens it, or is refused, as its channel says.
+    """Part of a commit: data for a sealed group reopens the group or is rejected, depending on the channel's seal.
 
     Raises:
-        GroupSealed: it is refused.
+        GroupSealed: the data is rejected.
     """
     sealing_by_group: dict[tuple[str, str], Sealing] = {}
     for p in request.publish:

@@ -1,4 +1,4 @@
-"""SQLite: how its transactions begin, whose clock they go by, and who holds its lock."""
+"""SQLite backend: begin of transactions, clock, and holder of the write lock."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from nova_assets.masking import get_logger, mask_address
 log = get_logger("nova_assets.catalog")
 
 CLOCK_TOLERANCE = timedelta(seconds=2)
-"""Between the clock of this process and that of the file system. A greater difference is corrected."""
+"""Accepted difference between the clocks of this process and of the file system. A greater difference is corrected."""
 
 _WRITE_LOCK_BYTE = 120
-"""The byte of the file ``-shm`` that a writer locks, by SQLite's file format."""
+"""Byte of the ``-shm`` file that a writer locks, by SQLite's file format."""
 
 
 class SqliteBackend:
-    """One SQLite file, or a database in memory."""
+    """One SQLite file, or an in-memory database."""
 
     def __init__(self, url: URL) -> None:
         in_memory = url.database in (None, "", ":memory:")
@@ -37,13 +37,13 @@ class SqliteBackend:
         self.engine = _create_engine(url, self.file)
 
     def begin_transaction(self, c: Connection, write: bool, no_timeout: bool) -> TransactionStart:
-        """The transaction has begun already; nothing is asked."""
+        """Record the start time. The transaction has already begun."""
         return TransactionStart(self.now())
 
     def now(self) -> datetime:
-        """The host's clock, corrected where the file system that holds the catalog has another one.
+        """Time by the host's clock, or by the file system that holds the catalog if the two differ.
 
-        The file system's clock is the one that all processes of a catalog share.
+        All processes of a catalog share the file system's clock.
         """
         now = datetime.now(UTC)
         file_system_time = None if self.file is None else _file_system_time(self.file)
@@ -60,11 +60,11 @@ class SqliteBackend:
         return file_system_time
 
     def has_committed(self, start: TransactionStart, deadline: float) -> bool | None:
-        """Not known: a COMMIT is not lost on the way to a file."""
+        """Always None. A COMMIT to a local file cannot be lost."""
         return None
 
     def lock_holder(self) -> str | None:
-        """The process that holds the write lock, where the system tells (Linux)."""
+        """Process that holds the write lock; None if the system does not tell (other than Linux)."""
         if self.file is None:
             return None
         inodes = {}
@@ -98,13 +98,13 @@ def _parse_lock_end(range_end: str) -> int:
 
 
 def _describe_process(pid: int) -> str:
-    with suppress(OSError):  # its name alone: arguments may hold secrets
+    with suppress(OSError):  # only its name, since arguments may contain secrets
         return f"process {pid} ({Path(f'/proc/{pid}/comm').read_text(errors='replace').strip()})"
     return f"process {pid}"
 
 
 def _file_system_time(file: Path) -> datetime | None:
-    """What time it is for the file system; None where the file cannot be touched."""
+    """Current time by the file system's clock; None if the file cannot be touched."""
     try:
         os.utime(file)
         return datetime.fromtimestamp(file.stat().st_mtime, UTC)
@@ -130,12 +130,12 @@ def _create_engine(url: URL, file: Path | None) -> Engine:
                 next="name another file with --catalog or NOVA_CATALOG",
             ) from error
     pool: dict[str, Any] = {"poolclass": StaticPool} if file is None else {}
-    # A lock is waited for by ``Database``, which says so; the driver itself waits only briefly.
+    # ``Database`` waits for locks and logs it, so the driver itself waits only briefly.
     engine = create_engine(url, connect_args={"check_same_thread": False, "timeout": 0.5}, **pool)
 
     @event.listens_for(engine, "connect")
     def configure_connection(connection: Any, record: Any) -> None:
-        """The driver would begin transactions by itself, and late; ``BEGIN IMMEDIATE`` is sent below instead."""
+        """Disable the driver's own BEGIN, which comes too late. ``send_begin`` sends ``BEGIN IMMEDIATE`` instead."""
         connection.isolation_level = None
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}").close()

@@ -1,4 +1,4 @@
-"""Staged blocks: recorded before they are written, and listed until they are published or swept (R3)."""
+"""Staged blocks: recorded before their files are written, and kept until they are published or swept (R3)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nova_assets.model.execution import Execution
 
 
 class StagingArea:
-    """What is on its way."""
+    """Records staged blocks, and finds those whose files can be swept."""
 
     def __init__(self, database: Database, execution_catalog: Executions) -> None:
         self.database = database
@@ -26,7 +26,7 @@ class StagingArea:
         self.read_pins = ReadPins(database)
 
     def stage(self, blocks: Sequence[StagedBlock]) -> None:
-        """Record blocks that are about to be written."""
+        """Record blocks before their files are written."""
         if not blocks:
             return
         rows = [
@@ -52,7 +52,11 @@ class StagingArea:
         self.database.write(insert_rows)
 
     def fill(self, block_id: str, manifest: Manifest) -> None:
-        """The block's files are complete. Raises ExecutionNotLive when the execution has gone on without us."""
+        """Store the manifest of a block whose files are complete.
+
+        Raises:
+            ExecutionNotLive: another process took over the execution.
+        """
         live_epoch = select(executions.c.epoch).where(
             executions.c.id == staged_blocks.c.execution_id, executions.c.state == "running"
         )
@@ -67,7 +71,7 @@ class StagingArea:
             )
 
     def drop_staged(self, execution_id: str, ports: Iterable[str]) -> None:
-        """What was staged on these ports is void: their tasks run again."""
+        """Void the blocks staged on some ports, whose tasks run again."""
         conditions = (
             staged_blocks.c.execution_id == execution_id,
             staged_blocks.c.port.in_(list(ports)),
@@ -86,7 +90,7 @@ class StagingArea:
         self.database.write(void_blocks)
 
     def staged(self, execution_id: str) -> list[StagedBlock]:
-        """What an execution has staged and not voided, oldest first."""
+        """Staged blocks of an execution that are not void, oldest first."""
         query = (
             select(staged_blocks)
             .where(staged_blocks.c.execution_id == execution_id, staged_blocks.c.dropped.is_(False))
@@ -95,10 +99,11 @@ class StagingArea:
         return [_staged_block_from_row(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
 
     def sweepable_blocks(self, grace_seconds: float, resweep_after: float = 0.0) -> list[StagedBlock]:
-        """Staged blocks of executions that have ended, or lapsed, more than ``grace_seconds`` seconds ago.
+        """Staged blocks of executions that ended or lapsed more than a grace period ago. Aborts the lapsed executions.
 
         Args:
-            resweep_after: seconds after which what was swept once is swept again, for the last time.
+            grace_seconds: the grace period.
+            resweep_after: seconds after which swept blocks are swept a second and last time.
         """
         self.read_pins.delete_dead_readers(grace_seconds)
         now = self.database.clock()
@@ -110,11 +115,11 @@ class StagingArea:
             self.database.write(
                 lambda c: self.execution_catalog.abort_expired_executions(c, timedelta(seconds=grace_seconds))
             )
-        # A lapsed execution has had its grace already: what counts is when its lease ended.
+        # For a lapsed execution, the grace period starts at the end of its lease, not at the abort.
         ended = executions.c.state.in_(["aborted", "committed"]) & (
             (executions.c.finished_at < ended_before) | (executions.c.lease_until < ended_before)
         )
-        # What is staged is little, and there are as many executions as there ever were.
+        # An EXISTS starts at the staged blocks, which are few, while old executions may be many.
         has_ended_execution = exists().where(executions.c.id == staged_blocks.c.execution_id, ended)
         query = (
             select(staged_blocks)
@@ -126,7 +131,7 @@ class StagingArea:
         return [_staged_block_from_row(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
 
     def executions_with_staged_blocks(self) -> list[tuple[Execution, tuple[StagedBlock, ...]]]:
-        """Every execution that has not ended, or whose staged blocks are still there, with these."""
+        """Executions that have not ended, or whose staged blocks are not swept, with these blocks."""
         query = select(staged_blocks).where(
             staged_blocks.c.folder != SKIPPED_FOLDER, staged_blocks.c.swept_at.is_(None)
         )
@@ -144,10 +149,10 @@ class StagingArea:
         return self.database.read(read_leftovers)
 
     def mark_swept(self, block_ids: Sequence[str], is_final: bool = False) -> None:
-        """Their files are gone.
+        """Record that the files of some blocks were deleted.
 
         Args:
-            is_final: whoever wrote them writes no more. Otherwise they are swept once again.
+            is_final: nothing writes to the blocks any more. Otherwise they are swept a second time.
         """
         is_swept_block = staged_blocks.c.id.in_(list(block_ids))
 

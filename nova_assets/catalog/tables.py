@@ -1,4 +1,4 @@
-"""The catalog's tables. Their history is in ``migrations/``; a test compares the two."""
+"""Tables of the catalog. ``migrations/`` has their history, and a test compares the two."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ metadata = MetaData(
         "pk": "pk_%(table_name)s",
     }
 )
-"""All names begin with ``nova_``, so that the catalog can share a database with others, Dagster's among them."""
+"""All table names begin with ``nova_``, so that the catalog can share a database with other programs, such as Dagster.
+"""
 
 VERSION_TABLE = "nova_version"
 
@@ -42,15 +43,15 @@ channels = Table(
     Column("head", Integer, nullable=False, default=0),
     Column("schema", JSON(none_as_null=True)),
     Column("registered_at", UtcMicroseconds, nullable=False),
-    # It may be given a base (R15). Once true, always: what lags behind was collected, or kept, in that knowledge.
+    # Whether the channel may be given a base (R15). Never reset, since earlier collections relied on it.
     Column("bases", Boolean, nullable=False, server_default=false()),
-    # For how long old versions and partitions are kept; no part of the definition, since it may change any day.
+    # Maintenance settings, such as retention. Not part of the definition, since they may change at any time.
     Column("upkeep", JSON, nullable=False, server_default="{}"),
-    # When the last look for files that were never announced began.
+    # Start of the last listing for files that were never announced.
     Column("looked_at", UtcMicroseconds),
-    # The newest number at which there was news: a partition dropped by retention takes one, and is none (R19).
+    # Newest sequence number with new data. A drop by retention takes a number without new data (R19).
     Column("news", Integer, nullable=False, server_default="0"),
-    # Of its newest step.
+    # Number and prefix hash of the newest step.
     Column("step", Integer, nullable=False, server_default="0"),
     Column("prefix", String(64), nullable=False, server_default=""),
 )
@@ -80,9 +81,9 @@ executions = Table(
     Column("commit_id", String(64)),
     Column("run_id", String(64)),
     Column("firing_id", String(64)),
-    # How often it failed. Only grows, whatever becomes of it: cascades count by it.
+    # Number of failures. Never decreases, since cascade triggers count it.
     Column("failures", Integer, nullable=False, server_default="0"),
-    # What it is about to do to a channel, where it does not execute a binding.
+    # Planned action on a channel, for executions without a binding.
     Column("purpose", String(16), nullable=False, server_default="commit"),
     Index("ix_nova_executions_binding_started_at", "binding", "started_at"),
     Index("ix_nova_executions_state_lease_until", "state", "lease_until"),
@@ -125,7 +126,7 @@ staged_blocks = Table(
     Column("manifest", JSON(none_as_null=True)),
     Column("dropped", Boolean, nullable=False, default=False),
     Column("at", UtcMicroseconds, nullable=False),
-    # When its files were deleted. It is known for a while still: Spark may write on for a process that is gone.
+    # Time at which the files were deleted. The row stays for a while, since Spark may still write for a dead process.
     Column("swept_at", UtcMicroseconds),
     Index("ix_nova_staged_execution_id", "execution_id"),
     Index("ix_nova_staged_channel", "channel"),
@@ -158,9 +159,9 @@ steps = Table(
     "nova_steps",
     metadata,
     Column("channel", ForeignKey("nova_channels.name"), primary_key=True),
-    # Counts everything that happens to a channel: compactions and collections, too, which take no number.
+    # Counts every action on a channel, including compactions and collections, which take no sequence number.
     Column("n", Integer, primary_key=True),
-    # Of all steps up to this one: who knows it knows them.
+    # Hash over all steps up to this one.
     Column("prefix", String(64), nullable=False),
     Column("action", String(16), nullable=False),
     Column("commit_id", String(64), nullable=False),
@@ -196,7 +197,7 @@ blocks = Table(
     Index("ix_nova_blocks_channel_partition_hi", "channel", "partition", "hi"),
     Index("ix_nova_blocks_channel_hi", "channel", "hi"),
     Index("ix_nova_blocks_commit_id", "commit_id"),
-    # What a plan looks for is there still, and begins with a base.
+    # Plans look up blocks that are not collected, starting at a base.
     Index("ix_nova_blocks_live", "channel", "hi", sqlite_where=_IS_LIVE, postgresql_where=_IS_LIVE),
     Index(
         "ix_nova_blocks_bases", "channel", "partition", "hi", sqlite_where=_IS_LIVE_BASE, postgresql_where=_IS_LIVE_BASE
@@ -216,7 +217,7 @@ files = Table(
     Column("place", CachedJson(none_as_null=True)),
     Column("digest", String(64)),
     Column("footer_digest", String(64)),
-    # Of its rows before they are compressed; none for files of older versions.
+    # Uncompressed bytes; NULL for files of older versions.
     Column("unpacked", BigInteger),
     Index("ix_nova_files_path", "path"),
 )
@@ -247,9 +248,9 @@ arrivals = Table(
     "nova_arrivals",
     metadata,
     Column("channel", ForeignKey("nova_channels.name"), primary_key=True),
-    # Of path and version: what is announced twice is one.
+    # Hash of path and version, so that repeated announcements are one arrival.
     Column("key", String(64), primary_key=True),
-    # Of the path alone.
+    # Hash of the path alone.
     Column("place", String(64), nullable=False),
     Column("path", Text, nullable=False),
     Column("version", Text, nullable=False),
@@ -269,7 +270,7 @@ seals = Table(
     "nova_seals",
     metadata,
     Column("channel", ForeignKey("nova_channels.name"), primary_key=True),
-    # The value of the dimension by which the channel is sealed.
+    # Value of the dimension by which the channel is sealed.
     Column("grp", String(64), primary_key=True),
     Column("version", Integer, primary_key=True),
     Column("state", String(16), nullable=False),
@@ -286,7 +287,7 @@ published_versions = Table(
     "nova_editions",
     metadata,
     Column("channel", ForeignKey("nova_channels.name"), primary_key=True),
-    # The id of the table in which the channel is published.
+    # Id of the table in which the channel is published.
     Column("place", String(512), primary_key=True),
     Column("number", Integer, primary_key=True),
     Column("state", String(16), nullable=False),
@@ -371,7 +372,7 @@ tokens = Table(
     metadata,
     Column("id", String(32), primary_key=True),
     Column("name", String(128), nullable=False, unique=True),
-    # Of its secret part, which is kept nowhere.
+    # Hash of the secret part, which is never stored.
     Column("digest", String(64), nullable=False),
     Column("grants", JSON, nullable=False),
     Column("created_at", UtcMicroseconds, nullable=False),
@@ -383,8 +384,8 @@ catalog_identity = Table(
     "nova_identity",
     metadata,
     Column("id", String(64), primary_key=True),
-    # Of the warehouse that holds the blocks, and where it was when it was adopted.
+    # Identity of the warehouse that holds the blocks, and its address when it was adopted.
     Column("warehouse", String(64)),
     Column("warehouse_address", Text),
 )
-"""One row: which catalog this is. Catalogs that share a warehouse know each other's files by it."""
+"""One row with the identity of this catalog. Catalogs that share a warehouse use it to tell their files apart."""

@@ -1,5 +1,4 @@
-"""What whoever follows timelines asks: where a channel stands, what has happened since, and what there is to begin
-with."""
+"""Timeline reads for followers: head of a channel, instants since a position, and data to start a view with."""
 
 from __future__ import annotations
 
@@ -23,11 +22,11 @@ from nova_assets.model.timeline import ChannelHead, CollectedBlock, History, Tim
 T = TypeVar("T")
 
 _COMMITS_PER_QUERY = 300
-"""Commits asked for by one query."""
+"""Maximum number of commits in one query."""
 
 
 class TimelineReads:
-    """Timelines, from some instant on. Every answer is of one moment."""
+    """Reads timelines from an instant on. Each answer shows the state at one moment."""
 
     def __init__(self, database: Database, definitions: Definitions, histories: Histories) -> None:
         self.database = database
@@ -35,17 +34,21 @@ class TimelineReads:
         self.histories = histories
 
     def channel_head(self, channel: str) -> ChannelHead:
-        """Where a channel stands. Raises ChannelNotFound."""
+        """Head and timeline position of a channel. Raises ChannelNotFound."""
         return self._check_channel_found(channel, self.database.read(lambda c: _read_timeline_state(c, channel)))
 
     def timeline_steps(
         self, channel: str, since: TimelinePosition, limit: int = 10_000
     ) -> tuple[ChannelHead, list[TimelineStep] | None]:
-        """Where a channel stands, and the complete instants after a position, oldest first.
+        """Head of a channel, and its complete instants after a position, oldest first.
+
+        Args:
+            since: the position.
+            limit: maximum number of instants.
 
         Returns:
-            None instead of the instants, where the position is of another timeline: one that was set back, or is not
-            this channel's; or where there are more of them than the limit.
+            None instead of the instants if the position belongs to another timeline (another channel, or a restored
+            backup), or if there are more instants than the limit.
 
         Raises:
             ChannelNotFound.
@@ -64,8 +67,10 @@ class TimelineReads:
         return self._check_channel_found(channel, self.database.read(read_steps))
 
     def steps_without_blocks(self, channel: str, since: TimelinePosition, limit: int) -> list[TimelineStep] | None:
-        """The first complete instants after a position, oldest first, without their blocks; None where the channel
-        never was there.
+        """First complete instants after a position, oldest first, without their blocks.
+
+        Returns:
+            None if the channel was never at that position.
 
         Raises:
             ChannelNotFound.
@@ -91,8 +96,12 @@ class TimelineReads:
     def instant_summaries(
         self, channel: str, after: int, limit: int
     ) -> list[tuple[int, str, str, str, str, int | None, tuple[str, ...]]]:
-        """What is told of the first complete instants after one: number, hash, action, commit, moment, the newest
-        sequence number that it touched, and the partitions."""
+        """Summaries of the first complete instants after a step.
+
+        Returns:
+            For each instant: step, prefix hash, action, commit, time (ISO format), newest sequence number and
+                partitions that it touched.
+        """
         query = select(steps).where(steps.c.channel == channel, steps.c.n > after).order_by(steps.c.n).limit(limit)
 
         def read_instants(c: Connection) -> list[tuple[int, str, str, str, str, int | None, tuple[str, ...]]]:
@@ -119,7 +128,7 @@ class TimelineReads:
         return self.database.read(read_instants)
 
     def partition_names(self, channel: str, scope: str = WHOLE) -> tuple[ChannelHead, list[str]]:
-        """Where a channel stands, and the partitions within a scope of which anything was ever known, by name.
+        """Head of a channel, and the names of all partitions within a scope that ever had blocks.
 
         Raises:
             ChannelNotFound.
@@ -135,10 +144,10 @@ class TimelineReads:
         return self._check_channel_found(channel, self.database.read(read_partition_names))
 
     def bootstrap(self, channel: str, partitions: Collection[str]) -> tuple[ChannelHead, History]:
-        """Where a channel stands, and everything that is known of some of its partitions.
+        """Head of a channel, and the full history of some of its partitions.
 
         Args:
-            partitions: their names; ``""`` is that of a channel without any.
+            partitions: names of partitions; ``""`` for an unpartitioned channel.
 
         Raises:
             ChannelNotFound.
@@ -153,7 +162,7 @@ class TimelineReads:
     def head_and_history(
         self, channel: str, at: int | None, scope: str, since: int, back_to: int
     ) -> tuple[ChannelHead, History]:
-        """Where a channel stands, and a history of that moment (``Histories.history``).
+        """Head of a channel, and a history at the same moment (see ``Histories.history``).
 
         Raises:
             ChannelNotFound, VersionNotFound.
@@ -192,7 +201,7 @@ def _read_timeline_state(c: Connection, channel: str) -> ChannelHead | None:
 
 
 def read_history_of_partitions(c: Connection, channel: str, partitions: Collection[str]) -> History | None:
-    """Everything that is known of some partitions; None where there is no such channel."""
+    """Full history of some partitions; None for an unknown channel."""
     standing = _read_timeline_state(c, channel)
     return None if standing is None else _history_of_partitions(c, standing, partitions)
 
@@ -214,7 +223,7 @@ def _history_of_partitions(c: Connection, standing: ChannelHead, partitions: Col
 
 
 def _has_passed_position(c: Connection, channel: str, position: TimelinePosition) -> bool:
-    """Whether the channel was at a position."""
+    """Whether the channel is or was at a position."""
     if position.step == 0:
         return position.prefix == ""
     prefix_query = select(steps.c.prefix).where(steps.c.channel == channel, steps.c.n == position.step)
@@ -231,7 +240,7 @@ def _read_steps(c: Connection, channel: str, after_step: int) -> Iterator[Timeli
 def _steps_from_rows(c: Connection, channel: str, rows: Sequence[RowMapping]) -> Iterator[TimelineStep]:
     ids = [r["commit_id"] for r in rows]
     added_by_commit: dict[str, list[Block]] = {}
-    # Those that were collected since are there, too: a later instant tells that.
+    # Includes blocks that were collected later. A later instant removes them.
     for block in read_blocks(c, select(blocks).where(blocks.c.channel == channel, blocks.c.commit_id.in_(ids))):
         added_by_commit.setdefault(block.commit_id, []).append(block)
     removed_by_commit: dict[str, list[CollectedBlock]] = {}

@@ -1,6 +1,6 @@
-"""Steps: each thing that happens to a channel is counted, and sealed by a hash of all before it.
+"""Timeline steps: each action on a channel is counted and added to a hash over all earlier actions.
 
-Written in the transaction of what happens, which holds the channel's row: so there is one order of them.
+A step is written in the transaction of its action, which holds the channel's row. So the steps have one order.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from nova_assets.model.timeline import Action, TimelinePosition
 def append_steps(
     c: Connection, commit_id: str, actions: Mapping[str, Action], channel_rows: Mapping[str, RowMapping], now: datetime
 ) -> None:
-    """One step of each of these channels, by one commit.
+    """Append one step to each of some channels, for one commit.
 
     Args:
-        channel_rows: of the channels, as they were locked.
+        actions: channel -> action of the commit.
+        channel_rows: locked rows of the channels.
     """
     for channel, action in actions.items():
         position = TimelinePosition(channel_rows[channel]["step"], channel_rows[channel]["prefix"])
@@ -28,7 +29,7 @@ def append_steps(
 
 
 def append_step(c: Connection, channel: str, action: Action, commit_id: str, now: datetime) -> None:
-    """One step of a channel whose row this transaction holds."""
+    """Append one step to a channel whose row this transaction holds."""
     step, prefix = c.execute(select(channels.c.step, channels.c.prefix).where(channels.c.name == channel)).one()
     _append_step_after(c, channel, TimelinePosition(step, prefix), action, commit_id, now)
 

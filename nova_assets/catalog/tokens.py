@@ -1,4 +1,4 @@
-"""Tokens of the service: made, looked up and revoked; never changed, and never forgotten."""
+"""Access tokens of the service. Tokens are created and revoked, but never changed or deleted."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from nova_assets.model.token import RIGHTS, Token, token_name_taken_error
 
 
 class Tokens:
-    """Who may do what through the service."""
+    """Stores access tokens with their rights."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
 
     def add_token(self, token: Token) -> None:
-        """Keep a token.
+        """Store a token.
 
         Raises:
-            DefinitionConflict: its name is, or was, another one's.
+            DefinitionConflict: the name belongs to another token, valid or revoked.
         """
         row = {
             "id": token.id,
@@ -40,18 +40,22 @@ class Tokens:
             raise self._name_taken_error(token.name) from error
 
     def token(self, token_id: str) -> Token | None:
-        """The token of that id, valid or not."""
+        """Token with an id, valid or not; None if it does not exist."""
         query = select(tokens).where(tokens.c.id == token_id)
         row = self.database.read(lambda c: c.execute(query).mappings().one_or_none())
         return None if row is None else _token_from_row(row)
 
     def tokens(self) -> list[Token]:
-        """All tokens, oldest first, also those that are not valid any more."""
+        """All tokens, oldest first, including those that are no longer valid."""
         query = select(tokens).order_by(tokens.c.created_at, tokens.c.name)
         return [_token_from_row(row) for row in self.database.read(lambda c: c.execute(query).mappings().all())]
 
     def revoke_token(self, name: str) -> bool:
-        """Have a token allow nothing from now on. Gives whether there was one that had not been revoked."""
+        """Revoke a token.
+
+        Returns:
+            Whether a token with that name existed and was not revoked yet.
+        """
         is_valid_token = (tokens.c.name == name, tokens.c.revoked_at.is_(None))
         now = self.database.clock()
         return self.database.write(
@@ -64,7 +68,7 @@ class Tokens:
 
 
 class _TokenNameTaken(Exception):
-    """There is one of that name."""
+    """Another token has the same name."""
 
 
 def _insert_token(c: Connection, row: dict[str, Any]) -> None:

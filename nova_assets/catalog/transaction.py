@@ -1,4 +1,4 @@
-"""What a database backend is asked for around a transaction."""
+"""Protocol of a database backend, and the start of a transaction."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from sqlalchemy import Connection, Engine
 
 
 def monotonic_seconds() -> float:
-    """Seconds of a clock that never goes back, and goes on while the machine sleeps."""
+    """Seconds of a clock that never goes back and continues while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionStart:
-    """The beginning of a transaction.
+    """Start of a transaction.
 
     Args:
-        database_time: what time it was, by the database's clock.
-        server_process_id: the server's process that carries it out.
-        transaction_id: the server's number of the transaction, by which its outcome is asked for; None for reads.
+        database_time: time at the start, by the database's clock.
+        server_process_id: id of the server process that executes the transaction.
+        transaction_id: the server's id of the transaction, used to look up its outcome; None for reads.
     """
 
     database_time: datetime
@@ -32,42 +32,42 @@ class TransactionStart:
 
     @property
     def age(self) -> float:
-        """Seconds since then."""
+        """Seconds since the start."""
         return monotonic_seconds() - self._monotonic_start
 
     def now(self) -> datetime:
-        """What time it is, by the database's clock."""
+        """Current time by the database's clock."""
         return self.database_time + timedelta(seconds=self.age)
 
 
 class DatabaseBackend(Protocol):
-    """SQLite or PostgreSQL, as far as ``Database`` has to know."""
+    """SQLite or PostgreSQL: the operations on which ``Database`` depends."""
 
     engine: Engine
     one_connection: bool
     read_options: dict[str, Any]
 
     def begin_transaction(self, c: Connection, write: bool, no_timeout: bool) -> TransactionStart:
-        """The first statement of each transaction."""
+        """Run the first statement of a transaction."""
         ...
 
     def has_committed(self, start: TransactionStart, deadline: float) -> bool | None:
-        """Whether a transaction took whose connection was lost. One that is still open is ended first.
+        """Whether a transaction was committed whose connection was lost. If it is still open, it is ended first.
 
         Args:
-            deadline: on ``time.monotonic()``: when to give up.
+            deadline: latest time to give up, on ``time.monotonic()``.
 
         Returns:
-            None where it cannot be known.
+            None if the outcome cannot be determined.
         """
         ...
 
     def lock_holder(self) -> str | None:
-        """Who holds the lock that is waited for, where that is known."""
+        """Holder of the lock that blocks the transaction; None if unknown."""
         ...
 
     def on_transaction_end(self) -> None:
-        """The transaction of this thread has ended, one way or the other."""
+        """Called after each transaction of the current thread, committed or not."""
         ...
 
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""``nova backfill`` and ``nova backfills``: have partitions made again, and see how far that is."""
+"""``nova backfill`` and ``nova backfills``: request a recomputation of partitions, and show its progress."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _parse_downstream(option_text: str) -> Literal["all", "none"] | Collection[s
 def _current_user() -> str:
     try:
         return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # a container without a name for its user
+    except (OSError, KeyError, ImportError):  # a container may have no name for its user
         return "unknown"
 
 
@@ -186,7 +186,7 @@ def _last_cost_json(preview: Preview, dataset: str, partition: str) -> dict[str,
 
 
 def _attach_part_states(store: Store, parts: Sequence[BackfillPart]) -> list[tuple[BackfillPart, str]]:
-    """The parts, and what is happening to those that are not made yet."""
+    """Parts of a backfill with their states. A waiting part that runs or has failed gets that state instead."""
     running, failing = set(store.catalog.running_partitions()), store.catalog.failing_partitions()
     parts_with_state = []
     for part in parts:

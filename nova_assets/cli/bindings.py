@@ -1,4 +1,4 @@
-"""``nova bindings``: what there is to run, and what is due."""
+"""``nova bindings``: list the bindings, their state, and whether they are due."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _show_bindings(console: Console, states: list[BindingState]) -> None:
 
 
 def _format_cursors(state: BindingState) -> str:
-    """How far each channel was read; of several partitions, from the slowest to the fastest."""
+    """Cursor of each channel, or the range of its cursors over several partitions."""
     seqs_by_channel: dict[str, list[int]] = {}
     for cursor in state.cursors:
         seqs_by_channel.setdefault(cursor.channel, []).append(cursor.seq)

@@ -1,4 +1,4 @@
-"""``nova channels``, ``nova timeline`` and ``nova cursors``: how things stand. They change nothing."""
+"""``nova channels``, ``nova timeline`` and ``nova cursors``: show state without changing it."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from nova_assets.plan.timeline_chart import TimelineChart, build_chart, cursors_
 from nova_assets.store.store import Store
 
 PIPE_WIDTH = 80
-"""How wide a drawing is where no terminal says it."""
+"""Width of a drawing without a terminal."""
 
 MAX_CONSUMER_NAME = 24
-"""Longer names of consumers are cut on a terminal."""
+"""Maximum length of a consumer's name on a terminal."""
 
 
 @click.command(cls=NovaCommand)
@@ -221,7 +221,7 @@ def cursors(deployment: Deployment, binding: str | None) -> CommandResult:
 def _cursors_of_unrun_bindings(
     deployment: Deployment, binding: str | None, stored_cursors: list[Cursor], heads: dict[str, int]
 ) -> list[Cursor]:
-    """Cursors of the project's bindings that have not run: they stand at 0, and the catalog has no row of them."""
+    """Cursors at 0 for the project's bindings that have not run, for which the catalog has no row."""
     project = deployment.load_project()
     selected_bindings = () if project is None else project.bindings if binding is None else (project.binding(binding),)
     if binding is not None and project is None and not stored_cursors:

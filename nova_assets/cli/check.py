@@ -1,4 +1,4 @@
-"""``nova check``: what a change of datasets breaks, before anything runs."""
+"""``nova check``: report what a change of SQL datasets breaks, before anything runs."""
 
 from __future__ import annotations
 
@@ -74,12 +74,22 @@ def _analyse_with_spark(deployment: Deployment, project: Project) -> SparkAnalys
         engine = cache(lambda: exit_stack.enter_context(deployment.open_with_empty_catalog(with_project=False)).engine)
         datasets = list(dataset_queries_by_name(project).values())
         settings = deployment.settings
-        config = {**settings.spark_config, "spark": settings.spark or ""}  # another session may answer otherwise
+        config = {
+            **settings.spark_config,
+            "spark": settings.spark or "",
+        }  # the analysis depends on the session's configuration
         return analyse_with_spark(datasets, engine, config, DiskCache.default())
 
 
 def _load_declared_project(deployment: Deployment) -> tuple[DatasetDeclarations, Project, NovaError | None]:
-    """What the project declares, which need not be sound; and why it is not."""
+    """Declarations of the project, the project, and its error.
+
+    The declarations are available even if the project is invalid. The error is then the reason, otherwise None.
+
+    Raises:
+        NovaError: the project cannot be loaded and declares no datasets.
+        DefinitionError: the project has no SQL datasets.
+    """
     project, error = Project(), None
     with record_declarations() as heard:
         try:
@@ -180,7 +190,7 @@ def _show_change(console: Console, change: Change, project: Project) -> None:
 
 
 def _python_bindings_reading(change: Change, project: Project) -> list[str]:
-    """The bindings in Python that read what changes."""
+    """Names of the Python bindings that read the changed dataset."""
     return [
         b.name
         for b in project.bindings

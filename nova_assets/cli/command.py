@@ -1,7 +1,7 @@
-"""What all commands share: their answers, and what becomes of errors.
+"""Base class of all commands: options, output of results, and errors.
 
-A command is a function that gives an ``Answer``. Here it is decided whether that is printed for a person or as JSON,
-where errors go, and with which code the process ends: 0 done, 1 failed, 2 wrong use.
+A command is a function that returns a ``CommandResult``. This module prints the result as text or as JSON, writes
+errors, and sets the exit code: 0 done, 1 failed, 2 wrong use.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from nova_assets.nova_error import NovaError
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What a command found out or did.
+    """Result of a command.
 
     Args:
-        data: for ``--json``; the shape is in the command's help.
-        show: prints the same for a person.
-        exit_code: the exit code.
+        data: JSON value for ``--json``, in the shape that the command's help describes.
+        show: prints the same result as text.
+        exit_code: exit code of the process.
     """
 
     data: Any
@@ -45,11 +45,11 @@ class CommandResult:
 
 
 class NovaCommand(click.Command):
-    """A command whose function gives an ``Answer``; takes ``--json`` and the options of the deployment.
+    """Command whose function returns a ``CommandResult``, with ``--json`` and the deployment options.
 
     Args:
-        checks_project: a wrong project is refused before the command does anything. Commands that say what is wrong
-            with a deployment, or that need no project, do without.
+        checks_project: load the project first, so that an invalid project fails before the command does anything. False
+            for commands that diagnose a deployment or need no project.
     """
 
     def __init__(self, *args: Any, checks_project: bool = True, **kwargs: Any) -> None:
@@ -95,7 +95,7 @@ class NovaCommand(click.Command):
 
 
 def _option_of_parent_command(ctx: click.Context | None, option_name: str) -> str | None:
-    """An option of the deployment that was given before the command's name."""
+    """Value of a deployment option that stands before the command's name."""
     while ctx is not None:
         if ctx.params.get(option_name):
             return str(ctx.params[option_name])
@@ -104,17 +104,20 @@ def _option_of_parent_command(ctx: click.Context | None, option_name: str) -> st
 
 
 def print_to_stderr(text: str) -> None:
-    """Say something beside the answer."""
+    """Print a line to standard error, beside the result."""
     click.echo(text, err=True)
 
 
 def is_debug_enabled() -> bool:
-    """Whether tracebacks are asked for."""
+    """Whether NOVA_DEBUG requests tracebacks."""
     return os.environ.get("NOVA_DEBUG", "") not in ("", "0")
 
 
 def _reraise_click_error(error: Exception) -> Exception:
-    """The error, unless it is click's business: wrong use, an exit, or a reader of our output that has gone."""
+    """Return the error to report, or re-raise an error that click handles: usage errors, exits and closed pipes.
+
+    Prints the traceback of a returned error if NOVA_DEBUG requests it.
+    """
     if isinstance(error, click.ClickException | click.exceptions.Exit | click.Abort):
         raise error
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
@@ -137,7 +140,7 @@ def _error_as_text(error: Exception) -> str:
 
 
 def _wrap_to_terminal(text: str) -> str:
-    """A message broken between words, where a terminal would break it anywhere."""
+    """Wrap a message at word boundaries to the width of the terminal."""
     if not is_terminal(sys.stderr):
         return text
     width = shutil.get_terminal_size().columns
@@ -169,7 +172,7 @@ def _format_unexpected_error(error: Exception) -> str:
 
 
 def _add_next_command(error: NovaError) -> NovaError:
-    """An unknown name gets the next thing to type, where whoever raised the error did not say it."""
+    """Add the command that lists valid names to a not-found error without advice."""
     if error.next is None and isinstance(error, ChannelNotFound):
         error.next = "nova channels"
     if error.next is None and isinstance(error, BindingNotFound):
@@ -178,7 +181,7 @@ def _add_next_command(error: NovaError) -> NovaError:
 
 
 def _encode_json(data: Any) -> str:
-    """JSON that every parser takes."""
+    """Strict JSON, in ASCII unless standard output is UTF-8."""
     return json.dumps(data, ensure_ascii=not _is_utf8(sys.__stdout__), indent=2, allow_nan=False)
 
 

@@ -1,4 +1,4 @@
-"""``nova show`` and ``nova tick``: what follows from the queries of datasets, and making what they lack."""
+"""``nova show`` and ``nova tick``: inspect SQL datasets, and compute the partitions that they lack."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from nova_assets.store.store import Store
 from nova_assets.suggestions import did_you_mean
 
 MAX_LISTED = 40
-"""So many scopes are listed for a person, the latest."""
+"""Maximum number of rows in a list for a person. A longer list of scopes shows the latest."""
 
 
 @click.command(cls=NovaCommand)
@@ -194,7 +194,7 @@ class _DatasetTask:
 
     @property
     def dependencies(self) -> list[tuple[str, str, str]]:
-        """(dataset, mode, partition), each once."""
+        """Distinct (dataset, mode, partition) of all required reads."""
         return list(dict.fromkeys((n.dataset, n.mode, p) for n in self.needs for p in n.partitions))
 
 

@@ -1,4 +1,4 @@
-"""The deployment that a command works on: its settings, its project, and its store, opened to look or to change."""
+"""Deployment of a command: its settings, its project, and its store, opened for reading or for changes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,13 @@ IN_MEMORY_CATALOG = "sqlite://"
 
 @dataclass
 class Deployment:
-    """What ``--project``, ``--catalog``, ``--warehouse``, the environment and pyproject.toml name.
+    """Deployment that the options, the environment and pyproject.toml name.
 
     Args:
-        quiet: no progress: the answer is for a program.
+        project: value of ``--project``.
+        catalog: value of ``--catalog``.
+        warehouse: value of ``--warehouse``.
+        quiet: print no progress, because the output is for a program.
     """
 
     project: str | None = None
@@ -34,28 +37,31 @@ class Deployment:
 
     @cached_property
     def settings(self) -> Settings:
-        """The settings. Raises SettingsError."""
+        """Settings of the deployment. Raises SettingsError."""
 
         return load_settings(catalog=self.catalog, warehouse=self.warehouse, project=self.project)
 
     def open(self, with_project: bool = True) -> Store:
-        """The store, for commands that change something. A catalog that is not there yet is made.
+        """Open the store for changes. Creates a missing catalog.
 
         Args:
-            with_project: import the project, where one is configured. Commands that only look at channels do without:
-                importing it may take long, or fail.
+            with_project: import the project, if one is configured. Commands that only handle channels leave it out,
+                because the import may be slow or fail.
 
         Raises:
-            SettingsError, DefinitionError, CatalogUnavailable, CatalogVersion.
+            SettingsError: the settings are invalid, or the project cannot be imported.
+            DefinitionError: the project is invalid.
+            CatalogUnavailable: the catalog does not answer.
+            CatalogVersion: this package does not support the catalog's version.
         """
         return self._open(self.settings, with_project)
 
     def open_with_view_storage(self, settings: Settings, open_view_storage: Callable[[str], Any]) -> Store:
-        """The same, by other settings, with views that are kept."""
+        """Open the store for changes, with other settings and a storage for file views."""
         return open_store.open(project=self.load_project() or Project(), settings=settings, storage=open_view_storage)
 
     def open_read_only(self, with_project: bool = False) -> Store:
-        """The store, for commands that change nothing. Where no catalog is, it looks at an empty one and makes none."""
+        """Open the store for reading. If there is no catalog, the store has an empty one in memory."""
         return (
             self._open(self.settings, with_project)
             if self.catalog_exists
@@ -63,8 +69,10 @@ class Deployment:
         )
 
     def open_channel_read_only(self, channel: str) -> Store:
-        """The store, for commands that look at one channel and change nothing. One that the project defines and nobody
-        has registered is looked at in an empty catalog of its own."""
+        """Open the store for reading one channel.
+
+        If the project defines the channel but the catalog does not have it, the store has an empty catalog in memory.
+        """
         store = self.open_read_only(with_project=True)
         registered_channels = {s.channel.name for s in store.channels()}
         if channel in registered_channels or channel not in {c.name for c in store.project.channels}:
@@ -73,20 +81,20 @@ class Deployment:
         return self.open_with_empty_catalog()
 
     def open_with_empty_catalog(self, with_project: bool = True) -> Store:
-        """A store with an empty catalog of its own, gone when it is closed; for dry runs on what does not exist yet."""
+        """Open a store with an empty catalog in memory, for dry runs on channels that do not exist yet."""
         return self._open(replace(self.settings, catalog=IN_MEMORY_CATALOG), with_project)
 
     @cached_property
     def catalog_exists(self) -> bool:
-        """Whether there is a catalog already. Makes none. Raises CatalogUnavailable, CatalogVersion."""
+        """Whether the catalog exists. Does not create it. Raises CatalogUnavailable, CatalogVersion."""
         return read_catalog_version(self.settings.catalog) is not None
 
     def load_project(self) -> Project | None:
-        """The configured project; None where none is.
+        """Import the configured project; None if no project is configured.
 
         Raises:
-            SettingsError: it cannot be imported, whatever its modules raise.
-            DefinitionError: it is not sound.
+            SettingsError: the project cannot be imported, whatever error its modules raise.
+            DefinitionError: the project is invalid.
         """
 
         try:
@@ -104,7 +112,11 @@ class Deployment:
         return open_store.open(project=(self.load_project() if with_project else None) or Project(), settings=settings)
 
     def check_project_configured(self, command: str) -> None:
-        """Raises SettingsError where no project is configured, without which there are no bindings."""
+        """Raise SettingsError if no project is configured, because then there are no bindings.
+
+        Args:
+            command: command line to suggest in the error.
+        """
 
         if self.settings.project is None:
             raise SettingsError(
@@ -116,17 +128,17 @@ class Deployment:
 
 
 def sqlite_file_path(url: str) -> Path | None:
-    """The file of a SQLite catalog; None for any other."""
+    """File of a SQLite catalog; None for other catalogs."""
     prefix = "sqlite:///"
     file_path = url.removeprefix(prefix).partition("?")[0]
     return Path(file_path) if url.startswith(prefix) and file_path and file_path != ":memory:" else None
 
 
 def read_catalog_version(url: str) -> str | None:
-    """The version of the catalog, None where there is none yet. Makes and migrates nothing.
+    """Schema version of the catalog; None if there is no catalog. Does not create or migrate it.
 
     Raises:
-        CatalogUnavailable: it does not answer.
+        CatalogUnavailable: the catalog does not answer.
     """
     from nova_assets.catalog import schema_version
     from nova_assets.catalog.database import Database

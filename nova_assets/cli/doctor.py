@@ -1,4 +1,4 @@
-"""``nova doctor``: what is used, and what is wrong with it."""
+"""``nova doctor``: check the software, settings and storage of a deployment."""
 
 from __future__ import annotations
 

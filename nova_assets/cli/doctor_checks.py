@@ -1,4 +1,4 @@
-"""What ``nova doctor`` looks at. Each check gives findings and raises nothing; none makes or migrates anything."""
+"""Checks of ``nova doctor``. A check yields findings, also for errors, and does not create or migrate anything."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from nova_assets.settings import Settings
 Status = Literal["ok", "warning", "wrong"]
 
 REQUIRED_PACKAGES = ("pyspark", "dagster", "dagster-pyspark", "pyarrow", "pandas", "sqlalchemy", "alembic")
-"""Those whose version matters, all of them required."""
+"""Required packages whose version matters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the doctor.
+    """Result of one check, as one line of the doctor.
 
     Args:
-        name: what was looked at.
-        status: ``ok``, ``warning`` (works, but look at it) or ``wrong``.
-        says: what was found.
-        next: what to type next, unless all is well.
-        facts: the same for programs.
+        name: name of the check.
+        status: ``ok``, ``warning`` (works, but deserves attention) or ``wrong``.
+        says: result as text.
+        next: advice, often a command to type; None if all is well.
+        facts: result as JSON values for programs.
     """
 
     name: str
@@ -45,13 +45,13 @@ class Finding:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Whatever was looked at, its secrets are not shown."""
+        """Mask secrets in all texts and facts."""
         for name in ("says", "next", "facts"):
             object.__setattr__(self, name, mask_values(getattr(self, name)))
 
 
 def run_all_checks(deployment: Deployment, start_spark: bool) -> Iterator[Finding]:
-    """All findings, in the order in which one needs things."""
+    """Run all checks, in the order in which a deployment needs their subjects."""
     yield from _run_check("python", check_python)
     yield from _run_check("packages", check_packages)
     yield from _run_check("java", check_java)
@@ -71,7 +71,7 @@ def run_all_checks(deployment: Deployment, start_spark: bool) -> Iterator[Findin
 
 
 def _run_check(finding_name: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    """Whatever a check meets is a finding, too."""
+    """Findings of a check. An error of the check becomes a finding."""
     try:
         yield from list(check())
     except Exception as error:
@@ -84,14 +84,14 @@ def _error_finding(finding_name: str, error: Exception, default_advice: str | No
             error.what,
             *(f"{k}: {v}" for k, v in (("found", error.found), ("expected", error.expected)) if v is not None),
         ]
-        advice = (error.next or "").removesuffix("nova doctor").removesuffix("; then: ")  # which this is
+        advice = (error.next or "").removesuffix("nova doctor").removesuffix("; then: ")  # the user is running it
         return Finding(finding_name, "wrong", "\n".join(parts), advice or default_advice, {"error": error.as_dict()})
     what = " ".join(f"{type(error).__name__}: {error}".split())
     return Finding(finding_name, "wrong", what, default_advice, {"error": {"code": "NOVA-UNEXPECTED", "what": what}})
 
 
 def check_python() -> Iterator[Finding]:
-    """Which Python runs this."""
+    """Version and path of Python."""
     version = platform.python_version()
     facts = {"version": version, "executable": sys.executable}
     is_supported = sys.version_info >= (3, 11)
@@ -100,7 +100,7 @@ def check_python() -> Iterator[Finding]:
 
 
 def check_packages() -> Iterator[Finding]:
-    """The versions of this package and of those that it stands on."""
+    """Versions of this package and of its required packages."""
     versions = {name: _installed_version(name) for name in REQUIRED_PACKAGES}
     missing = [name for name, version in versions.items() if version is None]
     shown = ", ".join(f"{name} {version}" for name, version in versions.items() if version is not None)
@@ -116,7 +116,7 @@ def check_packages() -> Iterator[Finding]:
 
 
 def check_java() -> Iterator[Finding]:
-    """Which Java Spark would be started on."""
+    """Java installation on which Spark would start."""
     from nova_assets.engine.session.java import find_java
 
     if os.environ.get("SPARK_REMOTE") or os.environ.get("NOVA_SPARK", "").startswith("sc://"):
@@ -130,7 +130,11 @@ def check_java() -> Iterator[Finding]:
 
 
 def check_spark(start_with: Deployment | None) -> Iterator[Finding]:
-    """Spark's version; whether it works only if it is to be started, as this deployment has it."""
+    """Version of Spark, and the result of a small job if Spark is started.
+
+    Args:
+        start_with: deployment with whose settings Spark is started; None to leave Spark stopped.
+    """
     version = _installed_version("pyspark")
     if version is None:
         yield Finding("spark", "wrong", "pyspark is not installed", "pip install 'nova-assets'")
@@ -158,7 +162,7 @@ def _run_spark_test_job(settings: Settings) -> tuple[int, str]:
 
 
 def check_dagster() -> Iterator[Finding]:
-    """Dagster's version and home."""
+    """Version of Dagster and its home folder."""
     version, home = _installed_version("dagster"), os.environ.get("DAGSTER_HOME")
     facts = {"version": version, "home": home}
     if version is None:
@@ -174,7 +178,7 @@ def check_dagster() -> Iterator[Finding]:
 
 
 def list_settings(settings: Settings) -> Iterator[Finding]:
-    """Each setting, and where it comes from."""
+    """Value and origin of each setting."""
     values = {
         "project": settings.project or "(none)",
         "catalog": mask_address(settings.catalog),
@@ -191,7 +195,7 @@ def list_settings(settings: Settings) -> Iterator[Finding]:
 
 
 def check_catalog(settings: Settings) -> Iterator[Finding]:
-    """Whether the catalog is there, of a version that this package works with, and can be written."""
+    """Whether the catalog exists, has a supported version and is writable."""
     url, kind = mask_address(settings.catalog), settings.catalog.partition(":")[0].partition("+")[0]
     facts: dict[str, Any] = {"kind": kind, "url": url}
     version = read_catalog_version(settings.catalog)
@@ -223,9 +227,7 @@ def _check_catalog_version(catalog_url: str, catalog_version: str, masked_url: s
     if catalog_version < schema_version.HEAD:
         says = f"{masked_url}, version {catalog_version}; this package works with {schema_version.HEAD}"
         return Finding("catalog", "warning", says, "nova init, which migrates it", facts)
-    opened_catalog = open_catalog(
-        catalog_url
-    )  # of this version, so nothing is migrated; refused if it is of a newer one
+    opened_catalog = open_catalog(catalog_url)  # equal version: no migration; newer version: an error
     try:
         says = opened_catalog.check()
         facts |= {"channels": len(opened_catalog.channels()), "writable": True}
@@ -235,7 +237,7 @@ def _check_catalog_version(catalog_url: str, catalog_version: str, masked_url: s
 
 
 def check_warehouse_access(settings: Settings) -> Iterator[Finding]:
-    """Whether the warehouse can be written, and what room it has."""
+    """Whether the warehouse is writable, and how much free space it has."""
     from nova_assets.engine.storage.remote_warehouse import open_warehouse
 
     opened_warehouse = open_warehouse(settings.warehouse)
@@ -271,7 +273,11 @@ def check_warehouse_access(settings: Settings) -> Iterator[Finding]:
 
 
 def _check_warehouse_matches_catalog(settings: Settings) -> None:
-    """See that the catalog's blocks are in this warehouse, where there is a catalog. Raises WarehouseMismatch."""
+    """Check that the catalog's blocks are in this warehouse, if there is a catalog of the current version.
+
+    Raises:
+        WarehouseMismatch: the catalog belongs to another warehouse.
+    """
     from nova_assets.catalog import schema_version
     from nova_assets.catalog.catalog import open_catalog
     from nova_assets.engine.engine import SparkEngine
@@ -280,14 +286,14 @@ def _check_warehouse_matches_catalog(settings: Settings) -> None:
     try:
         if read_catalog_version(settings.catalog) != schema_version.HEAD:
             return
-    except NovaError:  # which the finding about the catalog says
+    except NovaError:  # the catalog check reports this error
         return
     with contextlib.closing(open_catalog(settings.catalog)) as opened:
         check_warehouse(opened, SparkEngine(settings.warehouse))
 
 
 def check_project(deployment: Deployment) -> Iterator[Finding]:
-    """Whether the project can be imported and is sound."""
+    """Whether the project can be imported and is valid."""
     loaded = deployment.load_project()
     name = deployment.settings.project
     if loaded is None:
@@ -303,7 +309,7 @@ def check_project(deployment: Deployment) -> Iterator[Finding]:
 
 
 def check_service(settings: Settings) -> Iterator[Finding]:
-    """Whether the service answers through which channels are looked at. Nothing fails where it does not."""
+    """Whether the service that serves file views answers. Without it, reads fall back to the catalog."""
     url = settings.service or ""
     if url == "embedded":
         yield Finding("service", "ok", "views are kept beside each run", None, {"url": url})
@@ -327,7 +333,7 @@ def check_service(settings: Settings) -> Iterator[Finding]:
 
 
 def _nearest_existing_path(path: Path) -> Path:
-    """The path, or the nearest folder above it that is there."""
+    """The path if it exists, otherwise its nearest existing parent."""
     return next((p for p in (path, *path.parents) if p.exists()), path)
 
 

@@ -1,4 +1,4 @@
-"""``nova doctor --repair``: what is broken between catalog, warehouse and Dagster, what that means, and mending it."""
+"""``nova doctor --repair`` and ``--verify``: find and repair damage between catalog, warehouse and Dagster."""
 
 from __future__ import annotations
 
@@ -36,16 +36,17 @@ HEADINGS: dict[DamageKind, str] = {
 }
 
 _MAX_LISTED = 20
-"""Damages of one kind that are listed for a person."""
+"""Maximum number of damages of one kind in the text output."""
 
 
 @dataclass(frozen=True, slots=True)
 class DamageWithState:
-    """A damage, and what has become of it.
+    """A damage and the outcome of its repair.
 
     Args:
-        state: ``told`` (nothing is wrong with it), ``found`` (a dry run would mend it), ``mended``, ``remains``.
-        explanation: why it remains, or what else was done.
+        damage: the damage.
+        state: ``told`` (only reported, nothing is wrong), ``found`` (a repair would fix it), ``mended`` or ``remains``.
+        explanation: reason why the damage remains, or description of the repair.
     """
 
     damage: Damage
@@ -54,7 +55,7 @@ class DamageWithState:
 
 
 def repair_deployment(deployment: Deployment, dry_run: bool) -> CommandResult:
-    """Examine everything; mend it, unless it is a dry run."""
+    """Examine catalog, warehouse and Dagster, and repair the damage unless ``dry_run``."""
     if not _has_catalog_to_examine(deployment, dry_run):
         data = {"dry_run": dry_run, "whole": True, "remaining": 0, "counts": {}, "notes": [_NO_CATALOG], "damages": []}
         return CommandResult(data, lambda console: console.print(f"Nothing to repair: {_NO_CATALOG}."))
@@ -92,7 +93,7 @@ def _has_catalog_to_examine(deployment: Deployment, dry_run: bool) -> bool:
     """Whether there is a catalog to examine.
 
     Raises:
-        CatalogVersion: a dry run would have to migrate it.
+        CatalogVersion: a dry run would have to migrate the catalog.
     """
     from nova_assets.catalog.schema_version import HEAD
 
@@ -108,7 +109,11 @@ def _has_catalog_to_examine(deployment: Deployment, dry_run: bool) -> bool:
 
 
 def verify_files(deployment: Deployment, sample: int | None) -> CommandResult:
-    """Compare files with what was written, byte by byte; change nothing."""
+    """Compare the bytes of data files with their recorded digests. Changes nothing.
+
+    Args:
+        sample: number of files per channel, chosen at random; None for all files.
+    """
     if not _has_catalog_to_examine(deployment, dry_run=True):
         data = {"dry_run": True, "whole": True, "remaining": 0, "counts": {}, "notes": [_NO_CATALOG], "damages": []}
         return CommandResult(data, lambda console: console.print(f"Nothing to verify: {_NO_CATALOG}."))
@@ -142,7 +147,7 @@ def verify_files(deployment: Deployment, sample: int | None) -> CommandResult:
 def _open_dagster_repair(
     store: Store, on_progress: ProgressCallback
 ) -> Iterator[tuple[DagsterRepair | None, tuple[str, ...]]]:
-    """Dagster's side, where there is one; or why it is not looked at."""
+    """Repair of Dagster's records, or None with a note that gives the reason why Dagster is not examined."""
     if not store.project.channels:
         yield None, ("Dagster was not looked at: no project is configured, so its assets are not known",)
         return

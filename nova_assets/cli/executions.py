@@ -1,4 +1,4 @@
-"""``nova executions`` and ``nova release``: who works at what, and how an execution is ended whose process is gone."""
+"""``nova executions`` and ``nova release``: list open executions, and end an execution whose process is gone."""
 
 from __future__ import annotations
 

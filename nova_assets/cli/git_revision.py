@@ -1,7 +1,7 @@
-"""The datasets of a project as a revision of its Git repository has them.
+"""Datasets of a project at a revision of its Git repository.
 
-The revision is laid out in a folder of its own, and a process of its own imports the project from there: definitions
-are Python, and a process has each module once.
+The revision is extracted into a temporary folder. Definitions are Python, and a process can hold each module only once.
+A separate process therefore imports the project from that folder.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from nova_assets.sql.datasets.declared import DatasetDeclarations
 
 
 def load_datasets_at_revision(revision: str, settings: Settings) -> DatasetDeclarations:
-    """What the datasets of a project were made of at a revision.
+    """Dataset declarations of a project at a revision.
 
     Args:
-        revision: anything that Git takes for a commit: ``main``, ``HEAD~3``, ``v1.2``.
-        settings: of the project as it is now.
+        revision: any name of a commit in Git, such as ``main``, ``HEAD~3`` or ``v1.2``.
+        settings: settings of the current project.
 
     Raises:
-        SettingsError: there is no such revision, or the project cannot be loaded as it was.
+        SettingsError: the revision does not exist, or the project cannot be loaded at the revision.
     """
     project_folder = settings.root.resolve()
     repository = Path(_run_git(project_folder, "rev-parse", "--show-toplevel").decode().strip()).resolve()
@@ -49,7 +49,7 @@ def load_datasets_at_revision(revision: str, settings: Settings) -> DatasetDecla
 
 
 def _skip_outside_links(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
-    """As any archive is laid out that nobody vouches for; links that lead elsewhere are left out."""
+    """Extraction filter for an untrusted archive that skips links to paths outside it."""
     try:
         return tarfile.data_filter(member, path)
     except (tarfile.AbsoluteLinkError, tarfile.LinkOutsideDestinationError):
@@ -59,7 +59,7 @@ def _skip_outside_links(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo |
 def _load_project_in_subprocess(
     revision: str, checkout: Path, project_path: Path, import_paths: list[Path], settings: Settings
 ) -> DatasetDeclarations:
-    """The project, imported by a process whose modules come from that tree."""
+    """Import the project in a subprocess whose modules come from the checkout, and return its declarations."""
     python_path = [str(checkout / p) for p in import_paths]
     if os.environ.get("PYTHONPATH"):
         python_path.append(os.environ["PYTHONPATH"])
@@ -86,7 +86,7 @@ def _load_error(revision: str, cause: str) -> SettingsError:
 
 
 def _import_paths_in_repository(repository: Path) -> list[Path]:
-    """Where modules are imported from, as far as it is in the repository and no environment in it."""
+    """Import paths inside the repository, except the virtual environment."""
     search_paths = (Path(p).resolve() for p in sys.path if p)
     prefix = Path(sys.prefix).resolve()
     return [p for p in dict.fromkeys(search_paths) if p.is_relative_to(repository) and not p.is_relative_to(prefix)]
@@ -110,7 +110,10 @@ def _run_git(folder: Path, *arguments: str) -> bytes:
 
 
 def main() -> None:
-    """Print what the project in this folder declares, in one line; its module is of the tree given."""
+    """Print the declarations of the project in the current folder as one line of JSON.
+
+    The first argument is the checkout from which the project's module must come. The second argument names the project.
+    """
     from nova_assets.settings import load_settings
     from nova_assets.sql.datasets.datasets import dataset_queries_by_name
     from nova_assets.wiring import open_store

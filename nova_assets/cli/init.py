@@ -1,4 +1,4 @@
-"""``nova init``: a catalog, a warehouse, and the project's channels in it."""
+"""``nova init``: create the catalog and the warehouse, and register the project's channels."""
 
 from __future__ import annotations
 
@@ -28,7 +28,13 @@ _ACTION_TEXTS = {
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What becomes of one channel of the project."""
+    """Registration of one channel of the project, planned or done.
+
+    Args:
+        channel: the channel as the project defines it.
+        action: effect on the registered definition.
+        differences: names of the parts in which the registered definition differs.
+    """
 
     channel: Channel
     action: Action
@@ -37,7 +43,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Initialisation:
-    """What ``nova init`` does, or would do."""
+    """Effects of ``nova init``, done or planned (``dry_run``)."""
 
     catalog: str
     makes_catalog: bool

@@ -1,4 +1,4 @@
-"""``nova insert``: files onto a channel."""
+"""``nova insert``: insert files into a channel."""
 
 from __future__ import annotations
 
@@ -77,7 +77,10 @@ def insert(
 
 
 def _launch_due_runs(store: Store, channel: str) -> dict[str, list[str]]:
-    """The data is there whatever comes of this, and the daemon sees to what is not launched now."""
+    """Launch the runs that the insert makes due.
+
+    A failure is only printed, because the data is committed and the daemon requests the runs that are not launched.
+    """
     from nova_assets.dagster_bridge.launch import launch_due
 
     try:

@@ -1,7 +1,7 @@
-"""Both streams under ``--json``: the answer alone on standard output, and a JSON object per line on standard error.
+"""Output streams under ``--json``: only the result on standard output, and one JSON object per line on standard error.
 
-Whatever tasks, libraries and child processes print, on either stream, becomes ``{"log": TEXT}`` on standard error. An
-error is the last line there.
+All output of tasks, libraries and child processes, on either stream, becomes ``{"log": TEXT}`` on standard error. An
+error is the last line of standard error.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ import click
 
 
 class JsonStreams:
-    """Where an answer and an error go.
+    """Writers for the result and for an error.
 
     Args:
-        out, err: write one text, with its end of line.
-        settle: waits until everything that was printed before has become lines.
+        write_stdout: writes a text with its line end to standard output.
+        write_stderr: writes a text with its line end to standard error.
+        wait_until_flushed: waits until all earlier output has been written as JSON lines.
     """
 
     def __init__(
@@ -37,20 +38,20 @@ class JsonStreams:
         self._wait_until_flushed = wait_until_flushed
 
     def write_answer(self, text: str) -> None:
-        """Print the answer."""
+        """Print the result to standard output."""
         self._write_stdout(text + "\n")
 
     def write_error(self, error: dict[str, Any]) -> None:
-        """Print an error, as the last line of standard error."""
+        """Print an error as the last line of standard error."""
         self._wait_until_flushed()
         self._write_stderr(json.dumps(error) + "\n")
 
 
 @contextlib.contextmanager
 def redirect_streams_to_json() -> Iterator[JsonStreams]:
-    """A block in which both streams are kept to JSON."""
+    """Context manager that converts all output on both streams to JSON lines on standard error."""
     stdout, stderr = sys.stdout, sys.stderr
-    if not (_has_descriptor(stdout, 1) and _has_descriptor(stderr, 2)):  # a test's streams, or closed ones
+    if not (_has_descriptor(stdout, 1) and _has_descriptor(stderr, 2)):  # streams of a test, or closed streams
         lines = _JsonLineStream(lambda text: _echo_to_stream(stderr, text))
         with contextlib.redirect_stdout(lines), contextlib.redirect_stderr(lines):
             yield JsonStreams(
@@ -111,7 +112,7 @@ def _forward_lines_as_json(pipe_descriptor: int, stderr_descriptor: int) -> None
 
 
 def to_json_line(text: str) -> str:
-    """A line that is a JSON object already stays; any other becomes one. An empty line becomes nothing."""
+    """JSON line for a line of output. A JSON object stays unchanged, and a blank line becomes empty text."""
     text = text.rstrip("\r\n")
     if not text.strip():
         return ""
@@ -122,7 +123,7 @@ def to_json_line(text: str) -> str:
 
 
 class _JsonLineStream(io.TextIOBase):
-    """A text stream whose lines become JSON."""
+    """Text stream that writes its lines as JSON."""
 
     def __init__(self, write_line: Callable[[str], None]) -> None:
         self._write_line = write_line
@@ -138,7 +139,7 @@ class _JsonLineStream(io.TextIOBase):
         return len(text)
 
     def write_incomplete_line(self) -> None:
-        """Print what has no end of line yet."""
+        """Write the pending text that has no line end yet."""
         self._write_line(to_json_line(self._incomplete_line))
         self._incomplete_line = ""
 

@@ -1,4 +1,4 @@
-"""The ``nova`` command (DESIGN §8). A command's module is imported when it is called, and not for ``--help``."""
+"""Entry point of the ``nova`` command (DESIGN §8). A command's module is imported only when the command is called."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ COMMANDS = {
     "token": ("token", "Who may do what through the service: add, list and revoke tokens."),
     "doctor": ("doctor", "Which Java, Spark, catalog and warehouse are used; what is wrong."),
 }
-"""Command -> its module in this package and its line in ``nova --help``, in the order in which one needs them."""
+"""Module in this package and help line of each command, in the order of their typical use."""
 
 
 class LazyCommandGroup(click.Group):
-    """Knows the commands by name, and imports one when it is called."""
+    """Command group that imports a command's module when the command is called."""
 
     def main(self, args: Sequence[str] | None = None, *extra_args: Any, **extra_options: Any) -> Any:
-        """Run a command. Wrong use under ``--json`` is an object on standard error, as any other error."""
+        """Run a command. With ``--json``, a usage error is a JSON object on standard error, as any other error."""
         arguments = list(sys.argv[1:] if args is None else args)
         if "--json" not in arguments:
             return super().main(arguments, *extra_args, **extra_options)
@@ -77,7 +77,11 @@ class LazyCommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that is named. Raises UsageError, which says what a misspelt name probably means."""
+        """Find the named command.
+
+        Raises:
+            UsageError: no command has this name. The error suggests a similar name.
+        """
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise click.UsageError(f"no command is called {args[0]!r}{did_you_mean(args[0], COMMANDS)}", ctx)
         return super().resolve_command(ctx, args)
@@ -114,10 +118,8 @@ def cli(**deployment: str | None) -> None:
 
 
 def main() -> None:
-    """The entry point."""
+    """Run the ``nova`` command."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(
-                errors="backslashreplace"
-            )  # a terminal that has no Δ shows its number instead of failing
+            stream.reconfigure(errors="backslashreplace")  # a terminal without Δ must not fail
     cli(prog_name="nova")

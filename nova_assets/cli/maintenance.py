@@ -1,4 +1,4 @@
-"""``nova compact``, ``collect``, ``drop`` and ``restore``: what is done for channels by hand, and what would be."""
+"""``nova compact``, ``collect``, ``drop`` and ``restore``: manual maintenance of channels, and its preview."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def _show_compactions(
 
 
 def _format_compaction_cost(cost: Mapping[str, Any]) -> str:
-    """What was done, beside what was expected."""
+    """Actual cost of a compaction beside its estimate."""
     expected = "" if cost["estimate"] is None else f", expected {cost['estimate']['seconds']:.1f} s of CPU"
     wrote = f"wrote {pluralize(cost['rows'], 'row')}, {format_bytes(cost['bytes'])}"
     return f"by {cost['way']} in {cost['seconds']:.1f} s{expected}; {wrote}"

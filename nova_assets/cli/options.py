@@ -1,4 +1,4 @@
-"""The options that every command takes: where the project, the catalog and the warehouse are."""
+"""Options of every command that locate the project, the catalog and the warehouse."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ DEPLOYMENT_OPTION_NAMES = ("project", "catalog", "warehouse")
 
 
 def deployment_options() -> list[click.Parameter]:
-    """``--project``, ``--catalog`` and ``--warehouse``: taken before a command's name and after it."""
+    """Options ``--project``, ``--catalog`` and ``--warehouse``, accepted before and after a command's name."""
     return [
         click.Option(["--project"], metavar="MODULE:NAME", help="The nova.Project, as package.module:attribute."),
         click.Option(["--catalog"], metavar="URL", help="SQLAlchemy URL of the catalog, or the path of a SQLite file."),

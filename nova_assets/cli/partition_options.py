@@ -1,4 +1,4 @@
-"""The options that name partitions of a binding, shared by ``nova plan`` and ``nova run``."""
+"""Options that select partitions of a binding, shared by ``nova plan`` and ``nova run``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nova_assets.store.store import Store
 
 
 def add_partition_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say what a run is for: ``--partition``, ``--missing`` or ``--whole``."""
+    """Decorator that adds the options ``--partition``, ``--missing`` and ``--whole`` to a command."""
     for option in (
         click.option(
             "--whole", is_flag=True, help="All partitions as one execution, which then keeps a cursor for all."
@@ -33,7 +33,7 @@ def add_partition_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class _PartitionOptions:
-    """What a run is for, as the options say it."""
+    """Values of the options that select partitions."""
 
     partitions: tuple[str, ...]
     missing: bool
@@ -45,11 +45,11 @@ class _PartitionOptions:
 
     @property
     def is_single_execution(self) -> bool:
-        """Whether it is for one execution, whose answer is an object of its own."""
+        """Whether the options select exactly one execution, so that the JSON result is its object and not a list."""
         return not self.missing and len(self.partitions) <= 1
 
     def resolve_partitions(self, store: Store, binding: str) -> list[str]:
-        """The partitions, by name, each once; the whole where none is named."""
+        """Names of the selected partitions, without duplicates; ``""``, the whole, if none is selected."""
         if self.missing:
             check_has_partitions(store.project.binding(binding))
             return store.unread(binding)

@@ -1,4 +1,4 @@
-"""``nova plan``: what a binding would read, do and write."""
+"""``nova plan``: show what a run of a binding would read, do and write."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _format_input_port(task_input: Input) -> str:
 
 
 def _format_read_totals(read: Read) -> tuple[str, str, str]:
-    """Files, rows and bytes of what is there already; of a staged block nothing is known yet."""
+    """Files, rows and bytes of the committed blocks of a read. A block to be staged has no totals yet."""
     read_sources = () if isinstance(read, Port) else reads.source_blocks(read)
     staged = any(isinstance(s, StagedOnPort) for s in read_sources)
     if isinstance(read, Port) or (staged and len(read_sources) == 1):
@@ -142,7 +142,7 @@ def _format_read_totals(read: Read) -> tuple[str, str, str]:
 
 
 def _format_strategy_and_cost(task_input: Input, read: Read, forced_strategy: ReadStrategy | None) -> tuple[str, str]:
-    """How it would be read, and what that costs; keys are looked up by how many there are."""
+    """Read strategy and its cost. A ``matching`` input has no cost, because it depends on the number of keys."""
     best_strategy = best_estimate(estimate_strategies(read), forced_strategy)
     if task_input.mode == "matching":
         return ("by key" if any(e.strategy == "cells" for e in estimate_strategies(read)) else "frame"), ""

@@ -1,4 +1,4 @@
-"""``nova publish``, ``editions`` and ``withdraw``: channels in tables that other tools read."""
+"""``nova publish``, ``editions`` and ``withdraw``: publish channels as tables for other tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``nova read``: rows of a channel, on the terminal, in a pipe, or in a file."""
+"""``nova read``: print rows of a channel to the terminal or a pipe, or write them to a file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TERMINAL_ROW_LIMIT = 20
-"""Rows shown on a terminal, unless --limit says otherwise."""
+"""Maximum number of rows on a terminal without --limit."""
 
 
 def _check_output_suffix(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
@@ -122,7 +122,7 @@ def read(
 
 
 def _fetch_rows(store: Store, selection: Selection, limit: int | None) -> pa.Table:
-    """The rows, and no more of them than are wanted."""
+    """Rows of a selection, at most ``limit`` if it is given."""
     if limit is None:
         return selection.to_arrow()
     with store.engine.computation_scope():
@@ -148,7 +148,7 @@ def _show_rows(console: Console, rows: pa.Table, has_more: bool) -> None:
 
 
 def _write_file(rows: pa.Table, file: Path) -> int:
-    """Write the rows beside the file, then put it in place whole. Gives its size."""
+    """Write rows to a temporary file and replace the target atomically. Returns the size in bytes."""
     try:
         with _replace_file_atomically(file) as out:
             _WRITERS[file.suffix](rows, out)

@@ -1,4 +1,4 @@
-"""``nova receive``, ``arrivals`` and ``replay``: files that arrive for a channel."""
+"""``nova receive``, ``arrivals`` and ``replay``: ingest files that arrive for a channel."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from nova_assets.model.arrival_outcome import Received, Replayed
 from nova_assets.model.quarantine import quarantine_name
 
 _MAX_LISTED = 20
-"""Files that are listed one by one."""
+"""Maximum number of files or reasons that are listed individually."""
 
 
 @click.command(cls=NovaCommand)
@@ -176,7 +176,7 @@ def _format_received(channel: str, received: Received) -> str:
 
 
 def _format_quarantine_reasons(received: Received) -> str:
-    """A line for each reason for which records were set aside."""
+    """One line for each reason why records are quarantined."""
     listed_reasons = list(received.why.items())[:_MAX_LISTED]
     lines = [f"\n  {format_count(count)} such as: {escape_unprintable(reason)}" for reason, count in listed_reasons]
     return "".join(lines) + (

@@ -1,4 +1,4 @@
-"""``nova refresh``: what others have written of external channels."""
+"""``nova refresh``: find external changes of external channels and commit them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nova_assets.errors import DefinitionError
 from nova_assets.model.external_table import Refreshed
 
 MAX_LISTED = 10
-"""So many partitions or folders are named for a person."""
+"""Maximum number of partitions or folders that a line names."""
 
 
 @click.command(cls=NovaCommand)
@@ -82,7 +82,7 @@ def refreshed_json(refreshed: Refreshed) -> dict[str, Any]:
 
 
 def format_refreshed(refreshed: Refreshed, *, dry_run: bool = False) -> list[str]:
-    """What a person is told of a channel."""
+    """Lines that describe the refresh of a channel."""
     if refreshed.error is not None:
         return [f"{refreshed.channel}: {refreshed.error}"]
     changed = len(refreshed.changed) - len(refreshed.bad)

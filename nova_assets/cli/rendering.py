@@ -1,7 +1,7 @@
-"""How answers look: tables, sizes, moments, blocks. Shared by all commands.
+"""Text output shared by all commands: tables, sizes, times and blocks.
 
-On a terminal a table may shorten its widest column. In a pipe no line is ever cut: lines are as long as they must be.
-Tables of partitions are sorted, and of many rows the middle is left out, with a remark on how many these are.
+On a terminal, a table may shorten its widest column. In a pipe, lines are never cut. Tables of partitions are sorted.
+Long tables show their first and last rows, and the number of rows left out between them.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Read, Snapshot,
 T = TypeVar("T")
 
 _PIPE_WIDTH = 1_000_000
-"""As wide as any line in a pipe."""
+"""Console width in a pipe, wider than any line."""
 
 _MAX_BLOCKS_SHOWN = 4
-"""So many blocks of one read are named on a terminal; of more, the first and the last."""
+"""Maximum number of a read's blocks that a terminal names. A longer read shows its first and last block."""
 
 
 def is_terminal(stream: Any) -> bool:
-    """Whether a person reads this stream."""
+    """Whether a stream is a terminal."""
     return bool(getattr(stream, "isatty", lambda: False)())
 
 
 @contextlib.contextmanager
 def open_stdout_console() -> Iterator[Console]:
-    """A console for answers. In a pipe it has no width, no colours and no blanks at the ends of lines."""
+    """Console for results. In a pipe it has no width limit, no colours and no trailing blanks."""
     if is_terminal(sys.stdout):
         yield Console(force_terminal=True, markup=False, highlight=False, emoji=False)
         return
@@ -57,21 +57,24 @@ def open_stdout_console() -> Iterator[Console]:
 
 
 def print_progress(text: str, quiet: bool = False) -> None:
-    """Say what is being done now: a line on a terminal; nothing in a pipe, and nothing with ``--json``.
+    """Print the current activity to standard error, on a terminal only and not if ``quiet``.
 
-    Lines, and nothing that moves: tasks and Spark print on the same terminal.
+    Progress consists of lines without animation, because tasks and Spark print on the same terminal.
     """
     if not quiet and is_terminal(sys.stderr):
         click.secho(f"{text} …", dim=True, err=True)
 
 
 class TableGrid(Table):
-    """A table without lines between columns, one line a row."""
+    """Table without lines between columns, with one line per row."""
 
     def __init__(self, *columns: str, right_aligned: Sequence[str] = (), shorten: Sequence[str] = ()) -> None:
-        """Args:
-        right_aligned: columns of numbers.
-        shorten: columns that lose their ends first where a terminal is narrow.
+        """Create a table with a column for each header.
+
+        Args:
+            columns: headers of the columns.
+            right_aligned: headers of numeric columns.
+            shorten: headers of columns that are shortened on a narrow terminal.
         """
         super().__init__(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold", padding=(0, 1))
         self._may_shorten = [name in shorten for name in columns]
@@ -81,9 +84,9 @@ class TableGrid(Table):
             )
 
     def add(self, *cells: str) -> None:
-        """One more row; cells that are left out are empty."""
+        """Add a row. Missing cells are empty."""
         cells += ("",) * (len(self._may_shorten) - len(cells))
-        # rich narrows only columns that may wrap; their cells then say that they rather end in an ellipsis.
+        # rich narrows only columns that may wrap, so the cells themselves request an ellipsis.
         texts = [
             Text(cell, no_wrap=True, overflow="ellipsis") if may_shorten else Text(cell)
             for cell, may_shorten in zip(cells, self._may_shorten, strict=True)
@@ -92,11 +95,11 @@ class TableGrid(Table):
 
 
 _MAX_ROWS_SHOWN = 20
-"""So many lines of a table of partitions are printed; ``--json`` has all."""
+"""Maximum number of printed rows of a table of partitions. ``--json`` has all rows."""
 
 
 def elide_middle_rows(rows: Sequence[T]) -> list[T | str]:
-    """The first and the last of many rows, and between them a remark on how many are left out."""
+    """First and last rows of a long list, with a text between them that counts the rows left out."""
     left_out = len(rows) - _MAX_ROWS_SHOWN
     if left_out <= 0:
         return list(rows)
@@ -105,17 +108,17 @@ def elide_middle_rows(rows: Sequence[T]) -> list[T | str]:
 
 
 def format_count(count: int | None) -> str:
-    """A count: ``1,204``; a dash where it is not known."""
+    """Count with thousands separators, such as ``1,204``; a dash for None."""
     return "–" if count is None else f"{count:,}"
 
 
 def pluralize(count: int, noun: str) -> str:
-    """``1 row``, ``2 rows``."""
+    """Count with its noun, such as ``1 row`` or ``2 rows``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def format_bytes(byte_count: int | None) -> str:
-    """Bytes as people say them: ``12.3 KiB``."""
+    """Size with a binary unit, such as ``12.3 KiB``; a dash for None."""
     if byte_count is None:
         return "–"
     value, units = float(byte_count), iter(("B", "KiB", "MiB", "GiB", "TiB"))
@@ -128,17 +131,17 @@ def format_bytes(byte_count: int | None) -> str:
 
 
 def format_duration(duration: float) -> str:
-    """A duration: ``0.4 s``, ``3 min 20 s``."""
+    """Duration in seconds as text, such as ``0.4 s`` or ``3 min 20 s``."""
     return f"{duration:.1f} s" if duration < 60 else f"{int(duration) // 60} min {int(duration) % 60} s"
 
 
 def format_time(at: datetime | None) -> str:
-    """A moment in UTC, to the second; ``never`` for none."""
+    """Time in UTC, to the second; ``never`` for None."""
     return "never" if at is None else _to_utc(at).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def format_iso_time(at: datetime | None) -> str | None:
-    """A moment for JSON: ISO 8601, in UTC."""
+    """Time for JSON, in ISO 8601 and UTC."""
     return None if at is None else _to_utc(at).isoformat()
 
 
@@ -147,7 +150,7 @@ def _to_utc(at: datetime) -> datetime:
 
 
 def format_merge_model(merge: MergeModel) -> str:
-    """A merge model in a few words: ``Upsert(site, block)``."""
+    """Short text of a merge model, such as ``Upsert(site, block)``."""
     order = f" by {', '.join(merge.order_by)}" if merge.order_by else ""
     if isinstance(merge, Upsert):
         return f"Upsert({', '.join(merge.key)}{order})"
@@ -160,7 +163,7 @@ def format_merge_model(merge: MergeModel) -> str:
 
 
 def block_json(block: Block) -> dict[str, Any]:
-    """A block for JSON; its files are counted, not listed."""
+    """Block as a JSON object. Its files are counted, not listed."""
     return {
         "channel": block.channel,
         "range": block.range,
@@ -178,12 +181,12 @@ def block_json(block: Block) -> dict[str, Any]:
 
 
 def format_block_name(block: Block) -> str:
-    """``Δ(4→5)``, with its partition where there is one."""
+    """Range of a block, such as ``Δ(4→5)``, and its partition if it has one."""
     return f"{block.range} {escape_unprintable(block.partition)}".rstrip()
 
 
 def format_read(read: Read, in_full: bool) -> str:
-    """A read in Nova's notation. A long chain is named by its ends, unless ``in_full``."""
+    """Read in Nova's notation. A long chain shows only its ends unless ``in_full``."""
     if isinstance(read, Empty) and not read.is_change:
         return "no rows yet"
     if in_full:
@@ -202,7 +205,7 @@ def format_read(read: Read, in_full: bool) -> str:
 
 
 def escape_unprintable(text: str) -> str:
-    """Text that cannot break a line or command a terminal: everything unprintable is escaped."""
+    """Text with unprintable characters escaped, so that it cannot break a line or control a terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,4 +1,4 @@
-"""Values of rows as JSON and as text: exact, and legible to other programs."""
+"""Exact conversion of row values to JSON and to text that other programs can parse."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any
 
 
 def to_json_value(value: Any) -> Any:
-    """A value as JSON has it.
+    """Convert a row value to a JSON value.
 
-    Moments are ISO 8601, decimals text (JSON numbers would round them), bytes Base64, maps lists of [key, value], and
-    the floats that JSON lacks are the texts NaN, Infinity and -Infinity, as Spark writes them.
+    Dates and times become ISO 8601 text. Decimals become text, because JSON numbers would round them. Bytes become
+    Base64, and maps become lists of [key, value]. Non-finite floats become the texts NaN, Infinity and -Infinity, as in
+    Spark.
     """
     if isinstance(value, bool | int | str) or value is None:
         return value
@@ -34,7 +35,7 @@ def to_json_value(value: Any) -> Any:
 
 
 def format_cell(value: Any) -> str:
-    """A value in a table: null is ``null``, text stays as it is, and what is nested is JSON."""
+    """Text of a value in a table. Null is ``null``, text stays unchanged, and nested values are JSON."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""``nova plan`` and ``nova run``: what a binding would do, and doing it."""
+"""``nova run``: run a binding once and commit its output."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _run_with_progress(
 
 
 def _add_resume_advice(store: Store, error: NovaError, begun_executions: list[Execution]) -> None:
-    """Say how to go on with an execution that failed and can be resumed (R4)."""
+    """Add advice to an error on how to resume the failed execution (R4)."""
     if begun_executions and _has_failed(store, begun_executions[-1]):
         resume_advice = (
             "to go on with what it had read and staged: nova run "
@@ -147,11 +147,11 @@ def _has_failed(store: Store, execution: Execution) -> bool:
     return False
 
 
-# what is printed
+# output
 
 
 def _show_executions(console: Console, binding: str, finished: list[Execution]) -> None:
-    """Executions of several partitions: one line each, in the order of their names."""
+    """Print executions of several partitions, one line each, sorted by partition."""
     if not finished:
         console.print(f"{binding}: no partition has unread data")
         return

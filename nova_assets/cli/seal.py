@@ -1,4 +1,4 @@
-"""``nova seal`` and ``seals``: which days or hours of a channel are complete."""
+"""``nova seal`` and ``seals``: seal complete days or hours of a channel, and list the seals."""
 
 from __future__ import annotations
 

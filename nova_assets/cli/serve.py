@@ -1,4 +1,4 @@
-"""``nova serve``: channels for every task and every other system, over HTTP."""
+"""``nova serve``: serve channels to tasks and other systems over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``nova spark``: the Spark Connect server of this deployment, kept warm between commands."""
+"""``nova spark``: start, stop or inspect the deployment's Spark Connect server, which stays warm between commands."""
 
 from __future__ import annotations
 

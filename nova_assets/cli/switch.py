@@ -1,4 +1,4 @@
-"""``nova switch``: a binding that runs whole from now on, or per partition."""
+"""``nova switch``: switch a binding between unpartitioned and per-partition executions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a picture of a channel looks in a terminal: one line for the bases, one for the deltas, one for each consumer."""
+"""Timeline chart of a channel as text: one line for the bases, one for the deltas, and one for each consumer."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from nova_assets.cli.rendering import escape_unprintable
 from nova_assets.plan.timeline_chart import ConsumerLane, TimelineChart
 
 _COLUMN_WIDTHS = (4, 2)
-"""How wide a number may be drawn: the widest at which all of them fit."""
+"""Possible widths of a sequence number's column. The chart uses the widest at which all numbers fit."""
 
 _MIN_NUMBERS = 10
-"""So many numbers are drawn even where names leave no room for them."""
+"""Minimum number of sequence numbers in a chart, even if long names leave no room for them."""
 
 _MAX_CHAINED_ROWS = 4
-"""So many lines are taken by chained deltas that overlap."""
+"""Maximum number of lines for overlapping chained deltas."""
 
 _LEGEND = {
     "■": "■ base",
@@ -32,11 +32,12 @@ _NO_CONSUMER_TEXT = "no consumer has a cursor on it"
 
 
 def render_chart_lines(full_chart: TimelineChart, width: int, max_name_length: int | None = None) -> list[str]:
-    """The lines of a drawing.
+    """Lines of the chart.
 
     Args:
-        width: that they should keep to.
-        max_name_length: names are cut to this length; by default not at all.
+        full_chart: chart with all sequence numbers. If it does not fit, only the newest numbers are drawn.
+        width: preferred maximum width of a line in characters.
+        max_name_length: maximum length of a consumer's name; None for no limit.
     """
     labels = {lane: _shorten_text(escape_unprintable(lane.consumer), max_name_length) for lane in full_chart.lanes}
     margin = max(len("chained"), *map(len, labels.values()), 0) + 2
@@ -67,7 +68,7 @@ def _format_title(chart: TimelineChart) -> str:
 
 
 def _legend_lines(labelled_rows: Sequence[tuple[str, str, str]], chart: TimelineChart, width: int) -> list[str]:
-    """What the marks mean that occur."""
+    """Legend of the marks that occur in the rows."""
     used_marks = {mark for _, row, _ in labelled_rows for mark in row}
     lines = [""]
     for text in (
@@ -81,7 +82,7 @@ def _legend_lines(labelled_rows: Sequence[tuple[str, str, str]], chart: Timeline
 
 
 def _draw_axis(chart: TimelineChart, column_width: int) -> str:
-    """Numbers, each ending where it is."""
+    """Axis with sequence numbers. Each number ends at its column."""
     row = _blank_row(chart, column_width)
     for n in chart.axis_numbers((len(str(chart.head)) + 2) / column_width):
         text, end = str(n), (n - chart.start) * column_width + 1
@@ -91,7 +92,7 @@ def _draw_axis(chart: TimelineChart, column_width: int) -> str:
 
 
 def _draw_block_rows(chart: TimelineChart, column_width: int) -> Iterator[tuple[str, str, str]]:
-    """The lines of what there is: bases, deltas, and chained deltas, those that overlap below each other."""
+    """Lines of bases, deltas and chained deltas. Overlapping chained deltas are on separate lines."""
     bases, deltas = _blank_row(chart, column_width), _blank_row(chart, column_width)
     for mark, numbers in (("×", chart.dropped), ("□", chart.compacted), ("■", chart.bases)):
         for n in numbers:
@@ -128,7 +129,7 @@ def _draw_arrow(row: list[str], lo: int, hi: int, line_character: str, chart: Ti
 
 
 def _draw_consumer_row(lane: ConsumerLane, chart: TimelineChart, column_width: int) -> str:
-    """What a consumer has read, up to its cursor; one that lies further left is told at the edge."""
+    """Line of a consumer, filled up to its cursor. A cursor left of the chart is written at the left edge."""
     row = ["┄"] * (chart.numbers * column_width + 1)
     fastest, at = ((n - chart.start) * column_width for n in (lane.fastest, lane.at))
     if fastest > max(at, 0):

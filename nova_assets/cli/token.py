@@ -1,4 +1,4 @@
-"""``nova token``: who may do what through the service."""
+"""``nova token``: add, list and revoke the tokens that grant rights on the service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``nova.connect()``: a deployment, seen through its service, with the methods of ``nova.open()`` that it covers."""
+"""Client of the service: ``nova.connect()`` and the ``Store`` methods that the service offers."""
 
 from __future__ import annotations
 
@@ -57,26 +57,26 @@ _MEDIA_TYPE_BY_SUFFIX = {".parquet": PARQUET, ".jsonl": LINES, ".ndjson": LINES}
 
 MAX_ATTEMPTS = 8
 _RETRYABLE_STATUSES = (429, 503, 504)
-"""Statuses after which one asks again what may be asked twice."""
+"""HTTP statuses after which the client retries a repeatable request."""
 
 
 def connect(url: str, token: str | None = None, *, timeout: float = 60.0) -> Connection:
-    """Connect to a service (``nova serve``). Nothing is asked yet.
+    """Connect to a service (``nova serve``). The first request is sent by the first method call.
 
     Args:
-        url: where it is, ``http://127.0.0.1:8765``.
-        token: by which it knows us (``nova token add``); None where it asks for none.
-        timeout: seconds that an answer may take to begin, and each part of it to come.
+        url: address of the service, such as ``http://127.0.0.1:8765``.
+        token: access token (``nova token add``). None for a service without tokens.
+        timeout: seconds to wait for the start of a response, and for each part of it.
     """
     return Connection(url, token, timeout)
 
 
 class Connection:
-    """Channels of a deployment, through its service. What is asked goes to it each time; nothing is kept here.
+    """Remote access to the channels of a deployment through its service. Nothing is cached here.
 
-    Every method raises ServiceUnavailable where it does not answer; BadToken and NotAllowed where the token gives no
-    right; and otherwise what the method of the same name of ``Store`` raises. What failed on its way is tried again:
-    inserts, too, which carry an idempotency key for that.
+    Every method raises ServiceUnavailable if the service does not answer, and BadToken or NotAllowed if the token does
+    not grant the right. Otherwise it raises the errors of the ``Store`` method of the same name. Failed requests are
+    retried, inserts included: they carry an idempotency key for that purpose.
     """
 
     def __init__(self, url: str, token: str | None, timeout: float) -> None:
@@ -103,7 +103,7 @@ class Connection:
         return f"<Connection {mask_address(self.url)}>"
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._http.close()
 
     # data
@@ -116,12 +116,13 @@ class Connection:
         idempotency_key: str | None = None,
         partition: str | Mapping[str, object] | None = None,
     ) -> Commit:
-        """Put one block onto a channel, as ``Store.insert``: all of it, or nothing; and once, however often it has to
-        be sent until an answer comes.
+        """Insert one block into a channel, like ``Store.insert``.
+
+        The insert is atomic. It happens once, however often the request has to be sent.
 
         Args:
             data: an Arrow table, a pandas DataFrame, a list of dicts, or the path of a file.
-            idempotency_key: of this insert; one is made up by default, and told by the error where no answer came.
+            idempotency_key: key of this insert. By default, a random key. The error contains it if no answer came.
         """
         key = idempotency_key or f"connection-{uuid.uuid4().hex}"
         try:
@@ -140,7 +141,7 @@ class Connection:
         kind: Kind = "delta",
         partition: str | Mapping[str, object] | None = None,
     ) -> InsertCheck:
-        """What an insert would check, without changing anything."""
+        """Validate an insert without changing anything: the dry run of ``insert``."""
         asked = {"kind": kind, "partition": _partition_as_text(partition), "dry_run": "true"}
         found = CheckedShape.model_validate(self._post_block(channel, data, asked, None))
         return InsertCheck(found.channel, found.kind, found.head, schema_of_columns(found.columns) or Schema(()))
@@ -155,11 +156,13 @@ class Connection:
         columns: Sequence[str] | None = None,
         keys: Any = None,
     ) -> RemoteSelection:
-        """Select data of a channel, as ``Store.read``. It is sent when it is turned into a frame; the service holds the
-        version for as long as that takes.
+        """Select data of a channel, like ``Store.read``.
+
+        The rows are transferred when the selection is converted to a frame. The service pins the version for that time.
 
         Args:
-            keys: a table, a pandas DataFrame or a list of dicts with the channel's key columns: these keys only.
+            keys: a table, a pandas DataFrame or a list of dicts with the channel's key columns. Only rows with these
+                keys are read.
         """
         wanted = {
             "at": at,
@@ -174,7 +177,7 @@ class Connection:
             self._stream_rows, f"{_channel_path(channel)}/read", {k: v for k, v in wanted.items() if v is not None}
         )
 
-    # upkeep
+    # maintenance
 
     def compact(
         self,
@@ -196,7 +199,7 @@ class Connection:
         chained: bool = False,
         partitions: Sequence[str] | None = None,
     ) -> tuple[Compact, ...]:
-        """What ``compact`` would add, and why."""
+        """Blocks that ``compact`` would add, with the reasons: its dry run."""
         return tuple(c.to_compact() for c in self._request_compaction(channel, force, chained, partitions, True).wanted)
 
     def _request_compaction(
@@ -207,43 +210,43 @@ class Connection:
         return CompactedShape.model_validate(self._post(f"{_channel_path(channel)}/compact", wanted))
 
     def collect(self, channel: Channel | str, *, retain: str | None = None) -> Collection:
-        """Take the blocks of a channel that nobody needs any more (R15)."""
+        """Collect the blocks of a channel that no retained answer needs (R15)."""
         wanted = {} if retain is None else {"retain": retain}
         return CollectedShape.model_validate(self._post(f"{_channel_path(channel)}/collect", wanted)).to_collection()
 
     def drop(self, channel: Channel | str, partition: str | Mapping[str, object]) -> Commit | None:
-        """Drop a partition, or all that agree with some dimensions (R19)."""
+        """Drop a partition, or every partition with given values of some dimensions (R19)."""
         found = self._post(f"{_channel_path(channel)}/drop", {"partition": _partition_as_text(partition)})
         return None if found is None else CommitShape.model_validate(found).to_commit()
 
     def restore(self, channel: Channel | str, at: int) -> Commit:
-        """Make a channel what it was at a number (R19)."""
+        """Restore the content that a channel had at a sequence number (R19)."""
         return CommitShape.model_validate(self._post(f"{_channel_path(channel)}/restore", {"at": at})).to_commit()
 
-    # looking
+    # inspection
 
     def channels(self) -> list[ChannelState]:
-        """Every channel that may be read, with its head, rows and bytes."""
+        """Every channel that the token may read, with its head, rows and bytes."""
         return [ChannelShape.model_validate(s).to_channel_state() for s in self._get("/v1/channels")]
 
     def channel(self, name: str) -> ChannelState:
-        """One channel."""
+        """State of one channel."""
         return ChannelShape.model_validate(self._get(_channel_path(name))).to_channel_state()
 
     def partitions(
         self, channel: Channel | str, partition: str | Mapping[str, object] | None = None
     ) -> list[PartitionState]:
-        """The partitions of a channel that hold anything, by name."""
+        """Partitions of a channel, sorted by name. Dropped partitions are included (``dropped``)."""
         found = self._get(f"{_channel_path(channel)}/partitions", partition=_partition_as_text(partition))
         return [PartitionShape.model_validate(p).to_partition_state() for p in found]
 
     def timeline(self, channel: Channel | str, limit: int = 10_000) -> list[Instant]:
-        """What happened to a channel, oldest first: the latest instants, ten thousand at most."""
+        """Instants of a channel, oldest first. Returns the latest ``limit`` instants, at most 10,000."""
         found = self._get(f"{_channel_path(channel)}/timeline", limit=limit)
         return [InstantShape.model_validate(i).to_instant() for i in found]
 
     def cursors(self, binding: str | None = None) -> list[Cursor]:
-        """How far each binding has read."""
+        """Cursors: how far each binding has read each channel and partition."""
         return [CursorShape.model_validate(c).to_cursor() for c in self._get("/v1/cursors", binding=binding)]
 
     def executions(self, binding: str | None = None, limit: int = 100) -> list[Execution]:
@@ -252,18 +255,18 @@ class Connection:
         return [ExecutionShape.model_validate(e).to_execution() for e in found]
 
     def firings(self, binding: str | None = None, limit: int = 100) -> list[Firing]:
-        """What triggers have fired, latest first."""
+        """Firings of triggers, latest first."""
         found = self._get("/v1/firings", binding=binding, limit=limit)
         return [FiringShape.model_validate(f).to_firing() for f in found]
 
-    # inside
+    # transport
 
     def _get(self, path: str, **parameters: Any) -> Any:
         given = {name: value for name, value in parameters.items() if value is not None}
         return self._send_with_retries(lambda: self._http.get(path, params=given)).json()
 
     def _post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Of what changes something, only what did not reach the service is sent again."""
+        """Send a request that changes state. It is sent again only if it did not reach the service."""
         return self._send_with_retries(lambda: self._http.post(path, json=body), is_repeatable=False).json()
 
     def _post_block(
@@ -293,14 +296,15 @@ class Connection:
 
     @contextmanager
     def _open_request_body(self, channel: str, data: Any) -> Iterator[tuple[Any, str]]:
-        """What is sent, and what it is."""
+        """Request body as a file, with its media type."""
         if isinstance(data, str | Path) and Path(data).suffix in _MEDIA_TYPE_BY_SUFFIX and Path(data).is_file():
             with Path(data).open("rb") as file:
                 yield file, _MEDIA_TYPE_BY_SUFFIX[Path(data).suffix]
             return
         try:
             schema = self._fetch_schema(channel) if _needs_channel_schema(data) else None
-        except (NotAllowed, ChannelNotFound):  # the service may know what we are not told, or find it in its project
+        # A token without read access gets no schema, and the channel may be defined only in the service's project.
+        except (NotAllowed, ChannelNotFound):
             if not isinstance(data, str | Path):
                 yield io.BytesIO("".join(map(_json_line, data)).encode()), LINES
                 return
@@ -312,11 +316,15 @@ class Connection:
             yield file, ARROW
 
     def _fetch_schema(self, channel: str) -> Schema | None:
-        """What rows and lines are parsed by. Raises NotAllowed: who may only write is told no columns."""
+        """Schema by which the client parses rows and lines.
+
+        Raises:
+            NotAllowed: the token may write but not read, so the service does not reveal the columns.
+        """
         return schema_of_columns(SchemaShape.model_validate(self._get(f"{_channel_path(channel)}/schema")).columns)
 
     def _send_with_retries(self, send_request: Any, is_repeatable: bool = True) -> httpx.Response:
-        """The answer. What did not come through is tried again, after ever longer pauses."""
+        """Send a request and retry failures with exponential backoff."""
         reached_service = False
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
@@ -328,7 +336,7 @@ class Connection:
                     raise unreachable_error(self.url, error, not reached_service) from error
             else:
                 reached_service = True
-                # Of what may not be done twice, only what was turned away at the door is sent again.
+                # Status 429 means that the service has not started the request, so even a change can be sent again.
                 if attempt == MAX_ATTEMPTS or response.status_code not in (
                     _RETRYABLE_STATUSES if is_repeatable else (429,)
                 ):
@@ -338,7 +346,11 @@ class Connection:
 
     @contextmanager
     def _stream_rows(self, path: str, body: Mapping[str, Any]) -> Iterator[pa.RecordBatchReader]:
-        """Rows, as they come. Raises ServiceUnavailable where they end too early."""
+        """Stream the rows of a response.
+
+        Raises:
+            ServiceUnavailable: the stream ended too early.
+        """
 
         def send_request() -> httpx.Response:
             response = self._http.send(self._http.build_request("POST", path, json=body), stream=True)
@@ -373,12 +385,12 @@ def _partition_as_text(partition: str | Mapping[str, object] | None) -> str | No
 
 
 def _needs_channel_schema(data: Any) -> bool:
-    """Whether types are told by the channel alone."""
+    """Whether only the channel can tell the column types of the data."""
     return isinstance(data, str | Path) or (isinstance(data, Sequence) and not isinstance(data, pa.Table))
 
 
 def _keys_as_json(keys: pa.Table) -> list[dict[str, Any]]:
-    """Keys as JSON has them: the service gives them the channel's types."""
+    """Keys as JSON values. The service converts them to the channel's types."""
 
     def plain(value: Any) -> Any:
         return value if isinstance(value, bool | int | float | str | None) else str(value)
@@ -387,6 +399,5 @@ def _keys_as_json(keys: pa.Table) -> list[dict[str, Any]]:
 
 
 def _json_line(row: Any) -> str:
-    """A row as JSON has it: what that does not know is said in words, which the service parses by the channel's
-    schema."""
+    """Row as a line of JSON. Values without a JSON type become text, which the service parses by the schema."""
     return json.dumps(row, default=str) + "\n"

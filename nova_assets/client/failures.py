@@ -1,4 +1,4 @@
-"""What a client of a service is told where it has refused, or has not answered."""
+"""Errors of the client: error responses of the service, and unreachable services."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nova_assets.service.http.problems import error_from_problem
 
 
 def check_response(response: httpx.Response) -> httpx.Response:
-    """The answer; or the error that it tells of is raised."""
+    """Return a successful response. Raises the error that the response body describes otherwise."""
     if response.status_code == 200:
         return response
     try:
@@ -21,10 +21,10 @@ def check_response(response: httpx.Response) -> httpx.Response:
 
 
 def unreachable_error(url: str, error: Exception, request_unsent: bool = False) -> NovaError:
-    """The error that tells of no answer.
+    """Error for a service that does not answer.
 
     Args:
-        request_unsent: nothing of the request has ever come through: so nothing can have come about.
+        request_unsent: no part of the request has reached the service, so nothing can have been changed.
     """
     facts = {"unsent": True} if request_unsent else {}
     found = f"{type(error).__name__}: {error}".strip(": ")
@@ -41,5 +41,5 @@ def unreachable_error(url: str, error: Exception, request_unsent: bool = False) 
 
 
 def is_untrusted_certificate(error: Exception) -> bool:
-    """Whether nobody vouches for who answered."""
+    """Whether the TLS certificate of the service failed verification."""
     return isinstance(error, httpx.ConnectError) and "CERTIFICATE_VERIFY_FAILED" in str(error)

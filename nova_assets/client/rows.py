@@ -1,4 +1,4 @@
-"""Rows that a service sends, as they come."""
+"""Rows that a service streams."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _ARROW_END_MARKER = b"\xff\xff\xff\xff\x00\x00\x00\x00"
-"""With this an Arrow stream ends; one that ends without was cut off."""
+"""Last bytes of a complete Arrow stream. A stream without them was cut off."""
 
 
 Streamed = Callable[[str, Mapping[str, Any]], AbstractContextManager[pa.RecordBatchReader]]
-"""Asks an address with a body for rows."""
+"""Function from path and request body to a stream of rows."""
 
 
 class RemoteSelection:
-    """What ``Connection.read`` selected; nothing is asked until it is turned into a frame."""
+    """Rows selected by ``Connection.read``. The request is sent when the selection is converted to a frame."""
 
     def __init__(self, streamed: Streamed, path: str, body: Mapping[str, Any]) -> None:
         self._open_stream = streamed
@@ -36,12 +36,13 @@ class RemoteSelection:
 
     @contextmanager
     def batches(self) -> Iterator[pa.RecordBatchReader]:
-        """The rows as they come: what is in memory at once is a batch.
+        """Stream the rows batch by batch. One batch is in memory at a time.
 
             with connection.read("articles").batches() as reader:
                 for batch in reader: ...
 
-        What ends before the block does was all of it; otherwise ServiceUnavailable is raised.
+        Raises:
+            ServiceUnavailable: the stream ended before the last row.
         """
         with self._open_stream(self._path, self._body) as reader:
             yield reader
@@ -58,7 +59,7 @@ class RemoteSelection:
 
 
 class ByteStreamFile(io.RawIOBase):
-    """Bytes that come, as a file."""
+    """Readable file over an iterator of byte chunks."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
@@ -85,11 +86,15 @@ class ByteStreamFile(io.RawIOBase):
 
     @property
     def is_truncated(self) -> bool:
-        """Whether nothing more comes, and what has come is not all."""
+        """Whether the stream has ended without the Arrow end marker."""
         return self._ended and self._last_bytes != _ARROW_END_MARKER
 
     def check_complete(self) -> None:
-        """Raises ServiceUnavailable where the stream was cut off. One that is not read to its end is of no interest."""
+        """Check that the stream was not cut off. A stream that the caller did not read to its end passes.
+
+        Raises:
+            ServiceUnavailable: the stream was cut off.
+        """
         if self._unread_bytes == b"" and next(self._chunks, None) is None:
             self._ended = True
         if self.is_truncated:

@@ -1,6 +1,6 @@
-"""Files that arrive are received by runs, which a sensor requests when there is something to receive.
+"""Ingestion of arriving files under Dagster: a sensor detects arrivals and requests runs that receive them.
 
-(Annotations are left as they are here: Dagster looks at the type of ``context`` when an op is made.)
+(This module does not postpone annotations, because Dagster inspects the type of ``context`` when it builds an op.)
 """
 
 from datetime import timedelta
@@ -41,12 +41,14 @@ PAUSE_AFTER_FAILURE = 60  # seconds
 LOOK_EVERY = 600.0  # seconds
 
 _MAX_NOTICES_PER_TICK = 10_000
-"""So many files are noted by one tick."""
+"""Maximum number of file notices that one tick takes from an inbox."""
 
 
 def build_receive_job() -> JobDefinition:
-    """The job ``nova_receive``: takes the files that have arrived, for the channels that its configuration names, or
-    for all that have a source; and seals what is complete."""
+    """Job ``nova_receive``: receives arrived files and seals complete groups.
+
+    The job's configuration names the channels. The default is every channel that has a source or a seal.
+    """
     config = {
         "channels": Field([str], default_value=[], description="By default all with a source or a seal."),
         "look": Field(bool, default_value=True, description="Also for files that were never announced."),
@@ -61,7 +63,7 @@ def build_receive_job() -> JobDefinition:
             try:
                 with log_periodically(context.log.info, f"{name} is still being received"):
                     done[name] = _receive_and_seal(context, store, store.project.channel(name))
-            except NovaError as error:  # one source that does not answer keeps no other waiting
+            except NovaError as error:  # an unavailable source must not block the others
                 context.log.error(f"{name}: {error}")
                 failed[name] = error
         if failed:
@@ -76,7 +78,7 @@ def build_receive_job() -> JobDefinition:
 
 
 def _receive_and_seal(context: OpExecutionContext, store: Store, channel: Channel) -> dict[str, Any]:
-    """Receive what has arrived for a channel, and seal what is complete then."""
+    """Receive the arrived files of a channel, then seal its complete groups. Returns counts for the run's metadata."""
     result: dict[str, Any] = {}
     if channel.source is not None:
         received = store.receive(channel.name, look=context.op_config["look"])
@@ -98,7 +100,7 @@ def _receive_and_seal(context: OpExecutionContext, store: Store, channel: Channe
 
 
 def build_receive_sensor(nova: NovaResource, receive_job: JobDefinition) -> SensorDefinition:
-    """The sensor ``nova_receive_sensor``: watches folders and queues, and now and then has all looked through."""
+    """Sensor ``nova_receive_sensor``: watches folders and queues, and requests regular full listings."""
     inboxes = WatchedInboxes()
 
     def on_tick(context: SensorEvaluationContext) -> SensorResult:
@@ -117,14 +119,18 @@ def build_receive_sensor(nova: NovaResource, receive_job: JobDefinition) -> Sens
 
 
 class WatchedInboxes:
-    """The inboxes of this process: a folder is watched for as long as it lives."""
+    """Open inboxes of this process, one per channel. Each watches its source until the process ends."""
 
     def __init__(self) -> None:
         self._inbox_by_channel: dict[str, tuple[Any, Inbox]] = {}
         self._lock = Lock()
 
     def get_inbox(self, store: Store, channel: Channel) -> Inbox:
-        """The inbox of a channel's source. Raises SourceUnavailable."""
+        """The inbox of a channel's source. A changed source replaces the inbox.
+
+        Raises:
+            SourceUnavailable: the source cannot be opened.
+        """
         assert channel.source is not None
         with self._lock:
             source, inbox = self._inbox_by_channel.get(channel.name, (None, None))
@@ -137,10 +143,10 @@ class WatchedInboxes:
 
 
 def request_receive_runs(store: Store, watched_inboxes: WatchedInboxes, is_run_active: bool) -> SensorResult:
-    """One tick.
+    """Run request of one sensor tick. Channels that need a full listing come before channels with announced arrivals.
 
     Args:
-        is_run_active: a run is under way; what comes meanwhile is seen by the next tick.
+        is_run_active: a run is active, so this tick requests none. The next tick sees files that arrive meanwhile.
     """
     if is_run_active:
         return SensorResult(skip_reason="a run is under way, or failed a moment ago")
@@ -155,7 +161,7 @@ def request_receive_runs(store: Store, watched_inboxes: WatchedInboxes, is_run_a
                 and _has_waiting_arrivals(store, channel, watched_inboxes.get_inbox(store, channel))
             ):
                 channels_with_arrivals.append(channel.name)
-        except Exception as error:  # one that cannot be looked after keeps no other waiting
+        except Exception as error:  # a failing channel must not block the others
             log.error("%s: %s", channel.name, error)
             errors.append(f"{channel.name}: {error}")
     requests = [
@@ -168,7 +174,7 @@ def request_receive_runs(store: Store, watched_inboxes: WatchedInboxes, is_run_a
 
 
 def _is_full_listing_due(store: Store, channel: Channel) -> bool:
-    """Whether all is to be looked through again for what was never announced."""
+    """Whether the source is due for another full listing, which finds files that were never announced."""
     assert channel.source is not None
     store.register([channel, quarantine_channel(channel)])
     last_listing = store.catalog.channel(channel.name).looked
@@ -176,7 +182,7 @@ def _is_full_listing_due(store: Store, channel: Channel) -> bool:
 
 
 def _can_seal_or_needs_listing(store: Store, channel: Channel) -> tuple[bool, bool]:
-    """Whether something can be sealed, and whether only a look for what was never announced is missing for that."""
+    """Whether a group can be sealed, and whether a group waits only for a full listing before it can be sealed."""
     if channel.seal is None:
         return False, False
     due_groups, open_groups = store.sealable(channel.name)
@@ -184,7 +190,11 @@ def _can_seal_or_needs_listing(store: Store, channel: Channel) -> tuple[bool, bo
 
 
 def _has_waiting_arrivals(store: Store, channel: Channel, inbox: Inbox) -> bool:
-    """Whether there is something to receive. What only this process is told of is made known to the run that will."""
+    """Whether files wait to be received.
+
+    Notices of a local inbox reach this process alone, so they are recorded in the catalog for the run that receives the
+    files.
+    """
     if inbox.is_local:
         notices = inbox.poll(_MAX_NOTICES_PER_TICK)
         store.catalog.announce(channel.name, [a for n in notices for a in n.arrivals])
@@ -195,5 +205,5 @@ def _has_waiting_arrivals(store: Store, channel: Channel, inbox: Inbox) -> bool:
 
 
 def channels_to_receive_or_seal(store: Store) -> list[Channel]:
-    """The channels of the project that have a source, or a seal."""
+    """Channels of the project that have a source or a seal."""
     return [c for c in store.project.channels if c.source is not None or c.seal is not None]

@@ -1,7 +1,6 @@
-"""Checks as Dagster shows them: asset checks of the channel that they are about, before anything is
-published.
+"""Data checks as Dagster asset checks, evaluated before the commit.
 
-Dagster stops a run at a failed check that blocks, so the commit, which comes after, does not happen.
+Dagster stops a run at a failed blocking check, so the commit step does not run.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from nova_assets.model.function_parameters import find_duplicates
 
 
 def build_asset_check_specs(binding: Binding) -> list[AssetCheckSpec]:
-    """What Dagster is told of a binding's checks.
+    """Asset check specs of a binding's checks.
 
     Raises:
-        DefinitionError: two that Dagster would give one name, which it puts together of channel and check.
+        DefinitionError: two checks would have the same name in Dagster, which joins the names of channel and check.
     """
     specs = [
         AssetCheckSpec(
@@ -42,12 +41,12 @@ def build_asset_check_specs(binding: Binding) -> list[AssetCheckSpec]:
 
 
 def to_check_result(report: CheckReport) -> AssetCheckResult:
-    """What a check found, as an output of its step."""
+    """Result of a check as an output of its step."""
     return AssetCheckResult(**_check_event_fields(report))
 
 
 def to_check_evaluation(report: CheckReport) -> AssetCheckEvaluation:
-    """The same as an event of its own, of a step that has no such output."""
+    """Result of a check as an event, for a step that has no output for the check."""
     return AssetCheckEvaluation(**{**_check_event_fields(report), "blocking": report.blocking})
 
 

@@ -1,8 +1,9 @@
-"""Users' assets as consumers: what they have pinned, and when their cursors move (R4).
+"""Users' assets as consumers of channels: their pins, and the movement of their cursors (R4).
 
-The consumer ``asset:<key>`` pins, once per run, every channel that its inputs name. What an asset makes is its own, and
-often made without us. So its cursors move on evidence: once its step is seen to have succeeded in the run that pinned,
-by its next run or by the sensor ``nova_publish``. Until then the same changes are given again: it is fed at least once.
+The consumer ``asset:<key>`` pins every channel that its inputs name, once per run. An asset often stores its output
+without nova. Its cursors therefore move on evidence: once Dagster has recorded that the asset's step succeeded in the
+run that pinned. The asset's next run or the sensor ``nova_publish`` checks for this evidence. Until then the asset
+reads the same changes again, so it reads each change at least once.
 """
 
 from __future__ import annotations
@@ -38,23 +39,23 @@ from nova_assets.model.partitions import WHOLE
 from nova_assets.store.store import Store
 
 MODE_METADATA_KEY = "nova/mode"
-"""The metadata of an input that says how its channel is read."""
+"""Metadata key of an input that names the read mode of its channel."""
 
 READ_MODES = ("all", "new", "old", "changes")
 
 _CONSUMER_PREFIX = "asset:"
-_LEASE_SECONDS = 30 * 24 * 3600.0  # it is evidence that ends it, not time
+_LEASE_SECONDS = 30 * 24 * 3600.0  # evidence ends the execution, not time
 
 
 @dataclass(frozen=True, slots=True)
 class AssetConsumer:
-    """A user's asset, as it reads.
+    """A user's asset that reads channels.
 
     Args:
-        name: ``asset:<key>``, with all keys of a multi-asset.
-        partition: of the asset.
-        mode_by_channel: channel -> mode, for all of its inputs that are channels.
-        scope_by_channel: channel -> the partitions of it that are read, where that is not all.
+        name: ``asset:<key>``, with all keys of a multi-asset joined by ``+``.
+        partition: partition of the asset.
+        mode_by_channel: read mode of each input that is a channel.
+        scope_by_channel: partitions that are read of each channel; all partitions if a channel is missing.
     """
 
     name: str
@@ -68,10 +69,10 @@ class AssetConsumer:
 
 
 def input_mode(input_name: str, metadata: Mapping[str, object] | None, annotation: object) -> str:
-    """The mode that an input's metadata asks for; an input annotated as a ``View`` has all of them.
+    """Read mode that an input's metadata names. An input annotated as a ``View`` has mode ``changes``.
 
     Raises:
-        DefinitionError: there is no such mode.
+        DefinitionError: the metadata names an unknown mode.
     """
     mode = (metadata or {}).get(MODE_METADATA_KEY, "all" if annotation is not View else "changes")
     mode = getattr(mode, "value", mode)
@@ -90,7 +91,12 @@ def channel_of_asset(asset_key: AssetKey) -> str:
 
 
 def build_consumer(context: InputContext, store: Store) -> AssetConsumer:
-    """The asset that is about to read, with all its inputs."""
+    """Consumer for the asset that is being loaded, with all of its inputs that are channels.
+
+    Raises:
+        NotSupported: the step makes no asset, or an input is mapped to several partitions but not to all.
+        DefinitionError: the metadata of an input names an unknown mode.
+    """
     step = context.step_context
     asset = step.assets_def
     if asset is None:
@@ -120,10 +126,10 @@ def build_consumer(context: InputContext, store: Store) -> AssetConsumer:
 
 
 def input_partition_scope(context: InputContext, store: Store, channel: str, input_name: str) -> str:
-    """The partitions of a channel that an input is about: one, or all of them.
+    """Partitions of a channel that an input reads: one partition, or all.
 
     Raises:
-        NotSupported: several, and not all.
+        NotSupported: the input is mapped to several partitions but not to all.
     """
     step = context.step_context
     if not step.has_partition_key or not step.has_asset_partitions_for_input(input_name):
@@ -144,10 +150,10 @@ def input_partition_scope(context: InputContext, store: Store, channel: str, inp
 
 
 def pin_consumer_inputs(store: Store, consumer: AssetConsumer, run_id: str, instance: DagsterInstance) -> Execution:
-    """What the consumer reads in this run, the same for all its inputs and retries.
+    """Execution that pins the consumer's channels for this run. All inputs and retries of the run share it.
 
     Raises:
-        ExecutionInProgress: another run of the asset is under way.
+        ExecutionInProgress: another run of the asset is active.
     """
     dead_owners = set()
     for earlier in store.catalog.executions(consumer.name):
@@ -175,13 +181,13 @@ def pin_consumer_inputs(store: Store, consumer: AssetConsumer, run_id: str, inst
             purpose="read",
         )
     )
-    if instance.is_ephemeral:  # its evidence ends with this process, and so does the lease
+    if instance.is_ephemeral:  # the evidence ends with this process, and so must the lease
         keep_lease_alive(store.catalog, execution, lease, lambda: is_ephemeral_run_active(run_id))
     return execution
 
 
 def commit_cursors_if_succeeded(store: Store, reader_execution: Execution, instance: DagsterInstance) -> bool:
-    """Move the consumer's cursors if its step has succeeded in the run that pinned them. Says whether it has."""
+    """Move the consumer's cursors if its step succeeded in the run that pinned them. Returns whether it succeeded."""
     if not _has_materialized_asset(reader_execution, instance):
         return False
     name, partition = reader_execution.binding or "", reader_execution.partition
@@ -198,18 +204,18 @@ def commit_cursors_if_succeeded(store: Store, reader_execution: Execution, insta
         ),
         consumed={p.channel: (p.cursor, p.head) for p in reader_execution.pins.values()},
     )
-    with suppress(CommitConflict):  # another process has settled it
+    with suppress(CommitConflict):  # another process has moved them
         store.runtime.commit_resolving_outcome(request)
     return True
 
 
 def is_asset_consumer(execution_binding: str | None) -> bool:
-    """Whether it is a user's asset that pins under this name, rather than a binding that is executed."""
+    """Whether an execution's binding name denotes a user's asset, not a binding of the project."""
     return (execution_binding or "").startswith(_CONSUMER_PREFIX)
 
 
 def commit_or_abort_consumers(store: Store, instance: DagsterInstance) -> None:
-    """Settle every consumer whose run has ended; pins that came to nothing are let go."""
+    """Settle every consumer whose run has ended: move its cursors, or abort its execution and release its pins."""
     for execution in store.catalog.executions():
         is_running_consumer = is_asset_consumer(execution.binding) and execution.state == "running"
         if (
@@ -221,7 +227,7 @@ def commit_or_abort_consumers(store: Store, instance: DagsterInstance) -> None:
 
 
 def _has_materialized_asset(execution: Execution, instance: DagsterInstance) -> bool:
-    """Evidence: a materialization of the asset in that run, by a step that succeeded."""
+    """Whether a successful step materialized the asset in the execution's run."""
     if execution.run_id is None or not instance.has_run(execution.run_id):
         return False
     succeeded = {e.step_key for e in instance.all_logs(execution.run_id, of_type=DagsterEventType.STEP_SUCCESS)}
@@ -230,7 +236,10 @@ def _has_materialized_asset(execution: Execution, instance: DagsterInstance) -> 
 
 
 def _materializing_step_key(instance: DagsterInstance, asset_key: AssetKey, execution: Execution) -> str | None:
-    """The step that materialized an asset in the run that pinned; an asset is materialized once in a run."""
+    """Key of the step that materialized an asset in the execution's run; empty if no step did.
+
+    A run materializes an asset once.
+    """
     records = AssetRecordsFilter(asset_key, after_timestamp=execution.started_at.timestamp() - 3600)
     for record in instance.fetch_materializations(records, limit=1000).records:
         if record.run_id == execution.run_id:

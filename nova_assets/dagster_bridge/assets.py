@@ -1,4 +1,4 @@
-"""Channels and bindings as Dagster assets: a binding is a graph-backed multi-asset, ``begin → tasks → commit``."""
+"""Channels and bindings as Dagster assets. A binding is a graph-backed multi-asset: ``begin → tasks → commit``."""
 
 from __future__ import annotations
 
@@ -43,10 +43,13 @@ ASSET_KINDS = {"spark", "parquet"}
 
 
 def build_binding_asset(binding: Binding, project: Project, has_data: HasData | None = None) -> AssetsDefinition:
-    """A binding as the multi-asset of the channels that it writes, partitioned as its executions are.
+    """Graph-backed multi-asset of a binding: one asset per written channel, partitioned like the binding's executions.
 
     Args:
-        has_data: as for ``partitions_def``.
+        has_data: tells whether the catalog has data in a partition, as in ``build_partitions_definition``.
+
+    Raises:
+        DefinitionError: Dagster would give two checks of the binding the same name.
     """
     written = {c.name for c in binding.writes}
     upstream_channels = [c.name for c in binding.reads if c.name not in written]
@@ -96,7 +99,7 @@ def build_binding_asset(binding: Binding, project: Project, has_data: HasData | 
 def _input_partition_mapping(
     binding: Binding, input_channel: Channel, upstream_dimensions: Sequence[Dimension]
 ) -> PartitionMapping | None:
-    """Which partitions of an input a partition needs: as the query says, where there is one."""
+    """Partition mapping from an input to the binding, inferred from the binding's query if it has one."""
     queries = [t.scoped for t in binding.tasks if isinstance(t.scoped, DatasetQuery)]
     if queries and upstream_dimensions and binding.dimensions:
         return infer_partition_mapping(queries[0], input_channel.name, upstream_dimensions, binding.dimensions)
@@ -104,12 +107,12 @@ def _input_partition_mapping(
 
 
 def build_sink_job(binding: Binding) -> JobDefinition:
-    """A binding that writes no channel makes no asset: its steps are a job of their own."""
+    """Job of a binding that writes no channel. Such a binding has no asset, so its steps form a plain job."""
     return _build_step_graph(binding, []).to_job(name=binding.name, description=binding.description)
 
 
 def external_asset_specs(project: Project) -> list[AssetSpec]:
-    """Channels that no binding writes: fed by inserts, seen by Dagster as external assets."""
+    """External assets for the channels that no binding writes. Inserts feed these channels."""
     return [
         build_channel_asset_spec(c, upstream_channels=(), default_group=None, with_partitions=True).with_io_manager_key(
             IO_MANAGER_KEY
@@ -122,10 +125,13 @@ def external_asset_specs(project: Project) -> list[AssetSpec]:
 def build_channel_asset_spec(
     channel: Channel, upstream_channels: Any, default_group: str | None, with_partitions: bool = False
 ) -> AssetSpec:
-    """How a channel is described in the catalogue of assets.
+    """Asset spec of a channel: description, metadata, group, owners, tags, kinds and freshness policy.
 
     Args:
-        with_partitions: by all of its dimensions; what a binding writes is, by those of the binding.
+        upstream_channels: names of the channels that the asset depends on.
+        default_group: asset group for a channel that names no group.
+        with_partitions: partition the spec by all dimensions of the channel. Leave it off for a channel that a binding
+            writes, because the multi-asset carries the binding's dimensions.
     """
     model = channel.merge.as_json()
     metadata: dict[str, Any] = {"nova/merge": model["kind"], "nova/key": ", ".join(channel.merge.key) or "(none)"}
@@ -153,7 +159,10 @@ def _freshness_policy(channel: Channel) -> FreshnessPolicy | None:
 
 
 def _build_step_graph(binding: Binding, upstream_channels: list[str]) -> GraphDefinition:
-    """The steps, under the names that they have in the workflowette: ops themselves are called by binding, too."""
+    """Graph of a binding's steps: begin, the tasks, the checks if there are any, and commit.
+
+    Each node has its task's name as an alias, because the op's own name also contains the binding's name.
+    """
     order = binding.workflowette.in_order()
     ops = {
         "begin": build_begin_op(binding, upstream_channels),
@@ -176,7 +185,7 @@ def _build_step_graph(binding: Binding, upstream_channels: list[str]) -> GraphDe
         (v, "checks", v) for v in check_output_names
     ]
     return GraphDefinition(
-        name=f"{binding.name}__steps",  # the bare name is the job's
+        name=f"{binding.name}__steps",  # the job has the bare name
         description=binding.description,
         node_defs=list(ops.values()),
         dependencies={
@@ -197,7 +206,7 @@ def _build_step_graph(binding: Binding, upstream_channels: list[str]) -> GraphDe
 
 
 def _graph_output_name(channel: str) -> str:
-    """Apart from the names that Dagster gives to checks, which are of the same kind."""
+    """Output name of a channel, prefixed so that it cannot equal the output name that Dagster gives to a check."""
     return f"block_of_{channel}"
 
 
@@ -206,9 +215,10 @@ def _upstream_task_names(binding: Binding, task: Task) -> tuple[str, ...]:
 
 
 def _upstream_channels_by_output(binding: Binding) -> Mapping[str, set[str]]:
-    """Written channel -> the channels that it is made from, following the tasks.
+    """Upstream channels of each written channel, traced through the tasks.
 
-    What a task reads of its own outputs is what they were before: no edge, since Dagster's graph has no yesterday.
+    A task that reads its own output channel reads an earlier version of that channel. Dagster's graph cannot express an
+    earlier version, so such a read adds no edge.
     """
     channels_by_port: dict[str, set[str]] = {}
     for task in binding.workflowette.in_order():

@@ -1,4 +1,4 @@
-"""A project as Dagster definitions."""
+"""Dagster definitions of a project."""
 
 from __future__ import annotations
 
@@ -41,16 +41,18 @@ def build_definitions(
     spark_config: dict[str, Any] | None = None,
     executor: ExecutorDefinition = in_process_executor,
 ) -> Definitions:
-    """Everything that Dagster needs of a project: assets, jobs, sensors and resources.
+    """Dagster definitions of a project: assets, jobs, sensors and resources.
+
+    Bindings become graph-backed multi-assets. Channels that no binding writes become external assets. Merge the result
+    with other definitions through ``dg.Definitions.merge``.
 
     Args:
-        project: its bindings become graph-backed multi-assets, its other channels external assets.
-        catalog, warehouse: as for ``nova.open``.
-        spark: where the session is had from, as in ``Settings.spark``: ``local``, ``server`` or ``sc://host:port``.
-        spark_config: further settings of the Spark session.
-        executor: in one process by default: Spark stays warm from step to step (DESIGN §5).
-
-    Merge the result with definitions of your own by ``dg.Definitions.merge``.
+        project: the project whose bindings and channels are defined.
+        catalog: SQLAlchemy URL of the catalog, as for ``nova.open``.
+        warehouse: folder or URL of the warehouse, as for ``nova.open``.
+        spark: origin of the Spark session, as in ``Settings.spark``: ``local``, ``server`` or ``sc://host:port``.
+        spark_config: additional settings of the Spark session.
+        executor: Dagster executor of the jobs. The in-process default keeps Spark warm from step to step (DESIGN §5).
     """
     nova = NovaResource(
         catalog=catalog,
@@ -60,7 +62,7 @@ def build_definitions(
         spark_config=spark_config or {},
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", BetaWarning)  # parts of from_graph and of asset specs that we use knowingly
+        warnings.simplefilter("ignore", BetaWarning)  # from_graph and asset specs have beta parts
         warnings.simplefilter("ignore", PreviewWarning)
         has_data = partial(_scope_has_data, nova, project)
         assets = [build_binding_asset(b, project, has_data) for b in project.bindings if b.writes]
@@ -99,7 +101,7 @@ def build_definitions(
 
 
 def _scope_has_data(nova: NovaResource, project: Project, scope: str) -> bool:
-    """Whether some channel of the project has data in a partition, or in a scope of partitions."""
+    """Whether any channel of the project has data in a partition or in a scope of partitions."""
     catalog, columns = nova.store().catalog, set(partition_values(scope))
     heads = catalog.heads()
     channels = [c.name for c in project.channels if columns <= set(c.partition_columns) and heads.get(c.name)]
@@ -107,5 +109,5 @@ def _scope_has_data(nova: NovaResource, project: Project, scope: str) -> bool:
 
 
 def _build_binding_job(binding: Binding) -> JobDefinition | UnresolvedAssetJobDefinition:
-    """The job that runs a binding whole; it has the binding's name."""
+    """Job that runs all steps of a binding. The job has the binding's name."""
     return build_binding_job(binding) if binding.writes else build_sink_job(binding)

@@ -1,9 +1,9 @@
-"""The IO manager: how a user's own asset reads a channel, in the mode that its input names.
+"""IO manager through which a user's own asset reads a channel, in the mode that the asset's input names.
 
     @dg.asset(ins={"articles": dg.AssetIn("unique_articles", metadata={"nova/mode": "new"})})
     def report(articles: pa.Table): ...
 
-The cursors of such a consumer are those of ``asset:<its key>``; see ``consumers.py`` for when they move.
+The cursors of such an asset belong to the consumer ``asset:<key>``. ``asset_consumers.py`` describes when they move.
 """
 
 from __future__ import annotations
@@ -30,20 +30,23 @@ from nova_assets.store.store import Store
 
 
 class NovaIOManager(ConfigurableIOManager):
-    """Loads channels for users' assets: ``all`` (unless the input says otherwise), ``new``, ``old`` or ``changes``.
+    """IO manager that loads channels into users' assets, in mode ``all`` (default), ``new``, ``old`` or ``changes``.
 
-    An input is given as what it is annotated with: a Spark DataFrame (also without annotation), a ``pyarrow.Table``, a
-    ``pandas.DataFrame`` or, for all modes under one pin, a ``nova.View``. Reading with ``all`` alone pins nothing and
-    gives the head.
+    The annotation of the input selects its type: a Spark DataFrame (also without an annotation), a ``pyarrow.Table``, a
+    ``pandas.DataFrame``, or a ``nova.View``, which offers all modes under one pin. An asset whose inputs all use mode
+    ``all`` pins nothing and reads the head.
 
-    It stores nothing: channels are written by bindings and inserts. An asset that has this as its own IO manager
-    returns None; anything else is refused, and belongs to an IO manager of the user's.
+    The IO manager stores nothing, because only bindings and inserts write channels. An asset that uses it for its own
+    output must return None. An asset with a value to store needs another IO manager.
+
+    Args:
+        nova: the resource that opens the store.
     """
 
     nova: NovaResource
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:
-        """Refuse a value: what an asset makes is its own.
+        """Reject a returned value, because this IO manager stores none.
 
         Raises:
             NotSupported: ``obj`` is not None.
@@ -56,12 +59,13 @@ class NovaIOManager(ConfigurableIOManager):
             )
 
     def load_input(self, context: InputContext) -> Any:
-        """A channel in the mode of the input's metadata ``nova/mode``.
+        """Load a channel in the mode that the input's metadata ``nova/mode`` names, as the annotated type.
 
         Raises:
-            DefinitionError: the mode or the annotation is none that can be given.
-            ChannelNotFound: the asset that is read is no channel.
+            DefinitionError: the mode or the annotation is not supported.
+            ChannelNotFound: the upstream asset is not a channel.
             ExecutionInProgress: another run of the asset is reading.
+            NotSupported: this run has pinned other channels but not this one, or the step makes no asset.
         """
         store = self.nova.store()
         channel = channel_of_asset(context.asset_key)
@@ -90,7 +94,7 @@ class NovaIOManager(ConfigurableIOManager):
         )
 
     def _consumer_has_cursor(self, store: Store, context: InputContext) -> bool:
-        """Whether the asset has a cursor for another input, so that all its inputs are read under one pin."""
+        """Whether any input of the asset has a cursor, so that all its inputs must be read under one pin."""
         return context.step_context.assets_def is not None and bool(build_consumer(context, store).channels_with_cursor)
 
 
@@ -114,7 +118,7 @@ def _build_modes_view(store: Store, pin: Pin) -> View:
 
 
 def _load_as_annotated_type(store: Store, read: Read, context: InputContext) -> Any:
-    """The read as what the parameter is annotated with."""
+    """Execute a read and convert the result to the type with which the input is annotated."""
     annotation = context.dagster_type.typing_type
     type_name = f"{getattr(annotation, '__module__', '')}.{getattr(annotation, '__qualname__', '')}"
     frame = store.engine.read(read)

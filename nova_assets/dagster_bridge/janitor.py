@@ -1,8 +1,8 @@
-"""The sensor that finds runs which Dagster has lost: their process was killed, or its machine is gone.
+"""Sensor that detects lost runs, whose process was killed or whose machine is gone.
 
-Dagster believes a run to be STARTED until somebody says otherwise, and a run whose whole deployment was killed says
-nothing any more. Its firing would wait for it for ever. What is known for certain is in the catalog: who executes a
-binding renews a lease.
+Dagster considers a run STARTED until an event ends it, and a run whose whole deployment was killed sends no event. The
+run's firing would wait for ever. The catalog has reliable evidence, because a process that executes a binding renews a
+lease.
 """
 
 from __future__ import annotations
@@ -42,18 +42,20 @@ from nova_assets.store.store import Store
 log = get_logger("nova_assets.janitor")
 
 SILENCE_LIMIT = timedelta(minutes=15)
-"""For how long a run may say nothing while no lease speaks for it: it waits for a machine, or tidies up at its end."""
+"""Time without events after which a run without a live lease is suspected.
+
+Such a run may wait for a machine or clean up at its end."""
 
 SENSOR_INTERVAL = 10  # seconds
 
 _RECENT_EVENT_LIMIT = 5
-"""Events that are looked at: a word of the executor may follow that of a step."""
+"""Number of recent events that are searched, because an event of the executor may follow the event of a step."""
 
 SuspectedRuns = dict[str, tuple[str, str]]
-"""Run -> why, and since when, it is taken for lost."""
+"""Reason and start of suspicion (ISO time) of each suspected run, by run id."""
 
 _UNSTARTED_STATUSES = (
-    DagsterRunStatus.NOT_STARTED,  # created, and nobody lived to launch it
+    DagsterRunStatus.NOT_STARTED,  # created, but its launching process died
     DagsterRunStatus.STARTING,
 )
 _UNFINISHED_STATUSES = [*_UNSTARTED_STATUSES, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
@@ -61,11 +63,11 @@ _UNFINISHED_STATUSES = [*_UNSTARTED_STATUSES, DagsterRunStatus.STARTED, DagsterR
 
 @dataclass(frozen=True, slots=True)
 class SilenceTimeouts:
-    """How long a run may say nothing before it is reported as lost.
+    """Timeouts after which a silent run is suspected and then reported as lost.
 
     Args:
-        silence: time since its last event after which the run is suspected.
-        confirmation: further time without a change after which the suspicion is reported.
+        silence: time since the run's last event after which the run is suspected.
+        confirmation: additional time without a change after which the suspicion is reported.
     """
 
     silence: timedelta
@@ -73,7 +75,7 @@ class SilenceTimeouts:
 
 
 def build_janitor_sensor(nova: NovaResource) -> SensorDefinition:
-    """The sensor ``nova_janitor``."""
+    """Sensor ``nova_janitor``: reports lost runs. Its cursor holds the suspected runs."""
 
     def on_tick(context: SensorEvaluationContext) -> SensorResult:
         suspected: SuspectedRuns = json.loads(context.cursor) if context.cursor else {}
@@ -93,19 +95,20 @@ def build_janitor_sensor(nova: NovaResource) -> SensorDefinition:
 def report_lost_runs(
     store: Store, instance: DagsterInstance, suspected_before: SuspectedRuns, code_location: str | None = None
 ) -> tuple[list[str], SuspectedRuns]:
-    """Report lost runs of this project as failed, or canceled where that was asked for.
+    """Report lost runs of this project as failed, or as canceled if cancellation was requested.
 
-    A machine that slept, or a catalog that was away, makes all leases lapse at once, and their processes need a moment
-    to renew them. So a run is only suspected at first, and reported when nothing has changed since (``Patience``).
+    All leases lapse at once after a machine slept or the catalog was unavailable, and their processes need a moment to
+    renew them. A run is therefore only suspected at first. It is reported if nothing changes during the confirmation
+    time (``SilenceTimeouts``). Executions of reported runs are aborted, so that the next run need not wait for a lease.
+    Their staged files are swept later.
 
     Args:
-        suspected_before: by the ticks before.
-        code_location: the code location that is looked after; another may have the same names, and another catalog.
-
-    Their executions are aborted, so that the next need not wait for a lease, and what they staged is swept later.
+        suspected_before: suspected runs of the previous tick.
+        code_location: report only runs of this code location, because another location may have equal names and another
+            catalog; None for all.
 
     Returns:
-        What was done, for people; and who is suspected now.
+        Messages on the reported runs, and the runs that are suspected now.
     """
     reported: list[str] = []
     still_suspected: SuspectedRuns = {}
@@ -133,13 +136,14 @@ def report_lost_runs(
 
 
 def timeouts_before_start(start_timeout: float, attempt: int) -> SilenceTimeouts:
-    """Patience with a run that has not begun, so that it is reported ``start_timeout`` seconds after its last event.
+    """Timeouts of a run that has not begun. Such a run is reported ``start_timeout`` seconds after its last event.
 
-    The timeout doubles with each attempt of a firing, up to that of a silent run: where all processes take long to
-    start, one of them comes through.
+    The timeout doubles with each attempt of a firing, up to ``SILENCE_LIMIT``. A later attempt therefore succeeds even
+    if every process takes long to start.
 
     Args:
-        attempt: of the run's firing, from 1.
+        start_timeout: timeout of the first attempt in seconds.
+        attempt: attempt number of the run's firing, from 1.
     """
     timeout = min(timedelta(seconds=start_timeout * 2 ** min(attempt - 1, 20)), SILENCE_LIMIT)
     return SilenceTimeouts(timeout / 2, max(timeout / 2 - timedelta(seconds=2 * SENSOR_INTERVAL), timeout / 4))
@@ -148,10 +152,13 @@ def timeouts_before_start(start_timeout: float, attempt: int) -> SilenceTimeouts
 def timeouts_while_running(
     executions: Sequence[Execution], lease: float, grace: float, now: datetime
 ) -> SilenceTimeouts | None:
-    """Patience with a run that has begun; None while a lease speaks for it.
+    """Timeouts of a run that has begun; None while any of its executions has a live lease.
 
     Args:
-        executions: all that the run began; one run may execute several bindings, side by side.
+        executions: all executions of the run. One run may execute several bindings in parallel.
+        lease: duration of a lease in seconds.
+        grace: additional seconds after which an expired lease counts as lapsed.
+        now: time by the catalog's clock.
     """
     if any(e.state == "running" and e.lease_until >= now for e in executions):
         return None
@@ -163,7 +170,7 @@ def timeouts_while_running(
 def _silence_timeouts(
     store: Store, instance: DagsterInstance, run: DagsterRun, executions: Sequence[Execution]
 ) -> SilenceTimeouts | None:
-    """Patience with a run; None if the run is known to be alive."""
+    """Timeouts of a run; None if the run is known to be alive."""
     settings = store.settings
     if run.status not in _UNSTARTED_STATUSES or executions:
         return timeouts_while_running(executions, settings.lease, settings.grace, store.catalog.now())
@@ -177,7 +184,7 @@ def _silence_timeouts(
 def _lost_run_reason(
     store: Store, instance: DagsterInstance, record: RunRecord, executions: Sequence[Execution], silence: timedelta
 ) -> str | None:
-    """Why a run is lost; None for a run that said something within ``silence``, or may be at work for its user."""
+    """Reason why a run is lost; None for a run with an event within ``silence``, or with an active foreign step."""
     now, run = store.catalog.now(), record.dagster_run
     events = instance.event_log_storage.get_logs_for_run(run.run_id, limit=_RECENT_EVENT_LIMIT, ascending=False)
     last = max((e.timestamp for e in events), default=None)
@@ -197,7 +204,7 @@ def _report_lost_run(
 ) -> str:
     for execution in executions:
         if execution.state in ("running", "failed"):
-            with suppress(ExecutionNotLive):  # it has come to life, or committed, this very moment
+            with suppress(ExecutionNotLive):  # it was resumed or committed just now
                 store.catalog.abort(execution.id, f"its run {run.run_id} was lost", execution.epoch)
     if run.status == DagsterRunStatus.CANCELING:
         instance.report_run_canceled(run, reason)
@@ -211,7 +218,7 @@ def _report_lost_run(
 
 
 def _is_run_of_project(run: DagsterRun, project: Project) -> bool:
-    """Whether a run that has not begun an execution yet will do nothing else."""
+    """Whether a run without an execution does only work of this project: a firing, a binding, maintenance or assets."""
     if FIRING_TAG in run.tags or run.job_name in {UPKEEP, *(b.name for b in project.bindings)}:
         return True
     written = {c.name for b in project.bindings for c in b.writes}
@@ -220,7 +227,7 @@ def _is_run_of_project(run: DagsterRun, project: Project) -> bool:
 
 
 def _has_active_foreign_step(instance: DagsterInstance, run: DagsterRun, project: Project) -> bool:
-    """Whether a step is under way that is none of a binding's: it may work for hours and say nothing."""
+    """Whether a step outside all bindings is active. Such a step may work for hours without an event."""
     if run.job_name in {UPKEEP, *(b.name for b in project.bindings)}:
         return False
     started_steps = _step_keys_with_event(instance, run, DagsterEventType.STEP_START)
@@ -236,7 +243,7 @@ def _step_keys_with_event(instance: DagsterInstance, run: DagsterRun, event_type
 
 
 def _announced_retry_wait(events: Iterable[EventLogEntry]) -> timedelta:
-    """How long the run has said that it would say nothing: a step that waits to be tried again."""
+    """Longest wait that a step of the run has announced before its retry."""
     dagster_events = [e.dagster_event for e in events if e.dagster_event is not None]
     retries = [e.step_retry_data for e in dagster_events if e.event_type == DagsterEventType.STEP_UP_FOR_RETRY]
     return max((timedelta(seconds=r.seconds_to_wait or 0) for r in retries), default=timedelta())

@@ -1,4 +1,4 @@
-"""The job of a binding: its assets, resolved without a look at all the others."""
+"""Job of a binding, resolved against the binding's own assets only."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from nova_assets.model.binding import Binding
 
 
 class BindingJob(UnresolvedAssetJobDefinition):
-    """The job that materializes what a binding writes.
+    """Job that materializes the channels that a binding writes.
 
-    Dagster resolves the job of each selection against all assets of the code location, so that loading a location took
-    time by the square of its bindings. This job is resolved against its own assets, their parents and their checks.
+    Dagster resolves each job against all assets of the code location, so the time to load a location grows with the
+    square of the number of bindings. This job is resolved only against its own assets, their parents and their checks.
     """
 
     def resolve(
@@ -28,13 +28,13 @@ class BindingJob(UnresolvedAssetJobDefinition):
 
 
 def build_binding_job(binding: Binding) -> BindingJob:
-    """The job of a binding that writes channels; it has the binding's name."""
+    """Job of a binding that writes channels. The job has the binding's name."""
     selection = AssetSelection.assets(*(c.name for c in binding.writes))
     return BindingJob(binding.name, selection, description=binding.description)
 
 
 def _subgraph_with_parents(asset_graph: AssetGraph, selection: AssetSelection) -> AssetGraph:
-    """The selected assets, the assets that they are made from, and the checks of them."""
+    """Asset graph of the selected assets, their parents and their checks."""
     selected = [asset_graph.get(key) for key in selection.resolve(asset_graph)]
     parents = [asset_graph.get(key) for node in selected for key in node.parent_keys]
     checks = {key: asset_graph.assets_def_for_key(key) for node in selected for key in node.check_keys}

@@ -1,8 +1,8 @@
-"""Runs launched at once: what has become due is requested by whoever made it so, and not by the daemon's next look.
+"""Immediate launch of due runs, without waiting for the daemon's next sensor tick.
 
-The daemon looks at a sensor every five seconds at best. Whoever cannot wait so long evaluates the same triggers, by the
-same code, and has Dagster's webserver launch the runs. The firing is the same row and the run bears the sensor's own
-tags, so the sensor takes it for its own: it tries it again if it fails, and requests it if it never came.
+The daemon evaluates a sensor at most every five seconds. A caller that cannot wait evaluates the same triggers with the
+same code, and asks Dagster's webserver to launch the runs. The firing is the same catalog row and the run carries the
+sensor's tags. The sensor therefore treats the run as its own: it retries a failed run and requests a missing run.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ def launch_due(
     instance: DagsterInstance | None = None,
     url: str | None = None,
 ) -> dict[str, list[str]]:
-    """Launch the runs that are due now, such as right after an insert. A trigger that was switched off stays off.
+    """Launch the runs that are due now, for example right after an insert. A stopped sensor launches nothing.
 
     Args:
-        store: with the project whose bindings are looked at.
-        channels: only bindings that data on these may fire; by default all.
-        instance: of Dagster; by default that of DAGSTER_HOME.
-        url: of Dagster's webserver; by default as the settings say.
+        store: open store with the project whose bindings are evaluated.
+        channels: evaluate only bindings with a data trigger on one of these channels; by default all bindings.
+        instance: Dagster instance; by default the instance of DAGSTER_HOME.
+        url: URL of Dagster's webserver; by default ``Settings.dagster_url``.
 
     Returns:
-        Binding -> ids of its runs.
+        Run ids of each binding that was launched.
 
     Raises:
-        DagsterUnavailable: the webserver does not answer, or knows no such job. What fired is kept, and requested by
-            the daemon.
+        DagsterUnavailable: DAGSTER_HOME is not set, or the webserver does not answer or does not know the job. Firings
+            stay in the catalog, and the daemon requests their runs.
     """
     channel_filter = None if channels is None else set(channels)
     instance, url = instance or _default_dagster_instance(), url or store.settings.dagster_url
@@ -88,7 +88,7 @@ def _stopped_sensor_names(instance: DagsterInstance) -> set[str]:
 def _submit_run(binding: Binding, request: RunRequest, webserver_url: str) -> str:
     try:
         from dagster_graphql import DagsterGraphQLClient, DagsterGraphQLClientError
-    except ImportError as error:  # it comes with the webserver
+    except ImportError as error:  # the package comes with the webserver
         raise _webserver_unavailable_error(binding, webserver_url, error) from error
     tags = {**request.tags, RUN_KEY_TAG: str(request.run_key), SENSOR_NAME_TAG: sensor_name(binding)}
     partitions = build_partitions_definition(binding.dimensions) if request.partition_key else None

@@ -1,4 +1,4 @@
-"""What tasks and the runtime log, in the log of the Dagster step that runs them."""
+"""Forwarding of log lines from tasks and the runtime to the log of the Dagster step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _DagsterLogHandler(logging.Handler):
 
 @contextmanager
 def forward_logs_to_dagster(dagster_log: logging.Logger) -> Iterator[None]:
-    """Lines of ``ctx.log`` and of the runtime go to ``dagster_log``, too, while the body runs."""
+    """Copy the log lines of ``ctx.log`` and of the runtime to ``dagster_log`` while the body runs."""
     logger, handler = logging.getLogger(_LOGGER_NAME), _DagsterLogHandler(dagster_log)
     previous_level = logger.level
     logger.addHandler(handler)

@@ -1,9 +1,9 @@
-"""Upkeep by itself: what is worth compacting is compacted by a run, what nobody needs is collected by the sensor.
+"""Automatic maintenance: a sensor collects unneeded blocks and requests runs that compact channels.
 
-Collection changes the catalog alone and is done at once. Compaction reads and writes data, so it is a run of its own;
-that it may run beside every execution and reader is for the catalog to see to (R14).
+Collection changes only the catalog, so the sensor does it at once. Compaction reads and writes data, so it is a run of
+its own. The catalog ensures that compaction can run beside every execution and reader (R14).
 
-(Annotations are left as they are here: Dagster looks at the type of ``context`` when an op is made.)
+(This module does not postpone annotations, because Dagster inspects the type of ``context`` when it builds an op.)
 """
 
 import json
@@ -40,11 +40,15 @@ JOB_NAME = "nova_upkeep"
 SENSOR_INTERVAL = 60  # seconds
 PAUSE_AFTER_FAILURE = 900  # seconds
 RECHECK_TIME_FORMAT = "%Y-%m-%dT%H"
-"""What did not change is looked at again every hour: retention passes, pins are let go, a failed run may succeed."""
+"""Hourly time stamp in a channel's state. Unchanged channels are checked every hour, because retention periods pass,
+pins are released and a failed run may succeed."""
 
 
 def build_maintenance_job() -> JobDefinition:
-    """The job ``nova_upkeep``: compacts the channels that its configuration names, or all, where that is worth it."""
+    """Job ``nova_upkeep``: compacts channels where compaction pays off, and collects their blocks.
+
+    The job's configuration names the channels. The default is every channel that is compacted automatically.
+    """
     channels = Field([str], default_value=[], description="Names of channels; by default every one of the project.")
 
     @op(name="compact", config_schema={"channels": channels}, required_resource_keys={RESOURCE_KEY})
@@ -57,7 +61,7 @@ def build_maintenance_job() -> JobDefinition:
                 with log_periodically(context.log.info, f"{channel} is still being compacted"):
                     commit = store.compact(channel, force=False)
                 store.collect(channel)
-            except Exception as error:  # one that cannot be compacted, whatever Spark says, keeps no other from it
+            except Exception as error:  # a failing channel must not block the others
                 context.log.error(f"{channel}: {error}")
                 failed[channel] = error
             else:
@@ -76,7 +80,7 @@ def build_maintenance_job() -> JobDefinition:
 
 
 def build_maintenance_sensor(nova: NovaResource, compaction_job: JobDefinition) -> SensorDefinition:
-    """The sensor ``nova_upkeep_sensor``."""
+    """Sensor ``nova_upkeep_sensor``: runs maintenance ticks and reports changed lags."""
 
     def on_tick(context: SensorEvaluationContext) -> SensorResult:
         store = nova.store()
@@ -98,11 +102,11 @@ def build_maintenance_sensor(nova: NovaResource, compaction_job: JobDefinition) 
 
 
 def run_maintenance_tick(store: Store, cursor: str | None, is_run_active: bool = False) -> SensorResult:
-    """One tick.
+    """One maintenance tick: drops expired partitions, collects blocks, deletes their files and requests compaction.
 
     Args:
-        cursor: channel -> what was known of it when it was looked at last. One that is lost costs a look, no more.
-        is_run_active: nothing can be compacted now; what would be is looked at again by the next tick.
+        cursor: the state of each channel at its last check, as JSON. A lost cursor costs only another check.
+        is_run_active: a compaction run is active, so this tick requests none. The next tick checks the channels again.
     """
     previous_states: dict[str, str] = json.loads(cursor) if cursor else {}
     new_states, channels_to_compact, messages = {}, [], []
@@ -115,7 +119,7 @@ def run_maintenance_tick(store: Store, cursor: str | None, is_run_active: bool =
             dropped = store.drop_expired(channel)
             collected = store.collect(channel).blocks
             due = channel in compacted and store.compactable(channel, force=False)
-        except NovaError as error:  # one that cannot be looked after keeps no other from it
+        except NovaError as error:  # a failing channel must not block the others
             log.error("%s: %s", channel, error)
             messages.append(f"{channel}: {error}")
             continue
@@ -143,7 +147,7 @@ def run_maintenance_tick(store: Store, cursor: str | None, is_run_active: bool =
 
 
 def _state_digest_by_channel(store: Store, now: datetime) -> dict[str, str]:
-    """Channel -> all that decides about its upkeep, in short: when it is the same, so is the decision."""
+    """Digest of each channel's state that decides about maintenance. An equal digest means an equal decision."""
     cursor_sum_by_channel: dict[str, int] = {}
     for cursor in store.cursors():
         cursor_sum_by_channel[cursor.channel] = cursor_sum_by_channel.get(cursor.channel, 0) + cursor.seq
@@ -157,6 +161,6 @@ def _state_digest_by_channel(store: Store, now: datetime) -> dict[str, str]:
 
 
 def _auto_compacted_channels(store: Store) -> list[str]:
-    """The channels of the project that are compacted by themselves, as far as the catalog knows them."""
+    """Names of the project's channels that are compacted automatically and that the catalog knows."""
     registered_channels = {s.channel.name for s in store.catalog.channels()}
     return [c.name for c in store.project.channels if c.compacting is not None and c.name in registered_channels]

@@ -1,4 +1,4 @@
-"""Runs that sensors request for the deployment itself: one at a time, and heard of while they last."""
+"""Helpers for maintenance runs, which sensors request one at a time and which log regularly while they last."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ LIFE_SIGN_INTERVAL = 120  # seconds
 
 
 def is_job_busy_or_paused(context: SensorEvaluationContext, job_name: str, pause_after_failure: float) -> bool:
-    """Whether a run of the job is under way, one at a time being enough; or failed a short while ago.
+    """Whether a run of the job is active, or the last run failed less than ``pause_after_failure`` ago.
 
     Args:
-        pause_after_failure: seconds.
+        pause_after_failure: pause in seconds.
     """
     unfinished_runs = RunsFilter(job_name=job_name, statuses=list(NOT_FINISHED_STATUSES))
     if context.instance.get_run_records(unfinished_runs, limit=1):
@@ -30,12 +30,12 @@ def is_job_busy_or_paused(context: SensorEvaluationContext, job_name: str, pause
 
 @contextmanager
 def log_periodically(log_message: Callable[[str], None], message: str) -> Iterator[None]:
-    """A block of which a word is heard now and then: for people, and for the janitor, who takes silence for death."""
+    """Log a message regularly while the body runs, because the janitor reports silent runs as lost."""
     stopped = threading.Event()
 
     def log_until_stopped() -> None:
         while not stopped.wait(LIFE_SIGN_INTERVAL):
-            with suppress(Exception):  # Dagster's storage may be busy: the next word may be heard
+            with suppress(Exception):  # Dagster's storage may be busy; the next message may succeed
                 log_message(message)
 
     logging_thread = threading.Thread(target=log_until_stopped, name="nova-life-sign", daemon=True)

@@ -1,4 +1,4 @@
-"""Commits as Dagster shows them: one materialization per block, with everything that can be plotted or looked up."""
+"""Commits as Dagster materializations, with metadata that Dagster can plot or display."""
 
 from __future__ import annotations
 
@@ -34,22 +34,23 @@ from nova_assets.model.schema import Schema
 DATA_VERSION = "dagster/data_version"
 
 _MAX_PARTITIONS_LISTED = 100
-"""Partitions listed one by one."""
+"""Maximum number of partitions that metadata and log lines list individually."""
 
 
 def to_table_schema(schema: Schema) -> TableSchema:
-    """A channel's columns as Dagster shows them."""
+    """Columns of a channel as a Dagster table schema."""
     return TableSchema(columns=[TableColumn(f.name, str(f.type)) for f in schema.fields])
 
 
 def materialization_metadata(
     commit: Commit, blocks: Sequence[Block], warehouse: str, project: Project, extra_metadata: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The facts of what a commit put onto one channel. Numbers plot themselves (R17: each carries its commit's id).
+    """Metadata of a commit's blocks on one channel, including the commit id (R17). Dagster plots the numbers.
 
     Args:
-        blocks: of the channel, one for each partition; they share their number and kind (R13).
-        extra_metadata: facts that are not the commit's own: how long it took, how the channel stands now.
+        blocks: blocks of the channel, one per partition. They share their sequence number and kind (R13).
+        warehouse: folder or URL of the warehouse, the prefix of ``dagster/uri``.
+        extra_metadata: metadata beyond the commit, such as its duration and the current state of the channel.
     """
     first = blocks[0]
     files = [f for b in blocks for f in b.manifest.files]
@@ -75,7 +76,7 @@ def materialization_metadata(
 
 
 def _column_lineage_metadata(project: Project, binding: str | None, channel: str) -> dict[str, Any]:
-    """Column lineage, of what a task made and declared it of."""
+    """Column lineage that the tasks of the channel's writer declare; empty for a commit by another origin."""
     writer = project.writer(channel)
     lineage_by_column = column_lineage(writer).get(channel) if writer is not None and writer.name == binding else None
     if not lineage_by_column:
@@ -100,14 +101,14 @@ def _partition_metadata(blocks: Sequence[Block]) -> dict[str, Any]:
 
 
 def event_tags(commit: Commit, kind: str) -> dict[str, str]:
-    """By these, events can be told apart and found again."""
+    """Tags that identify the events of a commit."""
     return {"nova/commit": commit.id, "nova/kind": kind}
 
 
 def build_commit_output(
     commit: Commit, channel: str, warehouse: str, project: Project, extra_metadata: Mapping[str, Any]
 ) -> Output[None]:
-    """What a commit put onto a channel, as an output of the commit step."""
+    """Blocks of one channel as an output of the commit step."""
     blocks = [b for b in commit.blocks if b.channel == channel]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BetaWarning)  # data_version
@@ -121,15 +122,16 @@ def build_commit_output(
 
 
 def build_unchanged_output(channel: str, newest_seq: int, materialized: bool) -> Output[None]:
-    """The output of a channel that got no block from a commit.
+    """Output of the commit step for a channel that received no block.
 
-    Dagster skips every step below an output that was not yielded, whatever data that step has still to read. So the
-    commit step yields all of its outputs, and this one without an event: no block, no materialization (DESIGN §5).
+    Dagster skips every step downstream of an output that was not yielded, even if the step has other data to read. The
+    commit step therefore yields all of its outputs. This output has no event, because without a block there is no
+    materialization (DESIGN §5).
 
     Args:
         newest_seq: sequence number of the newest block.
-        materialized: report a materialization of the same version after all. A backfill counts a partition as failed
-            unless its own run materialized it.
+        materialized: report a materialization of the same version. A backfill counts a partition as failed unless the
+            backfill's own run materialized it.
     """
     metadata: dict[str, Any] = {
         "nova/unchanged": True,
@@ -149,11 +151,12 @@ def build_commit_event(
     extra_metadata: Mapping[str, Any],
     partition_key: str | None = None,
 ) -> AssetEvent:
-    """Blocks of one channel as an event of its own, for commits that no step has reported. That retention has dropped a
-    partition is observed, and materializes nothing (R19).
+    """Blocks of one channel as an event outside any step, for commits that no step has reported.
+
+    Partitions that retention dropped become an observation, not a materialization (R19).
 
     Args:
-        partition_key: Dagster's key.
+        partition_key: Dagster's key of the partition; None if the blocks have no key in Dagster.
     """
     tags = {**event_tags(commit, blocks[0].kind), DATA_VERSION: str(blocks[0].hi)}
     metadata = materialization_metadata(commit, blocks, warehouse, project, extra_metadata)
@@ -164,11 +167,11 @@ def build_commit_event(
 def build_seal_observation(
     commit: Commit, seal_details: Mapping[str, Any], partition_key: str | None
 ) -> AssetObservation:
-    """That a day or hour of a channel is complete, as an event; it materializes nothing.
+    """Observation that a group (a day or an hour) of a channel is sealed. A seal materializes nothing.
 
     Args:
-        seal_details: what the commit says of it.
-        partition_key: Dagster's key, where the channel has no further dimensions.
+        seal_details: the ``sealed`` details of the commit.
+        partition_key: Dagster's key of the group; None if the channel has further dimensions.
     """
     shown = {f"nova/sealed_{what}": seal_details[what] for what in ("version", "seq", "rows", "bytes", "files")}
     metadata = {COMMIT_METADATA_KEY: commit.id, "nova/sealed": seal_details["group"], **shown}
@@ -177,7 +180,7 @@ def build_seal_observation(
 
 
 def describe_commit(commit: Commit) -> str:
-    """One line for the log."""
+    """One-line summary of a commit for the log."""
     block_texts = [
         f"{b.channel} {f'{b.range} {b.partition}'.rstrip()} ({b.rows} rows)"
         for b in commit.blocks[:_MAX_PARTITIONS_LISTED]

@@ -1,9 +1,9 @@
-"""The steps of a bound workflowette: begin, one per task, commit (R4).
+"""Dagster ops of a bound workflowette: begin, one per task, checks, and commit (R4).
 
-All that passes between them is a small description of the execution, which Dagster keeps: a run that starts again from
-its failure goes on with the same pins.
+The ops pass only a small description of the execution to each other, which Dagster persists. A run that restarts from
+a failure therefore continues with the same pins.
 
-(Annotations are left as they are here: Dagster looks at the type of ``context`` when an op is made.)
+(This module does not postpone annotations, because Dagster inspects the type of ``context`` when it builds an op.)
 """
 
 from collections.abc import Iterator
@@ -45,20 +45,23 @@ from nova_assets.store.store import Store
 
 FIRING_TAG = "nova/firing"
 ATTEMPT_TAG = "nova/attempt"
-"""Number of the run among those requested for its firing, from 1."""
+"""Tag with the number of the run among the runs requested for its firing, from 1."""
 WHOLE_TAG = "nova/whole"
-"""A run with this tag set to ``true`` executes all partitions as one, as ``nova run --whole`` does."""
+"""Tag that, set to ``true``, makes a run execute all partitions as one, as ``nova run --whole`` does."""
 
 EXECUTION = "execution"
 
 
 def unique_step_name(binding: Binding, step: str) -> str:
-    """Names of steps are unique in a code location, so they begin with the binding's."""
+    """Step name prefixed with the binding's name, because op names must be unique in a code location."""
     return f"{binding.name}__{step}"
 
 
 def build_begin_op(binding: Binding, upstream_channels: list[str]) -> OpDefinition:
-    """Pins heads and cursors. The channels that are read are inputs without data: the runtime reads by pins."""
+    """Op that begins the execution and pins heads and cursors.
+
+    The op's inputs carry no data, because the runtime reads channels by their pins.
+    """
 
     @op(
         name=unique_step_name(binding, "begin"),
@@ -83,7 +86,7 @@ def build_begin_op(binding: Binding, upstream_channels: list[str]) -> OpDefiniti
 
 
 def build_task_op(binding: Binding, task: Task, upstream_tasks: tuple[str, ...]) -> OpDefinition:
-    """Reads, calls and stages one task."""
+    """Op that runs one task: reads its inputs, calls its function and stages its outputs."""
     delay, backoff = (task.retry_delay, Backoff.EXPONENTIAL) if task.retry_delay else (None, None)
     retries = RetryPolicy(max_retries=task.retries, delay=delay, backoff=backoff) if task.retries else None
 
@@ -110,7 +113,7 @@ def build_task_op(binding: Binding, task: Task, upstream_tasks: tuple[str, ...])
 
 
 def build_checks_op(binding: Binding) -> OpDefinition:
-    """Looks at what is staged. A failing check that blocks ends the execution; Dagster then goes no further."""
+    """Op that runs the data checks on the staged blocks. A failed blocking check ends the execution and the run."""
     specs = build_asset_check_specs(binding)
 
     @op(
@@ -134,7 +137,7 @@ def build_checks_op(binding: Binding) -> OpDefinition:
 
 
 def build_commit_op(binding: Binding) -> OpDefinition:
-    """Publishes everything in one transaction; then the blocks appear as materializations, upstream first."""
+    """Op that commits the execution in one transaction, then reports its blocks as materializations, upstream first."""
     produced_ports = [e.port for t in binding.workflowette.in_order() for e in t.produces]
     write_order = {binding.channels[p].name: n for n, p in enumerate(produced_ports) if p in binding.channels}
 
@@ -175,14 +178,18 @@ def build_commit_op(binding: Binding) -> OpDefinition:
 
 
 def _newest_sequence_number(store: Store, channel: str, partition: str) -> int:
-    """Sequence number of the newest block in the part of a channel that an execution writes; 0 if there is none."""
+    """Sequence number of the newest block in the partitions that an execution writes; 0 if there is no block."""
     state = store.catalog.channel(channel)
     scope = scope_for_columns(state.channel.partition_columns, partition)
     return max((p.seq for p in store.catalog.partitions(channel, scope)), default=0) if scope else state.head
 
 
 def _begin_execution(context: OpExecutionContext, runtime: Runtime, binding: Binding) -> Execution:
-    """Begin; an execution whose run has ended is not waited for."""
+    """Begin an execution of the binding. An earlier execution whose run has ended is aborted.
+
+    Raises:
+        ExecutionInProgress: an execution of a run that is still active holds the binding and partition.
+    """
     firing_id = _requested_firing_id(context, runtime)
     partition = parse_dagster_key(binding.dimensions, context.partition_key) if context.has_partition_key else WHOLE
     is_unpartitioned = context.run.tags.get(WHOLE_TAG) == "true"
@@ -200,7 +207,10 @@ def _begin_execution(context: OpExecutionContext, runtime: Runtime, binding: Bin
 
 
 def _requested_firing_id(context: OpExecutionContext, runtime: Runtime) -> str | None:
-    """The firing that this run is to answer. One that has ended is answered: who runs it again does so by hand."""
+    """Id of the open firing for which this run was requested; None for a run by hand.
+
+    A firing that has ended does not count. A person who re-executes its run runs the binding by hand.
+    """
     firing_id = context.run.tags.get(FIRING_TAG)
     firing = None if firing_id is None else runtime.catalog.firing(firing_id)
     return firing.id if firing is not None and firing.state == "requested" else None
@@ -210,9 +220,10 @@ def _requested_firing_id(context: OpExecutionContext, runtime: Runtime) -> str |
 def _attach_execution(
     context: OpExecutionContext, runtime: Runtime, begin_output: dict[str, Any]
 ) -> Iterator[Execution]:
-    """The execution that the begin step opened, in this run or in one that has ended, and is gone on with.
+    """Attach to the execution that the begin step opened, in this run or in an earlier run that has ended.
 
-    Where another has taken over, trying again cannot help (R4).
+    Raises:
+        Failure: another run has superseded the execution. Retries are disallowed, because they cannot help (R4).
     """
     try:
         yield runtime.attach_to_execution(
@@ -231,7 +242,7 @@ def _commit_or_rerun(context: OpExecutionContext, runtime: Runtime, execution: E
         with _attach_execution(context, runtime, {"id": execution.id}) as live:
             return runtime.commit(live)
     except CommitConflict as conflict:
-        if conflict.reason == "execution":  # it was taken for lost: whoever did so runs the binding again
+        if conflict.reason == "execution":  # another run superseded this execution and runs the binding
             raise Failure(conflict.render(), allow_retries=False) from conflict
         context.log.warning(f"{conflict}\nthe binding is planned and run again, within this step")
         new_execution = runtime.run(
@@ -241,14 +252,14 @@ def _commit_or_rerun(context: OpExecutionContext, runtime: Runtime, execution: E
             run_id=context.run_id,
             firing_id=_requested_firing_id(context, runtime),
         )
-        for report in new_execution.checks:  # what was found before is not of what is published now
-            context.log_event(to_check_evaluation(report))  # type: ignore[arg-type]  # takes these, too
+        for report in new_execution.checks:  # the earlier results describe other data
+            context.log_event(to_check_evaluation(report))  # type: ignore[arg-type]  # log_event accepts it
         assert new_execution.commit is not None
         return new_execution.commit
 
 
 def _runtime_of_run(context: OpExecutionContext) -> Runtime:
-    """The store's runtime, signing for this run: its steps may be several processes."""
+    """Runtime with this run as the owner of its executions, because the run's steps may be several processes."""
     store: Store = context.resources.nova.store()
     settings = store.settings
     return Runtime(

@@ -1,4 +1,4 @@
-"""Which partitions a dataset's partition reads, in the words that Dagster has for it; they follow from its query."""
+"""Dagster partition mappings of SQL datasets, inferred from each dataset's query."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ log = get_logger("nova_assets.datasets")
 def infer_partition_mapping(
     query: DatasetQuery, upstream_dataset: str, upstream: Sequence[Dimension], downstream: Sequence[Dimension]
 ) -> PartitionMapping:
-    """Which partitions of something a dataset's need. All of them, where Dagster has no words for which."""
+    """Partition mapping from an upstream dataset to a SQL dataset.
+
+    Falls back to ``AllPartitionMapping`` if Dagster has no mapping type for the relation between the partitions.
+    """
     relation_by_column = _infer_relations(query, upstream_dataset, upstream, downstream)
     partition_mapping = (
         None if relation_by_column is None else _relations_to_mapping(upstream, downstream, relation_by_column)
@@ -76,7 +79,7 @@ def _infer_relations(
         return infer_column_relations(
             upstream, downstream, query.graph.expected_partitions(upstream_dataset, now).names, upstream_by_sample
         )
-    except NovaError as error:  # said when it is run
+    except NovaError as error:  # the run raises the same error
         log.warning("%s: %s", query.name, error)
         return None
 
@@ -108,7 +111,7 @@ def _is_identity_relation(column_relation: ColumnRelation) -> bool:
 def _map_one_dimension(
     upstream: Dimension, downstream: Dimension, column_relation: ColumnRelation
 ) -> PartitionMapping | None:
-    """One column from one column."""
+    """Mapping between one upstream and one downstream dimension; None if Dagster has no type for the relation."""
     makers: Mapping[type, Callable[[], PartitionMapping | None]] = {
         AllValues: AllPartitionMapping,
         SameValue: IdentityPartitionMapping,
@@ -141,7 +144,10 @@ def _static_value_mapping(upstream: Dimension, downstream: Dimension, value_rela
 def _map_two_dimensions(
     upstream: Sequence[Dimension], downstream: Sequence[Dimension], relation_by_column: Mapping[str, ColumnRelation]
 ) -> PartitionMapping | None:
-    """Two columns, each of which follows from another one, or has all values."""
+    """Mapping between two upstream and two downstream dimensions; None if Dagster cannot express the relation.
+
+    Each upstream column must follow from a different downstream column or have all values.
+    """
     by_name = {d.column: d for d in downstream}
     mapping_by_dimension: dict[str, DimensionPartitionMapping] = {}
     for up in upstream:
@@ -162,7 +168,7 @@ def _map_two_dimensions(
 def _map_two_to_one_dimension(
     upstream: Sequence[Dimension], downstream: Sequence[Dimension], relation_by_column: Mapping[str, ColumnRelation]
 ) -> PartitionMapping | None:
-    """Of two columns one is the task's, and of the other all is read."""
+    """Mapping from two upstream dimensions to one, where one is shared and the other is read entirely; else None."""
     identity_dimensions = [d for d in upstream if _is_identity_relation(relation_by_column[d.column])]
     unconstrained_dimensions = [d for d in upstream if isinstance(relation_by_column[d.column], AllValues)]
     return (
@@ -183,6 +189,6 @@ def _multi_to_single_mapping(
     assert upstream_definition is not None and downstream_definition is not None
     try:
         candidate.validate_partition_mapping(upstream_definition, downstream_definition)
-    except Exception:  # it takes two that are alike for each other
+    except Exception:  # Dagster confuses two dimensions with equal definitions
         return None
     return candidate

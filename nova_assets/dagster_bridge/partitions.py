@@ -1,7 +1,7 @@
-"""Partitions here and in Dagster (R13): definitions, keys, and which partition of an input an output's needs.
+"""Translation of partitions into Dagster's (R13): definitions, keys and default mappings.
 
-Dagster's keys are the bare values where there is one dimension, ``MultiPartitionKey``s where there are two, and the
-partition's whole name where there are three or more: of these Dagster has no definition, so they are dynamic.
+A Dagster key is the bare value for one dimension and a ``MultiPartitionKey`` for two. Dagster has no definition for
+three or more dimensions, so these become dynamic partitions whose key is the partition's whole name.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from nova_assets.model.partitions import (
 from nova_assets.model.project import Project
 from nova_assets.nova_error import NovaError
 
-_EMPTY_KEY = "%00"  # Dagster takes no empty key, and no value is written so
+_EMPTY_KEY = "%00"  # Dagster rejects an empty key, and no value is encoded as this text
 
 HasData = Callable[[str], bool]
-"""Whether the catalog has data in a partition, or in a scope of partitions."""
+"""Callback that tells whether the catalog has data in a partition or in a scope of partitions."""
 
 
 class CatalogPartitions(DynamicPartitionsDefinition):
-    """Dynamic partitions of which Dagster may not have heard yet.
+    """Dynamic partitions that are looked up in the catalog if Dagster does not know them yet.
 
-    A key that Dagster does not have is looked up in the catalog, and added to the instance if there is data. So a
-    partition can be materialized from the command line before the sensor ``nova_publish`` has shown it.
+    A key that the catalog has data for is added to the instance. So a partition can be materialized from the command
+    line before the sensor ``nova_publish`` has reported it.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -85,10 +85,10 @@ class CatalogPartitions(DynamicPartitionsDefinition):
     def _has_data_for_key(self, partition_key: str) -> bool:
         try:
             return self.has_data(parse_dagster_key(self.dimensions, partition_key))
-        except NovaError:  # no value of the dimension, or no catalog: then Dagster says what it knows
+        except NovaError:  # not a value of the dimension, or no catalog: Dagster's own answer holds
             return False
 
-    def __repr__(self) -> str:  # Dagster's hash, which is to be that of an equal definition
+    def __repr__(self) -> str:  # Dagster hashes the repr, and equal definitions need equal hashes
         return repr(DynamicPartitionsDefinition(name=self.name))
 
     __hash__ = DynamicPartitionsDefinition.__hash__
@@ -97,12 +97,12 @@ class CatalogPartitions(DynamicPartitionsDefinition):
 def build_partitions_definition(
     dimensions: Sequence[Dimension], has_data: HasData | None = None
 ) -> PartitionsDefinition[Any] | None:
-    """Dagster's definition of these dimensions; None where there are none.
+    """Dagster's definition of dimensions; None for no dimensions.
 
-    Dynamic ones are shared by all channels that have the column, as they share the dimension.
+    All channels that have a dynamic dimension's column share one definition, because they share the dimension.
 
     Args:
-        has_data: where keys are looked up that Dagster does not have.
+        has_data: tells whether the catalog has data in a partition. If given, keys that Dagster lacks are looked up.
     """
     if not dimensions:
         return None
@@ -124,7 +124,7 @@ def _build_dynamic_definition(
 
 
 def find_paired_columns(project: Project) -> frozenset[str]:
-    """Columns that are one of two dimensions of some channel or binding: in Dagster's keys, ``|`` parts the two."""
+    """Columns that are one of two dimensions of a channel or binding. Dagster's keys separate the two with ``|``."""
     partitioned = [*(c.partitions for c in project.channels), *(b.dimensions for b in project.bindings)]
     return frozenset(d.column for dimensions in partitioned if len(dimensions) == 2 for d in dimensions)
 
@@ -135,7 +135,10 @@ def to_dagster_key(
     """Dagster's key of a partition.
 
     Args:
-        paired_columns: the ``paired_columns`` of the project. A value of any other column is shown with its ``|``.
+        dimensions: all dimensions of the partition.
+        partition: name of the partition.
+        paired_columns: result of ``find_paired_columns``. Values of other dynamic columns keep their ``|``. If None,
+            ``|`` is escaped in every value.
     """
     values = partition_values(partition)
     if len(dimensions) == 1:
@@ -146,10 +149,10 @@ def to_dagster_key(
 
 
 def parse_dagster_key(dimensions: Sequence[Dimension], dagster_key: str) -> str:
-    """The partition that a key of Dagster's means.
+    """Partition that a Dagster key denotes.
 
     Raises:
-        PartitionError: there is none.
+        PartitionError: the key denotes no partition of the dimensions.
     """
     if len(dimensions) >= 3:
         return parse_partition(dimensions, dagster_key.replace("%2E", "."))
@@ -158,16 +161,16 @@ def parse_dagster_key(dimensions: Sequence[Dimension], dagster_key: str) -> str:
         keys = {dimensions[0].column: dagster_key}
     elif isinstance(dagster_key, MultiPartitionKey):
         keys = dagster_key.keys_by_dimension
-    else:  # in the order of the dimensions' names
+    else:  # Dagster sorts the values by dimension name
         keys = dict(zip(sorted(d.column for d in dimensions), dagster_key.split("|"), strict=True))
     return parse_partition(dimensions, {d.column: _parse_value_key(d, keys[d.column]) for d in dimensions})
 
 
 def dimensions_in_dagster(project: Project, channel: Channel) -> tuple[Dimension, ...]:
-    """The dimensions by which Dagster sees a channel: those of the executions that write it.
+    """Dimensions by which Dagster partitions a channel: the dimensions of the binding that writes the channel.
 
-    A run makes one partition of each of its assets, or none, so what an execution finds in its data is told in the
-    metadata of one materialization.
+    A Dagster run materializes at most one partition of each asset. Partitions that an execution discovers in its data
+    are therefore listed in the metadata of one materialization.
     """
     writing_binding = project.writer(channel.name)
     return channel.partitions if writing_binding is None else writing_binding.dimensions
@@ -176,7 +179,7 @@ def dimensions_in_dagster(project: Project, channel: Channel) -> tuple[Dimension
 def default_partition_mapping(
     upstream: Sequence[Dimension], downstream: Sequence[Dimension]
 ) -> PartitionMapping | None:
-    """Which partitions of an input a partition needs, where Dagster would not find it out by itself."""
+    """Partition mapping for dimensions that Dagster cannot map by itself; None if Dagster's default is right."""
     shared = {d.column for d in upstream} & {d.column for d in downstream}
     same_columns = len(upstream) == len(downstream) == len(shared)
     one_of_two = shared and sorted((len(upstream), len(downstream))) == [1, 2]
@@ -189,11 +192,12 @@ def add_partitions_of_blocks(
     channel_partition_pairs: Iterable[tuple[str, str]],
     paired_columns: Collection[str] | None = None,
 ) -> None:
-    """Make partitions known to Dagster that it cannot work out.
+    """Add the dynamic partitions of blocks to Dagster, which cannot derive them.
 
     Args:
-        channel_partition_pairs: (channel, partition) of each.
-        paired_columns: as for ``key_of``.
+        channels_by_name: definitions of the blocks' channels.
+        channel_partition_pairs: (channel, partition) of each block.
+        paired_columns: as for ``to_dagster_key``.
     """
     dimensions = {name: channel.partitions for name, channel in channels_by_name.items()}
     add_partitions_to_dagster(
@@ -208,7 +212,13 @@ def add_partitions_to_dagster(
     dimensions_and_partitions: Iterable[tuple[Sequence[Dimension], str]],
     paired_columns: Collection[str] | None = None,
 ) -> None:
-    """As ``announce``, for partitions with their dimensions."""
+    """Add dynamic partitions to Dagster, as ``add_partitions_of_blocks``, for partitions with their dimensions.
+
+    Args:
+        dimensions_and_partitions: (dimensions, partition) pairs. A pair whose partition does not name exactly the
+            dimensions' columns is skipped.
+        paired_columns: as for ``to_dagster_key``.
+    """
     keys_by_definition: dict[str, set[str]] = {}
     for dimensions, partition in dimensions_and_partitions:
         if not partition or {d.column for d in dimensions} != set(partition_values(partition)):
@@ -229,7 +239,7 @@ def add_partitions_to_dagster(
 
 
 def _build_dimension_definition(dimension: Dimension, has_data: HasData | None = None) -> PartitionsDefinition[Any]:
-    # The current day and hour are partitions already: data comes while they last.
+    # Data arrives during the current day or hour, so it is a partition before it ends.
     if dimension.kind == "daily":
         end_date = (
             None if dimension.end is None else (date.fromisoformat(dimension.end) + timedelta(days=1)).isoformat()
@@ -250,7 +260,7 @@ def _build_dimension_definition(dimension: Dimension, has_data: HasData | None =
 
 
 def _first_partition_key(dimension: Dimension) -> str:
-    """The first partition; of one that goes on with time, as of the moment at which definitions are loaded."""
+    """First partition of a time dimension. A sliding window starts relative to the time of loading definitions."""
     start = str(dimension.start)
     if dimension.last is None:
         return start
@@ -266,7 +276,7 @@ def _format_hour_key(iso_time: str) -> str:
 
 
 def to_dagster_value_key(dimension: Dimension, value: str | None, paired_columns: Collection[str] | None = None) -> str:
-    """Dagster's key of one value of a dimension; ``paired_columns`` as for ``key_of``."""
+    """Dagster's key of one value of a dimension; ``paired_columns`` as for ``to_dagster_key``."""
     if dimension.kind == "hourly":
         return str(value).replace("T", "-")
     text = value_to_text(value)
@@ -283,7 +293,7 @@ def _parse_value_key(dimension: Dimension, dagster_key: str) -> str | None:
 
 
 def _escape_dots_and_pipes(text: str) -> str:
-    """Without what Dagster takes for syntax of its own."""
+    """Text with the two sequences escaped that Dagster reads as syntax: ``...`` and ``|``."""
     return _escape_dots(text).replace("|", "%7C")
 
 

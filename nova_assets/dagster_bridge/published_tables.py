@@ -1,6 +1,6 @@
-"""Channels are shown in the tables that others read by runs, which a sensor requests when a table is behind.
+"""Publication of channels as external tables: a sensor detects outdated tables and requests runs that publish.
 
-(Annotations are left as they are here: Dagster looks at the type of ``context`` when an op is made.)
+(This module does not postpone annotations, because Dagster inspects the type of ``context`` when it builds an op.)
 """
 
 from typing import Any
@@ -38,8 +38,10 @@ PAUSE_AFTER_FAILURE = 300  # seconds
 
 
 def build_publish_tables_job() -> JobDefinition:
-    """The job ``nova_tables``: shows the channels that its configuration names, or all that are published, in their
-    tables."""
+    """Job ``nova_tables``: publishes channels to their tables.
+
+    The job's configuration names the channels. The default is every channel with ``publish=``.
+    """
     channels = Field([str], default_value=[], description="Names of channels; by default all with publish=.")
 
     @op(name="publish", config_schema={"channels": channels}, required_resource_keys={RESOURCE_KEY})
@@ -51,7 +53,7 @@ def build_publish_tables_job() -> JobDefinition:
             try:
                 with log_periodically(context.log.info, f"{name} is still being published"):
                     made = store.publish(name)
-            except Exception as error:  # one channel that cannot be published keeps no other from it
+            except Exception as error:  # a failing channel must not block the others
                 context.log.error(f"{name}: {error}")
                 failed[name] = error
                 continue
@@ -71,7 +73,7 @@ def build_publish_tables_job() -> JobDefinition:
 
 
 def build_publish_tables_sensor(nova: NovaResource, publish_job: JobDefinition) -> SensorDefinition:
-    """The sensor ``nova_tables_sensor``."""
+    """Sensor ``nova_tables_sensor``: requests a run for the channels whose tables are outdated."""
 
     def on_tick(context: SensorEvaluationContext) -> SensorResult:
         return request_publish_run(nova.store(), is_job_busy_or_paused(context, JOB_NAME, PAUSE_AFTER_FAILURE))
@@ -87,10 +89,10 @@ def build_publish_tables_sensor(nova: NovaResource, publish_job: JobDefinition) 
 
 
 def request_publish_run(store: Store, is_run_active: bool) -> SensorResult:
-    """One tick.
+    """Run request of one sensor tick, for all channels with an outdated table.
 
     Args:
-        is_run_active: a run is under way; what comes meanwhile is seen by the next tick.
+        is_run_active: a run is active, so this tick requests none. The next tick sees commits that arrive meanwhile.
     """
     if is_run_active:
         return SensorResult(skip_reason="a run is under way, or failed a moment ago")
@@ -98,7 +100,7 @@ def request_publish_run(store: Store, is_run_active: bool) -> SensorResult:
     for channel in published_channels(store):
         try:
             channels_to_publish += [channel.name] if store.to_publish(channel.name) else []
-        except Exception as error:  # one that cannot be looked at keeps no other waiting
+        except Exception as error:  # a failing channel must not block the others
             log.error("%s: %s", channel.name, error)
             errors.append(f"{channel.name}: {error}")
     if not channels_to_publish:
@@ -109,7 +111,7 @@ def request_publish_run(store: Store, is_run_active: bool) -> SensorResult:
 
 
 def published_channels(store: Store) -> list[Channel]:
-    """The channels of the project that are published, as far as the catalog knows them."""
+    """Channels of the project that are published and that the catalog knows."""
     registered_channels = {s.channel.name for s in store.catalog.channels()}
     return [c for c in store.project.channels if c.publish and c.name in registered_channels]
 

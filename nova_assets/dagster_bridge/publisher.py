@@ -1,8 +1,8 @@
-"""The sensor that tells Dagster of commits that no step has reported (R17).
+"""Sensor that reports commits to Dagster that no step has reported (R17).
 
-These are inserts from outside, and what a crash cut off. Its events are written before its tick is complete, so a
-commit counts as published only once Dagster is seen to have it. On the way it tidies up: it sweeps what dead executions
-left, and moves the cursors of users' assets whose runs have ended.
+Such commits are inserts from outside Dagster, and commits whose report was cut off by a crash. Dagster writes the
+sensor's events before the tick completes, so a commit counts as published only once Dagster is seen to have its events.
+Each tick also deletes staged files of dead executions and moves the cursors of users' assets whose runs have ended.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ from nova_assets.model.quarantine import quarantine_channel
 from nova_assets.store.store import Store
 
 LEAVE_TO_RUN = timedelta(seconds=60)
-"""For how long a commit is left to the run that made it."""
+"""Time during which a commit is left to its own run to report."""
 
 _CLOCK_TOLERANCE = timedelta(hours=1)
-"""By how much the clocks of two machines may differ."""
+"""Largest expected difference between the clocks of two machines."""
 
 IsEventRecorded = Callable[[AssetEvent, Commit], bool]
 
 
 def build_publisher_sensor(nova: NovaResource) -> SensorDefinition:
-    """The sensor ``nova_publish``."""
+    """Sensor ``nova_publish``: reports missing commits, settles users' assets and deletes dead staging."""
 
     def on_tick(context: SensorEvaluationContext) -> SensorResult:
         store = nova.store()
-        commit_or_abort_consumers(store, context.instance)  # before the sweep, which ends leases that have run out
+        commit_or_abort_consumers(store, context.instance)  # before the sweep, which ends expired leases
         store.runtime.delete_dead_staging()
         events = collect_missing_events(
             store, context.instance, channels=claim_channels_for_location(store, code_location_of_sensor(context))
@@ -79,11 +79,11 @@ def collect_missing_events(
     *,
     channels: Collection[str] | None = None,
 ) -> list[AssetEvent]:
-    """Events for what Dagster lacks; what it has is marked in the catalog.
+    """Events of commits that Dagster lacks. Commits whose events Dagster has are marked as published in the catalog.
 
     Args:
-        is_recorded: whether Dagster has an event of a commit, for who knows without asking.
-        channels: only what was committed to these; by default ``own_channels``.
+        is_recorded: tells whether Dagster has an event of a commit. The default asks the instance.
+        channels: report only commits to these channels; by default ``channels_of_this_location``.
     """
     events: list[AssetEvent] = []
     is_recorded = is_recorded or partial(is_event_in_dagster, instance)
@@ -110,10 +110,10 @@ def collect_missing_events(
 
 
 def claim_channels_for_location(store: Store, code_location: str | None) -> frozenset[str]:
-    """The channels whose commits a code location shows; of several locations that have a channel, one shows it.
+    """Channels whose commits a code location reports. If several locations have a channel, only one reports it.
 
     Args:
-        code_location: None where there is only one.
+        code_location: name of the location; None if there is only one.
     """
     if code_location is None:
         return channels_of_this_location(store)
@@ -124,7 +124,7 @@ def claim_channels_for_location(store: Store, code_location: str | None) -> froz
 
 
 def channels_of_this_location(store: Store) -> frozenset[str]:
-    """The project's channels, without those that a binding of another code location writes."""
+    """Channels of the project, except channels that a binding of another code location writes."""
     claims = store.catalog.publishers()
     written_elsewhere = {channel for channel, (_, written_channels) in claims.items() if written_channels}
     writes = {c.name for b in store.project.bindings for c in b.writes}
@@ -138,7 +138,7 @@ def code_location_of_sensor(context: SensorEvaluationContext) -> str | None:
 
 
 def _project_channel_names(store: Store) -> set[str]:
-    """Channels of the project, with the quarantines of those that receive files."""
+    """Names of the project's channels and of the quarantine channels of file sources."""
     channels = store.project.channels
     return {c.name for c in channels} | {quarantine_channel(c).name for c in channels if c.source is not None}
 
@@ -149,10 +149,11 @@ def build_commit_events(
     channels_by_name: Mapping[str, Channel],
     timeline_metadata: Mapping[str, Mapping[str, Any]],
 ) -> list[AssetEvent]:
-    """One event for each partition that Dagster sees of a channel.
+    """Events of a commit: one per channel and Dagster partition, and an observation if the commit seals a group.
 
     Args:
-        timeline_metadata: channel -> how it stands now.
+        channels_by_name: definitions of the commit's channels.
+        timeline_metadata: metadata on the current state of each channel, by channel.
     """
     blocks_by_partition_key: dict[tuple[str, str | None], list[Block]] = {}
     paired = find_paired_columns(store.project)
@@ -178,12 +179,15 @@ def build_commit_events(
 
 
 def is_event_in_dagster(instance: DagsterInstance, event: AssetEvent, commit: Commit) -> bool:
-    """Whether Dagster has an event of that kind, channel and partition by this commit."""
+    """Whether Dagster has an event of the same type, channel and partition for this commit."""
     return _has_event_of_commit(instance, event.asset_key, event.partition, commit, (type(event),))
 
 
 def _has_channel_event(instance: DagsterInstance, channel: str, commit: Commit) -> bool:
-    """Whether Dagster has any event of a channel by this commit; another location knows its partitions."""
+    """Whether Dagster has any event of a channel for this commit, in any partition.
+
+    Only the code location that reports the channel knows its partitions.
+    """
     return _has_event_of_commit(instance, AssetKey(channel), None, commit, (AssetMaterialization, AssetObservation))
 
 

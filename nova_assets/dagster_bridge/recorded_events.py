@@ -1,4 +1,4 @@
-"""What Dagster has been told of a channel: blocks as materializations, dropped partitions as observations (R19)."""
+"""Events that Dagster has of a channel: materializations of blocks, observations of dropped partitions (R19)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PAGE_SIZE = 500
 def iterate_commit_events(
     instance: DagsterInstance, asset_filter: AssetKey | AssetRecordsFilter, event_types: tuple[type[AssetEvent], ...]
 ) -> Iterator[AssetEvent]:
-    """Events that name a commit, latest first of each kind."""
+    """Iterate over the events that name a commit, one event type after the other, each latest first."""
     for kind in event_types:
         fetch = instance.fetch_materializations if kind is AssetMaterialization else instance.fetch_observations
         cursor: str | None = None
@@ -33,5 +33,5 @@ def iterate_commit_events(
 
 
 def commit_id_of_event(event: AssetEvent) -> str:
-    """The id of the commit that an event tells of."""
+    """Id of the commit that an event reports."""
     return str(event.metadata[COMMIT_METADATA_KEY].value)

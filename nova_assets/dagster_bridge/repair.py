@@ -1,7 +1,7 @@
-"""Dagster's side of repair: what it has not heard, what it has that the catalog has not, and firings without a run.
+"""Repair of Dagster's records: unreported commits, events of unknown commits, and firings without a run.
 
-Dagster's materializations are a projection that can be rebuilt (R17): it is told again what it lacks, and where it has
-what never was, all that it has of the asset is wiped and told anew.
+Dagster's materializations are a projection that can be rebuilt (R17). Missing events are reported again. If Dagster has
+events of commits that the catalog lacks, all events of the asset are wiped and reported anew.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from nova_assets.plan.repair import dagster_differences, unreported_commit_damag
 from nova_assets.store.store import Store
 
 EventKey = tuple[str, str, str | None]
-"""Channel, commit and Dagster's partition: what tells one event from another."""
+"""Channel, commit id and Dagster partition key, which identify an event."""
 
 _UNLIMITED = 1_000_000
 _PROGRESS_INTERVAL = 5000
 
 
 class DagsterRepair:
-    """Examines and mends what Dagster knows of a project's channels.
+    """Finds and repairs differences between Dagster's records and the catalog, for a project's channels.
 
     Args:
-        on_progress: hears how far it has come.
+        on_progress: callback for progress messages.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class DagsterRepair:
         self.on_progress = on_progress
 
     def find_damages(self) -> DamageReport:
-        """Find everything. Changes nothing."""
+        """Find all damage on Dagster's side. Changes nothing."""
         own = channels_of_this_location(self.store)
         damages_and_event_counts = [
             self._compare_with_catalog(c.name) for c in self.store.project.channels if c.name in own
@@ -61,9 +61,9 @@ class DagsterRepair:
         return DamageReport(tuple(damages), {"events": sum(events for _, events in damages_and_event_counts)})
 
     def _compare_with_catalog(self, channel: str) -> tuple[list[Damage], int]:
-        """Where Dagster and the catalog disagree about a channel, and how many events were looked at.
+        """Differences between Dagster and the catalog for a channel, and the number of events compared.
 
-        The catalog is asked before and after: what was committed, or told, in between is no damage.
+        The catalog is read before and after Dagster's events. A commit or report in between is not damage.
         """
         before = self.catalog.reported_by_commit(channel)
         events = self._recorded_event_keys(channel)
@@ -71,14 +71,18 @@ class DagsterRepair:
         return dagster_differences(channel, frozenset(e[1] for e in events), commits), len(events)
 
     def settle_consumers(self) -> None:
-        """Move the cursors of users' assets whose runs have ended: before a sweep, which ends what they have pinned."""
+        """Settle users' assets whose runs have ended. Call this before a sweep, which ends their pins."""
         commit_or_abort_consumers(self.store, self.instance)
 
     def repair_damages(self, damages: Iterable[Damage]) -> list[RepairOutcome]:
-        """Tell Dagster what it lacks, and of some channels everything again."""
+        """Report missing events to Dagster, after wiping the events of channels that need a rebuild.
+
+        Returns:
+            Outcome of each damage with the cure ``publish`` or ``rebuild``.
+        """
         repairable = [d for d in damages if d.cure in ("publish", "rebuild")]
         for channel in dict.fromkeys(d.subject for d in repairable if d.cure == "rebuild"):
-            if self._compare_with_catalog(channel)[0]:  # still
+            if self._compare_with_catalog(channel)[0]:  # the damage still exists
                 self._wipe_asset_events(channel)
         if repairable:
             self._report_missing_events()
@@ -86,7 +90,7 @@ class DagsterRepair:
         return [RepairOutcome(d, (d.kind, d.subject) not in remaining) for d in repairable]
 
     def _recorded_event_keys(self, channel: str) -> set[EventKey]:
-        """What Dagster has of the channel, by whichever catalog's commits."""
+        """Keys of all events that Dagster has of the channel, whichever catalog the commits belong to."""
         event_keys: set[EventKey] = set()
         for n, event in enumerate(
             iterate_commit_events(self.instance, AssetKey(channel), (AssetMaterialization, AssetObservation))
@@ -108,8 +112,11 @@ class DagsterRepair:
                     yield damage
 
     def _wipe_asset_events(self, channel: str) -> None:
-        """Unmarked before, so that a crash in between loses nothing; and after, since the sensor ``nova_publish`` may
-        meanwhile have seen what was about to go."""
+        """Wipe all events of a channel's asset in Dagster and mark its commits as unpublished.
+
+        The commits are unmarked before the wipe, so that a crash in between loses nothing. They are unmarked again
+        after the wipe, because the sensor ``nova_publish`` may have seen events that were about to be wiped.
+        """
         self.catalog.unmark_published(channel)
         crash_point("repair.unmarked")
         self.instance.wipe_assets([AssetKey(channel)])
@@ -117,7 +124,7 @@ class DagsterRepair:
         self.catalog.unmark_published(channel)
 
     def _report_missing_events(self) -> None:
-        """Report events until there is nothing more to report."""
+        """Report missing events until none are left."""
         own = channels_of_this_location(self.store)
         recorded_keys = {event for channel in own for event in self._recorded_event_keys(channel)}
         while True:
@@ -140,17 +147,17 @@ def _event_key(event: AssetEvent) -> EventKey:
 
 @contextmanager
 def open_existing_instance() -> Iterator[DagsterInstance]:
-    """The instance of DAGSTER_HOME. One that has never been used is not made by looking at it.
+    """Open the Dagster instance of DAGSTER_HOME, without creating an instance that does not exist yet.
 
     Raises:
-        NotSupported: there is none, or it cannot be read.
+        NotSupported: DAGSTER_HOME has no instance, or the instance cannot be opened.
     """
     home = os.environ.get("DAGSTER_HOME", "")
     if not home or not Path(home).is_dir() or not any(Path(home).iterdir()):
         raise NotSupported(f"nothing has run in DAGSTER_HOME ({home or 'not set'}) yet")
     try:
         instance = DagsterInstance.get()
-    except Exception as error:  # whatever its storage, or its configuration, raises
+    except Exception as error:  # storage and configuration raise errors of any type
         said = " ".join(str(error).split())
         raise NotSupported(f"the instance in DAGSTER_HOME ({home}) cannot be opened: {said}") from error
     with instance:

@@ -1,4 +1,4 @@
-"""The Dagster resource: one open store per process, with a Spark session that starts when data is touched."""
+"""Dagster resource with one open store per process. The Spark session starts on the first access to data."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from nova_assets.store.store import Store
 from nova_assets.wiring.open_store import open as open_store
 
 RESOURCE_KEY = "nova"
-"""The key of the ``NovaResource`` in the definitions."""
+"""Key of the ``NovaResource`` in the definitions."""
 
 IO_MANAGER_KEY = "nova_io_manager"
-"""The key of the IO manager that channels are read by."""
+"""Key of the IO manager that reads channels."""
 
 _projects: dict[str, Project] = {}
 _stores: dict[tuple[str, str, str], Store] = {}
@@ -27,9 +27,10 @@ _lock = threading.Lock()
 
 
 def register_project(project: Project) -> str:
-    """A name under which a resource finds the project again: resources carry configuration, not objects.
+    """Register a project in this process and return the name under which a resource finds the project.
 
-    It comes from the definitions alone, so that each process that loads them gives the same one.
+    Dagster resources carry configuration, not objects, so a resource refers to the project by name. The name is a hash
+    of the definitions alone. Every process that loads the same definitions computes the same name.
     """
     content = {
         "bindings": [b.as_json() for b in project.bindings],
@@ -41,15 +42,16 @@ def register_project(project: Project) -> str:
 
 
 class NovaResource(ConfigurableResource):  # type: ignore[type-arg]
-    """Where catalog and warehouse are. What is left out comes from ``NOVA_*`` and ``[tool.nova]``.
+    """Dagster resource that opens the store. Omitted fields come from ``NOVA_*`` variables and ``[tool.nova]``.
 
     Args:
-        catalog: SQLAlchemy URL.
-        warehouse: folder.
-        project: ``package.module:attribute``; ``build_definitions`` fills it in.
-        spark: ``local``, ``server`` or ``sc://host:port``, as in ``Settings.spark``. With an executor that runs
-            steps in processes of their own, one of the latter two, so that they share a warm Spark.
-        spark_config: further settings of the Spark session, built by dagster-pyspark's lazy resource.
+        catalog: SQLAlchemy URL of the catalog.
+        warehouse: folder of the warehouse.
+        project: ``package.module:attribute``, or the name of a registered project, which ``build_definitions`` sets.
+        spark: ``local``, ``server`` or ``sc://host:port``, as in ``Settings.spark``. Use ``server`` or
+            ``sc://host:port`` with an executor that runs each step in its own process, so that the steps share a warm
+            Spark.
+        spark_config: additional settings of the Spark session, which dagster-pyspark's lazy resource builds.
     """
 
     catalog: str | None = None
@@ -59,7 +61,7 @@ class NovaResource(ConfigurableResource):  # type: ignore[type-arg]
     spark_config: dict[str, Any] = {}  # noqa: RUF012  a field of a pydantic model
 
     def store(self) -> Store:
-        """The open store of this process. Opening one starts no Spark."""
+        """The open store of this process. Opening a store does not start Spark."""
         registered_project = _projects.get(self.project or "")
         project_name = None if registered_project is not None else self.project
         settings = load_settings(catalog=self.catalog, warehouse=self.warehouse, project=project_name, spark=self.spark)
@@ -68,7 +70,7 @@ class NovaResource(ConfigurableResource):  # type: ignore[type-arg]
             store = _stores.get(key)
             if store is None or (
                 registered_project is not None and store.project is not registered_project
-            ):  # definitions were loaded again
+            ):  # the definitions were reloaded
                 store = _stores[key] = open_store(
                     registered_project, spark=partial(self._get_spark_session, settings), settings=settings
                 )

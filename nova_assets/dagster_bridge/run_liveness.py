@@ -1,4 +1,4 @@
-"""Who holds an execution, as far as Dagster knows (R3): a run that has ended holds nothing any more."""
+"""Liveness of an execution's owner, as far as Dagster knows (R3). A run that has ended no longer owns an execution."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from nova_assets.model.partitions import WHOLE
 _OWNER_PREFIX = "dagster:"
 
 _EPHEMERAL_INSTANCES: WeakValueDictionary[str, DagsterInstance] = WeakValueDictionary()
-"""Run -> its instance, for runs of this process under instances that nobody else can ask."""
+"""Instance of each run, by run id, for runs of this process under ephemeral instances."""
 
 
 def execution_owner_of_run(run_id: str, instance: DagsterInstance) -> str:
-    """How a run signs its executions; its steps may be several processes.
+    """Owner name of a run's executions. The run is the owner, because its steps may be several processes.
 
-    A run under an ephemeral instance lives in this process alone, and signs with it.
+    A run under an ephemeral instance lives in this process alone, so its owner name includes the process.
     """
     if not instance.is_ephemeral:
         return f"{_OWNER_PREFIX}{run_id}"
@@ -29,13 +29,13 @@ def execution_owner_of_run(run_id: str, instance: DagsterInstance) -> str:
 
 
 def instance_of_owner(owner: str, default_instance: DagsterInstance) -> DagsterInstance:
-    """The instance that knows an owner's run: that of the run, where it is an ephemeral one of this process."""
+    """Instance that knows an owner's run: the ephemeral instance for a run of this process, else the default."""
     run_id = owner.removeprefix(_OWNER_PREFIX).partition("@")[0]
     return default_instance if _find_ephemeral_run(run_id) is None else _EPHEMERAL_INSTANCES[run_id]
 
 
 def is_dagster_owner_dead(owner: str, instance: DagsterInstance) -> bool:
-    """Whether an owner is known to be gone. A run that this instance has never seen may live in another one."""
+    """Whether an owner is known to be dead. A run that this instance does not know may live in another instance."""
     if not owner.startswith(_OWNER_PREFIX):
         return is_owner_dead(owner)
     run_id, _, process = owner.removeprefix(_OWNER_PREFIX).partition("@")
@@ -48,24 +48,24 @@ def is_dagster_owner_dead(owner: str, instance: DagsterInstance) -> bool:
 
 
 def is_ephemeral_run_active(run_id: str) -> bool:
-    """Whether a run under an ephemeral instance of this process goes on."""
+    """Whether a run under an ephemeral instance of this process is still active."""
     run = _find_ephemeral_run(run_id)
     return run is not None and not run.is_finished
 
 
 def _find_ephemeral_run(run_id: str) -> DagsterRun | None:
-    """A run of this process, as its ephemeral instance knows it; None where that is gone."""
+    """Run of this process from its ephemeral instance; None if the instance is gone."""
     instance = _EPHEMERAL_INSTANCES.get(run_id)
     try:
         return None if instance is None else instance.get_run_by_id(run_id)
-    except Exception:  # an instance that was closed forgets its tables
+    except Exception:  # a closed instance has lost its tables
         return None
 
 
 def find_live_execution(
     catalog: Catalog, binding: str, instance: DagsterInstance, partition: str = WHOLE
 ) -> Execution | None:
-    """The execution that a new run of the binding, in that partition, would have to wait for."""
+    """Live execution for which a new run of the binding in a partition would have to wait; None if there is none."""
     for latest in catalog.executions(binding, 1, partition):
         is_leased = latest.state == "running" and latest.lease_until >= catalog.now()
         if is_leased and not is_dagster_owner_dead(latest.owner, instance):

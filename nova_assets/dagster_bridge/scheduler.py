@@ -1,9 +1,9 @@
-"""The scheduler of datasets in SQL under Dagster: a sensor that looks, and a job that makes what they lack.
+"""Scheduler of SQL datasets under Dagster: a sensor finds missing partitions and a job computes them.
 
-Nothing is kept in the sensor's cursor: what is to be done follows from the catalog at any moment, so a daemon or a run
-that dies in between costs a look, no more. All that is ready is made by one run, in which Spark stays warm.
+The sensor's cursor holds no state, because the work to do always follows from the catalog. A daemon or a run that dies
+in between costs only another evaluation. One run computes all partitions that are ready, so Spark stays warm.
 
-(Annotations are left as they are here: Dagster looks at the type of ``context`` when an op is made.)
+(This module does not postpone annotations, because Dagster inspects the type of ``context`` when it builds an op.)
 """
 
 import time
@@ -38,14 +38,14 @@ from nova_assets.store.store import Store
 
 JOB_NAME = "nova_tick"
 SENSOR_INTERVAL = 10  # seconds
-LOOK = 60  # seconds between two looks at external channels
-PAUSE_AFTER_FAILURE = 10  # seconds: tasks that fail have a pause of their own
+LOOK = 60  # seconds between two refreshes of external channels
+PAUSE_AFTER_FAILURE = 10  # seconds; failed tasks have a backoff of their own
 
 _MAX_WAITING_NAMED = 3
 
 
 def build_tick_job() -> JobDefinition:
-    """The job ``nova_tick``: makes what the project's datasets in SQL lack, once."""
+    """Job ``nova_tick``: computes the partitions that the project's SQL datasets lack, once."""
 
     @op(name="tick", required_resource_keys={RESOURCE_KEY})
     def tick(context: OpExecutionContext) -> Output[dict[str, Any]]:
@@ -73,7 +73,7 @@ def build_tick_job() -> JobDefinition:
 
 
 def build_tick_sensor(nova: NovaResource, tick_job: JobDefinition) -> SensorDefinition:
-    """The sensor ``nova_tick_sensor``."""
+    """Sensor ``nova_tick_sensor``: refreshes external channels and requests a run when datasets need work."""
 
     last_refresh = [float("-inf")]
 
@@ -101,7 +101,7 @@ def build_tick_sensor(nova: NovaResource, tick_job: JobDefinition) -> SensorDefi
 
 
 def describe_tick(planned_tick: Tick) -> str:
-    """What a tick comes to, in a line."""
+    """One-line summary of a planned tick: partitions to compute, to wait for and to drop."""
     parts = []
     if planned_tick.run:
         of = ", ".join(f"{len(b.partitions)} of {b.dataset}" for b in planned_tick.run)
@@ -123,7 +123,7 @@ def describe_tick(planned_tick: Tick) -> str:
 
 
 def _report_materialization(context: OpExecutionContext, store: Store, task_run: Ran) -> None:
-    """Show a partition that was made as a materialization of this run."""
+    """Report a computed partition as a materialization of this run, or log the error of a failed partition."""
     name = f"{task_run.dataset} {task_run.partition}".rstrip()
     if task_run.execution is None or task_run.execution.commit is None:
         context.log.error(f"{name}: {task_run.error}")

@@ -1,7 +1,7 @@
-"""How a channel stands, for Dagster to show: a drawing, and the lag of each consumer as a number that plots itself.
+"""State of a channel as Dagster metadata: a timeline drawing, and the lag of each consumer as a plottable number.
 
-A consumer that catches up makes no materialization of what it read, so lags that have changed are also reported as
-observations, by the sensor that is there anyhow.
+A consumer that catches up does not materialize the channel that it read. The maintenance sensor therefore also reports
+changed lags as observations.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from nova_assets.store.store import Store
 log = get_logger("nova_assets.timeline")
 
 LAGS_CURSOR_KEY = "nova/lags"
-"""Where a sensor's cursor keeps what was reported; no channel is called so."""
+"""Key under which a sensor's cursor keeps the reported lags. No channel can have this name."""
 
 
 def timeline_metadata_by_channel(store: Store, channels: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Channel -> metadata that shows how it stands now. What cannot be drawn is left out: no commit fails by it."""
+    """Metadata on the current state of each channel. Empty if a chart cannot be drawn, so that no commit fails."""
     try:
         return {name: build_timeline_metadata(seen) for name, seen in _charts_by_channel(store, channels).items()}
     except Exception as error:
@@ -36,7 +36,7 @@ def timeline_metadata_by_channel(store: Store, channels: Collection[str]) -> dic
 
 
 def build_timeline_metadata(chart: TimelineChart) -> dict[str, Any]:
-    """``nova/timeline``, and ``nova/lag/<consumer>`` for each consumer."""
+    """Metadata ``nova/timeline``, and ``nova/lag/<consumer>`` for each consumer."""
     image = base64.b64encode(render_svg(chart).encode()).decode()
     drawing = MetadataValue.md(f"![the newest numbers of {chart.channel}](data:image/svg+xml;base64,{image})")
     return {"nova/timeline": drawing, **{f"nova/lag/{who}": lag for who, lag in chart.lag_by_consumer.items()}}
@@ -45,11 +45,12 @@ def build_timeline_metadata(chart: TimelineChart) -> dict[str, Any]:
 def add_lag_observations(
     store: Store, previous_cursor: str | None, sensor_result: SensorResult, channels: Collection[str] | None = None
 ) -> SensorResult:
-    """A sensor's tick that also reports each channel whose lags have changed since the tick before.
+    """Extend a sensor result by observations of the channels whose lags have changed since the previous tick.
 
     Args:
-        previous_cursor: what the tick began with. Where it knows nothing of a channel, the channel is reported.
-        channels: those that are reported here; by default all of the project.
+        previous_cursor: the sensor's cursor at the start of the tick. A channel that it lacks is reported.
+        sensor_result: the result to extend.
+        channels: channels that this sensor reports; by default all channels of the project.
     """
     previous_lags: dict[str, dict[str, int]] = json.loads(previous_cursor or "{}").get(LAGS_CURSOR_KEY, {})
     try:
@@ -59,7 +60,7 @@ def add_lag_observations(
         events = [
             build_lag_observation(charts[name]) for name, found in lags.items() if found != previous_lags.get(name)
         ]
-    except Exception as error:  # the tick has other things to say
+    except Exception as error:  # lags must not cost the rest of the tick
         log.warning("lags are not reported: %s", error)
         lags, events = previous_lags, []
     new_cursor = {**json.loads(sensor_result.cursor or "{}"), LAGS_CURSOR_KEY: lags}
@@ -67,7 +68,7 @@ def add_lag_observations(
 
 
 def build_lag_observation(chart: TimelineChart) -> AssetObservation:
-    """How a channel stands, as an event that changes nothing: it is of the version that Dagster knows."""
+    """Observation with the current state of a channel, at its head. It does not change the asset's data version."""
     tags = {DATA_VERSION: str(chart.head)}
     return AssetObservation(AssetKey(chart.channel), metadata=build_timeline_metadata(chart), tags=tags)
 

@@ -1,8 +1,8 @@
-"""Triggers as sensors: they decide by ``plan/due`` alone.
+"""Triggers as Dagster sensors. ``plan/due`` alone decides whether a binding is due.
 
-A firing is a row in the catalog before its run is requested, so a daemon that dies in between loses nothing and repeats
-nothing: the next tick finds the row, and whether its run is known to Dagster. Nothing is kept in a sensor's cursor.
-Times are sensors, too: the tick of a schedule comes once, and sees to no firing whose run failed or had to wait.
+A firing is a row in the catalog before its run is requested. A daemon that dies in between neither loses nor repeats a
+run: the next tick finds the row and asks Dagster for its run. The sensor's cursor holds no state. Time triggers are
+sensors, too, because the tick of a schedule comes only once and would not retry a firing whose run failed or waited.
 """
 
 from __future__ import annotations
@@ -52,23 +52,23 @@ log = get_logger("nova_assets.triggers")
 REASON_TAG = "nova/why"
 
 MAX_RUNS_PER_TICK = 25
-"""Runs requested by one tick, of as many partitions."""
+"""Maximum number of runs that one tick requests, one per partition."""
 
 RUN_APPEARANCE_DELAY = timedelta(seconds=10)
-"""So long a firing's run may take until Dagster has it, whoever requested it."""
+"""Time that Dagster may take to record the run of a firing, before the run is requested again."""
 
 SENSOR_INTERVAL = 5  # seconds; Dagster's sensor loop is no faster
 
 
 def sensor_name(binding: Binding) -> str:
-    """What the sensor of a binding is called."""
+    """Name of a binding's sensor."""
     return f"{binding.name}_sensor"
 
 
 def build_trigger_sensor(
     binding: Binding, job: JobDefinition | UnresolvedAssetJobDefinition, nova: NovaResource
 ) -> SensorDefinition | None:
-    """The sensor of a binding; None when it runs by hand alone."""
+    """Sensor of a binding; None for a binding without a trigger, which runs only by hand."""
     trigger = binding.when
     if trigger is None:
         return None
@@ -89,10 +89,15 @@ def build_trigger_sensor(
 def evaluate_trigger(
     binding: Binding, trigger: Trigger, store: Store, instance: DagsterInstance, now: datetime | None = None
 ) -> RunRequest | list[RunRequest] | SkipReason:
-    """One tick: go on with the firing under way, or see whether the next is due; in each partition by itself.
+    """Evaluate a binding's trigger once, independently in each partition.
+
+    A tick continues the open firing of a partition, or decides whether the next firing is due.
 
     Args:
-        now: what time it is; the catalog's clock by default.
+        now: time of the evaluation; the catalog's clock by default.
+
+    Returns:
+        A run request, a list of run requests (one per partition), or the reason why no run is requested.
     """
     now = now or store.catalog.now()
     store.runtime.register_binding(binding)
@@ -113,7 +118,7 @@ def evaluate_trigger(
     add_partitions_to_dagster(instance, ((binding.dimensions, p) for p in facts_by_partition), paired)
     for partition, facts in facts_by_partition.items():
         if not _has_partition_key(binding, to_dagster_key(binding.dimensions, partition, paired), instance):
-            continue  # Dagster would refuse all the others with it: such as a day to come
+            continue  # one unknown key, such as a future day, would make Dagster reject all requests
         answer = _evaluate_partition(binding, trigger, store, instance, partition, facts)
         if isinstance(answer, RunRequest):
             requests.append(answer)
@@ -123,7 +128,7 @@ def evaluate_trigger(
 
 
 def _has_partition_key(binding: Binding, partition_key: str, instance: DagsterInstance) -> bool:
-    """Whether Dagster has a partition of the binding under this key."""
+    """Whether Dagster knows a partition of the binding under this key."""
     partitions = build_partitions_definition(binding.dimensions)
     with partition_loading_context(dynamic_partitions_store=instance):
         return partitions is not None and partitions.has_partition_key(partition_key)
@@ -164,10 +169,14 @@ def _evaluate_partition(
 def _evaluate_requested_firing(
     binding: Binding, firing: Firing, store: Store, instance: DagsterInstance, now: datetime
 ) -> RunRequest | SkipReason | str:
-    """What a requested firing needs; or how it has ended, and then the next may be judged.
+    """Next step of a firing that has been requested.
 
-    A firing whose run is not known to Dagster is requested again under the same key; one whose run came to nothing
-    under the next, some time later, once the execution of that run is out of the way.
+    If Dagster does not know the firing's run, the run is requested again under the same run key. If the run failed, it
+    is requested under the next attempt's run key, after the backoff and once no live execution blocks it.
+
+    Returns:
+        A run request, the reason to wait, or text that says how the firing ended. After an end, the caller decides
+        whether the next firing is due.
     """
     records = instance.get_run_records(RunsFilter(tags={FIRING_TAG: firing.id}))  # latest first
     active_run = next((r.dagster_run for r in records if not r.dagster_run.is_finished), None)
@@ -181,7 +190,7 @@ def _evaluate_requested_firing(
             return SkipReason(f"the run of firing {firing.n} has just been requested")
         return _build_run_request(binding, firing, store.project)
     run = records[0].dagster_run
-    if run.status == DagsterRunStatus.CANCELED:  # by a person, who would not have it begin again
+    if run.status == DagsterRunStatus.CANCELED:  # a person canceled the run, so it must not restart
         outcome = f"firing {firing.n} of {firing.binding} is abandoned: run {run.run_id} was canceled"
         log.warning("%s; to run it by hand: nova run %s", outcome, firing.binding)
         store.catalog.end_firing(firing.id, "abandoned", f"run {run.run_id} was canceled")
@@ -213,8 +222,10 @@ def _evaluate_requested_firing(
 
 
 def _counts_as_failed_attempt(run_id: str, store: Store, instance: DagsterInstance) -> bool:
-    """Whether a failed run counts: it began its execution, or an error kept it from that. A process that was killed
-    before tells nothing about the binding."""
+    """Whether a failed run counts as an attempt: it began its execution, or an error prevented that.
+
+    A process that was killed earlier tells nothing about the binding, so its run does not count.
+    """
     if store.catalog.executions(run_id=run_id, limit=1):
         return True
     failures = {DagsterEventType.STEP_FAILURE, DagsterEventType.RUN_FAILURE}
@@ -234,7 +245,7 @@ def _format_busy_execution(blocking_execution: Execution) -> str:
 
 
 def _build_run_request(binding: Binding, firing: Firing, project: Project) -> RunRequest:
-    """The run of a firing. The firing requests its further attempts itself, so Dagster's own retries are off."""
+    """Run request of a firing. Dagster's own retries are off, because the firing requests its further attempts."""
     tags = {
         FIRING_TAG: firing.id,
         ATTEMPT_TAG: str(firing.attempt),

@@ -1,4 +1,4 @@
-"""The Spark engine: the ``Engine`` protocol over Parquet files. Spark starts when a frame is first needed."""
+"""Spark engine: the ``Engine`` protocol over Parquet files. Spark starts only when a frame is first needed."""
 
 from __future__ import annotations
 
@@ -48,16 +48,18 @@ if TYPE_CHECKING:
 
 
 PROGRESS_EVERY = 5.0
-"""Seconds between two words about what Spark is doing."""
+"""Seconds between two progress reports about Spark jobs."""
 
 
 class SparkEngine:
-    """Carries out reads and writes with Spark; inserts of Arrow data without it.
+    """Executes reads and writes with Spark. Inserts of Arrow data need no Spark.
+
+    ``model/engine`` documents the methods of the ``Engine`` protocol.
 
     Args:
-        warehouse: the folder of all blocks.
-        spark: a session, a function that gives one when it is needed, or None for a local one of this process.
-        forced_strategy: the one that reads and rewriting take wherever it leads there; None for the cheapest.
+        warehouse: folder of all blocks.
+        spark: Spark session, a function that returns a session on demand, or None for a local session of this process.
+        forced_strategy: read strategy for reads and rewrites wherever it is applicable; None for the cheapest strategy.
     """
 
     format = "parquet"
@@ -80,11 +82,11 @@ class SparkEngine:
 
     @property
     def session(self) -> SparkSession:
-        """The session, started now if it was not. Raises EngineUnavailable."""
+        """Spark session, started on the first call. Raises EngineUnavailable."""
         return self._session.get()
 
     def close(self) -> None:
-        """Give back the settings that were held for frames which were handed out."""
+        """Release the session settings that are held for frames handed out to callers."""
         self._ways.frame_scope.release()
 
     @contextmanager
@@ -126,7 +128,7 @@ class SparkEngine:
 
         snapshot, keys = self._to_frame(snapshot), self._to_frame(keys)
         wanted = keys.select(*map(col, on))
-        if not snapshot.columns:  # a channel that nothing was ever put on: no row matches, and its keys are like these
+        if not snapshot.columns:  # a channel without a schema is empty; its keys look like these
             return wanted.limit(0)
         with temporary_settings(self.session, READ_SETTINGS):
             return snapshot.join(wanted, list(on), "left_semi").select(*map(col, snapshot.columns))
@@ -173,7 +175,7 @@ class SparkEngine:
         return self._session.to_table(frame)
 
     def to_pandas(self, frame: Any) -> pd.DataFrame:
-        """All rows of a frame, as a pandas DataFrame."""
+        """All rows of a frame as a pandas DataFrame."""
         found: pd.DataFrame = self.to_arrow(frame).to_pandas()
         return found
 
@@ -255,7 +257,7 @@ class SparkEngine:
             shared_settings.current_scope(self._ways.frame_scope).limit_batches(self._session.get, rows.row_width)
             if self._session.can_use_workers:
                 return rows.to_frame(self.session)
-            # Spark's own reader refuses files that have one column in different types.
+            # Spark's own reader rejects files that store one column with different types.
             rows = self.session.read.option("mergeSchema", "true").parquet(*map(str, rows.paths))
         return convert_frame(rows, schema, allow_widening=allow_widening)
 
@@ -347,5 +349,5 @@ class SparkEngine:
 
 
 def _is_all_null(frame: Any, column: str) -> bool:
-    """Whether a column of rows that are here has no value, as where no line of a file has named it."""
+    """Whether a column of a local table has only nulls, for example because no line of the source file names it."""
     return isinstance(frame, pa.Table) and frame.column(column).null_count == frame.num_rows

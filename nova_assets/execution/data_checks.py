@@ -1,4 +1,4 @@
-"""The checks of one execution: what is staged, the calls, and the verdicts."""
+"""Data checks of one execution: their calls on the staged blocks, and their reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EXPECTED_CHECK_OUTPUT = "True or False, a nova.CheckResult, or a frame of the r
 
 
 def run_all_checks(task_run: TaskRun) -> tuple[CheckReport, ...]:
-    """Every check, on what the execution has staged; whatever one finds, the others are heard, too."""
+    """Run every check on the staged blocks. A failed check does not stop the others."""
     reports = []
     for look, check in zip(task_run.plan.checks, task_run.run_state.binding.checks, strict=True):
         report = _run_check(task_run, look, check)
@@ -31,7 +31,7 @@ def run_all_checks(task_run: TaskRun) -> tuple[CheckReport, ...]:
 
 
 def check_failed_error(execution: Execution, reports: tuple[CheckReport, ...]) -> CheckFailed:
-    """The error of an execution that must not publish what it made."""
+    """Error for an execution that must not publish its results."""
     failed = [r for r in reports if r.blocks_commit]
     names = ", ".join(f"{r.check!r} of channel {r.channel!r}" for r in failed)
     return CheckFailed(
@@ -59,7 +59,7 @@ def _run_check(task_run: TaskRun, planned_check: Look, check: Check) -> CheckRep
             result = _to_check_result(
                 task_run, check.function(**task_run.function_arguments(planned_check.inputs, check.wants_context))
             )
-    except Exception as error:  # a check that cannot say that all is well has failed
+    except Exception as error:  # a check that raises counts as failed
         failure = summarize_user_error(error)
         result = CheckResult(
             False, f"it raised {failure.message}" + (f", at {failure.location}" if failure.location else "")
@@ -74,7 +74,7 @@ def _run_check(task_run: TaskRun, planned_check: Look, check: Check) -> CheckRep
 def _to_check_result(task_run: TaskRun, check_output: Any) -> CheckResult:
     if isinstance(check_output, CheckResult):
         return check_output
-    if type(check_output).__name__ in ("bool", "bool_"):  # numpy has one of its own
+    if type(check_output).__name__ in ("bool", "bool_"):  # numpy's bool is a class of its own
         return CheckResult(bool(check_output))
     if not task_run.engine.is_frame(check_output):
         return CheckResult(
@@ -86,6 +86,6 @@ def _to_check_result(task_run: TaskRun, check_output: Any) -> CheckResult:
 
 
 def _to_json_value(value: Any) -> str | int | float | bool:
-    """As JSON and Dagster take it; numpy's numbers are none of Python's."""
+    """Value as JSON and Dagster accept it. Numpy scalars become Python scalars."""
     value = value.item() if hasattr(value, "item") else value
     return value if isinstance(value, str | int | float | bool) else str(value)

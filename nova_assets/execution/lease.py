@@ -1,4 +1,4 @@
-"""Leases: who holds an execution, whether they still live, and the heartbeat that says so (R3, R6)."""
+"""Leases: the owner of an execution, the liveness of the owner, and the heartbeat that renews the lease (R3, R6)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nova_assets.model.execution import Execution
 from nova_assets.nova_error import NovaError
 
 Liveness = Literal["alive", "gone", "unknown"]
-"""``unknown``: a process of another host, or a run of Dagster."""
+"""``unknown``: a process of another host, or a Dagster run."""
 
 
 @lru_cache(maxsize=1)
@@ -25,17 +25,17 @@ def _hostname() -> str:
 
 
 def this_process() -> str:
-    """The owner that this process signs its executions with: host, process, and when the process was started."""
+    """Owner id of this process: host, process id, and start time of the process."""
     return f"{_hostname()}:{os.getpid()}:{_process_start_time(os.getpid())}"
 
 
 def is_owner_dead(owner: str) -> bool:
-    """Whether an owner is known to be gone: a process of this host that no longer runs. Never a guess."""
+    """Whether an owner is certainly dead: a process of this host that no longer runs. False in case of doubt."""
     return owner_liveness(owner) == "gone"
 
 
 def owner_liveness(owner: str) -> Liveness:
-    """What this host knows of the process that holds an execution."""
+    """Liveness of an execution's owner, as far as this host knows."""
     parts = owner.rpartition("@")[2].split(":")
     if len(parts) != 3 or parts[0] != _hostname() or not parts[1].isdigit():
         return "unknown"
@@ -52,7 +52,7 @@ def owner_liveness(owner: str) -> Liveness:
 
 
 def _process_start_time(pid: int) -> str:
-    """When a process was started, in the kernel's ticks, so that a reused number is not taken for it; Linux only."""
+    """Start time of a process in kernel ticks, which tells apart processes with a reused id. Linux only."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         return "gone" if stat[0] == "Z" else stat[19]
@@ -62,9 +62,9 @@ def _process_start_time(pid: int) -> str:
 
 @contextlib.contextmanager
 def heartbeat(catalog: Catalog, execution: Execution, lease: float) -> Iterator[None]:
-    """Renew the execution's lease three times per lease, for as long as the body runs.
+    """Renew the execution's lease three times per lease while the body runs.
 
-    A heartbeat that fails is no error here: at worst others take over, and then the commit is refused (R6).
+    A failed renewal raises nothing. At worst, another process takes over, and then the commit is refused (R6).
     """
     done = threading.Event()
 
@@ -87,7 +87,7 @@ def keep_lease_alive(catalog: Catalog, execution: Execution, lease: float, is_he
     """Renew the execution's lease from now on, until it is no longer held or this process ends.
 
     Args:
-        is_held: asked before each renewal.
+        is_held: called before each renewal.
     """
 
     def beat() -> None:

@@ -1,4 +1,4 @@
-"""What is behind pins: histories of channels, from the catalog."""
+"""Histories and plans behind the pins of an execution, from the catalog."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nova_assets.plan.run_plan import RunPlan
 
 
 def load_pinned_history(catalog: Catalog, binding: Binding, pin: Pin) -> History:
-    """What a plan needs of a channel; of one that is not registered yet, the empty history."""
+    """Part of a channel's history that a plan needs. Empty for a channel that is not registered yet."""
     with suppress(ChannelNotFound):
         since = changes_needed_after(binding, pin)
         back_to = oldest_snapshot_needed(pin) if since is None else None
@@ -30,14 +30,14 @@ def load_pinned_history(catalog: Catalog, binding: Binding, pin: Pin) -> History
 def plan_run_from_pins(
     catalog: Catalog, binding: Binding, pins: Iterable[Pin], partition: str, now: datetime
 ) -> RunPlan:
-    """The plan of an execution that has these pins."""
+    """Plan of an execution with these pins."""
     by_channel = {p.channel: p for p in pins}
     histories = {c: load_pinned_history(catalog, binding, p) for c, p in by_channel.items()}
     return plan_run(binding, by_channel, histories, partition, now=now)
 
 
 def existing_partitions_lookup(catalog: Catalog) -> ExistingPartitions:
-    """The partitions that channels have now, each asked for once; of one that is not registered yet, none."""
+    """Cached lookup of the existing partitions of channels. Empty for a channel that is not registered yet."""
 
     @cache
     def existing(channel: str) -> list[str]:

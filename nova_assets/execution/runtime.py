@@ -1,10 +1,10 @@
-"""The one way anything is executed: begin, run task, commit, abort (DESIGN §4).
+"""Execution of bindings: begin, run tasks, commit, abort (DESIGN §4). All executions take this path.
 
     trigger ─► begin ─► read ─► task ─► stage ─► … ─► commit ─► materializations
               (pin)    (plan)   (user)  (engine)      (catalog)    (Dagster)
 
-The runtime decides nothing about data (that is ``plan/``), computes nothing (that is the engine) and keeps nothing
-(that is the catalog): an execution can be taken up by another process from the catalog alone.
+The runtime decides nothing about data (``plan/`` does), computes nothing (the engine does) and stores nothing (the
+catalog does). Another process can therefore continue an execution from the catalog alone.
 """
 
 from __future__ import annotations
@@ -60,13 +60,14 @@ class Runtime:
 
     Args:
         catalog, engine: implementations of the protocols in ``model/catalog`` and ``model/engine``.
-        project: where bindings are looked up; None when only channels are used.
-        lease: seconds that others leave an execution alone after its last heartbeat.
-        sweep_delay: seconds that staged files of a dead execution are left for a process that has not noticed yet.
-        owner: who signs; this process by default. Dagster signs by run, since its steps may be several processes.
-        max_attempts: how often an execution is planned again after a conflict (R6).
-        frames_by_port: private rows that are passed on within this process; shared by runtimes that take turns.
-        views_factory: gives tasks what tells which files channels have.
+        project: the project that defines the bindings. None if only channels are used.
+        lease: seconds that other processes leave an execution alone after its last heartbeat.
+        sweep_delay: seconds before the staged files of a dead execution are deleted, in case its process still runs.
+        owner: owner id of the executions. By default, this process. Dagster uses the run, since the steps of a run may
+            be several processes.
+        max_attempts: number of times that an execution is planned again after a conflict (R6).
+        frames_by_port: private rows that are passed on within this process. Runtimes that take turns share it.
+        views_factory: creates the file views for tasks.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Runtime:
     def owner(self) -> str:
         return self._owner or this_process()
 
-    # the whole of it
+    # complete executions
 
     def run(
         self,
@@ -111,20 +112,22 @@ class Runtime:
         observer: Observer | None = None,
         is_still_needed: Callable[[], bool] = lambda: True,
     ) -> Execution:
-        """Execute a binding: begin, every task, commit; planned again when a commit conflicts (R6).
+        """Execute a binding: begin, every task, commit. The execution is planned again if the commit conflicts (R6).
 
         Args:
-            binding: its name.
+            binding: name of the binding.
             whole: execute all partitions together, although the binding is triggered per partition.
-            observer: told ("begin", Execution), ("progress", Progress), ("task", TaskReport), ("check", CheckReport)
-                and ("commit", Commit), as they happen.
-            is_still_needed: asked once it has begun, when nobody else can begin any more; where it is not, it is
-                aborted.
+            run_id: id of the orchestrator's run.
+            firing_id: id of the firing that requested the execution.
+            observer: called with ("begin", Execution), ("progress", TaskProgress), ("task", TaskReport), ("check",
+                CheckReport) and ("commit", Commit) as they happen.
+            is_still_needed: called after begin, when no other execution can begin any more. If it returns false, the
+                execution is aborted.
 
         Raises:
-            ExecutionInProgress: another execution of it is alive.
-            TaskFailed: with the cause; the execution can be resumed.
-            CheckFailed: a blocking check does not hold; likewise.
+            ExecutionInProgress: another execution of the binding is alive.
+            TaskFailed: carries the cause. The execution can be resumed.
+            CheckFailed: a blocking check failed. The execution can be resumed.
             CommitConflict: every attempt met a conflict.
         """
         self.delete_dead_staging()
@@ -144,10 +147,10 @@ class Runtime:
         raise AssertionError("unreachable")
 
     def resume(self, execution_id: str, observer: Observer | None = None) -> Execution:
-        """Take up a failed execution with the pins and staged blocks that it kept (R4).
+        """Continue a failed execution with its pins and staged blocks (R4).
 
         Raises:
-            ExecutionNotLive: it was superseded, aborted or committed.
+            ExecutionNotLive: the execution was superseded, aborted or committed.
         """
         return self.run_tasks_and_commit(self.catalog.resume(execution_id, self.owner, self.lease), observer)
 
@@ -172,7 +175,7 @@ class Runtime:
             self.catalog.execution(execution.id), commit=commit, tasks=tuple(run.reports.values()), checks=checks
         )
 
-    # its steps, one by one (as Dagster calls them)
+    # single steps, as Dagster calls them
 
     def begin(
         self,
@@ -183,7 +186,7 @@ class Runtime:
         run_id: str | None = None,
         firing_id: str | None = None,
     ) -> Execution:
-        """Open an execution: pin heads and cursors, take the lease; a failed or expired one is superseded (R4).
+        """Open an execution: pin heads and cursors, take the lease. A failed or expired execution is superseded (R4).
 
         Raises:
             BindingNotFound, DefinitionConflict, PartitionError, InputsMissing, ExecutionInProgress.
@@ -199,14 +202,15 @@ class Runtime:
     def attach_to_execution(
         self, execution_id: str, run_id: str | None = None, is_owner_gone: Callable[[str], bool] = lambda owner: False
     ) -> Execution:
-        """An execution that another process began, to go on with: as it is while it runs, resumed if it failed (R4).
+        """Continue an execution that another process began. A running execution is returned unchanged, a failed one is
+        resumed (R4).
 
         Args:
-            run_id: of the Dagster run that goes on with it.
-            is_owner_gone: whether an owner is known to be gone: then what runs under it is taken over.
+            run_id: id of the Dagster run that continues the execution.
+            is_owner_gone: whether an owner is known to be dead. A running execution of a dead owner is taken over.
 
         Raises:
-            ExecutionNotLive: it was superseded, aborted or committed.
+            ExecutionNotLive: the execution was superseded, aborted or committed.
         """
         execution = self.catalog.execution(execution_id)
         orphaned = execution.owner != self.owner and is_owner_gone(execution.owner)
@@ -216,21 +220,21 @@ class Runtime:
         return self.catalog.resume(execution_id, self.owner, self.lease, run_id=run_id, dead_owners=dead)
 
     def register_binding(self, binding: Binding) -> None:
-        """Make sure that the catalog knows a binding and its channels."""
+        """Register a binding and its channels in the catalog."""
         self.catalog.register(self._project_channels(binding), [binding])
 
     def run_task(self, execution: Execution, task: str, is_last_attempt: bool = True) -> TaskReport:
-        """Carry out one task: read, call, stage. What it or its readers staged before is void (R4).
+        """Carry out one task: read, call, stage. Earlier staged blocks of the task and of its readers become void (R4).
 
         Args:
-            is_last_attempt: whoever calls this will not try again when it fails.
+            is_last_attempt: whether the caller will not retry after a failure.
         """
         run = self._load_run_state(execution)
         with self._fail_on_error(execution, is_last_attempt), heartbeat(self.catalog, execution, self.lease):
             return self._run_task(run, run.plan().step(task), _ignore_event)
 
     def run_data_checks(self, execution: Execution, observer: Observer | None = None) -> tuple[CheckReport, ...]:
-        """Carry out every check on what is staged. What one of them ``blocks`` is not committed."""
+        """Run every check on the staged blocks. The caller must not commit if a report ``blocks_commit``."""
         run = self._load_run_state(execution)
         if not run.binding.checks:
             return ()
@@ -241,7 +245,7 @@ class Runtime:
         return reports
 
     def fail(self, execution: Execution, error: BaseException, counts_as_failure: bool = True) -> None:
-        """End an execution as failed: it keeps its pins and staged blocks, and can be resumed (R4)."""
+        """Mark an execution as failed. It keeps its pins and staged blocks, and can be resumed (R4)."""
         self._forget_run_state(execution)
         with suppress(NovaError):
             said = mask(f"{type(error).__name__}: {error}")[:4000]
@@ -251,8 +255,8 @@ class Runtime:
         """Publish everything that the execution staged and move its cursors, in one transaction (R2).
 
         Raises:
-            CommitConflict: something that it relied on has moved; the execution is aborted (R6).
-            CheckFailed: a blocking check does not hold. They are carried out here, if nobody has before.
+            CommitConflict: a head or cursor that the execution relied on has moved. The execution is aborted (R6).
+            CheckFailed: a blocking check failed. The checks run here if they have not run before.
         """
         run = self._load_run_state(execution)
         if run.binding.checks and not self.staging.checks_passed(execution):
@@ -277,7 +281,7 @@ class Runtime:
         return commit
 
     def _reads_partitions_pending_backfill(self, run: RunState) -> bool:
-        """Whether something that it read is to be made again, so that this is as much as ever."""
+        """Whether the execution read a partition that is marked for a backfill, so that its own mark has to stay."""
         requested = (
             {(m.channel, m.partition) for m in self.catalog.dirty_partitions()} if run.binding.is_scoped else set()
         )
@@ -293,14 +297,15 @@ class Runtime:
         )
 
     def abort(self, execution: Execution, reason: str, failed: bool = True) -> None:
-        """End an execution without a trace in any channel; its staged files are swept after the grace."""
+        """End an execution without any visible effect. Its staged files are deleted after the grace period."""
         self._forget_run_state(execution)
         self.catalog.abort(execution.id, reason, counts_as_failure=failed)
 
     def delete_dead_staging(self) -> int:
-        """Delete staged files of executions that are dead for longer than lease and grace. Gives how many folders.
+        """Delete staged files of executions that have been dead for longer than lease and grace. Returns the number of
+        folders.
 
-        Each is deleted once more some time later: Spark may have written on for a process that was killed.
+        Each folder is deleted a second time later, since Spark may continue to write for a killed process.
         """
         blocks = self.catalog.sweepable_blocks(self.sweep_delay, self.lease + self.sweep_delay)
         for block in blocks:
@@ -312,9 +317,9 @@ class Runtime:
         return len(blocks)
 
     def plan(self, binding: str, partition: str = WHOLE, *, whole: bool = False) -> RunPlan:
-        """What an execution that began now would do. Opens nothing and pins nothing.
+        """Plan of an execution that would begin now. Opens nothing and pins nothing.
 
-        Raises: whatever ``begin`` and the planning of a run raise.
+        Raises: the errors of ``begin`` and of the planning of a run.
         """
         bound = self.project.binding(binding)
         request = self._build_begin_request(bound, partition, whole)
@@ -323,17 +328,17 @@ class Runtime:
         pins = self._retry_if_owner_dead(self.catalog.preview_pins, request)
         return plan_run_from_pins(self.catalog, bound, pins, request.partition, now)
 
-    # inside
+    # internals
 
     def _project_channels(self, binding: Binding) -> list[Channel]:
-        """The channels of a binding, as the project defines them."""
+        """Channels of a binding, as the project defines them."""
         return [c for c in self.project.channels if c in binding.channels.values()]
 
     def _build_begin_request(self, binding: Binding, partition: str, whole: bool) -> BeginRequest:
-        """What an execution of a partition asks of the catalog, checked as far as this needs no transaction.
+        """Begin request for one partition, validated as far as that needs no transaction.
 
         Raises:
-            PartitionError: the binding has no such partition, or is triggered per partition and none is named.
+            PartitionError: the binding has no such partition, or it is triggered per partition and none is named.
             InputsMissing: a query would read partitions that do not exist yet.
         """
         partition = binding.partition(partition)
@@ -354,7 +359,7 @@ class Runtime:
         )
 
     def _retry_if_owner_dead(self, begin_or_preview: Callable[[BeginRequest], T], request: BeginRequest) -> T:
-        """Begin or preview; an owner that is known to be dead need not be waited for."""
+        """Begin or preview. If a dead owner holds the lease, try again at once without waiting for the lease."""
         try:
             return begin_or_preview(request)
         except ExecutionInProgress as busy:
@@ -364,11 +369,11 @@ class Runtime:
             return begin_or_preview(replace(request, dead=frozenset({holder})))
 
     def begin_channel_write(self, *channels: str, scope: str = WHOLE, purpose: str = "commit") -> Execution:
-        """Open an execution for an insert: it pins the heads, holds no lock, and is swept like any other.
+        """Open an execution for an insert. It pins the heads, holds no lock, and is swept like any other execution.
 
         Args:
-            scope: of the first of the channels.
-            purpose: what is about to be done to it, as its timeline tells.
+            scope: scope of the first channel.
+            purpose: the kind of change, for the channel's timeline.
         """
         crash_point("begin.before")
         execution = self.catalog.begin(
@@ -386,7 +391,7 @@ class Runtime:
         return execution
 
     def commit_channel_write(self, request: CommitRequest) -> Commit:
-        """Commit an insert's request, with the same care for an unknown outcome."""
+        """Commit an insert's request, and resolve an unknown outcome."""
         crash_point("commit.before")
         commit = self.commit_resolving_outcome(request)
         crash_point("commit.after")
@@ -396,7 +401,7 @@ class Runtime:
         """Commit. An unknown outcome is looked up under a lock before anything else is done (R7).
 
         Raises:
-            CommitConflict: something has moved, or nothing was committed.
+            CommitConflict: a requirement is not met, or the look-up found that nothing was committed.
             CommitOutcomeUnknown: the catalog could not be asked.
         """
         try:
@@ -415,7 +420,7 @@ class Runtime:
             return commit
 
     def _load_run_state(self, execution: Execution) -> RunState:
-        """The execution's binding and pinned histories; read once per process."""
+        """Binding and pinned histories of an execution. Loaded once per process."""
         key = (execution.id, execution.epoch)
         if key not in self._run_states:
             binding = self.project.binding(execution.binding or "")
@@ -433,7 +438,7 @@ class Runtime:
         try:
             report = self._make_task_run(run, observer).run_task(step.task)
         except EngineUnavailable:
-            self.frames_by_port.clear()  # all of them were frames of the session that has ended
+            self.frames_by_port.clear()  # all frames belong to the Spark session that has ended
             raise
         run.reports[step.task] = report
         return report
@@ -442,7 +447,7 @@ class Runtime:
         return TaskRun(self.engine, self.staging, run, self.frames_by_port, crash_point, observer, self.views_factory)
 
     def _run_task_with_retries(self, run: RunState, step: Step, observer: Observer) -> TaskReport:
-        """A task, tried again as often as it says, with the same pins (R4)."""
+        """Run a task and retry failures as often as the task declares, with the same pins (R4)."""
         task = run.binding.workflowette.task(step.task)
         for attempt in range(task.retries + 1):
             try:
@@ -458,7 +463,7 @@ class Runtime:
 
     @contextmanager
     def _fail_on_error(self, execution: Execution, counts_as_failure: bool = True) -> Iterator[None]:
-        """Whatever goes wrong inside fails the execution, which keeps its pins and staged blocks (R4)."""
+        """Mark the execution as failed if the body raises. It keeps its pins and staged blocks (R4)."""
         try:
             yield
         except CommitConflict:

@@ -1,4 +1,4 @@
-"""Staging: blocks on their way to a commit (R3): recorded, then written, then described, then published or swept."""
+"""Staging of blocks before a commit (R3): recorded, written, described by a manifest, then published or deleted."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from nova_assets.plan.run_plan import RunPlan, Step
 from nova_assets.plan.sum_bounds import are_sums_small, sum_headrooms, summed_blocks
 
 _SKIPPED_FOLDER = "(skipped)"
-_CHECKED_PORT = "(checks)"  # no port is called so
+_CHECKED_PORT = "(checks)"  # parentheses cannot occur in a port's name
 
 
 class Staging:
-    """Writes blocks for executions, and turns what they staged into a commit request."""
+    """Writes blocks for executions, and builds commit requests from the staged blocks."""
 
     def __init__(self, catalog: Catalog, engine: Engine, crash_point: Callable[[str], None]) -> None:
         self.catalog = catalog
@@ -61,10 +61,10 @@ class Staging:
 
         Args:
             channel, history: None for a private port.
-            with_digest: have the manifest say the digest of the rows.
+            with_digest: include a digest of the rows in the manifest.
 
         Raises:
-            SchemaMismatch, BadKey, ModelChanged, UnrepresentableChange, SumOverflow: and nothing of it is published.
+            SchemaMismatch, BadKey, ModelChanged, UnrepresentableChange, SumOverflow: nothing of the block is published.
         """
         scope = WHOLE if history is None else history.scope
         if channel is not None and channel.partitions:
@@ -85,7 +85,7 @@ class Staging:
     def write_compacted(
         self, execution: Execution, port: str, kind: Kind, channel: Channel, read: Snapshot | Chain, schema: Schema
     ) -> tuple[Manifest, ActualCost]:
-        """Stage a block that holds what the channel holds already: nothing of it is judged. Gives what it cost, too."""
+        """Stage a block of rows that the channel holds already, without validation. Returns manifest and cost."""
         expected, started = estimate_strategies(read, "block"), time.monotonic()
         block = self._record_staged_block(execution, port, kind, channel, WHOLE)
         manifest, way = self.engine.rewrite(read, block, channel, schema)
@@ -99,7 +99,7 @@ class Staging:
     def _record_staged_block(
         self, execution: Execution, port: str, kind: Kind, channel: Channel | None, scope: str
     ) -> StagedBlock:
-        """A block that is known of before anything of it is written (R3)."""
+        """Record a block in the catalog before any of its files is written (R3)."""
         block_id = uuid.uuid4().hex
         block = StagedBlock(
             id=block_id,
@@ -117,7 +117,7 @@ class Staging:
         return block
 
     def record_skipped_task(self, execution: Execution, step: Step) -> None:
-        """Record that a task had nothing new: its outputs change nothing, and its readers see what is pinned."""
+        """Record that a task was skipped: its outputs change nothing, and their readers see the pinned state."""
         blocks = [
             StagedBlock(uuid.uuid4().hex, execution.id, o.channel, o.port, "delta", _SKIPPED_FOLDER, execution.epoch)
             for o in step.outputs
@@ -127,7 +127,7 @@ class Staging:
             self.catalog.fill(block.id, Manifest((), Schema(())))
 
     def record_checks_passed(self, execution: Execution) -> None:
-        """Record that every blocking check holds of what is staged now, for whoever commits it."""
+        """Record that all blocking checks passed on the staged blocks, for the process that commits."""
         mark = StagedBlock(
             uuid.uuid4().hex, execution.id, None, _CHECKED_PORT, "delta", _SKIPPED_FOLDER, execution.epoch
         )
@@ -138,11 +138,11 @@ class Staging:
         return _CHECKED_PORT in self.complete_blocks_by_port(execution)
 
     def forget_staged_ports(self, execution: Execution, ports: Iterable[str]) -> None:
-        """Forget what was staged on ports whose task runs again; the files are swept with the execution."""
+        """Forget the staged blocks of ports whose task runs again. Their files are deleted with the execution."""
         self.catalog.drop_staged(execution.id, [*ports, _CHECKED_PORT])
 
     def delete_staged(self, execution: Execution) -> None:
-        """Remove what was staged and is not part of any block. What cannot be removed now is swept later."""
+        """Delete the staged files that no block uses. Files that cannot be deleted now are deleted by a later sweep."""
         with suppress(NovaError):
             staged = self.catalog.staged(execution.id)
             for block in staged:
@@ -150,23 +150,25 @@ class Staging:
             self.catalog.mark_swept([b.id for b in staged], is_final=True)
 
     def abort_and_delete_staged(self, execution: Execution, cause: BaseException | str) -> None:
-        """End an execution that nobody will resume, and leave nothing of it. If it was committed the catalog refuses,
-        and what it staged is left alone."""
+        """Abort an execution that will not be resumed, and delete its staged files.
+
+        If the execution was committed, the catalog refuses the abort, and the files stay.
+        """
         reason = cause if isinstance(cause, str) else f"{type(cause).__name__}: {cause}"
         with suppress(NovaError):
             self.catalog.abort(execution.id, reason[:4000])
             self.delete_staged(execution)
 
     def complete_blocks_by_port(self, execution: Execution) -> dict[str, StagedBlock]:
-        """Port -> its staged block, for those that are written whole."""
+        """Port -> its staged block, for completely written blocks."""
         return {b.port: b for b in self.catalog.staged(execution.id) if b.manifest is not None}
 
     def skipped_ports(self, execution: Execution) -> frozenset[str]:
-        """Ports whose writers had nothing new to do."""
+        """Ports whose writing task was skipped."""
         return frozenset(p for p, b in self.complete_blocks_by_port(execution).items() if b.folder == _SKIPPED_FOLDER)
 
     def uncommitted_blocks_by_port(self, execution: Execution, histories: Mapping[str, History]) -> dict[str, Block]:
-        """Port -> the staged block, as if it were committed on top of the pins (R5)."""
+        """Port -> its staged block, as if it were committed on top of the pins (R5)."""
         found = {}
         for port, staged in self.complete_blocks_by_port(execution).items():
             if staged.manifest is None or staged.folder == _SKIPPED_FOLDER:
@@ -180,8 +182,11 @@ class Staging:
         return found
 
     def stage_missing_changelogs(self, execution: Execution, histories: Mapping[str, History]) -> None:
-        """Stage beside a base what it changes (R15), where a consumer lags behind that could not find out: the snapshot
-        at its cursor was collected while nobody knew that the channel may be given a base."""
+        """Stage the changes of each staged base beside it, if a lagging consumer could not derive them (R15).
+
+        That happens if the snapshot at the consumer's cursor was collected before it was known that the channel may get
+        a base.
+        """
         done = self.complete_blocks_by_port(execution)
         for block in done.values():
             channel = block.channel
@@ -193,7 +198,7 @@ class Staging:
                 self.stage_changelog(execution, self.catalog.channel(channel).channel, history, block.manifest)
 
     def has_consumer_without_snapshot(self, channel: str, head: int) -> bool:
-        """Whether a consumer lags behind of which the snapshot at the cursor is gone."""
+        """Whether the snapshot at a lagging consumer's cursor was collected."""
         lagging = self.catalog.lagging_cursors(channel, head)
         if not lagging:
             return False
@@ -206,11 +211,11 @@ class Staging:
         return False
 
     def stage_changelog(self, execution: Execution, channel: Channel, history: History, base: Manifest) -> StagedBlock:
-        """Stage what a base changes, as a delta to be committed beside it (R15)."""
+        """Stage the changes that a base makes, as a delta to be committed beside it (R15)."""
         new = Block("", channel.name, history.scope, "base", history.head + 1, history.head + 1, base, history.merge)
         after = Snapshot(channel.name, history.head + 1, (new,), (), base.schema, history.merge)
         frame = self.engine.fetch(Diff(modes.snapshot(history), after))
-        unchanged = replace(history, last_merge=None)  # a changed model takes effect by this very base
+        unchanged = replace(history, last_merge=None)  # a changed model takes effect with this base
         self.write(execution, _changelog_port(channel.name), "delta", channel, unchanged, frame)
         return self.complete_blocks_by_port(execution)[_changelog_port(channel.name)]
 
@@ -221,10 +226,10 @@ class Staging:
         histories: Mapping[str, History],
         task_reports: Sequence[TaskReport] = (),
     ) -> CommitRequest:
-        """Everything that the execution publishes, and what that requires (R2, R6).
+        """Commit request for everything that the execution staged, with its requirements (R2, R6).
 
         Args:
-            task_reports: of its tasks, as far as they are known here; kept beside the commit.
+            task_reports: reports of the tasks that ran in this process, stored beside the commit.
         """
         published = tuple(
             part
@@ -247,7 +252,7 @@ class Staging:
         )
 
     def rooms(self, published: Iterable[AddBlock], histories: Mapping[str, History]) -> tuple[SumHeadroom, ...]:
-        """What publishing these blocks requires of others' deltas, so that all together no sum overflows."""
+        """Limits that publishing these blocks sets for concurrent deltas, so that no sum overflows in total."""
         found: list[SumHeadroom] = []
         for part in published:
             types = overflowable_sums(part.merge, part.manifest.schema) if part.kind == "delta" else {}
@@ -258,8 +263,10 @@ class Staging:
         return tuple(found)
 
     def _adopt_warehouse_once(self) -> None:
-        """See, once per process, that the warehouse is the catalog's, which leaves a mark in it: another catalog that
-        writes there then knows that what it does not list may be ours."""
+        """Check once per process that the warehouse belongs to the catalog, and write the catalog's marker file.
+
+        The marker tells other catalogs that unlisted files in this warehouse may belong to this catalog.
+        """
         if not self._warehouse_adopted:
             adopt_warehouse(self.catalog, self.engine)
             self._warehouse_adopted = True
@@ -269,7 +276,7 @@ class Staging:
     def _resolve_block_schema(
         self, channel: Channel | None, history: History | None, kind: Kind, frame_schema: Schema
     ) -> Schema:
-        """The schema that the block is written in."""
+        """Schema in which the block is written."""
         if channel is None or history is None:
             return _null_columns_as_text(frame_schema)
         _check_partition_columns(channel, frame_schema)
@@ -284,8 +291,10 @@ class Staging:
         return schema
 
     def _check_sums(self, channel: Channel, history: History, staged: StagedBlock) -> None:
-        """Refuse a delta with which a sum would leave its column's type, and could be read by nobody any more. Rows are
-        looked at only where the bounds of files do not tell."""
+        """Refuse a delta that would make a sum overflow its column's type, which no reader could read any more.
+
+        Rows are read only if the bounds of the files do not decide.
+        """
         assert staged.manifest is not None
         types = overflowable_sums(history.merge, staged.manifest.schema)
         if not types or not staged.manifest.rows:
@@ -306,10 +315,11 @@ class Staging:
                 self.engine.check_sums(f"channel {channel.name!r}", block, older, types)
 
     def _check_base_keeps_rows(self, channel: Channel, history: History, manifest: Manifest) -> Manifest:
-        """An Append channel cannot tell its consumers that rows have gone, so a base is compared before it is accepted.
+        """Check that a base of an Append channel drops no rows, since the channel cannot represent removals to its
+        consumers.
 
-        While nobody consumes changes there is nobody to tell, and the comparison is saved; the commit then requires
-        that it is still so.
+        The comparison is skipped while the channel has no consumers. The commit then requires that there are still
+        none.
         """
         if not isinstance(channel.merge, Append) or history.head == 0 or not self.catalog.has_consumers(channel.name):
             return manifest
@@ -328,17 +338,17 @@ class Staging:
 
 
 def _changelog_port(channel: str) -> str:
-    """Where the changes that a base makes to a channel are staged; no port is called so."""
+    """Port under which the changes of a base are staged. Parentheses cannot occur in a port's name."""
     return f"(changes of {channel})"
 
 
 def _null_columns_as_text(schema: Schema) -> Schema:
-    """Columns of nothing but nulls as text, in rows whose schema nothing later depends on."""
+    """Schema with all-null columns as text, for rows whose schema nothing later depends on."""
     return Schema(tuple(replace(f, type=DataType("string")) if f.type == UNKNOWN_TYPE else f for f in schema.fields))
 
 
 def _check_first_schema(channel: Channel, schema: Schema) -> None:
-    """The first block gives the schema, which has to be one that the channel could have been defined with."""
+    """Check that the schema of the first block is one that the channel could have been declared with."""
     problems = channel.merge.problems(schema)
     problems += [f"partition column {c!r} has no type yet" for c in channel.partition_columns if c not in schema]
     if problems:
@@ -365,9 +375,9 @@ def _check_partition_columns(channel: Channel, schema: Schema) -> None:
 
 
 def blocks_to_publish(staged: StagedBlock, history: History, origin: Origin = "task") -> list[AddBlock]:
-    """What a staged block publishes: one block in each partition (R13).
+    """Blocks that a staged block publishes: one for each partition (R13).
 
-    A base replaces everything in its scope, so partitions that it leaves out are emptied: by a base without rows.
+    A base replaces everything in its scope, so each partition that it does not contain gets a base without rows.
     """
     assert staged.manifest is not None
     parts = staged.manifest.split_by_partition()
@@ -385,8 +395,9 @@ def blocks_to_publish(staged: StagedBlock, history: History, origin: Origin = "t
 
 
 def commit_requirements(published: Iterable[AddBlock], histories: Mapping[str, History]) -> dict[str, Any]:
-    """What publishing these blocks requires beyond cursors and heads: schemas as they were, no consumer of lost
-    rows."""
+    """Requirements for publishing these blocks beyond cursors and heads: unchanged schemas, and no consumer of dropped
+    rows.
+    """
     schemas, unread = [], []
     for block in {p.channel: p for p in published}.values():
         history = histories[block.channel]

@@ -1,4 +1,4 @@
-"""One task of one execution: its inputs, the call, and what it gave, staged."""
+"""One task of an execution: read its inputs, call its function, stage its outputs."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ log = get_logger("nova_assets.task")
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """What one execution needs to go on: itself, its binding, and the histories behind its pins.
+    """State of one execution in this process: the execution, its binding, and the histories behind its pins.
 
     Args:
-        reports: task -> what it did, where it ran in this process.
+        histories: channel -> its history up to the pinned head.
+        reports: task -> its report, if the task ran in this process.
     """
 
     execution: Execution
@@ -53,23 +54,23 @@ class RunState:
 
 
 class Viewing(Protocol):
-    """Gives what tells which files channels have (``views/files``)."""
+    """Factory of file views of channels (``file_views/file_lists``)."""
 
     def __call__(self, heads: Mapping[str, int]) -> Any:
-        """Of channels at the numbers that are pinned."""
+        """File views of channels at pinned heads."""
 
     def close(self) -> None: ...
 
 
 class TaskRun:
-    """Carries out one task.
+    """Carries out the tasks of one execution.
 
     Args:
         run_state: the execution, its binding and pinned histories.
-        frames_by_port: (execution, port) -> a frame that was passed on without being written.
+        frames_by_port: (execution, port) -> frame that is passed on without being written.
         crash_point: called at named points.
-        observer: the execution's observer; told ("progress", Progress).
-        views_factory: gives the task what tells which files channels have.
+        observer: the execution's observer, called with ("progress", TaskProgress).
+        views_factory: creates the file views that a task can ask its context for.
     """
 
     def __init__(
@@ -94,10 +95,10 @@ class TaskRun:
         self.plan: RunPlan = run_state.plan(self.skipped_ports)
 
     def run_task(self, task_name: str) -> TaskReport:
-        """Read, call, stage.
+        """Read the inputs of a task, call its function, and stage its outputs.
 
         Raises:
-            TaskFailed: the function raised, or gave something that is no output of the task.
+            TaskFailed: the function raised, or its return value does not match the task's outputs.
         """
         started = time.monotonic()
         step = self.plan.step(task_name)
@@ -118,7 +119,9 @@ class TaskRun:
         )
 
     def compute_with_progress(self, task_or_check: Task | Check) -> AbstractContextManager[None]:
-        """A block in which the engine works for a task or check: watched, and stopped with it."""
+        """Context in which the engine computes for a task or check. It reports progress. Interrupting it stops the
+        engine's jobs.
+        """
         job_group = f"nova-{self.run_state.execution.id}"
         return self.engine.task_computation(
             job_group, task_or_check.function, partial(self._report_progress, task_or_check.name)
@@ -132,8 +135,11 @@ class TaskRun:
     # inputs
 
     def _has_nothing_new(self, step: Step) -> bool:
-        """Whether the task may be, or has to be, left out: it says ``skip_if_no_new`` and there is none, or a task
-        that hands it private rows was left out itself."""
+        """Whether the task is to be skipped.
+
+        A task is skipped if it declares ``skip_if_no_new`` and all its new inputs are empty, or if the task that feeds
+        one of its private inputs was skipped.
+        """
         fed_by_skipped = any(i.channel is None and i.port in self.skipped_ports for i in step.inputs)
         if fed_by_skipped:
             return True
@@ -153,7 +159,9 @@ class TaskRun:
         return self._private_port_frame(read.port)
 
     def _private_port_frame(self, port: str) -> Frame:
-        """Private rows: staged, passed on in this process, or evaluated again by a process that took over."""
+        """Rows of a private port: staged, passed on in this process, or evaluated again after another process took
+        over.
+        """
         if port in self.staged_blocks_by_port:
             return self.engine.read(_private_block_snapshot(self.staged_blocks_by_port[port]))
         key = (self.run_state.execution.id, port)
@@ -166,7 +174,7 @@ class TaskRun:
         return self.frames_by_port[key]
 
     def function_arguments(self, inputs: Sequence[Input], wants_context: bool) -> dict[str, Any]:
-        """What a function is called with: a frame, or a ``View``, for each input."""
+        """Arguments of a task's or check's function: a frame, or a ``View``, for each input."""
         found: dict[str, Any] = {}
         for task_input in inputs:
             if task_input.mode == "changes":
@@ -209,14 +217,14 @@ class TaskRun:
     # the call
 
     def _call_task(self, step: Step, task: Task) -> Mapping[str, Frame]:
-        with self.wrap_user_errors(task.name):  # keys to be looked up are computed by what a task before gave
+        with self.wrap_user_errors(task.name):  # matching inputs evaluate lazy frames of an earlier task
             arguments = self.function_arguments(step.inputs, task.wants_context)
             result = task.function(**arguments)
         return self._check_outputs(step, task, result)
 
     @contextmanager
     def wrap_user_errors(self, task_name: str, failure_phrase: str = "raised") -> Iterator[None]:
-        """What a user's function raises is told as a failure of its task: their line first."""
+        """Turn exceptions of a user's function into TaskFailed, with the failing line of the user's code first."""
         try:
             yield
         except NovaError:
@@ -244,7 +252,7 @@ class TaskRun:
                 )
             if not self.engine.is_frame(frame):
                 raise self._wrong_output_error(task, f"{type(frame).__name__} for port {port!r}", "a Spark DataFrame")
-            if not self.engine.column_names(frame):  # its rows would be lost
+            if not self.engine.column_names(frame):  # a frame without columns would lose its rows
                 raise self._wrong_output_error(
                     task, f"a frame without a column for port {port!r}", "a frame with columns"
                 )
@@ -275,7 +283,7 @@ class TaskRun:
             execution_id=self.run_state.execution.id,
         )
 
-    # what it gave
+    # outputs
 
     def _stage_outputs(self, step: Step, task: Task, outputs: Mapping[str, Frame]) -> dict[str, int | None]:
         rows_by_port: dict[str, int | None] = {}
@@ -303,7 +311,9 @@ class TaskRun:
         return {port: manifest.rows for port, manifest in manifests.items()}
 
     def _read_estimates_by_input(self, step: Step) -> dict[str, CostEstimate]:
-        """How the inputs were read; those that are looked up by their keys depend on how many there are."""
+        """Cost estimate of each input's read strategy. Matching inputs are left out, since their cost depends on the
+        keys.
+        """
         found = {}
         for task_input in step.inputs:
             for mode, read in task_input.reads.items() if task_input.mode != "matching" else ():
@@ -330,7 +340,7 @@ class TaskRun:
 
 
 def _private_block_snapshot(block: Block) -> reads.Snapshot:
-    """A private block as a read: its rows as they were written."""
+    """Snapshot that reads the rows of a private block as they were written."""
     whole = replace(block, kind="base")
     return reads.Snapshot(block.channel, block.hi, (whole,), (), block.manifest.schema, block.merge)
 

@@ -1,6 +1,6 @@
-"""What makes bindings due, as the catalog has it: the facts on which triggers decide, for the whole or per partition.
+"""Trigger state from the catalog: the facts on which triggers decide, per partition or for unpartitioned executions.
 
-Sensors, ``nova run --missing`` and ``nova bindings`` ask the same functions.
+Sensors, ``nova run --missing`` and ``nova bindings`` use the same functions.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from nova_assets.short_repr import short_repr
 
 
 def runs_unpartitioned(binding: Binding, catalog: Catalog) -> bool:
-    """Whether the cursors of a binding stand for executions of the whole (R13)."""
+    """Whether a binding's cursors belong to unpartitioned executions (R13)."""
     return any(c.seq > 0 and not c.partition for c in catalog.cursors(binding.name))
 
 
 def check_partition_given(binding: Binding, catalog: Catalog) -> None:
-    """Check that an execution of the whole is what its caller means.
+    """Check that the caller did not forget the partition of a binding that is triggered per partition.
 
-    A binding runs whole or per partition (R13). Its first execution decides, so a binding that is triggered per
-    partition is not executed whole by leaving the partition out.
+    A binding runs unpartitioned or per partition (R13). Its first execution decides. An omitted partition must not turn
+    a partitioned binding into an unpartitioned one.
 
     Raises:
-        PartitionError: it is triggered per partition, and has not been executed whole before.
+        PartitionError: the binding is triggered per partition, and has not been executed unpartitioned before.
     """
     if binding.when is None or not binding.dimensions or runs_unpartitioned(binding, catalog):
         return
@@ -60,12 +60,12 @@ def check_partition_given(binding: Binding, catalog: Catalog) -> None:
 
 
 def check_inputs_exist(binding: Binding, partition: str, now: datetime, existing: ExistingPartitions) -> None:
-    """Check that all partitions exist which the queries of a binding read.
+    """Check that every partition exists which the binding's queries read.
 
-    Over a part of its inputs, a query would silently give a part of its result.
+    With missing partitions, a query would silently return a part of its result.
 
     Raises:
-        InputsMissing: naming the partitions that lack.
+        InputsMissing: names the missing partitions.
     """
     lacking = [
         name
@@ -87,14 +87,14 @@ def check_inputs_exist(binding: Binding, partition: str, now: datetime, existing
 
 @dataclass(frozen=True, slots=True)
 class BindingState:
-    """A binding as it stands: how far it has read, what it did last, and what it is due for.
+    """State of a binding: its cursors, its last execution, and its due partitions.
 
     Args:
-        cursors: one for each channel that it consumes as new, and each of its partitions; at 0 where it never ran.
-        last: its latest execution; None where it never ran.
-        due: partition -> why a run is due there; of an unpartitioned binding, the one partition ``""``.
-        waits: why nothing is due; empty where something is.
-        under_way: partitions for which its trigger has requested a run.
+        cursors: one for each consumed channel and each of its partitions. At 0 if the binding never ran.
+        last: the latest execution. None if the binding never ran.
+        due: partition -> reason why a run is due. An unpartitioned binding has the single partition ``""``.
+        waits: reason why nothing is due. Empty if something is due.
+        under_way: partitions for which the trigger has requested a run.
     """
 
     binding: Binding
@@ -108,12 +108,12 @@ class BindingState:
 
     @property
     def lag(self) -> int:
-        """Sequence numbers that are unread, on the channel and in the partition with most of them."""
+        """Largest number of unread sequence numbers over all channels and partitions."""
         return max((c.lag for c in self.cursors), default=0)
 
 
 def binding_state(binding: Binding, catalog: Catalog) -> BindingState:
-    """The state of a binding, by the same decisions as its sensor takes. Changes nothing."""
+    """State of a binding, by the same decisions as its sensor. Changes nothing."""
     now, moved = catalog.now(), catalog.cursors(binding.name)
     heads = {s.channel.name: s.head for s in catalog.channels()}
     cursors = (*moved, *cursors_of_unrun_bindings([binding], moved, heads))
@@ -143,7 +143,11 @@ def _due_partitions(binding: Binding, catalog: Catalog, now: datetime) -> tuple[
 
 
 def check_has_partitions(binding: Binding) -> None:
-    """Raises PartitionError where a binding always runs whole."""
+    """Check that a binding is partitioned.
+
+    Raises:
+        PartitionError: the binding has no partitions.
+    """
     if not binding.dimensions:
         raise PartitionError(
             f"binding {binding.name!r} has no partitions, so none can be missing",
@@ -153,10 +157,11 @@ def check_has_partitions(binding: Binding) -> None:
 
 
 def plan_binding_switch(binding: Binding, catalog: Catalog, to: SwitchTarget) -> Switch:
-    """The cursors of a binding after a switch to the whole, or to partitions. Changes nothing.
+    """Cursors of a binding after a switch between unpartitioned and partitioned executions. Changes nothing.
 
     Raises:
-        PartitionError: the binding has no partitions; or, on the way to the whole, some have unread data.
+        PartitionError: the binding has no partitions, or some partitions have unread data and the switch is to
+            unpartitioned executions.
     """
     cursors = catalog.cursors(binding.name)
     heads = {s.channel.name: s.head for s in catalog.channels()}  # before the partitions: see plan_switch
@@ -165,7 +170,7 @@ def plan_binding_switch(binding: Binding, catalog: Catalog, to: SwitchTarget) ->
 
 
 def load_trigger_state(binding: Binding, catalog: Catalog, now: datetime) -> TriggerState:
-    """What the decision rests on, from the catalog; of a partitioned binding, for an execution of the whole."""
+    """Trigger state of a binding for an unpartitioned execution, from the catalog."""
     return TriggerState(
         now=now,
         registered_at=_registered_at(binding, catalog, now),
@@ -178,21 +183,23 @@ def load_trigger_state(binding: Binding, catalog: Catalog, now: datetime) -> Tri
 
 
 def _registered_at(binding: Binding, catalog: Catalog, now: datetime) -> datetime:
-    """When a binding was registered; now, for one that will be by its first run."""
+    """Registration time of a binding. The current time if the binding is not registered yet."""
     with suppress(BindingNotFound):
         return catalog.registered_at(binding.name)
     return now
 
 
 def _finished_counts(binding: Binding, catalog: Catalog) -> dict[tuple[str, str, str], int]:
-    """How often others were executed: counted over all executions there ever were, so only for who asks for it."""
+    """Execution counts of all bindings, loaded only for ``After`` triggers, since the query scans all executions."""
     return catalog.execution_counts() if any(isinstance(t, After) for t in binding.triggers) else {}
 
 
 def _finished_for_partition(
     counts: Mapping[tuple[str, str, str], int], partition: str = WHOLE
 ) -> dict[tuple[str, str], int]:
-    """(binding, status) -> how often, as one partition sees it: by executions for it, and by those for the whole."""
+    """(binding, status) -> number of executions that concern a partition: those for the partition and unpartitioned
+    ones.
+    """
     found: dict[tuple[str, str], int] = {}
     for (binding, executed, status), count in counts.items():
         if partition == WHOLE or executed in (WHOLE, partition):
@@ -201,10 +208,10 @@ def _finished_for_partition(
 
 
 def trigger_state_by_partition(binding: Binding, catalog: Catalog, now: datetime) -> dict[str, TriggerState]:
-    """For each partition that has unread data on some input, or a firing under way, the facts as they are there.
+    """Trigger state of each partition that has unread data, a seal, or an open firing.
 
-    A channel without any of the binding's dimensions is read whole by all of its partitions: what comes there is new
-    to every one that is known.
+    A channel that shares no dimension with the binding is read whole in every partition. New data in it counts as new
+    for every known partition.
     """
     facts, counts = load_trigger_state(binding, catalog, now), _finished_counts(binding, catalog)
     columns = [d.column for d in binding.dimensions]
@@ -246,7 +253,7 @@ def _input_channels(binding: Binding) -> list[Channel]:
 
 
 def _input_heads_by_partition(binding: Binding, catalog: Catalog) -> dict[str, dict[str, int]]:
-    """Partition of the binding -> input that has it -> the newest number at which that was given something there."""
+    """Partition of the binding -> input channel -> newest sequence number with data for that partition."""
     columns = [d.column for d in binding.dimensions]
     heads: dict[str, dict[str, int]] = {}
     for channel in _input_channels(binding):
@@ -265,9 +272,9 @@ def _list_partitions(channel: Channel, catalog: Catalog) -> list[PartitionState]
 
 
 def unread_partitions(binding: Binding, catalog: Catalog) -> list[str]:
-    """The partitions of a binding that have data which it has not read yet, by name.
+    """Names of a binding's partitions with unread data.
 
-    A binding that keeps no cursor has not read a partition that its inputs have and none of its outputs has.
+    For a binding without cursors, a partition counts as unread if an input has it and no output does.
     """
     heads = _input_heads_by_partition(binding, catalog)
     if not binding.cursor_channels:
@@ -293,19 +300,19 @@ def unread_partitions(binding: Binding, catalog: Catalog) -> list[str]:
 
 
 def _unread_in_partition(catalog: Catalog, columns: list[str], partition: str, channel: str, after: int) -> UnreadData:
-    """Of a channel, what a partition of the binding reads of it: its own part; all, where they share no dimension."""
+    """Unread data of a channel for one partition of the binding. All of the channel if they share no dimension."""
     shared = [c for c in catalog.channel(channel).channel.partition_columns if c in columns]
     return catalog.unread(channel, after, scope_for_columns(shared, partition))
 
 
 @dataclass(frozen=True)
 class _SealVersions:
-    """What a partitioned binding that waits for seals knows of them.
+    """Seals that a partitioned binding waits for.
 
     Args:
-        dimension_columns: of the binding's dimensions.
+        dimension_columns: columns of the binding's dimensions.
         seal_column_by_channel: channel -> the column by which it is sealed.
-        versions_by_channel: channel -> group -> how often it was sealed.
+        versions_by_channel: channel -> group -> number of times that it was sealed.
     """
 
     dimension_columns: list[str]
@@ -313,7 +320,7 @@ class _SealVersions:
     versions_by_channel: Mapping[str, Mapping[str, int]]
 
     def sealed_partitions(self) -> set[str]:
-        """Those that were sealed, whether they hold anything or not."""
+        """Partitions that were sealed, empty or not."""
         return {
             partition_name(self.dimension_columns, {by: group})
             for channel, by in self.seal_column_by_channel.items()
@@ -322,8 +329,11 @@ class _SealVersions:
         }
 
     def versions_for_partition(self, partition: str) -> dict[str, int]:
-        """Channel -> how often the day or hour of a partition was sealed. Where the binding does not go by that, all
-        seals count, as they do for the whole."""
+        """Channel -> number of times that the day or hour of a partition was sealed.
+
+        If the seal column is no dimension of the binding, all seals of the channel count, as for unpartitioned
+        executions.
+        """
         values = partition_values(partition)
         return {
             channel: self.versions_by_channel[channel].get(values[by] or "", 0)
@@ -333,7 +343,7 @@ class _SealVersions:
 
 
 def _load_seal_versions(binding: Binding, catalog: Catalog) -> _SealVersions:
-    """The seals that a binding waits for."""
+    """Load the seals that a binding waits for."""
     how = {c: catalog.channel(c).seal for c in _sealed_trigger_channels(binding)}
     channels = {c: h.by for c, h in how.items() if h is not None}
     versions = {c: {g: s.version for g, s in catalog.latest_seals(c).items()} for c in channels}
@@ -341,5 +351,5 @@ def _load_seal_versions(binding: Binding, catalog: Catalog) -> _SealVersions:
 
 
 def _sealed_trigger_channels(binding: Binding) -> list[str]:
-    """The channels whose seals are waited for."""
+    """Channels of the binding's ``OnSealed`` triggers."""
     return [t.channel for t in binding.triggers if isinstance(t, OnSealed)]

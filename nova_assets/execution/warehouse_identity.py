@@ -1,7 +1,7 @@
-"""The warehouse of a catalog: known by an identity that the catalog keeps and that a mark in the warehouse repeats.
+"""Identity of a catalog's warehouse. The catalog stores it, and a marker file in the warehouse repeats it.
 
-Without it, a process with another ``warehouse`` would commit blocks that nobody else can read. The mark is the file
-``catalogs/<catalog id>``; it moves with the warehouse.
+Without the identity, a process with another ``warehouse`` setting would commit blocks that nobody else can read. The
+marker is the file ``catalogs/<catalog id>``. It moves with the warehouse.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from nova_assets.model.engine import Engine
 
 
 def check_warehouse(catalog: Catalog, engine: Engine) -> None:
-    """See that the warehouse is the catalog's, with one request. A store that does not answer is left to reads and
-    writes, which say so themselves.
+    """Check with one request that the warehouse belongs to the catalog.
+
+    A warehouse that does not answer passes. Later reads and writes then raise the error.
 
     Raises:
-        WarehouseMismatch: it is another one.
-        WarehouseUnavailable: it is not there.
+        WarehouseMismatch: the warehouse belongs to another catalog.
     """
     identity, address = catalog.warehouse()
     try:
@@ -32,8 +32,10 @@ def check_warehouse(catalog: Catalog, engine: Engine) -> None:
 
 
 def adopt_warehouse(catalog: Catalog, engine: Engine) -> None:
-    """See that the warehouse is the catalog's, before anything is written; of a catalog that has none yet, it becomes
-    the catalog's for good. One of several processes that do so at once decides.
+    """Check before the first write that the warehouse belongs to the catalog. A catalog without a warehouse adopts it
+    for good.
+
+    If several processes adopt a warehouse at once, one of them decides.
 
     Raises:
         WarehouseMismatch, WarehouseUnavailable.
@@ -43,7 +45,7 @@ def adopt_warehouse(catalog: Catalog, engine: Engine) -> None:
     found_identity = engine.read_catalog_marker(catalog_id)
     matches = _is_warehouse_of_catalog(catalog, engine, found_identity)
     if matches and (identity is None or not found_identity):
-        # The catalog decides first, so that all who mark the warehouse at once write the same.
+        # The catalog decides first, so that concurrent processes write the same marker.
         identity, address = catalog.adopt_warehouse(identity or found_identity or uuid.uuid4().hex, engine.address)
         if found_identity != identity and (address == engine.address or catalog.newest_listed_file() is not None):
             engine.write_catalog_marker(catalog_id, identity)
@@ -53,8 +55,10 @@ def adopt_warehouse(catalog: Catalog, engine: Engine) -> None:
 
 
 def _is_warehouse_of_catalog(catalog: Catalog, engine: Engine, found_identity: str | None) -> bool:
-    """Whether the warehouse is the catalog's: by its mark; where that is lost, or is of an older version, by the file
-    that was committed last."""
+    """Whether the warehouse belongs to the catalog, by its marker.
+
+    If the marker is lost, or was written by an older version, the newest committed file decides.
+    """
     identity, address = catalog.warehouse()
     if found_identity:
         return identity in (None, found_identity)

@@ -1,7 +1,7 @@
-"""Blocks as bytes, and back: a line about the block, and a line of its files.
+"""Encoding of blocks as bytes: one line about the block, and one line with its files.
 
-What many blocks have in common, such as a schema, is kept once, under its hash. The files are written as they are
-answered, so that whoever is asked for them need not look into them.
+Descriptions that many blocks share, such as a schema, are stored once, under their hash. The files are stored in the
+format of the answers, so that answering needs no parsing.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from nova_assets.model.merge import MergeModel, merge_model_from_json
 from nova_assets.model.schema import Schema
 
 StoreDescription = Callable[[Any], str]
-"""Keeps a description, and gives its hash."""
+"""Stores a description, and returns its hash."""
 
 
 class ViewDamaged(Exception):
-    """What was kept is not what was written."""
+    """Stored data differs from what was written."""
 
 
 class decode_errors_as_damage:
-    """What in there turns out not to be what was written is Damaged."""
+    """Context manager that converts decoding errors to ViewDamaged."""
 
     def __enter__(self) -> None:
         pass
@@ -41,13 +41,13 @@ class decode_errors_as_damage:
 
 
 def decode_json(encoded: bytes) -> Any:
-    """What JSON says. Raises Damaged."""
+    """Decode JSON. Raises ViewDamaged."""
     with decode_errors_as_damage():
         return orjson.loads(encoded)
 
 
 class Descriptions:
-    """Hash -> what is described, found once, and decoded once in a process."""
+    """Descriptions by hash. Each is read once per object, and decoded once per process."""
 
     def __init__(self, read_description: Callable[[str], bytes | None]) -> None:
         self._read_description = read_description
@@ -63,7 +63,7 @@ class Descriptions:
         return None if digest is None else _decode_layout(digest, self.encoded_description(digest))
 
     def encoded_description(self, digest: str) -> bytes:
-        """A description, as JSON. Raises Damaged where it is not there."""
+        """Description as JSON. Raises ViewDamaged if it is missing."""
         if digest not in self._cache:
             encoded = self._read_description(digest)
             if encoded is None:
@@ -88,19 +88,19 @@ def _decode_layout(digest: str, encoded: bytes) -> KeyLayout:
 
 
 def encode_description(description: Any) -> tuple[str, bytes]:
-    """The hash of a description, and the description."""
+    """Hash and JSON of a description."""
     encoded = orjson.dumps(description, option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(encoded).hexdigest()[:24], encoded
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedBlock:
-    """A block of a view.
+    """A block of a view, with its encoded lines.
 
     Args:
-        block: without its files.
-        header_line: the line about it.
-        files_line: the line of its files.
+        block: the block without its files.
+        header_line: encoded line about the block.
+        files_line: encoded line with its files.
     """
 
     block: Block
@@ -108,14 +108,14 @@ class EncodedBlock:
     files_line: bytes
 
     def block_with_files(self) -> Block:
-        """The block with its files."""
+        """Block with its decoded files."""
         with decode_errors_as_damage():
             files = tuple(DataFile.from_json(f) for f in decode_json(self.files_line))
         return replace(self.block, manifest=replace(self.block.manifest, files=files))
 
 
 def encode_block(block: Block, store_description: StoreDescription) -> bytes:
-    """A block, with its files."""
+    """Encode a block with its files."""
     manifest = block.manifest
     header = {
         "id": block.id,
@@ -152,19 +152,19 @@ def _file_to_json(file: DataFile) -> dict[str, Any]:
 
 
 def _is_json_representable(value: Any) -> bool:
-    """Whether JSON can say it; a range that cannot be said is not known."""
+    """Whether JSON can represent a value. Other bounds of a range are omitted, as if unknown."""
     return not isinstance(value, float) or math.isfinite(value)
 
 
 def decode_block(channel: str, encoded: bytes, descriptions: Descriptions) -> EncodedBlock:
-    """A block, as ``encode`` wrote it."""
+    """Decode a block encoded by ``encode_block``."""
     header_line, _, files_line = encoded.partition(b"\n")
     with decode_errors_as_damage():
         return EncodedBlock(block_from_header(channel, decode_json(header_line), descriptions), header_line, files_line)
 
 
 def block_from_header(channel: str, header: Mapping[str, Any], descriptions: Descriptions) -> Block:
-    """The block that a line tells about, without its files."""
+    """Block without its files, from its decoded header line."""
     schema, merge = descriptions.schema(header["schema"]), descriptions.merge(header["merge"])
     assert schema is not None and merge is not None
     outside = None if header["outside"] is None else ExternalFolder.from_json(header["outside"])

@@ -1,8 +1,8 @@
-"""The view of one channel: its partitions with their blocks, as they are at one position of its timeline.
+"""View of one channel: its partitions with their blocks, at one position of its timeline.
 
-It is spread over drawers of a storage. That of the channel has its head, descriptions that blocks have in common, its
-latest instants, and the names of the partitions that are loaded; each of these has a drawer of its own, with its blocks
-by number. So an instant changes what it touches, and no more.
+A view uses several keyspaces of a storage. The keyspace of the channel holds its header, descriptions that blocks
+share, its latest instants, and the names of the loaded partitions. Each loaded partition has a keyspace of its own,
+with its blocks by number. So an instant changes only the partitions that it touches.
 """
 
 from __future__ import annotations
@@ -35,14 +35,20 @@ DESCRIPTION, INSTANT, PARTITION = b"d", b"i", b"p"
 _NUMBER = struct.Struct(">Q")
 _GONE, _BASE = b"-", b"b"
 _PARTITION_KEYS_END = b"\xff" * 9
-"""After whatever is in the drawer of a partition."""
+"""Greater than every key in the keyspace of a partition."""
 _UNNUMBERED_ACTIONS = ("compact", "collect", "define")
 """Actions that take no sequence number."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaVersion:
-    """From some number on: the schema that blocks tell, and the model of the newest that was given; as hashes."""
+    """Schema and merge model of the newest blocks, from a number on, as hashes of descriptions.
+
+    Args:
+        number: sequence number from which they apply.
+        schema: schema of the newest block that determines it.
+        merge: merge model of the newest block from a task, an insert or a restore.
+    """
 
     number: int
     schema: str | None
@@ -51,15 +57,18 @@ class SchemaVersion:
 
 @dataclass(frozen=True, slots=True)
 class ViewHeader:
-    """What of a view belongs to no partition.
+    """State of a view that belongs to no partition.
 
     Args:
-        schema, merge, last_merge: hashes of what the channel has now.
-        columns: its partition columns.
-        versions: what blocks told, from the number on at which the view began.
-        scopes: those that are loaded, beside single partitions.
-        cleaned: of partitions that no instant after this one has touched, everything is collected that ever will be.
-        began: the instant at which the view began.
+        position: position in the timeline.
+        head: head of the channel.
+        schema, merge, last_merge: hashes of the channel's current descriptions.
+        columns: partition columns.
+        versions: schema versions, from the number at which the view began.
+        scopes: loaded scopes, in addition to single partitions.
+        cleaned: step up to which garbage collection is complete: partitions that no later instant touched have nothing
+            left to collect.
+        began: step at which the view began.
     """
 
     channel: str
@@ -87,17 +96,21 @@ class ViewHeader:
             return ViewHeader(position=position, versions=versions, columns=columns, scopes=scopes, **fields)
 
     def single_partition(self, scope: str) -> str | None:
-        """The one partition that is in a scope, where it names all dimensions."""
+        """Partition that a scope selects, if it names all dimensions; otherwise None."""
         return single_partition_in_scope(self.columns, scope)
 
 
 @dataclass(frozen=True, slots=True)
 class ViewInstant:
-    """One that a view has applied.
+    """An instant that a view has applied.
 
     Args:
-        partitions: those that it touched; all of them, loaded or not.
-        seq: the number that it took, or the newest at which it added or took a block.
+        n, prefix: position after the instant.
+        action: action; empty for the entry at which the view began.
+        commit: commit of the action.
+        at: time, in ISO format.
+        seq: sequence number that it took, or newest number at which it added or collected a block.
+        partitions: all partitions that it touched, loaded or not.
     """
 
     n: int
@@ -132,10 +145,10 @@ class ViewInstant:
 
 @dataclass(frozen=True, slots=True)
 class LoadedPartition:
-    """A partition that is loaded.
+    """A loaded partition.
 
     Args:
-        step: the newest instant that touched it since.
+        step: step at which it was loaded, or of the newest later instant that touched it.
     """
 
     name: str
@@ -148,7 +161,7 @@ class LoadedPartition:
 
 
 class ChannelView:
-    """One channel, as one look at a storage shows it."""
+    """View of one channel in one snapshot of a storage."""
 
     def __init__(self, snapshot: StorageSnapshot, head: ViewHeader) -> None:
         self._snapshot = snapshot
@@ -158,7 +171,7 @@ class ChannelView:
 
     @staticmethod
     def load(snapshot: StorageSnapshot, channel: str) -> ChannelView | None:
-        """None where nothing of the channel is loaded."""
+        """View of a channel; None if nothing of the channel is loaded."""
         encoded_header = snapshot.get(channel_keyspace(channel), HEAD)
         return None if encoded_header is None else ChannelView(snapshot, ViewHeader.decode(encoded_header))
 
@@ -174,7 +187,7 @@ class ChannelView:
         return encoded_instant is not None and ViewInstant.decode(encoded_instant).prefix == position.prefix
 
     def instants(self, after_step: int = 0) -> list[ViewInstant]:
-        """Those after a step, as far back as they are kept."""
+        """Applied instants after a step, as far back as they are kept."""
         start = INSTANT + _NUMBER.pack(after_step + 1)
         result = []
         for key, text in self._snapshot.scan(self._channel_keyspace, start):
@@ -184,7 +197,7 @@ class ChannelView:
         return [i for i in result if i.action]
 
     def is_scope_loaded(self, scope: str) -> bool:
-        """Whether all that is in a scope is loaded."""
+        """Whether all partitions of a scope are loaded."""
         if any(is_in_scope(scope, s) for s in self.head.scopes):
             return True
         partition = self.head.single_partition(scope)
@@ -198,7 +211,7 @@ class ChannelView:
         return None if encoded_partition is None else LoadedPartition.decode(encoded_partition)
 
     def loaded_partitions(self, scope: str = WHOLE) -> list[LoadedPartition]:
-        """The loaded ones in a scope, by name."""
+        """Loaded partitions in a scope, by name."""
         partition = self.head.single_partition(scope)
         if partition is not None:
             loaded = self.loaded_partition(partition)
@@ -211,11 +224,14 @@ class ChannelView:
         return sorted((p for p in result if is_in_scope(p.name, scope)), key=lambda p: p.name)
 
     def partition_blocks(self, partition: str, oldest_number: int = 0) -> tuple[list[EncodedBlock], list[int], int]:
-        """Of a partition the blocks, by (hi, kind, id), the numbers whose blocks were collected, and where they begin.
+        """Blocks of a partition, sorted by (hi, kind, id).
 
         Args:
-            oldest_number: only what came from the newest base on that is no later than this; all of it, where there is
-                none.
+            oldest_number: return only blocks from the newest base at or before this number on. Without such a base, all
+                blocks are returned.
+
+        Returns:
+            The blocks, the numbers whose blocks were collected, and the number of that base (0 if there is none).
         """
         live_blocks, collected_numbers, first_number = [], [], 0
         for key, text in self._snapshot.scan_backwards(
@@ -233,18 +249,21 @@ class ChannelView:
         return live_blocks[::-1], collected_numbers[::-1], first_number
 
     def knows_schema_at(self, number: int) -> bool:
-        """Whether it is known what the schema was at a number."""
+        """Whether the view knows the schema at a number."""
         return number >= self.head.head or (bool(self.head.versions) and self.head.versions[0].number <= number)
 
     def schema_at(self, scope: str, number: int) -> Schema | None:
-        """The schema of a number, as the partitions of a scope tell it (R18): by the newest block that was given, or
-        that there is; by its base, where a delta tells the same."""
+        """Schema at a number, as the partitions of a scope determine it (R18).
+
+        It is the schema of the newest block that is no compaction, or of the newest existing block. At equal numbers,
+        the base decides.
+        """
         newest_blocks = [b for p in self.loaded_partitions(scope) for b in self._newest_blocks_at(p.name, number)]
         newest_block = min(newest_blocks, key=lambda b: (b.origin == "compact", -b.hi, b.kind, b.id), default=None)
         return None if newest_block is None else newest_block.manifest.schema.without_columns("_deleted")
 
     def _newest_blocks_at(self, partition: str, number: int) -> list[Block]:
-        """The blocks of a partition up to a number, back to the newest number at which it was given something."""
+        """Blocks of a partition up to a number, back to the newest number of a block that is no compaction."""
         result: list[Block] = []
         newest_number = 0
         for key, text in self._snapshot.scan_backwards(
@@ -262,7 +281,15 @@ class ChannelView:
     def excerpt(
         self, scope: str = WHOLE, at: int | None = None, since: int = 0, back_to: int = 0
     ) -> tuple[History, dict[str, EncodedBlock]]:
-        """What of a history is asked for (``plan/excerpt``); of long ones little else is looked at."""
+        """Excerpt of the history of a scope (see ``plan/history_excerpt``), with its encoded blocks by id.
+
+        For a long history, hardly more than the excerpt is read.
+
+        Args:
+            at: sequence number; the head by default.
+            since: only the changes after this number; 0 for all.
+            back_to: only what snapshots from this number on need; 0 for all.
+        """
         at = self.head.head if at is None else at
         oldest = since or min(back_to, at)
         partitions = (
@@ -280,20 +307,24 @@ class ChannelView:
         return excerpt_history(full_history, since, back_to, lambda n: self.schema_at(scope, n)), encoded_blocks
 
     def history(self, scope: str = WHOLE, at: int | None = None) -> tuple[History, dict[str, EncodedBlock]]:
-        """The history of a scope that is covered, of blocks without their files; and these, by their blocks' ids.
+        """Full history of a loaded scope, with blocks without files, and the encoded blocks by id.
 
         Args:
-            at: up to this number, of which it ``tells``.
+            at: sequence number; the head by default. The view must know the schema at this number.
         """
         at = self.head.head if at is None else at
         return self._load_history(scope, [p.name for p in self.loaded_partitions(scope)], at, 0)
 
     def history_of(self, partitions: Sequence[str]) -> History:
-        """The history of some that are loaded, of blocks without their files."""
+        """History of some loaded partitions, with blocks without files."""
         return self._load_history(WHOLE, partitions, self.head.head, 0)[0]
 
     def last_step_at_number(self, number: int) -> int:
-        """The newest instant before which no later number was given; -1 where that is longer ago than is known."""
+        """Last step before the channel took the next number after the given one.
+
+        Returns:
+            -1 if the view does not reach back that far.
+        """
         known_instants = self.instants()
         has_all_instants = len(known_instants) == self.position.step - self.head.began
         if number < self.head.versions[0].number or not has_all_instants:
@@ -304,21 +335,24 @@ class ChannelView:
         return min(later, default=self.position.step + 1) - 1
 
     def _partitions_changed_between(self, scope: str, since: int, at: int) -> list[str]:
-        """The partitions of a scope that have changed between two numbers, and maybe others."""
+        """Partitions of a scope that changed between two numbers. May include others."""
         touched_partitions = self.partitions_touched_since(since) if since < at else set()
         if touched_partitions is None:
             return [p.name for p in self.loaded_partitions(scope)]
         return sorted(p for p in touched_partitions if is_in_scope(p, scope) and self.is_partition_loaded(p))
 
     def partitions_touched_since(self, since: int) -> set[str] | None:
-        """The partitions that were touched since the number after this one was given, loaded or not; None where that is
-        longer ago than instants are known."""
+        """Partitions touched after a number was committed, loaded or not.
+
+        Returns:
+            None if the kept instants do not reach back that far.
+        """
         result: set[str] = set()
         for key, text in self._snapshot.scan_backwards(self._channel_keyspace, INSTANT + _PARTITION_KEYS_END):
             if not key.startswith(INSTANT):
                 break
             instant = ViewInstant.decode(text)
-            if not instant.action:  # where the view began
+            if not instant.action:  # the view began here
                 return result if self.head.versions[0].number <= since else None
             if instant.action not in _UNNUMBERED_ACTIONS and instant.seq is not None and instant.seq <= since:
                 return result
@@ -356,7 +390,7 @@ class ChannelView:
         return history, {k.block.id: k for k in blocks}
 
     def schema_and_merge_digests(self, number: int) -> tuple[str | None, str, str | None]:
-        """The hashes of the schema, the channel's model and that of the newest block given, at a number."""
+        """Hashes of the schema, the channel's merge model and the newest block's merge model at a number."""
         schema, last_merge = self._schema_and_merge_at(number)
         return schema, self.head.merge, last_merge
 
@@ -384,7 +418,7 @@ def instant_key(n: int) -> bytes:
 
 
 def block_key(block: Block | Any) -> bytes:
-    """Of a block, or of one that is gone."""
+    """Key of a block or collected block."""
     return _NUMBER.pack(block.hi) + block.kind[:1].encode() + block.id.encode()
 
 

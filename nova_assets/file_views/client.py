@@ -1,4 +1,4 @@
-"""Asking a service for views, over HTTP, such that nothing fails when it does not answer, or answers wrongly."""
+"""HTTP client of a view service. If the service fails or answers wrongly, a fallback answers instead."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ log = get_logger("nova_assets.views")
 T = TypeVar("T")
 
 PAUSE, LONGEST_PAUSE = 1.0, 30.0
-"""Seconds for which a service that did not answer is left alone: they double from the one to the other."""
+"""Seconds for which a failed service is not asked: at first, and at most. The pause doubles with each failure."""
 
 
 _MIN_BYTES_PER_SECOND = 2**20
-"""Bytes of an answer that have to come in each further second."""
+"""Minimum rate, in bytes per second, at which a large answer may exceed the timeout."""
 
 
 class NoUsableAnswer(Exception):
-    """The service did not give an answer that can be relied upon.
+    """The service gave no reliable answer.
 
     Args:
-        reason: ``unreachable``, ``slow``, ``busy``, ``failing`` or ``wrong``; ``paused`` while it is left alone for
-            that; ``refused``, of this question; ``behind``, where what is known is too old to tell the way from there.
+        reason: ``unreachable``, ``slow``, ``busy``, ``failing`` or ``wrong``; ``paused`` while the service is not asked
+            after such a failure; ``refused`` if it rejected this question; ``behind`` if the known position is too old
+            for the service to prove its answer.
     """
 
     def __init__(self, reason: str, detail: str = "") -> None:
@@ -42,11 +43,11 @@ class NoUsableAnswer(Exception):
 
 @dataclass
 class ClientCounts:
-    """How questions were answered, in this process.
+    """Number of questions by source of the answer, in this process.
 
     Args:
-        served: by the service.
-        fell_back: reason -> how many were answered from the catalog instead.
+        served: answered by the service.
+        fell_back: reason -> number answered from the catalog instead.
     """
 
     served: int = 0
@@ -60,16 +61,16 @@ class ClientCounts:
 
 
 class ViewServiceClient:
-    """One service.
+    """Client of one view service.
 
-    When it fails it is left alone for a moment, and asked again then: so it costs those who can do without it no more
-    than one timeout now and then, and they return to it by themselves.
+    After a failure, the service is not asked for a moment. So a broken service costs its clients no more than an
+    occasional timeout, and they return to it on their own.
 
     Args:
-        url: where it is.
-        token: by which it knows us; None where it asks for none.
-        timeout_seconds: seconds that an answer may take.
-        catalog_id: the identity of the catalog that it is to answer for; None to believe it.
+        url: address of the service.
+        token: access token; None if the service requires none.
+        timeout_seconds: maximum seconds of an answer.
+        catalog_id: expected identity of the service's catalog; None to accept any.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class ViewServiceClient:
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Other processes make connections of their own."""
+        """State without the connections. Other processes open their own."""
         return {"url": self.url, "timeout": self.timeout_seconds, "catalog": self.catalog_id, "_token": self._token}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
@@ -105,11 +106,13 @@ class ViewServiceClient:
         decode_answer: Callable[[bytes], tuple[TimelineProof, T]],
         fallback: Callable[[], T],
     ) -> T:
-        """What the service answers about a channel; or else what ``fallback`` gives.
+        """Answer of the service about a channel, or result of ``fallback`` if the service gives no reliable answer.
 
         Args:
-            known_position: what is known of the channel's timeline: the answer has to go on from there.
-            decode_answer: what is made of the answer.
+            endpoint: last part of the path, such as ``files``.
+            parameters: query parameters.
+            known_position: the caller's position in the channel's timeline; the answer must continue from there.
+            decode_answer: decodes the body of the answer. Any exception that it raises marks the answer as wrong.
         """
         started_at = time.monotonic()
         try:
@@ -140,11 +143,11 @@ class ViewServiceClient:
             body = self._get_body(path, {**query_parameters, "known": str(known_position), "fresh": "false"})
         except NoUsableAnswer:
             raise
-        except Exception as error:  # no job fails for it, whatever it is
+        except Exception as error:  # no job fails because of the service
             raise NoUsableAnswer("failing", type(error).__name__) from error
         try:
             proof, answer = decode_answer(body)
-        except Exception as error:  # whatever it is that was answered, it is no such answer
+        except Exception as error:  # a malformed answer
             raise NoUsableAnswer("wrong", f"{type(error).__name__}: {error}") from error
         if not proof.links and proof.position.step > known_position.step:
             raise NoUsableAnswer("behind", f"it is {proof.position.step - known_position.step} instants further")
@@ -163,7 +166,7 @@ class ViewServiceClient:
                 body = bytearray()
                 for chunk in response.iter_bytes():
                     body += chunk
-                    # httpx counts from part to part. What is much may take longer, if it comes well.
+                    # httpx times each chunk separately. A large answer may take longer if it arrives fast enough.
                     if time.monotonic() > deadline + len(body) / _MIN_BYTES_PER_SECOND:
                         raise NoUsableAnswer("slow", f"no answer within {self.timeout_seconds:g} s")
         except httpx.TimeoutException as error:
@@ -203,7 +206,7 @@ class ViewServiceClient:
     def _record_failure(self, error: NoUsableAnswer, started_at: float) -> None:
         with self._lock:
             self.counts.count_fallback(error.reason)
-            # What the service said of this question is no fault of its own; and of many that failed at once one counts.
+            # Answers about this question alone do not pause the service. Of several simultaneous failures, one counts.
             if error.reason in ("paused", "refused", "behind") or started_at < self._paused_at:
                 return
             if self._pause_seconds == PAUSE:

@@ -1,4 +1,4 @@
-"""Which files? For code of one's own that reads them: in tasks, in Spark's workers, in other programs."""
+"""File lists for user code: the files of a channel, for tasks, Spark workers and other programs that read files."""
 
 from __future__ import annotations
 
@@ -20,12 +20,16 @@ from nova_assets.model.timeline import TimelinePosition
 
 @dataclass(frozen=True, slots=True)
 class FileView:
-    """A file of a channel, as one of its partitions lists it.
+    """A file of a channel, as listed by one of its partitions.
 
     Args:
-        path: where it is.
-        block: the id of its block.
-        kind, lo, hi: of its block: a base, or a delta from one number to another.
+        path: full address of the file.
+        rows: number of rows.
+        bytes: size of the file.
+        partition: partition of the rows.
+        format: file format.
+        block: id of the block.
+        kind, lo, hi: the block: a base at ``hi``, or a delta from ``lo`` to ``hi``.
     """
 
     path: str
@@ -41,23 +45,24 @@ class FileView:
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """What is known of a channel: where it stands, and how far its timeline goes."""
+    """Pinned version of a channel: its head and its timeline position at the time of the pin."""
 
     head: int
     position: TimelinePosition = field(default_factory=TimelinePosition)
 
 
 class Views:
-    """Answers which files a partition has, at the numbers that are pinned; goes along into other processes.
+    """Lists the files of channels at pinned versions. Can be pickled and sent to other processes.
 
-    A service is asked where there is one. Where it does not answer, or wrongly, the partition's own view is made from
-    the catalog, here: no job fails for it, ``counts`` tells of it, and the service is asked again a little later.
+    A view service answers if one is configured. If the service fails or answers wrongly, this process builds the view
+    of the partition from the catalog. No job fails because of the service. ``counts`` reports such fallbacks, and the
+    service is asked again a little later.
 
     Args:
-        warehouse: the address below which files lie.
-        opener: opens the catalog, in whatever process this is; it has to go along.
-        client: of a service; None where there is none.
-        pins: channel -> what is known of it; files are those at its head.
+        warehouse: address of the warehouse; file paths are relative to it.
+        opener: opens the catalog in the current process. It must be picklable.
+        client: client of the service; None without a service.
+        pins: channel -> pinned version. The listed files are those at its head.
     """
 
     def __init__(
@@ -86,20 +91,20 @@ class Views:
 
     @property
     def counts(self) -> ClientCounts:
-        """How questions were answered in this process."""
+        """Number of questions answered by the service, and from the catalog, in this process."""
         return self._local_counts if self._client is None else self._client.counts
 
     def files(self, channel: str, partition: str = WHOLE, at: int | None = None) -> list[FileView]:
-        """The files of a snapshot: of each partition the newest base, and the deltas that lead on, in their order.
+        """Files of a snapshot: for each partition the newest base and the deltas after it, in order.
 
         Args:
-            partition: its name, as a block has it; ``""`` for all of the channel.
-            at: the version; the one that is pinned by default.
+            partition: name of a partition, as in a block; ``""`` for the whole channel.
+            at: sequence number; by default the pinned head.
 
         Raises:
             ChannelNotFound: no such channel.
-            VersionNotFound: it has no such number.
-            BlockCollected: that version is gone (R15).
+            VersionNotFound: the channel has no such number.
+            BlockCollected: blocks of that version were collected (R15).
         """
         pin = self._pinned_channel(channel)
         number = pin.head if at is None else at
@@ -143,14 +148,13 @@ class Views:
             return self._pins[channel]
 
     def _refresh_pinned_position(self, channel: str, catalog: Catalog) -> None:
-        """What is known of a timeline may be too old for a service to tell the way from there; it is made new."""
+        """Update the pinned timeline position. From a position that is too old, a service cannot prove its answers."""
         pin, channel_standing = self._pins[channel], catalog.channel_head(channel)
         if catalog.steps_without_blocks(channel, pin.position, 0) is not None:
             self._pins[channel] = Pinned(pin.head, channel_standing.position)
 
     def close(self) -> None:
-        """Let go of connections of its own: of that to the catalog, where it was asked; and in another process than the
-        store's, of those to the service."""
+        """Close the catalog if this object opened it. After unpickling, also close the connections to the service."""
         with self._lock:
             if self._client is not None and self._is_unpickled:
                 self._client.close()

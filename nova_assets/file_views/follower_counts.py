@@ -1,4 +1,4 @@
-"""What a follower of timelines has done, in numbers."""
+"""Counters of a timeline follower."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 @dataclass
 class FollowerCounts:
-    """What a follower has done, since it began.
+    """Counters of a timeline follower since its start.
 
     Args:
         asked: questions.
-        met: of these, those that the view answered as it was, without a look at the catalog.
-        applied: instants.
-        loaded: partitions, from the catalog.
-        rebuilt: of these, those that had been loaded, and to which an instant could not be applied.
-        restarted: timelines that were another one, or too far ahead.
-        failed: times that the storage failed.
+        met: questions answered by the view as it was, without asking the catalog.
+        applied: applied instants.
+        loaded: partitions loaded from the catalog.
+        rebuilt: partitions and views that were loaded again, since an instant could not be applied or data was damaged.
+        restarted: views restarted, since the timeline was another one or the view was too far behind.
+        failed: failures of the storage.
     """
 
     asked: int = 0
@@ -30,11 +30,11 @@ class FollowerCounts:
 
 @dataclass(frozen=True, slots=True)
 class _RoundResult:
-    """What came of a round.
+    """Result of one round of catching up.
 
     Args:
-        complete: nothing is left to be loaded.
-        absent_scopes: scopes that are partitions of which the catalog knows nothing.
+        complete: everything that was requested is loaded.
+        absent_scopes: scopes that are single partitions unknown to the catalog.
     """
 
     complete: bool

@@ -1,4 +1,4 @@
-"""Where views are kept, as it is asked for."""
+"""Opens the configured storage of views."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ log = get_logger("nova_assets.views")
 
 
 def open_storage(kind: str, folder: Path, cache_bytes: int, catalog_id: str) -> Storage:
-    """A storage that outlasts its process, if the folder can be used; otherwise one in memory, so that a service starts
-    whatever is wrong with its disk.
+    """Open a storage that outlives its process.
+
+    If the folder cannot be used, views are kept in memory only, so that a service starts even with a broken disk.
 
     Args:
-        kind: ``disk`` or ``cache_bytes``; what is kept in memory is saved to the folder when the process ends.
-        folder: of the storage alone.
-        cache_bytes: bytes of what is on disk that are kept in memory.
-        catalog_id: the identity of the catalog that the views are of.
+        kind: ``disk`` or ``memory``. Views in memory are saved to the folder from time to time, and when the process
+            ends.
+        folder: folder for the storage alone.
+        cache_bytes: size of the memory cache for views on disk.
+        catalog_id: identity of the catalog of the views.
     """
     try:
         return (

@@ -1,4 +1,4 @@
-"""The desk: asks the followed views, and proves to whoever asks that what it knows is part of what is answered."""
+"""Handler of view queries: asks the followed views, and proves that each answer continues the asker's timeline."""
 
 from __future__ import annotations
 
@@ -18,20 +18,23 @@ from nova_assets.plan.garbage_collection import blocks_to_collect, oldest_retain
 T = TypeVar("T")
 
 LINKS = 1000
-"""An asker that is further behind is told no way, and finds out in the catalog where it is."""
+"""Maximum number of links in a proof.
+
+An asker that is further behind gets no links, and asks the catalog for its position.
+"""
 
 
 class ViewQueryHandler:
-    """Answers as bytes, for a service and its clients.
+    """Encoded answers to view queries, for a service and its clients.
 
-    Who knows a position of a timeline says so, and is proved that the answer goes on from it; and whether that is
-    ``enough``, or it is to be looked whether more has happened since.
+    An asker may give its known timeline position. The answer then proves that it continues from there. With
+    ``allow_stale``, a view at that position is enough, and the catalog is not asked for newer instants.
 
-    Every answer may raise ChannelNotFound; VersionNotFound and BlockCollected, where it is of a number; and
-    TimelineDiffers, where what the asker knows is not of the channel's timeline.
+    Every answer may raise ChannelNotFound. Answers about a number may raise VersionNotFound and BlockCollected.
+    TimelineDiffers is raised if the known position belongs to another timeline.
 
     Args:
-        follower: what keeps the views.
+        follower: keeps the views current.
     """
 
     def __init__(self, follower: TimelineFollower) -> None:
@@ -49,7 +52,7 @@ class ViewQueryHandler:
         *,
         allow_stale: bool = False,
     ) -> bytes:
-        """What a plan needs of a channel (``answers.history``)."""
+        """History that a plan needs (see ``responses.encode_history``)."""
 
         def encode_from_view(view: ChannelView) -> bytes | None:
             if at is not None and not view.knows_schema_at(at):
@@ -62,7 +65,7 @@ class ViewQueryHandler:
             answer = self._query_view(channel, scope, at, known_position, allow_stale, encode_from_view)
             if answer is not None:
                 return answer
-        # What the schema was, before the view began, the catalog alone can tell.
+        # Only the catalog knows the schema before the view began.
         standing, loaded_history = self.catalog.head_and_history(channel, at, scope, since, back_to)
         return responses.encode_history_without_view(loaded_history, self._proof_from_catalog(standing, known_position))
 
@@ -75,7 +78,7 @@ class ViewQueryHandler:
         *,
         allow_stale: bool = False,
     ) -> bytes:
-        """The files of a snapshot (``answers.files``)."""
+        """Files of a snapshot (see ``responses.encode_files``)."""
         return self._query_view(
             channel,
             scope,
@@ -88,7 +91,11 @@ class ViewQueryHandler:
     def files_answer_if_current(
         self, channel: str, scope: str, at: int | None, known_position: TimelinePosition
     ) -> bytes | None:
-        """The same, where the view has it at hand (``Follower.at_hand``)."""
+        """Files of a snapshot, if the view has them at hand (see ``TimelineFollower.answer_if_current``).
+
+        Returns:
+            None if the view does not have them.
+        """
 
         def encode_from_view(view: ChannelView) -> bytes | None:
             links = _links_from_view(view, known_position)
@@ -108,7 +115,7 @@ class ViewQueryHandler:
         *,
         allow_stale: bool = False,
     ) -> bytes:
-        """The files that tell what changed (``answers.changed_files``)."""
+        """Files that contain the changes (see ``responses.encode_changed_files``)."""
         if self._prefers_catalog(channel, scope, since):
             standing, history = self.catalog.head_and_history(channel, at, scope, since, 0)
             return responses.encode_changed_files_of_history(
@@ -128,7 +135,14 @@ class ViewQueryHandler:
     def instants(
         self, channel: str, after: int, limit: int, known_position: TimelinePosition | None = None
     ) -> tuple[TimelinePosition, list[ViewInstant]]:
-        """The first complete instants after one, oldest first; with the partitions that each touched."""
+        """First complete instants after a step, oldest first, with the partitions that each touched.
+
+        Returns:
+            The position of the view, and the instants.
+
+        Raises:
+            TimelineDiffers: the timeline does not reach that step.
+        """
 
         def read_instants(view: ChannelView) -> tuple[TimelinePosition, list[ViewInstant] | None]:
             if after > view.position.step:
@@ -141,7 +155,7 @@ class ViewQueryHandler:
             found = view.instants(after)
             return view.position, found[:limit] if len(found) >= view.position.step - after else None
 
-        # Of no partition: whatever happens to the channel is told.
+        # No scope is needed, since the view records all instants of the channel.
         position, found = self.follower.ask(channel, read_instants, [], known_position)
         if found is not None:
             return position, found
@@ -149,8 +163,10 @@ class ViewQueryHandler:
         return position, [instant for instant in told if instant.n <= position.step]
 
     def collect(self, channel: str, retain_seconds: float) -> Collection:
-        """Collect what nobody holds (R15). Where there may be any of that the view tells, from the oldest instant on
-        that somebody retains; what is taken of it the catalog judges, under its lock.
+        """Collect all blocks that are not retained (R15).
+
+        The view finds the partitions with such blocks, starting at the oldest retained version. The catalog decides
+        under its lock which blocks to collect.
         """
         retention_state = self.catalog.retention_state(channel, retain_seconds, ())
         oldest_number = oldest_retained_version(retention_state)
@@ -169,7 +185,7 @@ class ViewQueryHandler:
         )
         if {
             b.id for b in collection.blocks
-        } >= partition_by_block.keys():  # of what somebody else holds now, something may go later
+        } >= partition_by_block.keys():  # if the catalog retained some of them, try again later
             self.follower.mark_collected_until(channel, step)
         return collection
 
@@ -182,7 +198,11 @@ class ViewQueryHandler:
         allow_stale: bool,
         read_view: Callable[[ChannelView], T],
     ) -> T:
-        """Ask a view that has the number, where there is one."""
+        """Ask a view at a number, and update the view first if it has not reached that number.
+
+        Raises:
+            VersionNotFound: the channel has no such number.
+        """
 
         def read_at_number(view: ChannelView) -> tuple[int, T | None]:
             head = view.head.head
@@ -196,18 +216,20 @@ class ViewQueryHandler:
         return result  # type: ignore[return-value]
 
     def _prefers_catalog(self, channel: str, scope: str, since: int) -> bool:
-        """Whether the catalog is asked: what came after a number it finds by its indexes, and nothing has to be loaded
-        for that."""
+        """Whether to ask the catalog instead.
+
+        It finds the changes after a number by index, without loading partitions.
+        """
         return since > 0 and self.follower.must_load_many_partitions(channel, scope, since)
 
     def _proof_from_catalog(self, standing: ChannelHead, known_position: TimelinePosition | None) -> TimelineProof:
-        """Where the channel is, by the catalog, and how one gets there."""
+        """Proof that the catalog's position continues the known position."""
         return TimelineProof(
             standing.position, self._links_from_catalog(standing.channel, known_position, standing.position)
         )
 
     def _proof_from_view(self, view: ChannelView, known_position: TimelinePosition | None) -> TimelineProof:
-        """Where the view is, and how one gets there."""
+        """Proof that the view's position continues the known position."""
         links = () if known_position is None else _links_from_view(view, known_position)
         if links is None:
             links = self._links_from_catalog(view.head.channel, known_position, view.position)
@@ -226,7 +248,7 @@ class ViewQueryHandler:
 
 
 def _links_from_view(view: ChannelView, known_position: TimelinePosition) -> tuple[Link, ...] | None:
-    """How one gets to where the view is; None where the view does not reach back that far."""
+    """Links from the known position to the view's position; None if the view does not reach back that far."""
     if known_position == view.position:
         return ()
     later_instants = view.instants(known_position.step)

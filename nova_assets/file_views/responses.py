@@ -1,4 +1,4 @@
-"""What views answer, as JSON, and what a client makes of that again. Files go through as they are kept, unread."""
+"""Answers of views as JSON, and their decoding in a client. File lists are passed through without being parsed."""
 
 from __future__ import annotations
 
@@ -25,31 +25,30 @@ from nova_assets.model.timeline import History, TimelinePosition
 from nova_assets.plan import modes
 
 Link = tuple[str, str]
-"""The action and the commit of an instant: what leads from one position to the next."""
+"""Action and commit of an instant, which lead from one timeline position to the next."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineProof:
-    """What an answer says of the timeline.
+    """Proof that an answer continues the asker's timeline.
 
     Args:
-        position: where the view is.
-        links: the instants from what the asker knew to there, oldest first: they prove that the one is part of the
-            other.
+        position: position of the view.
+        links: instants from the asker's position to the view's position, oldest first.
     """
 
     position: TimelinePosition
     links: tuple[Link, ...] = ()
 
     def continues_from(self, known_position: TimelinePosition) -> bool:
-        """Whether the links lead from one position to the other."""
+        """Whether the links lead from a position to the view's position."""
         for action, commit in self.links:
             known_position = known_position.with_instant(action, commit)
         return known_position == self.position
 
 
 def encode_files(view: ChannelView, scope: str, at: int | None, proof: TimelineProof) -> bytes:
-    """The files of a snapshot, block by block: the newest base of each partition, and the deltas that lead on."""
+    """Answer with the files of a snapshot, by block: the newest base of each partition, and the deltas after it."""
     history, encoded_blocks = view.excerpt(scope, at, back_to=view.head.head if at is None else at)
     read = modes.snapshot(history)
     return _encode_object(
@@ -63,16 +62,17 @@ def encode_files(view: ChannelView, scope: str, at: int | None, proof: TimelineP
 
 
 def encode_changed_files(view: ChannelView, scope: str, since: int, at: int | None, proof: TimelineProof) -> bytes:
-    """The files that tell what changed between two numbers.
+    """Answer with the files that contain the changes between two numbers.
 
-    In parts, of different partitions: the deltas of a ``chain``; or, where a base lies between, ``diff``: the blocks of
-    the snapshot before, and of that after.
+    The answer has parts for different partitions. A ``chain`` part lists deltas. A ``diff`` part, used if a base lies
+    in between, lists the blocks of the older and of the newer snapshot. A ``snapshot`` part lists the blocks of a
+    snapshot whose rows all count as inserts.
     """
     return _encode_changes(*view.excerpt(scope, at, since=since), since, proof)
 
 
 def encode_changed_files_of_history(history_without_view: History, since: int, proof: TimelineProof) -> bytes:
-    """The same, of a history that no view had."""
+    """Like ``encode_changed_files``, for a history from the catalog."""
     encoded_blocks = {
         b.id: _encoded_block(b, lambda what: encode_description(what)[0]) for b in history_without_view.blocks
     }
@@ -96,7 +96,7 @@ def _encode_changes(
 def encode_history(
     view: ChannelView, scope: str, at: int | None, since: int, back_to: int, proof: TimelineProof
 ) -> bytes:
-    """What a plan needs of a channel, for a client (``history_from``)."""
+    """Answer with the history that a plan needs; ``decode_history`` reads it."""
     loaded_history, encoded_blocks = view.excerpt(scope, at, since, back_to)
     return _encode_history(
         view.schema_and_merge_digests(loaded_history.head),
@@ -108,7 +108,7 @@ def encode_history(
 
 
 def encode_history_without_view(history_without_view: History, proof: TimelineProof) -> bytes:
-    """The same, of a history that no view had."""
+    """Like ``encode_history``, for a history from the catalog."""
     encoded_descriptions: dict[str, bytes] = {}
 
     def store_description(description: Any) -> str:
@@ -168,7 +168,11 @@ def _encode_history(
 
 
 def decode_history(answer: bytes) -> tuple[TimelineProof, History]:
-    """What ``history`` answered. Raises Damaged, KeyError, TypeError, ValueError: it is no such answer."""
+    """Decode the answer of ``encode_history``.
+
+    Raises:
+        ViewDamaged, KeyError, TypeError, ValueError: the answer is malformed.
+    """
     fields = decode_json(answer)
     encoded_descriptions = {mark: orjson.dumps(what) for mark, what in fields["descriptions"].items()}
     descriptions = Descriptions(encoded_descriptions.get)
@@ -240,7 +244,7 @@ def _encode_mapping(encoded_by_key: Mapping[str, bytes]) -> bytes:
 
 
 def _encode_object(fields: Mapping[str, Any], encoded_fields: Mapping[str, bytes]) -> bytes:
-    """An object, of which some parts are JSON already."""
+    """JSON object of fields, some of which are already encoded."""
     return (
         orjson.dumps(fields)[:-1]
         + b"".join(b"," + orjson.dumps(k) + b":" + v for k, v in encoded_fields.items())

@@ -1,4 +1,4 @@
-"""Views in a file, of any size, with little memory: a table of keys and values in SQLite (decision 0024)."""
+"""Storage of views in a SQLite file: any size, with little memory (decision 0024)."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ from nova_assets.masking import get_logger
 log = get_logger("nova_assets.views")
 
 DEFAULT_CACHE_BYTES = 64 * 2**20
-"""Bytes of pages that are kept in memory, by default."""
+"""Default size of the page cache, in bytes."""
 
 STORAGE_FORMAT = b"2"
-"""Of what is kept. Another one is not read, but made anew."""
+"""Version of the file content. A file of another version is not read, but recreated."""
 
 _META_KEYSPACE = b"m" + bytes(KEYSPACE_BYTES - 1)
 _OWNER_KEY = b"owner"
 _KEYSPACE_END = b"\xff" * 200
-"""No key is this long."""
+"""Greater than every key, since no key is this long."""
 
 _PAGE_BYTES = 16384
-"""Bytes of a page: of a block with more files than fit in a quarter of it, the rest takes pages of its own."""
+"""Bytes of a page. A value larger than a quarter of it continues on overflow pages."""
 
 _MAX_IDLE_CONNECTIONS = 8
-"""So many connections are kept open to look; who looks beside them opens one for that."""
+"""Maximum number of idle connections for reads. Further readers open their own."""
 
 _LOCK_TIMEOUT = 30.0
-"""Seconds that a write waits for another process."""
+"""Seconds for which a write waits for another process."""
 
 
 class SqliteStorage:
-    """A folder with one file, of one process, whose threads share it.
+    """A folder with one file, used by one process whose threads share it.
 
-    A look is a snapshot; writes come one after the other, each whole or not at all. Values have checksums: what is
-    damaged is found out, and thrown away with all the rest, since it can be had again from the catalog; as is what was
-    kept for another catalog. What a power failure takes of the last writes leaves an older state, and no other.
+    Snapshots are consistent, and writes are atomic and run one at a time. Values have checksums. If a value is damaged,
+    the whole file is recreated, since the catalog has all the data. A file of another catalog is emptied. A power
+    failure may lose the last writes, but always leaves a consistent older state.
 
     Args:
-        folder: the storage's alone.
-        owner: the identity of the catalog that it is of.
-        memory: bytes of pages that it keeps in memory, however large the file is.
+        folder: folder for this storage alone.
+        catalog_id: identity of the catalog of the views.
+        cache_bytes: size of the page cache, independent of the file's size.
 
     Raises:
-        StorageFailed: it cannot be opened, or is in use by another process.
+        StorageFailed: the storage cannot be opened, or another process uses it.
     """
 
     name = "disk"
@@ -76,8 +76,6 @@ class SqliteStorage:
             except BaseException:
                 os.close(self._lock_file_descriptor)
                 raise
-
-    # opening
 
     def _open_or_recreate(self) -> sqlite3.Connection:
         try:
@@ -109,14 +107,14 @@ class SqliteStorage:
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._file, timeout=_LOCK_TIMEOUT, isolation_level=None, check_same_thread=False)
-        connection.execute(f"PRAGMA page_size={_PAGE_BYTES}").close()  # of a file that is made
+        connection.execute(f"PRAGMA page_size={_PAGE_BYTES}").close()  # applies only to a new file
         connection.execute(f"PRAGMA cache_size=-{max(self._connection_cache_bytes // 1024, 64)}").close()
-        connection.execute("PRAGMA mmap_size=0").close()  # a file that is cut short would end the process
+        connection.execute("PRAGMA mmap_size=0").close()  # a truncated file would crash the process
         connection.execute("PRAGMA cell_size_check=ON").close()
         return connection
 
     def _recreate_file(self, generation: int) -> None:
-        """Throw away what is damaged, once however many have found it out."""
+        """Recreate a damaged file, once even if several threads have detected the damage."""
         with self._write_lock:
             if generation != self._generation:
                 return
@@ -129,8 +127,6 @@ class SqliteStorage:
         for suffix in ("", "-wal", "-shm"):
             Path(f"{self._file}{suffix}").unlink(missing_ok=True)
 
-    # using
-
     @contextmanager
     def open_snapshot(self) -> Iterator[StorageSnapshot]:
         generation = self._generation
@@ -139,7 +135,7 @@ class SqliteStorage:
             try:
                 connection.execute("BEGIN").close()
                 snapshot = _SqliteSnapshot(connection, lambda: self._recreate_if_damaged(generation, "read"))
-                snapshot.get(_META_KEYSPACE, _OWNER_KEY)  # from the first read on it is a snapshot
+                snapshot.get(_META_KEYSPACE, _OWNER_KEY)  # the first read starts the snapshot
             except BaseException:
                 connection.close()
                 raise
@@ -164,7 +160,7 @@ class SqliteStorage:
         connection.close()
 
     def _close_idle_connections(self) -> None:
-        """Close the connections that wait; those that are lent are closed when they come back."""
+        """Close the idle connections. Connections in use are closed on their return."""
         with self._pool_lock:
             self._generation += 1
             while not self._idle_connections.empty():
@@ -203,7 +199,7 @@ class SqliteStorage:
             return sum(f.stat().st_size for f in self.folder.glob("views.db*"))
 
     def save(self) -> None:
-        """Nothing: it is all there."""
+        """Nothing to do, since every write goes to the file."""
 
     def close(self) -> None:
         with self._write_lock:
@@ -216,7 +212,7 @@ class SqliteStorage:
 
     @contextmanager
     def _recreate_if_damaged(self, generation: int, action: str) -> Iterator[None]:
-        """What the database says in there, as an error of ours; where it is damaged, it is thrown away."""
+        """Convert database errors in the block to StorageFailed. If the file is damaged, recreate it."""
         with _translate_errors(action):
             try:
                 yield
@@ -290,7 +286,11 @@ _DAMAGE_MESSAGES = ("malformed", "not a database", "unsupported file format", "n
 
 
 def _lock_exclusively(lock_file: Path) -> int:
-    """Keep other processes from it: the lock ends with this one, whatever becomes of that."""
+    """Lock out other processes. The lock ends with this process, even if it is killed.
+
+    Raises:
+        StorageFailed: another process holds the lock.
+    """
     descriptor = os.open(lock_file, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -306,7 +306,7 @@ def _lock_exclusively(lock_file: Path) -> int:
 
 @contextmanager
 def _translate_errors(action: str) -> Iterator[None]:
-    """What goes wrong in there, as an error of ours."""
+    """Convert errors in the block to StorageFailed."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:

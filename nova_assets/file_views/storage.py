@@ -1,6 +1,6 @@
-"""Where views are kept: drawers of keys and values, of which many change at once or none does.
+"""Storage of views: keyspaces of keys and values, with atomic changes of many keys.
 
-Whoever looks sees one state for as long as it looks, whatever is written meanwhile.
+A snapshot shows one state as long as it is open, whatever is written meanwhile.
 """
 
 from __future__ import annotations
@@ -12,38 +12,41 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 KEYSPACE_BYTES = 17
-"""Bytes of a drawer's name."""
+"""Bytes of a keyspace's name."""
 
 Entry = tuple[bytes, bytes]
 Changes = Mapping[bytes, Mapping[bytes, bytes | None] | None]
-"""Drawer -> what changes in it: key -> value, or None for one that goes; None for a drawer that is emptied."""
+"""Keyspace -> its changes: key -> new value, or None to delete the key.
+
+None instead of changes empties the keyspace.
+"""
 
 ExpectedValue = tuple[bytes, bytes, bytes | None]
-"""A drawer, a key in it, and its value; None where it is not there."""
+"""A keyspace, a key in it, and the expected value; None if the key must not exist."""
 
 
 class StorageSnapshot(Protocol):
     """One state of a storage."""
 
     def get(self, keyspace: bytes, key: bytes) -> bytes | None:
-        """One value."""
+        """Value of a key; None if the key does not exist."""
 
     def scan(self, keyspace: bytes, start: bytes = b"") -> Iterator[Entry]:
-        """What is in a drawer, in the order of its keys, from one on."""
+        """Entries of a keyspace in key order, from a key on."""
 
     def scan_backwards(self, keyspace: bytes, before_key: bytes) -> Iterator[Entry]:
-        """The same the other way: from the last key that is less than one."""
+        """Entries of a keyspace in reverse key order, from the last key below ``before_key`` on."""
 
     def keyspaces(self) -> Iterator[bytes]:
-        """The names of all that hold something."""
+        """Names of all keyspaces that are not empty."""
 
 
 class ScanLimitExceeded(Exception):
-    """There is more to be looked at than a glance takes in."""
+    """A scan reads more entries than a bounded snapshot allows."""
 
 
 class BoundedSnapshot:
-    """A look that ends before it takes long: after so many values, or bytes of them."""
+    """Snapshot whose scans stop after a number of entries or bytes, so that reading it never takes long."""
 
     entries = 500
     size = 2**20
@@ -74,43 +77,46 @@ class BoundedSnapshot:
 
 
 class Storage(Protocol):
-    """Keeps views. Every method raises StorageFailed where it cannot."""
+    """Stores views. Every method raises StorageFailed if it fails."""
 
     name: str
 
     def open_snapshot(self) -> AbstractContextManager[StorageSnapshot]:
-        """One state, for as long as the block lasts."""
+        """One state, for the duration of the block."""
 
     def write(self, changes: Changes, expected: ExpectedValue | None = None) -> bool:
-        """Change all of this, or nothing; says whether it did.
+        """Apply all changes, or none.
 
         Args:
-            expected: what is there still; otherwise nothing is changed.
+            expected: precondition. If the value differs, nothing is changed.
+
+        Returns:
+            Whether the changes were applied.
         """
 
     def size(self) -> int:
-        """How many bytes it takes."""
+        """Bytes that the storage takes."""
 
     def save(self) -> None:
-        """Make sure that the next process finds all of it, where this storage outlasts its process."""
+        """Ensure that the next process finds everything, if this storage outlives its process."""
 
     def close(self) -> None:
-        """Save, and let go."""
+        """Save everything, and close the storage."""
 
 
 _Keyspace = tuple[Entry, ...]
 
 _MAX_SINGLE_INSERTS = 64
-"""So many changes of a drawer are put in one by one."""
+"""Maximum number of changes of a keyspace that are inserted one by one. More changes are merged and sorted at once."""
 
 
 class MemoryStorage:
-    """In the memory of this process.
+    """Storage in the memory of this process.
 
-    A state is a dict that never changes; a write makes another, which shares every drawer that it does not touch.
+    A state is a dict that never changes. A write creates a new state, which shares all unchanged keyspaces.
 
     Args:
-        checkpoint: where it is saved, for the next process; None to forget all with this one.
+        checkpoint: storage to load from and save to; None to keep views in memory only.
     """
 
     name = "memory"
@@ -153,7 +159,10 @@ class MemoryStorage:
             self._save_under_lock()
 
     def _save_under_lock(self) -> None:
-        """One after the other: what is saved holds together, and nothing that was left out of it is forgotten."""
+        """Save the changed keyspaces.
+
+        Saves run one at a time, so the saved state is consistent. A failed save is repeated later.
+        """
         if self._checkpoint is None:
             return
         with self._lock:
@@ -214,7 +223,7 @@ def _apply_change(keyspace: _Keyspace, change: Mapping[bytes, bytes | None]) -> 
 
 
 def _changes_to_replace(storage: Storage, keyspaces: Mapping[bytes, _Keyspace]) -> Changes:
-    """What makes these drawers hold just this."""
+    """Changes that give keyspaces exactly the given content."""
     with storage.open_snapshot() as snapshot:
         keys_by_keyspace = {name: [key for key, _ in snapshot.scan(name)] for name in keyspaces}
     return {name: {**dict.fromkeys(keys_by_keyspace[name]), **dict(keyspace)} for name, keyspace in keyspaces.items()}

@@ -1,10 +1,10 @@
-"""Following timelines: views that are loaded where they are asked for, and go on by what has happened since.
+"""Follower of timelines: views are loaded on demand and kept current by applying the instants since.
 
     ask ─► is the view where the asker is, or further? ─► answer
              └ no ─► instants since ─► edit ─► written at once ─► answer
 
-An instant is applied whole or not at all, and an answer is of one state. What cannot be kept (a full disk) is answered
-all the same, from memory; what was damaged is loaded again.
+An instant is applied as a whole or not at all, and each answer reads one state. If the storage fails (a full disk),
+answers come from memory. Damaged views are loaded again.
 """
 
 from __future__ import annotations
@@ -32,24 +32,25 @@ log = get_logger("nova_assets.views")
 T = TypeVar("T")
 
 PARTITIONS_PER_LOAD = 200
-"""Partitions that are loaded by one transaction: what is in memory of a channel while it is loaded."""
+"""Maximum number of partitions that one transaction loads. It bounds the memory used while a channel is loaded."""
 
 STORAGE_RETRY_SECONDS = 30.0
-"""Seconds after which a storage that failed is tried again."""
+"""Seconds after which a failed storage is tried again."""
 
 SAVE_INTERVAL = 300.0
-"""Seconds after which what is kept in memory is saved once more."""
+"""Seconds between saves of views that are kept in memory."""
 
 _MAX_FAILED_ROUNDS = 20
-"""So often what was found out may be in vain, since another process has written meanwhile."""
+"""Maximum number of rounds that may fail because another process wrote meanwhile."""
 
 
 class TimelineFollower:
-    """Answers from views, and keeps them current.
+    """Answers from views, and keeps the views current.
 
     Args:
-        catalog: the truth.
-        storage: where the views are kept.
+        catalog: source of truth.
+        storage: storage of the views.
+        clock: returns monotonic seconds.
     """
 
     def __init__(self, catalog: Catalog, storage: Storage, clock: Callable[[], float] = time.monotonic) -> None:
@@ -72,17 +73,17 @@ class TimelineFollower:
         *,
         allow_stale: bool = False,
     ) -> T:
-        """What ``read_view`` makes of a view of these scopes, as they are now.
+        """Result of ``read_view`` for a view of some scopes, as they are now.
 
         Args:
-            read_view: reads the view, and may be called again.
-            known_position: what the asker knows of the timeline.
-            allow_stale: a view that is where the asker is, or further, need not be looked after: more may have
-                happened.
+            read_view: reads the view. It may be called several times.
+            scopes: scopes that must be loaded.
+            known_position: the asker's position in the timeline.
+            allow_stale: accept a view that is at the asker's position or further without checking for newer instants.
 
         Raises:
             ChannelNotFound.
-            TimelineDiffers: what the asker knows is not of the channel's timeline.
+            TimelineDiffers: the asker's position belongs to another timeline.
         """
         self.counts.asked += 1
         memory_follower = self._memory_follower
@@ -106,8 +107,11 @@ class TimelineFollower:
     def answer_if_current(
         self, channel: str, read_view: Callable[[ChannelView], T], scope: str, known_position: TimelinePosition
     ) -> T | None:
-        """What ``read_view`` makes of a view that is where the asker is, or further; None where there is none, or it
-        is much that would have to be looked at. Takes little time, and waits for nothing."""
+        """Result of ``read_view`` for a view at the asker's position or further. Fast, and never waits.
+
+        Returns:
+            None if there is no such view, or if reading it would take long.
+        """
         if self._memory_follower is not None:
             return None
         try:
@@ -123,7 +127,7 @@ class TimelineFollower:
         return answer
 
     def must_load_many_partitions(self, channel: str, scope: str, since: int) -> bool:
-        """Whether many partitions would have to be loaded, or looked through, to tell what changed after a number.
+        """Whether finding the changes after a number requires loading or scanning many partitions.
 
         Raises:
             ChannelNotFound.
@@ -141,7 +145,7 @@ class TimelineFollower:
         return _may_span_partitions(self.catalog.channel(channel).channel.partition_columns, scope)
 
     def mark_collected_until(self, channel: str, step: int) -> None:
-        """Of partitions that no later instant has touched, nothing is left to be collected."""
+        """Record that garbage collection is complete for partitions that no later instant touched."""
         try:
             self._write_collected_until(channel, step)
         except StorageFailed as error:
@@ -184,7 +188,7 @@ class TimelineFollower:
             with self.storage.open_snapshot() as snapshot:
                 view = self._load_view(snapshot, channel)
                 if view is None or not all(scope in absent or view.is_scope_loaded(scope) for scope in scopes):
-                    continue  # forgotten meanwhile
+                    continue  # the view was discarded meanwhile
                 if known_position is not None and not self._is_earlier_position(view, known_position):
                     raise _timeline_differs_error(channel, known_position, view.position)
                 try:
@@ -197,7 +201,10 @@ class TimelineFollower:
         raise StorageFailed(f"the view of channel {channel!r} does not stay", next="nova serve --views FOLDER")
 
     def _is_earlier_position(self, view: ChannelView, known_position: TimelinePosition) -> bool:
-        """Whether what an asker knows is part of what the view knows: it may have begun before the view did."""
+        """Whether a position is part of the view's timeline.
+
+        The catalog decides for positions before the view began.
+        """
         if view.has_reached_position(known_position):
             return True
         return (
@@ -206,9 +213,10 @@ class TimelineFollower:
         )
 
     def _catch_up(self, channel: str, scopes: Sequence[str], asked_at: float) -> frozenset[str]:
-        """Make the view what the channel was at a moment, or later. One thread does, the others wait for it.
+        """Bring the view to the state of the channel at some time, or later. One thread does it, and the others wait.
 
-        Gives those of the scopes that are partitions of which nothing is known: none is loaded for being asked for.
+        Returns:
+            Scopes that are single partitions unknown to the catalog. Asking for such a partition loads nothing.
         """
         with self._locks[channel]:
             with self.storage.open_snapshot() as snapshot:
@@ -226,7 +234,7 @@ class TimelineFollower:
         raise StorageFailed(f"the view of channel {channel!r} is written to by another process again and again")
 
     def _run_catch_up_round(self, channel: str, scopes: Sequence[str]) -> _RoundResult | None:
-        """One transaction's worth of it; None where it came to nothing."""
+        """One transaction of catching up; None if another process wrote meanwhile."""
         with self.storage.open_snapshot() as snapshot:
             view = self._load_view(snapshot, channel)
             edit, standing, result = self._plan_round(snapshot, channel, view, scopes, ())
@@ -288,14 +296,18 @@ class TimelineFollower:
             edit.add_loaded_scope(scope, scope_standing)
         for step in steps:
             edit.apply_step(step)
-        # What was not there when it was asked for may be by now: then it is loaded by the next round.
+        # A partition that was unknown when it was requested may exist by now. The next round then loads it.
         new_partitions = {b.partition for s in steps for b in s.added} & unknown_partitions
         return edit, standing, _RoundResult(complete and not new_partitions, absent_scopes)
 
     def _find_partitions_to_load(
         self, channel: str, view: ChannelView | None, scopes: Sequence[str]
     ) -> tuple[list[str], list[tuple[str, ChannelHead]], bool]:
-        """What is to be loaded now; scopes that are covered then; and whether that is all."""
+        """Partitions to load in this round.
+
+        Returns:
+            The partitions, the scopes that are fully loaded with them, and whether no further round is needed.
+        """
         partitions: list[str] = []
         covered: list[tuple[str, ChannelHead]] = []
         for scope in scopes:
@@ -349,32 +361,34 @@ class TimelineFollower:
         threading.Thread(target=self.save, name="nova-views", daemon=True).start()
 
     def save(self) -> None:
-        """Have the next process find what is kept here."""
+        """Save the views for the next process."""
         try:
             self.storage.save()
         except StorageFailed as error:
             log.warning("views could not be saved: %s", error)
 
     def size(self) -> int:
-        """How many bytes the views take; 0 where that cannot be told."""
+        """Bytes that the views take; 0 if unknown."""
         try:
             return self.storage.size()
         except StorageFailed:
             return 0
 
     def close(self) -> None:
-        """Save the views, and let go."""
+        """Save the views, and close the storage."""
         self.storage.close()
 
 
 def _may_span_partitions(columns: Sequence[str], scope: str) -> bool:
-    """Whether a scope may be more than one partition."""
+    """Whether a scope may contain more than one partition."""
     return bool(columns) and single_partition_in_scope(columns, scope) is None
 
 
 def _has_all_numbered_steps(view: ChannelView, standing: ChannelHead, steps: Sequence[TimelineStep]) -> bool:
-    """Whether each number that was taken has its instant: a process of a version that knows no instants may have
-    written beside this one."""
+    """Whether every sequence number has its step.
+
+    A process of an older version, which writes no steps, may have committed.
+    """
     number_count = sum(any(b.origin != "compact" for b in s.added) for s in steps)
     return view.head.head + number_count == standing.head
 

@@ -1,4 +1,4 @@
-"""Which services are believed to be who they say."""
+"""Trusted certificates for connections to services."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import ssl
 
 
 def trusted_ssl_context() -> ssl.SSLContext:
-    """Those whose certificate comes from an authority that this machine knows, or certifi; or is in the file that
-    ``SSL_CERT_FILE`` names, or the folder of ``SSL_CERT_DIR``."""
+    """SSL context with the certificate authorities of this machine and of certifi.
+
+    It also trusts the certificates in the file ``SSL_CERT_FILE`` or the folder ``SSL_CERT_DIR``.
+    """
     import certifi
 
     context = ssl.create_default_context()

@@ -1,5 +1,7 @@
-"""What changes in a view: it begins with what the catalog has, and goes on by what happens. Pure; nothing is written
-here."""
+"""Changes of a view: it starts with data from the catalog and continues with timeline steps.
+
+Pure; nothing is written here.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +32,17 @@ from nova_assets.model.partitions import is_in_scope
 from nova_assets.model.timeline import ChannelHead, CollectedBlock, History, TimelineStep
 
 INSTANTS = 10_000
-"""So many instants are kept of a channel: who is further behind begins anew."""
+"""Number of instants that a view keeps per channel. A follower that is further behind starts anew."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedPartitions:
-    """What was loaded of a channel.
+    """Partitions of a channel, loaded from the catalog.
 
     Args:
-        partitions: these, whole.
-        history: everything that is known of them, at the position where the channel stood then.
+        standing: head of the channel when they were loaded.
+        partitions: names of the partitions, all loaded in full.
+        history: their full history at that position.
     """
 
     standing: ChannelHead
@@ -48,11 +51,11 @@ class LoadedPartitions:
 
 
 class ViewEdit:
-    """Gathers changes of the view of one channel.
+    """Collects changes of the view of one channel.
 
     Args:
-        looked: the state that they are made to.
-        view: the channel in it; None where nothing of it is loaded.
+        snapshot: state of the storage to which the changes apply.
+        view: the view in that state; None if nothing of the channel is loaded.
     """
 
     def __init__(self, snapshot: StorageSnapshot, channel: str, view: ChannelView | None) -> None:
@@ -70,10 +73,8 @@ class ViewEdit:
         self.partitions_to_reload: set[str] = set()
         self.applied_count = 0
 
-    # beginning
-
     def restart_view(self, standing: ChannelHead) -> None:
-        """Nothing of the channel is known yet, or nothing any more: all that was is thrown away."""
+        """Start a new view at a head, and discard everything that was loaded."""
         self._changes_by_keyspace[channel_keyspace(self._channel)] = None
         for partition in [] if self._view is None else self._view.loaded_partitions():
             self._changes_by_keyspace[partition_keyspace(self._channel, partition.name)] = None
@@ -90,7 +91,7 @@ class ViewEdit:
         self._store_instant(ViewInstant(standing.position.step, standing.position.prefix, "", "", "", None, ()))
 
     def put_partitions(self, loaded: LoadedPartitions) -> None:
-        """Put whole partitions in, in place of what was there of them."""
+        """Replace partitions by their loaded content."""
         blocks: dict[str, list[Block]] = {p: [] for p in loaded.partitions}
         for block in loaded.history.blocks:
             blocks[block.partition].append(block)
@@ -105,15 +106,19 @@ class ViewEdit:
             self._channel_changes |= partition_entry(LoadedPartition(partition, step))
 
     def add_loaded_scope(self, scope: str, standing: ChannelHead) -> None:
-        """All partitions that were in a scope where the channel stood are loaded, and none that comes is missed."""
+        """Record that all partitions of a scope are loaded at a head.
+
+        New partitions of the scope are then added by later steps.
+        """
         self._loaded_scopes = [(s, n) for s, n in self._loaded_scopes if not is_in_scope(s, scope)]
         self._loaded_scopes.append((scope, standing.position.step))
         self._has_new_scopes = True
 
-    # going on
-
     def apply_step(self, step: TimelineStep) -> None:
-        """Apply one instant to the partitions that are loaded. Where that is not safe, they are ``unsafe``."""
+        """Apply one step to the loaded partitions.
+
+        Partitions with inconsistent blocks are added to ``partitions_to_reload``.
+        """
         step_number = step.position.step
         for removed in step.collected:
             if self._applies_to_partition(removed.partition, step_number):
@@ -134,7 +139,7 @@ class ViewEdit:
         self.applied_count += 1
 
     def _applies_to_partition(self, partition: str, step_number: int) -> bool:
-        """Whether an instant is to be applied to a partition: one that is loaded, and did not know of it then."""
+        """Whether to apply a step to a partition: the partition is loaded, and was loaded before the step."""
         if partition in self._load_step_by_partition:
             return self._load_step_by_partition[partition] < step_number
         return self._view is not None and self._view.is_partition_loaded(partition)
@@ -164,7 +169,7 @@ class ViewEdit:
         self._partition_changes(block.partition)[key] = encode_block(block, self._store_description)
 
     def _record_version(self, block: Block) -> None:
-        """What a block tells of its number, whether its partition is loaded or not."""
+        """Record the schema and merge model that a block sets at its number, whether its partition is loaded or not."""
         if block.origin == "compact":
             return
         last_version = self._versions[-1]
@@ -180,10 +185,8 @@ class ViewEdit:
         """Whether there is nothing to write."""
         return not self._channel_changes and not self._changes_by_keyspace and not self._has_new_scopes
 
-    # together
-
     def to_changes(self, standing: ChannelHead) -> tuple[Changes, ExpectedValue]:
-        """All of it, such that the view is where the channel stands; and what is to be there still, for that."""
+        """All collected changes, which move the view to a head, and the expected value that guards the write."""
         scopes = tuple(s for s, _ in self._loaded_scopes)
         head = ViewHeader(
             self._channel,

@@ -1,5 +1,7 @@
-"""A catalog whose channels are seen through views: those of a service, or of this process; and by itself where they
-do not answer."""
+"""Catalog that reads channel histories through views of a service or of this process.
+
+If the views cannot answer, the catalog itself does.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,14 @@ from nova_assets.nova_error import NovaError
 
 
 class ViewedCatalog:
-    """Everything that a catalog does, but that histories of channels come from views where they can.
+    """A catalog that reads the histories of channels through views where possible.
 
-    What is answered is as new as the moment when it was asked for: where the channel is then is one look at its row.
-    Commits are checked by the catalog as ever, so nothing rests on a view but time.
+    All other methods behave as in the catalog. An answer is as new as the call: the catalog gives the current position
+    of the channel in one row. Commits are checked by the catalog as usual, so views affect only speed, never
+    correctness.
+
+    Args:
+        source: client of a view service, or handler of this process's own views.
     """
 
     def __init__(self, catalog: Catalog, source: ViewServiceClient | ViewQueryHandler) -> None:
@@ -45,12 +51,13 @@ class ViewedCatalog:
         *,
         back_to: int | None = None,
     ) -> History:
-        """As the catalog's; Raises ChannelNotFound, VersionNotFound."""
+        """As ``Catalog.history``. Raises ChannelNotFound, VersionNotFound."""
 
         def from_catalog() -> History:
             return self._catalog.history(channel, at, scope, since, back_to=back_to)
 
-        # Where the channel is now: whatever holds what is asked for began before, so nothing of it is gone there.
+        # The current position is read first. Whoever retains the requested version pinned it earlier, so it is not
+        # collected at that position.
         state = self._catalog.channel(channel)
         number, known_position = state.head if at is None else at, state.position
         if not 0 <= number <= state.head:
@@ -78,13 +85,16 @@ class ViewedCatalog:
         )
 
     def commit(self, request: CommitRequest) -> Commit:
-        """As the catalog's; what was asked of the service since the last one is kept beside it."""
+        """As ``Catalog.commit``.
+
+        The details of the commit include the service's answer counts since the last commit.
+        """
         if isinstance(self._source, ViewServiceClient) and (new_counts := self._counts_since_last_call()):
             request = replace(request, details={**request.details, "views": new_counts})
         return self._catalog.commit(request)
 
     def collect(self, channel: str, retain_seconds: float = 0.0, partitions: Sequence[str] | None = None) -> Collection:
-        """As the catalog's; a view of this process tells in which partitions there may be something."""
+        """As ``Catalog.collect``. A view of this process finds the partitions with blocks to collect."""
         if partitions is None and isinstance(self._source, ViewQueryHandler):
             with suppress(StorageFailed, ViewDamaged):
                 return self._source.collect(channel, retain_seconds)
@@ -109,10 +119,10 @@ class ViewedCatalog:
         try:
             return decode_history(handler.history_answer(*arguments, allow_stale=True))[1]
         except (NovaError, ViewDamaged):
-            return fallback()  # it says what there is to say
+            return fallback()  # the catalog answers or raises the right error
 
     def _counts_since_last_call(self) -> dict[str, int]:
-        """What has been counted since this was asked last."""
+        """Answer counts since the last call."""
         assert isinstance(self._source, ViewServiceClient)
         current_counts = {"served": self._source.counts.served, **self._source.counts.fell_back}
         new_counts = {
@@ -125,5 +135,5 @@ class ViewedCatalog:
 
 
 def catalog_through_views(catalog: Catalog, source: ViewServiceClient | ViewQueryHandler) -> Catalog:
-    """A catalog that is seen through views."""
+    """Wrap a catalog so that histories are read through views."""
     return cast(Catalog, ViewedCatalog(catalog, source))

@@ -1,4 +1,4 @@
-"""Avro files, record by record, as rows of the declared types."""
+"""Reader for Avro files, record by record."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from nova_assets.model.conversion import TYPED
 from nova_assets.model.schema import Schema
 
 _FLUSH_EVERY = 10_000
-"""So many records are Python's at the same time."""
+"""Maximum number of records held as Python objects."""
 
 
 def read_avro(file: File, schema: Schema | None) -> pa.Table:
-    """A whole Avro file, in the declared types.
+    """Read a whole Avro file in the declared types. Undeclared columns get inferred types.
 
     Raises:
-        BadRecord: it is none, cannot be read to its end, or a record is not what is declared.
+        BadRecord: the file is no Avro file, cannot be read to its end, or has a record that does not conform.
+        SchemaMismatch: Spark lacks the type of an undeclared column, or its values have different types.
     """
     parsed = _read_records(file, RowCollector(schema, "keep", TYPED))
     if parsed.refused:
@@ -38,18 +39,20 @@ def read_avro(file: File, schema: Schema | None) -> pa.Table:
             line=first.line,
             **column_field,
         )
-    schema_of(parsed.table)  # refuses types that Spark lacks
+    schema_of(parsed.table)  # rejects types that Spark lacks
     return parsed.table
 
 
 def read_valid_records(file: File, schema: Schema, drop_undeclared: bool = False) -> ParsedRecords:
-    """The records of an Avro file that are what is declared, and those that are not, counted from 1.
+    """Read the valid records of an Avro file, and the refused records, numbered from 1.
 
     Args:
-        drop_undeclared: leave out what is not declared.
+        file: the file.
+        schema: declared columns.
+        drop_undeclared: drop undeclared columns and fields instead of refusing the record.
 
     Raises:
-        BadRecord: it is no Avro file, or cannot be read to its end.
+        BadRecord: the file is no Avro file, or cannot be read to its end.
     """
     return _read_records(file, RowCollector(schema, "drop" if drop_undeclared else "refuse", TYPED))
 
@@ -72,7 +75,7 @@ def _open_records(file: File) -> Iterator[Iterator[Any]]:
         with file.open() as stream:
             yield iter(fastavro.reader(stream))
     except (ValueError, EOFError, OSError, IndexError, KeyError, TypeError) as error:
-        # fastavro has no error of its own: what it meets in damaged bytes is whatever they lead to
+        # fastavro has no error class of its own and raises any of these on damaged bytes
         raise bad_record_error(
             file,
             "the file is no whole Avro file",

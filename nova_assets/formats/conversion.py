@@ -1,7 +1,7 @@
-"""Arrow columns converted to declared types by the rules of ``model.conversion``.
+"""Conversion of Arrow columns to declared types by the rules of ``model.conversion``.
 
-Arrow's own casts do what they are known to check. Every other column, and every column that a cast refuses, is
-converted value by value, by the rules themselves: so a refusal names row and value, and all kinds of input agree.
+Arrow's casts convert a column if they are known to check every value. Every other column, and every column that a cast
+rejects, is converted value by value by the rules. An error therefore names row and value, and all kinds of input agree.
 """
 
 from __future__ import annotations
@@ -30,17 +30,20 @@ def convert_table(
     allow_wider_types: bool = False,
     first_row_number: int = 1,
 ) -> pa.Table:
-    """A user's table with the columns of a schema in their declared types.
+    """Convert the columns of a user's table to the declared types of a schema.
 
-    A column that no rule converts is left as it is: ``model.evolution.reconcile`` names all such columns at once.
+    A column that no rule converts stays unchanged. ``model.schema_evolution.reconcile_schema`` reports all such columns
+    together.
 
     Args:
-        schema: the channel's; None leaves the types as they are.
-        allow_wider_types: the channel takes wider types: a column of a wider type is left as it is.
-        first_row_number: what the first row is called in an error.
+        table: the user's table.
+        schema: schema of the channel; None keeps all types.
+        input_kind: kind of input, which selects the conversion rules.
+        allow_wider_types: keep a column whose type is wider than declared, for a channel that accepts wider types.
+        first_row_number: number of the first row in error messages.
 
     Raises:
-        SchemaMismatch: a value that the rules refuse, with its column and row.
+        SchemaMismatch: the rules reject a value. The error names its column and row.
     """
     columns = []
     for name, column in zip(table.column_names, table.columns, strict=True):
@@ -60,7 +63,11 @@ def convert_table(
 def convert_values(
     values: Iterable[Any], declared_type: DataType, column_name: str, input_kind: InputKind, first_row_number: int = 1
 ) -> pa.ChunkedArray:
-    """A column of a declared type out of Python values. Raises SchemaMismatch with the row of a refused value."""
+    """Column of a declared type from Python values.
+
+    Raises:
+        SchemaMismatch: the rules reject a value. The error names its row.
+    """
     converted = []
     for number, value in enumerate(values, start=first_row_number):
         try:
@@ -81,19 +88,24 @@ def convert_values(
 def convert_to_inferred_type(
     values: Iterable[Any], inferred_array: pa.Array, column_name: str, input_kind: InputKind
 ) -> pa.ChunkedArray:
-    """A column whose type Arrow infers from its values. Arrow cuts off what the type cannot hold, so each value is
-    converted to that type by the rules for declared types.
+    """Column in the type that Arrow infers from its values.
+
+    Arrow truncates values that the inferred type cannot represent. The rules for declared types therefore convert each
+    value to that type.
 
     Args:
-        inferred_array: what Arrow makes of the values.
+        values: the Python values.
+        inferred_array: the array that Arrow creates from the values.
+        column_name: name of the column, for errors.
+        input_kind: kind of input, which selects the conversion rules.
 
     Raises:
-        SchemaMismatch: with the row of a value that is not exactly one of the type.
+        SchemaMismatch: the inferred type cannot represent a value exactly. The error names its row.
     """
     column = inferred_array if isinstance(inferred_array, pa.ChunkedArray) else pa.chunked_array([inferred_array])
     try:
         type_ = spark_type(column.type, column_name)
-    except NovaError:  # of a type of no channel, which is refused with all the others
+    except NovaError:  # a later step rejects all unsupported types together
         return column
     return (
         column if contains_null_type(column.type) else convert_values(values, type_, column_name, input_kind.inferred)
@@ -101,7 +113,7 @@ def convert_to_inferred_type(
 
 
 def contains_null_type(type_: pa.DataType) -> bool:
-    """Whether a type, or a part of it, is that of nothing but nulls."""
+    """Whether a type or a nested part of it is Arrow's null type."""
     if _is.is_null(type_):
         return True
     if _is.is_dictionary(type_) or not _is.is_nested(type_):
@@ -110,7 +122,7 @@ def contains_null_type(type_: pa.DataType) -> bool:
 
 
 def to_deletion_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column ``_deleted``. Raises SchemaMismatch where it is not boolean."""
+    """Column ``_deleted`` as booleans. Raises SchemaMismatch for another type."""
     if _is.is_null(column.type):
         return column.cast(pa.bool_())
     if not _is.is_boolean(column.type):
@@ -120,11 +132,11 @@ def to_deletion_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column
 
 
-# types whose values are all written out
+# types without encodings
 
 
 def unencoded_type(type_: pa.DataType) -> pa.DataType:
-    """A type without dictionaries and views."""
+    """Type with dictionaries and views replaced by their plain types, at all levels."""
     if _is.is_dictionary(type_):
         return unencoded_type(type_.value_type)
     if _is.is_string_view(type_):
@@ -149,16 +161,16 @@ def _unencoded_field(field: pa.Field) -> pa.Field:
 
 
 def to_unencoded_column(column: pa.ChunkedArray, column_name: str) -> pa.ChunkedArray:
-    """A column whose values are all written out.
+    """Column with dictionaries and views decoded.
 
     Raises:
-        SchemaMismatch: Arrow cannot write them out.
+        SchemaMismatch: Arrow cannot decode the values.
     """
     target = unencoded_type(column.type)
     if target == column.type:
         return column
     try:
-        if _is.is_dictionary(column.type):  # of polars: Arrow has no kernel that takes views by an index
+        if _is.is_dictionary(column.type):  # polars builds dictionaries of views, which Arrow cannot decode
             return pa.chunked_array([_decode_dictionary(chunk, target) for chunk in column.chunks], target)
         return column.cast(target)
     except pa.ArrowException:
@@ -215,7 +227,7 @@ def _convert_column(
 
 
 def is_convertible(source_type: pa.DataType, declared_type: DataType) -> bool:
-    """Whether some rule converts values of an Arrow type."""
+    """Whether the rules convert values of an Arrow type to a declared type."""
     if _is.is_null(source_type):
         return True
     if value_class_of(source_type) not in RULES[declared_type.name]:
@@ -235,7 +247,7 @@ def is_convertible(source_type: pa.DataType, declared_type: DataType) -> bool:
 
 
 def value_class_of(type_: pa.DataType) -> ValueClass | None:
-    """The class of the values of an Arrow type; None for a type of no channel."""
+    """Value class of an Arrow type; None for a type that no channel supports."""
     if _is.is_timestamp(type_):
         return "local time" if type_.tz is None else "instant"
     return next((name for test, name in _VALUE_CLASS_TESTS if test(type_)), None)
@@ -266,7 +278,7 @@ def _python_values(column: pa.ChunkedArray, column_name: str, first_row_number: 
     for number, scalar in enumerate(column, start=first_row_number):
         try:
             yield scalar.as_py()
-        except (ValueError, OverflowError, pa.ArrowException) as error:  # a date that Python does not have
+        except (ValueError, OverflowError, pa.ArrowException) as error:  # a date outside Python's years
             raise SchemaMismatch(
                 f"row {number} has a value out of range in column {column_name!r}",
                 found=f"{scalar}: {error}",
@@ -277,7 +289,7 @@ def _python_values(column: pa.ChunkedArray, column_name: str, first_row_number: 
 
 
 def _cast_if_lossless(column: pa.ChunkedArray, target_type: pa.DataType) -> pa.ChunkedArray | None:
-    """The column, cast by Arrow; None where Arrow does not say whether each value stays what it is."""
+    """Column cast by Arrow; None if Arrow does not check that every value stays the same."""
     source = column.type
     if not _is_cast_checked_by_arrow(source, target_type):
         return None
@@ -321,7 +333,7 @@ _CASTS_CHECKED_BY_ARROW: frozenset[tuple[ValueClass | None, ValueClass | None]] 
 
 
 def _is_nested_cast_checked_by_arrow(source_type: pa.DataType, target_type: pa.DataType) -> bool:
-    """Whether two nested types differ in nothing but what a plain cast checks within them."""
+    """Whether Arrow's cast between two nested types checks every value of their parts."""
     if _is.is_struct(source_type) and [f.name for f in source_type] != [f.name for f in target_type]:
         return False
     if _is.is_fixed_size_list(source_type):
@@ -338,7 +350,7 @@ def _is_nested_cast_checked_by_arrow(source_type: pa.DataType, target_type: pa.D
 
 
 def _are_floats_near(original: pa.ChunkedArray, converted: pa.ChunkedArray) -> bool:
-    """Whether floats of another size are those that the rules take; the few of which this cannot say are none."""
+    """Whether the rules accept all floats after a cast to another precision. Uncertain values count as not accepted."""
     before = pc.fill_null(original, 0.0).cast(pa.float64()).to_numpy()
     after = pc.fill_null(converted, 0.0).cast(pa.float64()).to_numpy()
     with np.errstate(invalid="ignore"):

@@ -1,4 +1,4 @@
-"""CSV files as Arrow tables: pyarrow tells the fields apart, the table of conversions says what each field means."""
+"""Reader for CSV files. pyarrow separates the fields, and the conversion table defines the meaning of each field."""
 
 from __future__ import annotations
 
@@ -38,11 +38,15 @@ _MAX_FIELD_BYTES = 1 << 30
 
 
 def read_csv(file: File, schema: Schema | None) -> pa.Table:
-    """A CSV file with a header line. An empty field is null, ``""`` is empty text.
+    """Read a CSV file with a header line. An empty field is null, and ``""`` is empty text.
+
+    Args:
+        file: the file.
+        schema: declared columns; None if none are declared. Undeclared columns get inferred types.
 
     Raises:
-        BadRecord: a row of another length, a value that is not of its column's type, a file that ends inside a value.
-        EmptyInput: not even a header.
+        BadRecord: a row has another length, a value is not of its column's type, or the file ends inside a value.
+        EmptyInput: the file has no header.
     """
     _check_quotes_are_closed(file)
     return _read_table(file, schema)
@@ -75,21 +79,26 @@ def _read_table(file: File, schema: Schema | None) -> pa.Table:
 
 
 def _inferred_types(table: pa.Table, declared: Mapping[str, DataType]) -> dict[str, DataType]:
-    """The types that pyarrow infers of columns that are not declared, but for those of text. It rounds what a type
-    cannot hold, so their fields are read again as text, and converted by the rules."""
+    """Types that pyarrow infers for undeclared columns, except text columns.
+
+    pyarrow rounds values that a type cannot represent. The caller therefore reads these columns again as text and
+    converts them by the rules.
+    """
     types_by_column: dict[str, DataType] = {}
     for field_ in table.schema:
         if field_.name in declared or pa.types.is_binary(field_.type) or contains_null_type(field_.type):
             continue
-        with suppress(NovaError):  # a type of no channel is refused with all the others
+        with suppress(NovaError):  # a later step rejects all unsupported types together
             type_ = spark_type(field_.type, field_.name)
             types_by_column |= {field_.name: type_} if type_.name != "string" else {}
     return types_by_column
 
 
 def _treat_codes_as_text(texts: pa.Table, inferred_types: Mapping[str, DataType]) -> dict[str, DataType]:
-    """The same, but columns of digits that begin with 0, or are no decimal digits, are text: as numbers, ``007`` and
-    ``7`` would be one."""
+    """Inferred types with text instead of integers for columns of codes.
+
+    A code begins with 0 or is hexadecimal. As numbers, ``007`` and ``7`` would be equal.
+    """
     return {
         name: DataType("string") if type_.name == "bigint" and _has_leading_zeros(texts.column(name)) else type_
         for name, type_ in inferred_types.items()
@@ -101,15 +110,17 @@ def _has_leading_zeros(column: pa.ChunkedArray) -> bool:
 
 
 def read_valid_records(file: File, schema: Schema, drop_undeclared: bool = False) -> ParsedRecords:
-    """The rows of a CSV file that are what is declared, and those that are not, each by the line where it begins.
+    """Read the valid rows of a CSV file, and the refused rows, each with the number of its first line.
 
     Args:
-        drop_undeclared: leave out columns that are not declared.
+        file: the file.
+        schema: declared columns.
+        drop_undeclared: drop undeclared columns instead of refusing the file.
 
     Raises:
-        OSError, EOFError, BadRecord: the file is no such file, lacks a column or has one of its own, or cannot be read
-            to its end.
-        EmptyInput: not even a header.
+        OSError, EOFError, BadRecord: the file is no CSV file, lacks a column, has an undeclared column, or cannot be
+            read to its end.
+        EmptyInput: the file has no header.
     """
     _check_quotes_are_closed(file)
     try:
@@ -119,7 +130,7 @@ def read_valid_records(file: File, schema: Schema, drop_undeclared: bool = False
             _check_columns(file, table.column_names, schema, drop_undeclared)
             return ParsedRecords(table, line_numbers)
     except NovaError:
-        pass  # which rows it is about is found out below
+        pass  # the code below identifies the bad rows
     records = list(_read_records(file))
     if not records:
         raise empty_file_error(file)
@@ -132,10 +143,15 @@ def read_valid_records(file: File, schema: Schema, drop_undeclared: bool = False
 
 @dataclass
 class _CsvRecordReader:
-    """What was read up to now.
+    """Reader that separates valid rows from bad rows of a CSV file.
 
     Args:
-        header: the first line, as it is.
+        file: the file.
+        header: bytes of the header line.
+        declared: declared type of each column.
+        tables: rows that are read so far.
+        line_numbers: line number of each row.
+        refused: rows that are refused so far.
     """
 
     file: File
@@ -148,15 +164,15 @@ class _CsvRecordReader:
     def parse_lines(self, lines: Sequence[Line]) -> pa.Table:
         content = io.BytesIO(b"".join(raw + b"\n" for raw in (self.header, *(r.raw for r in lines))))
         texts = _parse_csv(content, _arrow_parse_types(self.declared), use_threads=False)
-        return texts.select([n for n in texts.column_names if n in self.declared])  # others differ from part to part
+        return texts.select([n for n in texts.column_names if n in self.declared])  # inferred types vary by part
 
     def header_names(self) -> list[str]:
-        """What the first line calls the columns."""
+        """Column names in the header line."""
         names: list[str] = _parse_csv(io.BytesIO(self.header + b"\n"), {}, use_threads=False).column_names
         return names
 
     def add_lines(self, lines: Sequence[Line]) -> None:
-        """All of them at once if their fields can be told apart; otherwise each half by itself."""
+        """Parse rows together. If that fails, parse each half separately until the bad rows are isolated."""
         if not lines:
             return
         try:
@@ -190,7 +206,7 @@ class _CsvRecordReader:
 
 
 def _reason_without_row_number(error: BaseException) -> str:
-    """What is wrong with a row, without the number that it has by itself."""
+    """Error text without pyarrow's row number, which counts from the start of the part and not of the file."""
     return re.sub(r"^(CSV parse error|In CSV column #\d+)[^:]*: (Row #\d+: )?", "", str(error))
 
 
@@ -206,10 +222,11 @@ def _check_columns(file: File, column_names: Sequence[str], schema: Schema, drop
 
 
 def _read_records(file: File) -> Iterator[Line]:
-    """The records of a file as they stand there, each by the line where it begins; the header first.
+    """Raw records of a file, header first, each with the number of its first line.
 
     Raises:
-        BadRecord: a line is too long, or quotes are not where they belong.
+        BadRecord: a line is too long.
+        csv.Error: Python's parser rejects the file.
     """
     line_numbers: list[int] = []
     line_texts: list[str] = []
@@ -232,7 +249,7 @@ def _read_records(file: File) -> Iterator[Line]:
 
 
 def _count_lines(file: File) -> int:
-    """Line ends, and what follows the last."""
+    """Number of lines, including a last line without a line end."""
     count, last = 0, b""
     with file.open() as stream:
         while chunk := stream.read(1 << 20):
@@ -242,14 +259,18 @@ def _count_lines(file: File) -> int:
 
 
 def _arrow_parse_types(declared_types_by_column: Mapping[str, DataType]) -> dict[str, pa.DataType]:
-    """What pyarrow is to parse: bytes as they are, and everything else as text."""
+    """Types in which pyarrow reads the declared columns: binary columns as bytes, all others as text."""
     return {n: pa.binary() if t.name == "binary" else pa.string() for n, t in declared_types_by_column.items()}
 
 
 def _convert_text_columns(
     texts: pa.Table, declared_types_by_column: Mapping[str, DataType]
 ) -> tuple[pa.Table, dict[int, tuple[str, str]]]:
-    """Texts in the declared types, and the rows that cannot be, each with the first column that is wrong and why."""
+    """Convert text columns to the declared types.
+
+    Returns:
+        The converted table, and the first bad column and its reason for each bad row, by row index.
+    """
     columns, refused = [], {}
     for name, column in zip(texts.column_names, texts.columns, strict=True):
         if name in declared_types_by_column and not pa.types.is_binary(column.type):
@@ -271,7 +292,7 @@ def _parse_csv(stream: Any, column_types: dict[str, pa.DataType], use_threads: b
 
 
 def _bad_csv_error(file: File, column_types: dict[str, pa.DataType], error: BaseException) -> BadRecord:
-    """The error with the row's number, which pyarrow only knows when it reads with one thread."""
+    """Error with the row number, which pyarrow reports only when it reads with one thread."""
     try:
         with file.open() as stream:
             _parse_csv(stream, column_types, use_threads=False)
@@ -301,7 +322,10 @@ def _bad_value_error(file: File, row: int, column: str, reason: str, declared: M
 
 
 def _check_quotes_are_closed(file: File) -> None:
-    """pyarrow takes a quote that is never closed for one that ends with the file: the mark of a file cut short."""
+    """Raise BadRecord if the file ends inside a quoted value, which is the sign of a truncated file.
+
+    pyarrow treats the end of the file as the closing quote.
+    """
     try:
         with file.open() as stream:
             quotes = sum(chunk.count(b'"') for chunk in iter(lambda: stream.read(1 << 20), b""))

@@ -1,4 +1,4 @@
-"""Partition columns that follow from a moment in the row, in Arrow (R13)."""
+"""Partition columns derived from a time column of the same row, in Arrow (R13)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,17 @@ from nova_assets.model.schema import Schema
 
 
 def add_derived_partition_columns(table: pa.Table, dimensions: Sequence[Dimension], schema: Schema | None) -> pa.Table:
-    """A table with those partition columns that follow from others, where it lacks them or they are null. (No row is in
-    a day or an hour that is null, and a file of JSON says null where it says nothing.)
+    """Add derived partition columns that the table lacks, and fill their nulls.
+
+    A null is filled because no row belongs to a null day or hour, and JSON readers give null for a missing value.
+
+    Args:
+        table: the table.
+        dimensions: dimensions of the channel. Only dimensions with ``of`` are derived.
+        schema: declared columns, which determine the type of a derived column; None if none are declared.
 
     Raises:
-        PartitionError: it lacks the column from which one follows, too, or that holds no moments.
+        PartitionError: the table also lacks the source column, or the source column holds no times.
     """
     for d in dimensions:
         if d.of is None:
@@ -48,10 +54,13 @@ def _derive_partition_column(table: pa.Table, dimension: Dimension) -> pa.Chunke
         return pc.local_timestamp(moments).cast(pa.date32(), safe=False)
     return _truncate_to_local_hour(
         _truncate_to_local_hour(moments)
-    )  # twice, for clocks that change by half an hour (model/clock)
+    )  # twice, for clock changes of half an hour (model/local_hours)
 
 
 def _truncate_to_local_hour(moments: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Moments less what the clock shows past the full hour. A change of clocks has two hours of one name."""
+    """Instants truncated to the full hour of local time.
+
+    The difference is subtracted from the instants, because local time is ambiguous when clocks are set back.
+    """
     local = pc.local_timestamp(moments)
     return pc.subtract(moments, pc.subtract(local, pc.floor_temporal(local, unit="hour")))

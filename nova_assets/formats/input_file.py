@@ -1,7 +1,6 @@
-"""A file that is to be read: what people call it, and its bytes without compression.
+"""Input file: its display name and its decompressed bytes.
 
-Whatever is read here comes from outside, so nothing is taken for granted: how large it becomes when it is
-decompressed, or how long one of its lines is.
+Input files come from outside. Their decompressed size and the length of their lines are therefore limited.
 """
 
 from __future__ import annotations
@@ -22,37 +21,37 @@ from nova_assets.errors import BadRecord, EmptyInput, SourceUnavailable
 from nova_assets.nova_error import NovaError
 
 READ_ERRORS = (pa.ArrowException, OSError, EOFError, zlib.error, csv.Error, UnicodeError, ArithmeticError)
-"""What pyarrow and Python raise of a file that is not what it is said to be."""
+"""Errors that pyarrow and Python raise for a damaged file or a file of another format."""
 
 _ENVIRONMENT_ERRNOS = frozenset(
     {errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.ETIMEDOUT}
 )
-"""What says nothing of a file: the machine, or the way to it, is in trouble."""
+"""Error numbers caused by the machine or the storage and not by the file."""
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 
 MAX_LINE_BYTES = 64 << 20
-"""Bytes."""
+"""Maximum length of a line in bytes."""
 
 MAX_RECORD_CHARACTERS = 10_000
-"""So many characters of a record that is refused are kept, at most."""
+"""Maximum number of characters kept of a refused record."""
 
 TRUNCATION_SUFFIX = "..."
-"""What the text of a record ends in that was longer."""
+"""Suffix of a record's text that was truncated."""
 
 
 class FileTooLarge(OSError):
-    """It becomes larger than is allowed when it is decompressed."""
+    """A file is larger than allowed when decompressed."""
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A local file.
+    """A local input file.
 
     Args:
-        path: where it is.
-        name: what people call it, where that is something else; its last suffix may be that of a compression.
-        largest: bytes, decompressed; None for any number.
+        path: local path.
+        name: display name, if it differs from the path. Its last suffix determines the compression.
+        largest: maximum decompressed size in bytes; None for no limit.
     """
 
     path: Path
@@ -68,9 +67,9 @@ class File:
         return COMPRESSIONS.get(Path(self.display_name).suffix.lower())
 
     def open(self) -> Any:
-        """Its bytes, decompressed, as a buffered stream.
+        """Open the decompressed bytes as a buffered stream.
 
-        Reading it raises OSError or EOFError where the file is damaged, TooLarge where it becomes larger than allowed.
+        Reading from the stream raises OSError or EOFError for a damaged file, and FileTooLarge beyond ``largest``.
         """
         if self.compression == "gzip":
             raw: Any = gzip.GzipFile(self.path, "rb")
@@ -82,7 +81,7 @@ class File:
 
 
 class _SizeLimitedStream(io.RawIOBase):
-    """A stream that is not read beyond a number of bytes."""
+    """Stream that raises FileTooLarge beyond a number of bytes."""
 
     def __init__(self, stream: Any, max_bytes: int) -> None:
         self.stream = stream
@@ -106,11 +105,12 @@ class _SizeLimitedStream(io.RawIOBase):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a file, without its end.
+    """One line of a file, without its line end.
 
     Args:
-        number: from 1.
-        is_truncated: it is longer than what is here.
+        number: line number, from 1.
+        raw: bytes of the line.
+        is_truncated: whether the line in the file is longer than ``raw``.
     """
 
     number: int
@@ -119,7 +119,7 @@ class Line:
 
 
 def read_lines(stream: Any, max_bytes: int = MAX_LINE_BYTES) -> Iterator[Line]:
-    """The lines of a stream, of which none takes more memory than ``max_bytes`` bytes."""
+    """Lines of a stream. A line longer than ``max_bytes`` bytes is truncated."""
     number = 0
     while raw := stream.readline(max_bytes + 1):
         number += 1
@@ -131,12 +131,12 @@ def read_lines(stream: Any, max_bytes: int = MAX_LINE_BYTES) -> Iterator[Line]:
 
 
 def bad_record_error(file: File, message: str, **fields: Any) -> BadRecord:
-    """The error for a file that is not what it is said to be."""
+    """Error for a file with bad content."""
     return BadRecord(f"{file.display_name}: {message}", file=file.display_name, **fields)
 
 
 def unreadable_file_error(file: File, error: BaseException) -> NovaError:
-    """The error for a file that cannot be read to its end; another, where that is not the file's fault."""
+    """Error for a file that cannot be read to its end: SourceUnavailable for a machine failure, else BadRecord."""
     if isinstance(error, OSError) and error.errno in _ENVIRONMENT_ERRNOS:
         return SourceUnavailable(f"{file.display_name} cannot be read now", found=str(error), next="it is tried again")
     if isinstance(error, PermissionError):
@@ -158,6 +158,6 @@ def empty_file_error(file: File) -> EmptyInput:
 
 
 def preview_text(raw: bytes, max_characters: int = 80) -> str:
-    """Some bytes of a file, for people."""
+    """Quoted and shortened text of some bytes, for error messages."""
     text = raw.decode("utf-8", "replace").strip()
     return repr(text if len(text) <= max_characters else text[: max_characters - 3] + "...")

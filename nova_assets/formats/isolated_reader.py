@@ -1,6 +1,6 @@
-"""Files read in worker processes: what ``readers`` does, where a file that ends its parser ends nothing else.
+"""The functions of ``readers`` in worker processes, so that a file that crashes its parser crashes nothing else.
 
-Whoever reads files that others have made calls these, and not ``readers``.
+Use this module, not ``readers``, for all files of external origin.
 """
 
 from __future__ import annotations
@@ -22,34 +22,38 @@ from nova_assets.model.schema import Schema
 _WORKER_POOL = WorkerPool("nova_assets.formats.parse_worker", max_workers=os.cpu_count() or 2)
 
 _MAX_ATTEMPTS = 2
-"""A worker may have been ended by something else than the file: the system, for want of memory."""
+"""Attempts to read a file whose worker dies, because the system may have killed the worker for lack of memory."""
 
 _BASE_SECONDS = 60.0
 _MIN_BYTES_PER_SECOND = 1e6
-"""The slowest reader, times ten."""
+"""Assumed minimum speed of a reader, a tenth of the slowest reader's speed."""
 
 _MEMORY_SHARE = 0.75
-"""Of the machine's memory."""
+"""Share of the machine's memory that a worker may use."""
 
 
 def read(file: File, format_: Format, schema: Schema | None) -> pa.Table:
-    """All records of a file, parsed to the declared types; other columns as they are (``readers.read``).
+    """Read all records of a file in the declared types, in a worker process (``readers.read``).
 
     Raises:
-        BadRecord: it is not whole, or not what it is said to be, or ends whatever reads it.
-        EmptyInput: it has no record.
+        BadRecord: the file is truncated, has another format or a bad value, or crashes its reader.
+        EmptyInput: the file has no record.
+        EngineUnavailable: no worker can be started.
     """
     return _run_in_worker(file, "whole", format_, schema).tables[0]
 
 
 def read_valid_records(file: File, format_: Format, schema: Schema, *, drop_undeclared: bool = False) -> ParsedRecords:
-    """The records of a file that are what is declared, and those that are not (``readers.read_what_is_right``).
+    """Read the valid records of a file and its refused records, in a worker process (``readers.read_valid_records``).
 
     Args:
-        drop_undeclared: leave out columns that are not declared; otherwise what has one is refused.
+        file: the file.
+        format_: format of the file.
+        schema: declared columns.
+        drop_undeclared: drop undeclared columns. Otherwise a record or file with an undeclared column is refused.
 
     Raises:
-        NovaError: nothing of it can be taken.
+        NovaError: no record of the file can be accepted, or no worker can be started.
     """
     answer = _run_in_worker(file, "records", format_, schema, drop_undeclared)
     table, refused, *rest = answer.tables
@@ -58,22 +62,22 @@ def read_valid_records(file: File, format_: Format, schema: Schema, *, drop_unde
 
 
 def check_parquet_footer(file: File) -> None:
-    """Raises BadRecord where a file is no whole Parquet file."""
+    """Raise BadRecord unless the file is a Parquet file with a valid footer."""
     _run_in_worker(file, "footer", "parquet", None)
 
 
 def _check_permission(file: File) -> None:
-    """See that the user of this process may read a file: a worker may have been started by another one.
+    """Check that the current user may read a file, because the worker may have been started under another user.
 
     Raises:
-        BadRecord: the user may not.
+        BadRecord: the current user may not read the file.
     """
     try:
         with open(file.path, "rb"):
             return
     except PermissionError as error:
         raise unreadable_file_error(file, error) from error
-    except OSError:  # the worker says what is wrong
+    except OSError:  # the worker reports the error
         return
 
 
@@ -115,11 +119,11 @@ def _run_in_worker(
 
 
 def _worker_memory_bytes() -> int | None:
-    """Bytes that a worker may take; None where the system does not say what it has."""
+    """Memory limit of a worker in bytes; None if the system does not report its memory."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return None
-    with suppress(OSError, ValueError):  # no group, or one without a limit
+    with suppress(OSError, ValueError):  # no control group, or a group without a limit
         total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return int(total * _MEMORY_SHARE)

@@ -1,8 +1,8 @@
-"""JSON files as Arrow tables: objects, one per line, or one array of them.
+"""Reader for JSON files: objects, one per line, or one array of objects.
 
-What a line means depends on that line and on the schema alone. Python's parser and ``model.values.coerced`` say what it
-means. pyarrow's reader, which is several times as fast, takes a chunk of lines only where it cannot come to another
-result (``_at_once``).
+The meaning of a line depends only on the line and on the schema. Python's parser and
+``model.conversion.convert_value`` define this meaning. pyarrow's reader is several times as fast, but parses a chunk of
+lines only if its result is certain to be the same (``_parse_lines_with_arrow``).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from nova_assets.model.schema import DataType, Schema
 _CHUNK_BYTES = 8 << 20
 _WHITESPACE = b" \t\r\n"
 _MAX_BRACKETS = 200
-"""A line with more of them may be nested deeper than pyarrow's reader can follow without ending the process."""
+"""Maximum number of opening brackets in a line for pyarrow's reader, which deep nesting can crash."""
 
 _TINY_EXPONENT_PATTERN = re.compile(rb"[eE]-\d{3}")
 _EXPONENT_PATTERN = re.compile(rb"\d[eE][+-]?\d")
@@ -47,14 +47,19 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def read_json(file: File, schema: Schema | None) -> pa.Table:
-    """A file of JSON objects, one per line; or one JSON array of objects. A column that an object lacks is null there.
+    """Read a file of JSON objects, one per line, or of one JSON array of objects.
 
-    Text stays text unless the channel declares another type: what merely looks like a date is none.
+    A column that an object lacks is null in its row. Text stays text unless the channel declares another type, so text
+    that looks like a date is not converted.
+
+    Args:
+        file: the file.
+        schema: declared columns; None if none are declared. Undeclared columns get inferred types.
 
     Raises:
-        BadRecord: a line that is no JSON object, a value that is not of its column's type, a file that ends too early.
+        BadRecord: a line is no JSON object, a value is not of its column's type, or the file is truncated.
         SchemaMismatch: an undeclared column has values of different types.
-        EmptyInput: no object at all.
+        EmptyInput: the file has no object.
     """
     try:
         parsed = _read_records(file, RowCollector(schema, "keep", convert_undeclared=_decimals_to_floats))
@@ -81,15 +86,17 @@ def read_json(file: File, schema: Schema | None) -> pa.Table:
 
 
 def read_valid_records(file: File, schema: Schema, drop_undeclared: bool = False) -> ParsedRecords:
-    """The rows of a file of JSON lines that are what is declared, and the lines that are not.
+    """Read the valid rows of a JSON file, and the refused lines.
 
-    Each has its own number; of a file that is one JSON array, that of the element.
+    Each row has its line number, or its element number in a file that is one JSON array.
 
     Args:
-        drop_undeclared: leave out what is not declared.
+        file: the file.
+        schema: declared columns.
+        drop_undeclared: drop undeclared columns and fields instead of refusing the line.
 
     Raises:
-        OSError, EOFError, BadRecord: the file is no such file, or cannot be read to its end.
+        OSError, EOFError, BadRecord: the file is no JSON file, or cannot be read to its end.
     """
     return _read_records(file, RowCollector(schema, "drop" if drop_undeclared else "refuse"))
 
@@ -113,7 +120,7 @@ def _read_records(file: File, collector: RowCollector) -> ParsedRecords:
 
 
 def _line_chunks(stream: Any) -> Iterator[list[Line]]:
-    """The lines that hold anything, some megabytes at a time."""
+    """Non-blank lines in chunks of about ``_CHUNK_BYTES``."""
     chunk: list[Line] = []
     size = 0
     for line in read_lines(stream):
@@ -128,7 +135,7 @@ def _line_chunks(stream: Any) -> Iterator[list[Line]]:
 
 
 def _add_lines(collector: RowCollector, lines: Sequence[Line]) -> None:
-    """A chunk at once if nothing is to be said of any of its lines; otherwise line by line."""
+    """Add a chunk of lines, by pyarrow's reader if it can parse all of them, otherwise line by line."""
     table = _parse_lines_with_arrow(collector.declared, lines)
     if table is not None:
         collector.add_table(table, [line.number for line in lines])
@@ -141,7 +148,7 @@ def _add_lines(collector: RowCollector, lines: Sequence[Line]) -> None:
             value = json.loads(
                 line.raw.decode("utf-8-sig"), parse_float=Decimal, object_pairs_hook=_dict_without_duplicates
             )
-        except (ValueError, ArithmeticError, RecursionError) as error:  # of JSON, of UTF-8 and of decimals
+        except (ValueError, ArithmeticError, RecursionError) as error:  # from JSON, UTF-8 and decimals
             reason = f"no JSON: {error}" if str(error) else f"no JSON: {type(error).__name__}"
             collector.refused.append(RefusedRecord.from_bytes(reason, line.number, line.raw))
         else:
@@ -163,15 +170,15 @@ def _dict_without_duplicates(name_value_pairs: list[tuple[str, Any]]) -> dict[st
     return result
 
 
-# lines at once
+# chunks of lines
 
 
 def _parse_lines_with_arrow(declared_types: dict[str, DataType], lines: Sequence[Line]) -> pa.Table | None:
-    """The rows of some lines by pyarrow's reader; None where Python's might come to another result.
+    """Rows of some lines by pyarrow's reader; None if Python's parser might give another result.
 
-    Each line is one object: it begins and ends as one does, no object goes on in the next line (after a closing brace
-    none can), and there are as many rows as lines. Times are read as text, of which pyarrow knows fewer forms than
-    Python; numbers are never times. Floats are taken where neither parser rounds to another than the nearest.
+    Each line must be exactly one object: it begins and ends with a brace, so no object can continue on the next line,
+    and there are as many rows as lines. Times are read as text, because pyarrow knows fewer formats than Python, and a
+    number is never a time. Floats are accepted only where both parsers round to the nearest float.
     """
     types = {name: _arrow_parse_type(type_) for name, type_ in declared_types.items()}
     if any(t is None for t in types.values()) or not all(map(_is_shallow_object, lines)):
@@ -180,13 +187,13 @@ def _parse_lines_with_arrow(declared_types: dict[str, DataType], lines: Sequence
     if b"\0" in content or _TINY_EXPONENT_PATTERN.search(content):
         return None
     if any(t.name == "decimal" for t in declared_types.values()) and _EXPONENT_PATTERN.search(content):
-        return None  # Arrow takes a decimal with a large exponent for another number
+        return None  # Arrow misreads decimals with large exponents
     options = pyarrow.json.ParseOptions(explicit_schema=pa.schema(types), unexpected_field_behavior="error")
     try:
         table = pyarrow.json.read_json(
             io.BytesIO(content), pyarrow.json.ReadOptions(block_size=64 << 20), parse_options=options
         )
-        table.validate(full=True)  # pyarrow takes any bytes for text
+        table.validate(full=True)  # pyarrow accepts text that is not UTF-8
         if table.num_rows != len(lines):
             return None
         columns = [_cast_parsed_column(table.column(n), t) for n, t in declared_types.items()]
@@ -204,7 +211,7 @@ def _is_shallow_object(line: Line) -> bool:
 
 
 def _arrow_parse_type(type_: DataType, is_nested: bool = False) -> pa.DataType | None:
-    """The type in which pyarrow reads a column; None where it cannot, or has other rules."""
+    """Type in which pyarrow reads a column; None if pyarrow cannot read the type or has other rules for it."""
     if type_.name in ("boolean", "tinyint", "smallint", "int", "bigint", "string"):
         return arrow_type(type_)
     if type_.name in ("array", "struct"):
@@ -218,7 +225,7 @@ def _arrow_parse_type(type_: DataType, is_nested: bool = False) -> pa.DataType |
 
 
 def _cast_parsed_column(column: pa.ChunkedArray, type_: DataType) -> pa.ChunkedArray | None:
-    """A column in its declared type; None where Python has to look at it."""
+    """Column in its declared type; None if Python's parser must convert it."""
     if type_.name == "double":
         doubtful = pc.or_(pc.greater_equal(pc.abs(column), _MAX_EXACT_INTEGER), _is_negative_zero(column))
         return None if pc.any(doubtful).as_py() else column
@@ -233,8 +240,11 @@ def _is_negative_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _is_json_lines(content: bytes) -> bool:
-    """Whether the first line of a file that begins as an array is a whole value, and others follow: lines, then, of
-    which the first is no object."""
+    """Whether a file that begins with ``[`` has one value per line, and not one array in all.
+
+    The file has one value per line if its first line is a complete value and more lines follow. The first value is then
+    no object and will be refused.
+    """
     first_line, _, other_lines = content.removeprefix(_BOM).lstrip().partition(b"\n")
     if not other_lines.strip():
         return False
@@ -246,10 +256,10 @@ def _is_json_lines(content: bytes) -> bool:
 
 
 def _array_elements(file: File, content: bytes) -> Iterator[tuple[Line, Any]]:
-    """The elements of an array, each with its number and its text.
+    """Elements of a JSON array, each with its number and its text as a line.
 
     Raises:
-        BadRecord: it is no JSON array.
+        BadRecord: the content is no JSON array.
     """
     decoder = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=_dict_without_duplicates)
     try:
@@ -276,17 +286,17 @@ def _array_elements(file: File, content: bytes) -> Iterator[tuple[Line, Any]]:
 
 
 def _skip_whitespace(text: str, position: int) -> int:
-    """Where the next character stands that is not blank."""
+    """Position of the next non-blank character."""
     while text[position : position + 1] in (" ", "\t", "\r", "\n"):
         position += 1
     return position
 
 
 def _decimals_to_floats(value: Any) -> Any:
-    """A value of an undeclared column: numbers with a point are doubles.
+    """Value of an undeclared column with decimals converted to floats.
 
     Raises:
-        ValueError: a number is too large for one.
+        ValueError: a number is too large for a double.
     """
     if isinstance(value, Decimal):
         number = float(value)

@@ -1,4 +1,4 @@
-"""Parquet and ORC files as Arrow tables. They say of themselves what their columns are."""
+"""Readers for Parquet and ORC files, which declare their own columns."""
 
 from __future__ import annotations
 
@@ -15,22 +15,30 @@ from nova_assets.formats.input_file import File, FileTooLarge, bad_record_error
 
 
 def read_parquet(file: File) -> pa.Table:
-    """A whole Parquet file. Raises BadRecord where it is none, or becomes too large."""
+    """Read a whole Parquet file.
+
+    Raises:
+        BadRecord: the file is no valid Parquet file, or is too large when decompressed.
+    """
     return read_columnar_file(file, partial(_read_parquet_table, most=file.largest), "Parquet")
 
 
 def read_orc(file: File) -> pa.Table:
-    """A whole ORC file. Raises BadRecord where it is none, or becomes too large."""
+    """Read a whole ORC file.
+
+    Raises:
+        BadRecord: the file is no valid ORC file, or is too large when decompressed.
+    """
     return read_columnar_file(file, partial(_read_orc_table, most=file.largest), "ORC")
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:
-    """A Parquet file; its times in microseconds, where Spark's old type has them in nanoseconds."""
+    """Open a Parquet file. Spark's legacy nanosecond times (INT96) are read in microseconds."""
     return pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
 
 
 def _read_parquet_table(path: Path, most: int | None) -> pa.Table:
-    if most is None:  # partitioning would add columns that stand in the path and not in the file
+    if most is None:  # partitioning would add columns from the path
         return pq.read_table(path, partitioning=None, coerce_int96_timestamp_unit="us")
     with open_parquet(path) as opened:
         row_groups = (opened.read_row_group(n) for n in range(opened.num_row_groups))
@@ -46,7 +54,7 @@ def _read_orc_table(path: Path, most: int | None) -> pa.Table:
 
 
 def _cast_to_spark_types(table: pa.Table) -> pa.Table:
-    """A table of an ORC file, with local times where Spark wrote them as numbers of microseconds."""
+    """Table of an ORC file with local times instead of the integers (microseconds) as which Spark writes them."""
     return table.cast(pa.schema([_to_spark_field(field) for field in table.schema]))
 
 
@@ -64,7 +72,7 @@ def _to_spark_field(field: pa.Field) -> pa.Field:
 
 
 def _concat_within_limit(tables: Iterable[pa.Table], schema: pa.Schema, max_bytes: int) -> pa.Table:
-    """All parts of a file, unless they take too much memory together."""
+    """Concatenate the parts of a file. Raises FileTooLarge if they exceed ``max_bytes`` in memory."""
     result: list[pa.Table] = []
     for part in tables:
         result.append(part)
@@ -74,7 +82,11 @@ def _concat_within_limit(tables: Iterable[pa.Table], schema: pa.Schema, max_byte
 
 
 def read_columnar_file(file: File, read: Callable[[Any], Any], format_name: str) -> Any:
-    """What a reader makes of a file. Raises BadRecord where that fails."""
+    """Call a reader with a file's path and translate its errors.
+
+    Raises:
+        BadRecord: the reader fails.
+    """
     try:
         return read(file.path)
     except (pa.ArrowException, OSError) as error:

@@ -1,4 +1,4 @@
-"""The worker process that reads files (``isolated`` asks it)."""
+"""Worker process that reads files on behalf of ``isolated_reader``."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from nova_assets.nova_error import NovaError
 
 
 def handle(job: Job) -> Outcome:
-    """What a file holds; or the error that says why it cannot be told."""
+    """Run one read job. Returns the file's tables, or the error that prevented the read."""
     file = File(Path(job["path"]), job["name"], job["largest"])
     try:
         fields, tables = _run_operation(job, file)
         for table in tables:
             table.validate(full=True)
-            pa.ipc.new_stream(pa.BufferOutputStream(), table.schema).close()  # refuses types nested too deep to be sent
+            pa.ipc.new_stream(pa.BufferOutputStream(), table.schema).close()  # rejects types nested too deeply
         return fields, tables
     except NovaError as error:
         return {"error": error.as_dict()}, ()
     except MemoryError:
         return {"error": _too_large_error(file).as_dict()}, ()
-    except Exception as error:  # whatever a library makes of strange bytes
+    except Exception as error:  # libraries raise any error on damaged bytes
         lines = str(error).splitlines() or [""]
         found = f"{type(error).__name__}: {lines[0][:300]}"
         return {
@@ -65,7 +65,7 @@ def _int64_array(line_numbers: Sequence[int]) -> pa.Array:
 
 
 def _escape_surrogates(fields: dict[str, Any]) -> dict[str, Any]:
-    """Text that UTF-8 can write: a value with half of a character may be quoted in a reason."""
+    """Fields with lone surrogates escaped, because a reason may quote a value that UTF-8 cannot encode."""
     return {n: v.encode("utf-8", "backslashreplace").decode() if isinstance(v, str) else v for n, v in fields.items()}
 
 

@@ -1,4 +1,4 @@
-"""What came of reading a file of which some records may be damaged."""
+"""Outcome of reading a file: parsed rows and refused records."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from nova_assets.model.file_format import Format
 
 @dataclass(frozen=True, slots=True)
 class RefusedRecord:
-    """A record that is not what the channel holds; or a whole file, which has no line then.
+    """A record that does not conform to the channel, or a whole file, which has no line number.
 
     Args:
-        line: of the file, from 1; of files without lines, the number of the record.
-        reason: for people: what is wrong.
-        raw: the record as it stands in the file; of one that is too long, its beginning.
-        format: of that text, where it is not the file's own.
-        header: the first line of the file, where the record cannot be read without.
-        whole: that text is the record, and not only what can be shown of it.
-        column: whose value is wrong, where it is one.
+        reason: explanation for people.
+        line: line number in the file, from 1, or the record number in a file without lines; None for a whole file.
+        raw: text of the record in the file, truncated if too long; None if there is no text.
+        format: format of ``raw``, if it differs from the file's format.
+        header: first line of the file, if the record cannot be parsed without it.
+        whole: whether ``raw`` is the exact record and not only an approximation for display.
+        column: column with the bad value, if the reason concerns one column.
     """
 
     reason: str
@@ -46,7 +46,10 @@ class RefusedRecord:
 
 
 def refused_record_from_row(reason: str, line: int, row: Mapping[str, Any], column: str | None = None) -> RefusedRecord:
-    """A record of which there is no text, as JSON. What JSON cannot say exactly is only shown."""
+    """Refused record from a row without text, with the row as JSON.
+
+    If JSON cannot express a value exactly, the text serves only for display (``whole`` is false).
+    """
     is_exact = True
 
     def to_text(value: Any) -> str:
@@ -71,16 +74,17 @@ REFUSED_SCHEMA = pa.schema(
         ("column", pa.string()),
     ]
 )
-"""The fields of ``Refused`` as columns."""
+"""Fields of ``RefusedRecord`` as columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedRecords:
-    """The rows of a file, and what of it was refused.
+    """Rows of a file and its refused records.
 
     Args:
-        table: in the declared types.
-        line_numbers: of the lines, row by row.
+        table: the accepted rows in the declared types.
+        line_numbers: line number of each row of ``table``.
+        refused: the refused records.
     """
 
     table: pa.Table

@@ -1,4 +1,4 @@
-"""Which format a file is of, and how it is read: all of it or nothing, or as much of it as is right."""
+"""Dispatch to the reader of each file format, either for whole files or for the valid records of a file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FORMAT_BY_SUFFIX: Mapping[str, Format] = {
 }
 
 _INTERNALLY_COMPRESSED = ("parquet", "orc", "avro")
-"""Nothing is around these."""
+"""Formats with internal compression. A compressed file of such a format has no known format."""
 
 _TABLE_READERS: Mapping[Format, Callable[[File, Schema | None], pa.Table]] = {
     "json": json_file.read_json,
@@ -49,7 +49,7 @@ _RECORD_READERS: Mapping[Format, Callable[[File, Schema, bool], ParsedRecords]] 
 
 
 def format_from_file_name(file_name: str) -> Format | None:
-    """The format that a file's name says; None if it says none."""
+    """Format that a file's name implies, by its suffix; None for an unknown suffix."""
     suffixes = [s.lower() for s in PurePosixPath(file_name).suffixes]
     compressed = bool(suffixes) and suffixes[-1] in COMPRESSIONS
     if compressed:
@@ -59,26 +59,29 @@ def format_from_file_name(file_name: str) -> Format | None:
 
 
 def read(file: File, format_: Format, schema: Schema | None) -> pa.Table:
-    """All records of a file, parsed to the declared types; other columns as they are.
+    """Read all records of a file in the declared types. Undeclared columns keep their own types.
 
     Raises:
-        BadRecord: it is not whole, not what it is said to be, or its records have no column.
-        EmptyInput: it has no record.
+        BadRecord: the file is truncated, has another format or a bad value, or its records have no column.
+        EmptyInput: the file has no record.
     """
     table = _TABLE_READERS[format_](file, schema)
-    if not table.num_columns:  # such a table loses its rows on its way
+    if not table.num_columns:  # later steps lose the row count of such a table
         raise bad_record_error(file, "the file's records have no column", found=f"{table.num_rows} records")
     return table
 
 
 def read_valid_records(file: File, format_: Format, schema: Schema, *, drop_undeclared: bool = False) -> ParsedRecords:
-    """The records of a file that are what is declared, in exactly these columns and types, and those that are not.
+    """Read the valid records of a file, in exactly the declared columns and types, and the refused records.
 
     Args:
-        drop_undeclared: leave out columns that are not declared; otherwise what has one is refused.
+        file: the file.
+        format_: format of the file.
+        schema: declared columns.
+        drop_undeclared: drop undeclared columns. Otherwise a record or file with an undeclared column is refused.
 
     Raises:
-        NovaError: nothing of it can be taken: it is not whole, of another format, or has other columns.
+        NovaError: no record can be accepted, because the file is truncated, of another format, or has other columns.
     """
     try:
         record_reader = _RECORD_READERS.get(format_)
@@ -99,7 +102,7 @@ def read_valid_records(file: File, format_: Format, schema: Schema, *, drop_unde
 
 
 def _read_self_describing_file(file: File, format_: Format, schema: Schema, drop_undeclared: bool) -> ParsedRecords:
-    """A file that says itself what its columns are: they are the channel's, or nothing of it is taken."""
+    """Read a file that declares its own columns. The whole file is refused unless they match the channel's columns."""
     table = read(file, format_, schema)
     try:
         if drop_undeclared:

@@ -1,4 +1,4 @@
-"""Tables as streams of record batches: none of them large, and few that are small."""
+"""Tables as streams of record batches of moderate size."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from functools import partial
 import pyarrow as pa
 
 ROWS = 1 << 16
+"""Maximum number of rows of a batch."""
+
 BYTES = 16 * 2**20
-"""Of a batch, at most, and about."""
+"""Approximate maximum size of a batch in bytes."""
 
 
 def stream_tables(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.RecordBatchReader:
-    """The rows of tables as a stream, each table asked for when its rows are.
+    """Stream of the rows of tables. Each table is requested only when the stream reaches its rows.
 
     Args:
-        schema: of the stream; the tables have its columns and maybe others, of which they may say otherwise whether
-            they are ever null.
+        schema: schema of the stream. The tables must have its columns, may have others, and may differ in nullability.
+        tables: the tables, in stream order.
     """
     return pa.RecordBatchReader.from_batches(schema, _batch_tables(map(partial(_select_and_cast, schema), tables)))
 
 
 def stream_table(table: pa.Table) -> pa.RecordBatchReader:
-    """The rows of one table as a stream."""
+    """Stream of the rows of one table."""
     return stream_tables(table.schema, iter([table]))
 
 
@@ -34,7 +36,7 @@ def _select_and_cast(schema: pa.Schema, table: pa.Table) -> pa.Table:
 
 
 def _batch_tables(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
-    """No table is held while the next one is made, but small ones that go together."""
+    """Record batches of tables. Small tables are combined; otherwise no table is held while the next one is made."""
     pending: list[pa.Table] = []
     rows = size = 0
     for table in tables:
@@ -52,7 +54,7 @@ def _batch_tables(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
 
 
 def _flush_batches(pending: list[pa.Table]) -> Iterator[pa.RecordBatch]:
-    """The rows of some tables, which are forgotten."""
+    """Record batches of the pending tables, which are removed from the list."""
     table = pa.concat_tables(pending).combine_chunks() if len(pending) > 1 else pending[0] if pending else None
     pending.clear()
     if table is not None:

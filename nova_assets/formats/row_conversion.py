@@ -1,4 +1,4 @@
-"""Objects, one by one, as rows of declared types."""
+"""Conversion of parsed objects to rows of declared types, object by object."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ from nova_assets.model.conversion import JSON, InputKind, convert_value
 from nova_assets.model.schema import DELETED, DataType, Schema
 
 UndeclaredPolicy = Literal["refuse", "drop", "keep"]
-"""What becomes of a column that is not declared: its row is refused, the column is left out, or its type is inferred
-from its values."""
+"""Handling of an undeclared column: refuse its row, drop the column, or keep it with an inferred type."""
 
 
 class BadValue(ValueError):
-    """A row is not what is declared.
+    """A row does not conform to the declared columns.
 
     Args:
-        reason: names the column.
-        column: None where the row is no object, or has undeclared columns.
+        reason: text that names the column.
+        column: the column with the bad value; None if the row is no object or has undeclared columns.
     """
 
     def __init__(self, reason: str, column: str | None = None) -> None:
@@ -35,14 +34,15 @@ class BadValue(ValueError):
 
 @dataclass
 class RowCollector:
-    """What was read of a file up to now: tables that were read at once, and rows between them.
+    """Collector of a file's rows, added one by one or as whole tables, in file order.
 
     Args:
-        schema: what is declared; None if nothing is.
-        undeclared: what becomes of other columns. Fields of structs that are not declared are refused, unless they are
-            to be dropped.
-        input_kind: of input, by which values are converted.
-        convert_undeclared: turns a value of an undeclared column into one of which Arrow can infer the type.
+        schema: declared columns; None if none are declared.
+        undeclared: handling of undeclared columns. Undeclared fields of structs are refused unless this is ``drop``.
+        input_kind: kind of input, which selects the conversion rules.
+        convert_undeclared: converts a value of an undeclared column to a value whose type Arrow can infer.
+        line_numbers: line number of each accepted row.
+        refused: refused records.
     """
 
     schema: Schema | None
@@ -60,7 +60,11 @@ class RowCollector:
         self.arrow_schema = pa.schema([(n, arrow_type(t)) for n, t in self.declared.items()])
 
     def add_row(self, line_number: int, value: Any) -> None:
-        """An object as the next row. Raises BadValue where it is none of the declared types."""
+        """Convert an object and add it as the next row.
+
+        Raises:
+            BadValue: the object does not conform to the declared columns.
+        """
         if not isinstance(value, dict):
             raise BadValue('no object: expected {"column": value, ...}')
         undeclared_values = {n: v for n, v in value.items() if n not in self.declared}
@@ -75,20 +79,20 @@ class RowCollector:
         self.line_numbers.append(line_number)
 
     def add_table(self, table: pa.Table, line_numbers: Sequence[int]) -> None:
-        """Several rows, which have all declared columns and no other."""
+        """Add several rows, which must have all declared columns and no others."""
         self.flush_rows()
         self._tables.append(table)
         self.line_numbers += line_numbers
 
     def flush_rows(self) -> None:
-        """Turn the rows since the last table into one: rows of Python's take many times the memory."""
+        """Convert the pending rows to an Arrow table, because Python rows take many times the memory."""
         if self._rows:
             columns = [pa.array([r.get(f.name) for r in self._rows], f.type) for f in self.arrow_schema]
             self._tables.append(pa.Table.from_arrays(columns, schema=self.arrow_schema))
             self._rows = []
 
     def to_parsed(self) -> ParsedRecords:
-        """All rows.
+        """All collected rows and refused records.
 
         Raises:
             SchemaMismatch: an undeclared column has values of different types.
@@ -118,20 +122,25 @@ class RowCollector:
 
 
 def drop_all_null_deleted_column(table: pa.Table) -> pa.Table:
-    """``_deleted`` is asked for by name, and comes back empty from a file that does not say it."""
+    """Table without ``_deleted`` if the column is all null.
+
+    Readers always request ``_deleted``, so the column comes back all null from a file that lacks it.
+    """
     if DELETED in table.column_names and table.column(DELETED).null_count == table.num_rows:
         return table.drop_columns([DELETED])
     return table
 
 
 def _keep_declared_fields(value: Any, type_: DataType, drop_undeclared: bool) -> Any:
-    """A value whose structs have no other fields than the declared ones.
+    """Value whose structs have only declared fields.
 
     Args:
-        drop_undeclared: leave others out.
+        value: the parsed value.
+        type_: declared type of the value.
+        drop_undeclared: drop undeclared fields instead of raising.
 
     Raises:
-        ValueError: a struct has others.
+        ValueError: a struct has undeclared fields, and ``drop_undeclared`` is false.
     """
     if not type_.fields or value is None:
         return value
@@ -154,7 +163,7 @@ def _keep_declared_fields(value: Any, type_: DataType, drop_undeclared: bool) ->
 
 
 def _check_no_lone_surrogates(value: Any) -> None:
-    """JSON can say half of a character, which no text holds. Raises ValueError."""
+    """Raise ValueError if a value contains a lone surrogate, which JSON can express but UTF-8 cannot."""
     if isinstance(value, str):
         try:
             value.encode()

@@ -1,4 +1,4 @@
-"""Arrow tables fitted to a channel's schema: columns in order, types widened, nothing lost on the way."""
+"""Fitting of Arrow tables to a channel's schema: columns in order, types widened, no values lost."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from nova_assets.nova_error import NovaError
 
 
 def schema_of(table: pa.Table) -> Schema:
-    """The columns of a table, in Spark's types. Every column may be null: a promise is made by declaring it. A column
-    of nothing but nulls has a type that is ``UNKNOWN``.
+    """Schema of a table in Spark's types.
+
+    Every column is nullable, because only a declaration can exclude nulls. A column that holds only nulls has the type
+    ``UNKNOWN_TYPE``.
 
     Raises:
-        SchemaMismatch: two columns of one name, or a type that Spark does not have, or a part of unknown type.
+        SchemaMismatch: two columns have the same name, Spark lacks a type, or a nested part has an unknown type.
     """
     for field in table.schema:
         if pa.types.is_nested(field.type) and contains_null_type(field.type):
@@ -40,18 +42,19 @@ def schema_of(table: pa.Table) -> Schema:
 
 
 def drop_undeclared_null_columns(table: pa.Table, schema: Schema) -> pa.Table:
-    """A table without those columns of nothing but nulls for which a schema has no place."""
+    """Table without the all-null columns that the schema lacks."""
     null_columns = [f.name for f in table.schema if pa.types.is_null(f.type) and f.name not in schema]
     return table.drop_columns(null_columns) if null_columns else table
 
 
 def fit_to_schema(table: pa.Table, schema: Schema) -> pa.Table:
-    """A table with exactly the columns of ``schema``, as Spark would write them.
+    """Table with exactly the columns of ``schema``, in the types that Spark would write.
 
-    Columns that the table lacks are null. ``_deleted``, where the schema has it, is false where the table does not say.
+    Columns that the table lacks become null. If the schema has ``_deleted``, missing or null marks become false.
 
     Raises:
-        SchemaMismatch: a column of no place in the schema, a type that is not narrower, a time finer than microseconds.
+        SchemaMismatch: the schema lacks a column of the table, a column's type cannot be widened to the declared type,
+            a non-nullable column is missing, or a time is finer than microseconds.
     """
     extra = [n for n in table.column_names if n not in schema]
     if extra:
@@ -83,10 +86,10 @@ def _fit_column(table: pa.Table, name: str, nullable: bool, target_type: pa.Data
 
 
 def cast_column(column: pa.ChunkedArray, target_type: pa.DataType, name: str) -> pa.ChunkedArray:
-    """A column in another type, value by value the same.
+    """Cast a column to another type without changing any value.
 
     Raises:
-        SchemaMismatch: a value cannot be kept as it is.
+        SchemaMismatch: the type cannot represent a value exactly.
     """
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)

@@ -1,7 +1,7 @@
-"""Columns of text converted to declared types.
+"""Conversion of text columns to declared types.
 
-``model.conversion.convert`` defines what a text means. Arrow's own casts do the work where they cannot come to another
-result; a column of which that is not certain is converted value by value.
+``model.conversion.convert_value`` defines the meaning of a text. Arrow's casts convert a column if their result is
+certain to be the same. Otherwise the column is converted value by value.
 """
 
 from __future__ import annotations
@@ -19,14 +19,18 @@ from nova_assets.model.schema import DataType
 TIME_TYPES = ("date", "timestamp", "timestamp_ntz")
 _INTEGER_TYPES = ("tinyint", "smallint", "int", "bigint")
 _MAX_EXACT_INTEGER = {"double": 2.0**53, "float": 2.0**24}
-"""Below this, the nearest float is less than 1/2 off."""
+"""Absolute value by float type, below which the nearest float is less than 1/2 off."""
 
 
 def convert_text_column(
     column: pa.ChunkedArray, type_: DataType, input_kind: InputKind
 ) -> tuple[pa.ChunkedArray, Mapping[int, str]]:
-    """A column of text in a declared type, and the rows whose text stands for no such value, each with the reason. They
-    are null in the column."""
+    """Convert a text column to a declared type.
+
+    Returns:
+        The converted column, and the reason of each row whose text is not a value of the type, by row index. These rows
+        are null in the column.
+    """
     cast_column = cast_text_if_exact(column, type_)
     if cast_column is not None:
         return cast_column, {}
@@ -41,7 +45,7 @@ def convert_text_column(
 
 
 def cast_text_if_exact(column: pa.ChunkedArray, type_: DataType) -> pa.ChunkedArray | None:
-    """A column of text, cast by Arrow; None where ``convert`` may come to another result."""
+    """Text column cast by Arrow; None if ``convert_value`` might give another result."""
     try:
         if type_.name == "string":
             return column.cast(pa.string())
@@ -56,15 +60,17 @@ def cast_text_if_exact(column: pa.ChunkedArray, type_: DataType) -> pa.ChunkedAr
         if type_.name in _MAX_EXACT_INTEGER:
             return _cast_floats(column, type_)
         if type_.name == "decimal" and _is_any_true(pc.match_substring(column, "e", ignore_case=True)):
-            return None  # Arrow takes a large exponent for another number
+            return None  # Arrow misreads large exponents
         return column.cast(arrow_type(type_)) if type_.name in ("boolean", "decimal") else None
     except pa.ArrowException:
         return None
 
 
 def _cast_floats(column: pa.ChunkedArray, type_: DataType) -> pa.ChunkedArray | None:
-    """Floats of which none is near the limits of what the type can hold. (Arrow reads what is too large or too small as
-    infinity and as 0.)"""
+    """Text column cast to floats; None if a value is too large to be exact or underflows.
+
+    Arrow reads a number that is too large as infinity, and a number that is too small as 0.
+    """
     doubles = column.cast(pa.float64())
     floats = doubles.cast(arrow_type(type_), safe=False)
     is_large = pc.greater_equal(pc.abs(doubles), _MAX_EXACT_INTEGER[type_.name])
@@ -73,13 +79,13 @@ def _cast_floats(column: pa.ChunkedArray, type_: DataType) -> pa.ChunkedArray | 
 
 
 def _cast_times(column: pa.ChunkedArray, type_: DataType) -> pa.ChunkedArray | None:
-    """Times in the years that Python has; those of a ``timestamp`` without a zone are UTC."""
+    """Text column cast to times; None if a time is outside Python's years. A ``timestamp`` without a zone is UTC."""
     target = arrow_type(type_)
     if type_.name == "timestamp":
         try:
             cast_column = column.cast(pa.timestamp("us")).cast(target)
         except pa.ArrowInvalid:
-            cast_column = column.cast(target)  # each has a zone
+            cast_column = column.cast(target)  # every text has a zone
         bounds: tuple[date, date] = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
     else:
         cast_column = column.cast(target)

@@ -1,4 +1,4 @@
-"""Text files, each line a row of one column."""
+"""Reader for text files. Each line is a row of one column."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from nova_assets.model.schema import Schema
 
 
 def read_valid_records(file: File, schema: Schema, drop_undeclared: bool = False) -> ParsedRecords:
-    """The lines that are UTF-8 text, and those that are not.
+    """Read the lines of a text file. Lines that are too long or not UTF-8 are refused.
+
+    Args:
+        file: the file.
+        schema: schema with exactly one column.
+        drop_undeclared: unused, since a text file has one column.
 
     Raises:
-        BadRecord: the channel has several columns.
-        OSError, EOFError: it cannot be read to its end.
+        BadRecord: the schema has several columns.
+        OSError, EOFError: the file cannot be read to its end.
     """
     if len(schema.names) != 1:
         raise bad_record_error(file, "lines of text are rows of one column", expected=f"a file of rows of {schema}")

@@ -1,4 +1,4 @@
-"""The loop of a worker process (``worker_pool``): one job after the other, within limits of memory and time."""
+"""Main loop of a worker process (``worker_pool``), which runs jobs one by one within memory and time limits."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Outcome = tuple[Mapping[str, Any], Sequence[pa.Table]]
 
 
 def serve_jobs(handle: Callable[[Job], Outcome], *, threads: int | None = None) -> None:
-    """Answer jobs until nobody asks any more.
+    """Answer jobs from stdin until stdin is closed.
 
     Args:
-        handle: computes the answer to a job, and does not raise.
-        threads: for Arrow; None leaves its default.
+        handle: computes the answer to a job. Must not raise.
+        threads: number of Arrow threads; None for Arrow's default.
     """
     answers = os.fdopen(os.dup(1), "wb", buffering=1 << 20)
-    os.dup2(2, 1)  # what libraries may print is no answer
+    os.dup2(2, 1)  # output that libraries print must not mix with answers
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)  # the host says when it is over, by closing stdin
+        signal.signal(number, signal.SIG_IGN)  # the host ends a worker by closing stdin
     if threads is not None:
         pa.set_cpu_count(threads)
         pa.set_io_thread_count(threads)
@@ -50,7 +50,7 @@ def _send_answer(answers: Any, fields: Mapping[str, Any], tables: Sequence[pa.Ta
 
 
 def _set_resource_limits(memory_bytes: int | None, cpu_seconds: float | None) -> None:
-    """Take no more than this from now on; where the system knows such limits."""
+    """Limit the memory and the further CPU time of this process, on systems with resource limits."""
     with suppress(ImportError):
         import resource
 

@@ -1,8 +1,8 @@
-"""Worker processes that read what others have written: a parser that crashes there takes no host with it.
+"""Pool of worker processes that parse untrusted files, so that a crashing parser does not crash the host process.
 
-A worker is started when it is first needed and stays for the next job. It runs a module that calls
-``worker_loop.serve_jobs``. Jobs go to its stdin as lines of JSON; each answer is a line of JSON on its stdout, followed
-by as many Arrow streams as the line says.
+The pool starts a worker on first use and keeps it for later jobs. A worker runs a module that calls
+``worker_loop.serve_jobs``. The pool sends each job to the worker's stdin as one line of JSON. The worker answers on
+stdout with one line of JSON, followed by the number of Arrow streams that the line states.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ import pyarrow as pa
 from nova_assets.errors import EngineUnavailable
 
 _INHERITED_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "TMPDIR", "LANG", "LC_ALL", "TZ")
-"""Variables that a worker inherits. The others may hold passwords."""
+"""Environment variables that a worker inherits. Other variables may hold passwords."""
 
 _BUFFER_BYTES = 1 << 20
 
 
 class WorkerDied(Exception):
-    """A worker ended before it had answered.
+    """A worker process ended before it answered.
 
     Args:
-        exit_code: of the process; negative for a signal.
+        exit_code: exit code of the process; negative for a signal.
     """
 
     def __init__(self, exit_code: int) -> None:
@@ -41,7 +41,7 @@ class WorkerDied(Exception):
 
     @property
     def cause(self) -> str:
-        """How the process ended, for people."""
+        """Exit code or signal name as text."""
         if self.exit_code >= 0:
             return f"exit code {self.exit_code}"
         try:
@@ -51,7 +51,7 @@ class WorkerDied(Exception):
 
 
 class WorkerTimedOut(Exception):
-    """A worker was ended because its time was over."""
+    """A worker was killed because its job exceeded the timeout."""
 
 
 class WorkersBusy(Exception):
@@ -60,18 +60,18 @@ class WorkersBusy(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of a worker: a JSON object, and tables."""
+    """Answer of a worker: a JSON object and tables."""
 
     fields: Mapping[str, Any]
     tables: Sequence[pa.Table]
 
 
 class WorkerPool:
-    """Worker processes of one kind.
+    """Pool of worker processes that all run the same module.
 
     Args:
-        module: what each runs.
-        at_once: how many jobs run at the same time; more wait.
+        module: name of the module that each worker runs.
+        max_workers: maximum number of concurrent jobs. Further jobs wait.
     """
 
     def __init__(self, module: str, max_workers: int) -> None:
@@ -87,19 +87,22 @@ class WorkerPool:
         timeout: float | None = None,
         acquire_timeout: float | None = None,
     ) -> Answer:
-        """The answer to a job.
+        """Run a job in a worker and return its answer.
 
         Args:
-            memory_bytes: bytes that the worker may allocate.
-            timeout: that it may take.
-            acquire_timeout: seconds for which a free worker is waited for.
+            job: the job as a JSON object.
+            memory_bytes: maximum number of bytes that the worker may allocate; None for no limit.
+            timeout: maximum duration of the job in seconds; None for no limit.
+            acquire_timeout: maximum wait for a free worker in seconds; None for no limit.
 
         Raises:
-            WorkerDied, WorkerLate, WorkersBusy.
+            WorkerDied: the worker ended before it answered.
+            WorkerTimedOut: the job exceeded ``timeout``.
+            WorkersBusy: no worker became free within ``acquire_timeout``.
             EngineUnavailable: no worker can be started.
         """
         if self._owner_process_id != os.getpid():
-            self._reset()  # the workers of the process that forked this one answer to it alone
+            self._reset()  # workers started before a fork belong to the parent process
         if not self._free_slots.acquire(timeout=acquire_timeout):
             raise WorkersBusy
         try:
@@ -119,7 +122,7 @@ class WorkerPool:
             self._free_slots.release()
 
     def close(self) -> None:
-        """End the workers that wait for a job."""
+        """End all idle workers."""
         while self._owner_process_id == os.getpid() and self._idle_workers:
             _end_worker(self._idle_workers.pop())
 
@@ -141,8 +144,11 @@ class WorkerPool:
 
 
 def _start_worker(module: str) -> subprocess.Popen[bytes]:
-    """A worker that has said that it is ready. Raises EngineUnavailable where none can be started: that says nothing of
-    the file that is to be read."""
+    """Start a worker and wait until it is ready.
+
+    Raises:
+        EngineUnavailable: no worker can be started. This error says nothing about the file to read.
+    """
     paths = os.pathsep.join(os.path.abspath(p) for p in sys.path)
     worker_variables = {"PYTHONPATH": paths, "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}
     try:
@@ -153,7 +159,7 @@ def _start_worker(module: str) -> subprocess.Popen[bytes]:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env={n: os.environ[n] for n in _INHERITED_VARIABLES if n in os.environ} | worker_variables,
-            start_new_session=True,  # Ctrl-C is for the host
+            start_new_session=True,  # Ctrl-C must reach only the host
         )
     except OSError as error:
         raise _unavailable_error(str(error)) from error
@@ -176,11 +182,13 @@ def _unavailable_error(cause: str) -> EngineUnavailable:
 def _run_job_in_worker(
     process: subprocess.Popen[bytes], job: Mapping[str, Any], timeout: float | None
 ) -> tuple[Answer, bool]:
-    """The answer of a worker, and whether it is of use for another job: one that is late has been killed, maybe a
-    moment after it had answered.
+    """Answer of a worker, and whether the worker can take another job.
+
+    A worker may be killed at the timeout just after it has answered. Its answer counts, but the worker is lost.
 
     Raises:
-        WorkerDied, WorkerLate.
+        WorkerDied: the worker ended before it answered.
+        WorkerTimedOut: the job exceeded ``timeout``.
     """
     has_timed_out = threading.Event()
 
@@ -195,7 +203,7 @@ def _run_job_in_worker(
     try:
         answer = _send_job_and_receive(process, job)
     except (EOFError, OSError, ValueError, pa.ArrowException):
-        pass  # a pipe that breaks, or an answer that is cut short
+        pass  # a broken pipe or a truncated answer
     finally:
         if timer is not None:
             timer.cancel()

@@ -1,7 +1,7 @@
-"""Addresses of warehouses and files: paths of this machine, ``file:``, ``s3:`` and ``hdfs:``. Parsed here alone.
+"""Addresses of warehouses and files: local paths, ``file:``, ``s3:`` and ``hdfs:``. Only this module parses them.
 
-An address that is not understood in every part is refused before anything is opened: a part that is passed over would
-lead two libraries to two places.
+An address with any unsupported part is rejected before anything is opened. If that part were ignored, two libraries
+could resolve the address to different places.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _URL = re.compile(r"([^:]*):(//)?(.*)", re.DOTALL)
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 _NAMENODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]{1,5})?")
 _PATH_SEGMENT = re.compile(r"[\w.=+,@!~:()' -]+")
-"""Characters of names in stores that everybody takes for themselves: no library decodes or interprets them."""
+"""Characters of object names that every library takes literally, without decoding or interpretation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a warehouse is.
+    """Location of a warehouse.
 
     Args:
-        scheme: empty for a path of this machine.
+        scheme: empty for a local path.
         authority: the bucket, or the namenode with its port.
-        path: below it, without a slash at either end; of this machine, absolute.
+        path: path below the authority, without a slash at either end; for a local path, the absolute path.
     """
 
     scheme: Scheme
@@ -45,11 +45,11 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """The address that a text means.
+    """Address from its text.
 
     Raises:
-        SettingsError: a part of it is not understood.
-        NotSupported: it is of another kind.
+        SettingsError: a part of the address is invalid.
+        NotSupported: the scheme is not supported.
     """
     if any(ord(c) < 32 or ord(c) == 127 for c in text):
         raise _invalid_address_error("holds a control character", repr(text))
@@ -82,7 +82,7 @@ def parse_address(text: str) -> Address:
 
 
 def split_file_address(file_address: str) -> tuple[str, str, str]:
-    """Scheme, bucket or namenode, and name of a file in a store. Every character after the bucket is the name's."""
+    """Scheme, bucket or namenode, and name of a file in a store. Everything after the bucket belongs to the name."""
     scheme, _, rest = file_address.partition("://")
     authority, _, name = rest.partition("/")
     return scheme, authority, name

@@ -1,4 +1,4 @@
-"""Arguments of public methods, checked against their annotations before anything is done."""
+"""Type checks of arguments of public methods, before the method runs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from nova_assets.suggestions import did_you_mean
 C = TypeVar("C", bound=type)
 
 _MAX_LISTED_NAMES = 20
-"""Names in a message, at most."""
+"""Maximum number of names listed in a message."""
 
 
 def check_public_method_arguments(cls: C) -> C:
-    """A class whose public methods, inherited ones too, refuse arguments of other types than they are annotated with.
+    """Class decorator: public methods, including inherited ones, reject arguments that contradict their annotations.
 
-    Every such call raises ArgumentRefused, which names the method, the argument, its value and the types. Annotations
-    that are no plain types (protocols, callables, those that only type checkers import) accept every value.
+    Such a call raises ArgumentRefused, which names the method, the argument, its value and the expected types.
+    Annotations other than plain types (protocols, callables, names that only type checkers import) accept every value.
     """
     for name, function in inspect.getmembers(cls, inspect.isfunction):
         if not name.startswith("_"):
@@ -53,7 +53,7 @@ def _with_argument_checks(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _bind_arguments(method: str, signature: inspect.Signature, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments by their names. Raises TypeError, as Python does, with the method's name."""
+    """Arguments by name. Raises TypeError like Python does, with the method's name."""
     try:
         return signature.bind(*args, **kwargs).arguments
     except TypeError as error:
@@ -75,7 +75,10 @@ def _check_argument(value: Any, annotation: Any, argument: str, method: str) -> 
 
 
 def annotation_accepts(annotation: Any, value: Any) -> bool:
-    """Whether a value is of an annotated type, as far as that is a plain one. Text has to be Unicode without nulls."""
+    """Whether a value conforms to an annotation, as far as the annotation is a plain type.
+
+    Text must be Unicode without null characters.
+    """
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation is Any:
         return True
@@ -102,7 +105,7 @@ def annotation_accepts(annotation: Any, value: Any) -> bool:
 
 
 def _is_valid_if_text(value: Any) -> bool:
-    """Whether a value is Unicode without null characters, where it is text."""
+    """Whether a value is either no text, or Unicode text without null characters."""
     if not isinstance(value, str):
         return True
     try:
@@ -112,17 +115,17 @@ def _is_valid_if_text(value: Any) -> bool:
 
 
 def _resolve_annotation(annotation: Any, function: Callable[..., Any]) -> Any:
-    """An annotation as an object; Any where only type checkers know it."""
+    """The annotation as an object; Any for names that only type checkers import."""
     if not isinstance(annotation, str):
         return Any if annotation is inspect.Parameter.empty else annotation
     try:
-        return eval(annotation, vars(sys.modules[function.__module__]))  # of this package's own source
+        return eval(annotation, vars(sys.modules[function.__module__]))  # only source of this package
     except NameError:
         return Any
 
 
 def _describe_annotation(annotation: Any) -> str:
-    """An annotation for people."""
+    """Readable text of an annotation."""
     inner = typing.get_args(annotation)
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         return " or ".join(_describe_annotation(part) for part in inner)
@@ -140,6 +143,6 @@ def _describe_annotation(annotation: Any) -> str:
 def _format_value(value: Any) -> str:
     try:
         text = ascii(value)
-    except Exception:  # a repr of the user's own
+    except Exception:  # the repr may be user code
         return "a value without a repr"
     return text if len(text) <= 80 else text[:77] + "..."

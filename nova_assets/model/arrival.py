@@ -1,4 +1,4 @@
-"""Arrivals: files that were announced, each of which is taken exactly once."""
+"""Arrivals: announced files, each of which is ingested exactly once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Literal
 
 ArrivalState = Literal["waiting", "taken", "refused", "gone"]
-"""``refused``: all of it was set aside; ``gone``: it was deleted before it was read."""
+"""``refused``: the whole file was quarantined; ``gone``: the file was deleted before it was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +16,10 @@ class Arrival:
     """One version of one file.
 
     Args:
-        path: below the source's location, with forward slashes.
-        version: what tells it from another content at the same path: its size and the time of its last change, or the
-            store's own mark (an ETag).
+        path: relative to the source's location, with forward slashes.
+        version: distinguishes contents at the same path: size and modification time, or the store's ETag.
         size: in bytes.
-        modified: when it was last changed.
+        modified: time of the last change.
     """
 
     path: str
@@ -30,24 +29,25 @@ class Arrival:
 
     @property
     def key(self) -> str:
-        """What it is known by: two that are announced with one key are one."""
+        """Identity of this version of the file. Announcements with equal keys are the same arrival."""
         return _sha256_hex(f"{self.path}\0{self.version}")
 
     @property
     def path_key(self) -> str:
-        """What all versions at its path are known by."""
+        """Identity of the path, shared by all versions of the file."""
         return _sha256_hex(self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class ArrivalOutcome:
-    """What became of an arrival: the commit that says so is refused if it is not waiting any more. One that was refused
-    may be made to wait again.
+    """Result of one arrival, as part of a commit.
+
+    The commit is rejected if the arrival is no longer waiting. A refused arrival can be set to waiting again.
 
     Args:
-        rows: that went onto the channel.
-        bad: records that were set aside.
-        reason: why all of it was; of a file that was taken, why the first records were.
+        rows: rows added to the channel.
+        bad: records in quarantine.
+        reason: why the whole file was quarantined; for an ingested file, why its first bad records were.
     """
 
     arrival: Arrival
@@ -59,11 +59,11 @@ class ArrivalOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ArrivalStatus:
-    """An arrival as the catalog knows it.
+    """An arrival as recorded in the catalog.
 
     Args:
-        at: when it was first announced.
-        commit_id: by which it was taken or refused.
+        at: time of its first announcement.
+        commit_id: commit that ingested or refused it.
     """
 
     arrival: Arrival
@@ -77,10 +77,10 @@ class ArrivalStatus:
 
 @dataclass(frozen=True, slots=True)
 class ArrivalCounts:
-    """How many arrivals of a channel are in each state, and what was taken.
+    """Number of arrivals of a channel per state, with totals of the ingested data.
 
     Args:
-        oldest: when the first of those that wait was announced.
+        oldest: announcement time of the oldest waiting arrival.
     """
 
     waiting: int = 0

@@ -1,4 +1,4 @@
-"""What one call that takes arrived files in, or tries them again, did."""
+"""Results of ingesting arrived files, and of replaying quarantined records."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What one call of ``store.receive`` did.
+    """Result of one call of ``store.receive``.
 
     Args:
-        announced: files that were not known before.
-        files: that were taken, or set aside whole.
-        rows: that went onto the channel.
-        bad: records, and whole files, that went into its quarantine.
-        commits: one for each batch.
-        waiting: files that are left.
-        why: reason -> how many records were set aside for it; reasons that differ only in their values are one.
+        announced: files announced for the first time.
+        files: files ingested, or quarantined as a whole.
+        rows: rows added to the channel.
+        bad: records and whole files added to the quarantine.
+        commits: one per batch.
+        waiting: files that remain.
+        why: reason -> number of records quarantined for it. Reasons that differ only in their values count as one.
     """
 
     announced: int = 0
@@ -35,7 +35,7 @@ class Received:
     why: Mapping[str, int] = field(default_factory=dict)
 
     def __add__(self, later: Received) -> Received:
-        """Both together."""
+        """Sum of two consecutive results."""
         return Received(
             self.announced + later.announced,
             self.files + later.files,
@@ -49,13 +49,13 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What one call of ``store.replay`` did.
+    """Result of one call of ``store.replay``.
 
     Args:
-        rows: that went onto the channel.
-        files: that wait to be read anew.
+        rows: rows added to the channel.
+        files: files that wait to be read again.
         left: records that stay in the quarantine.
-        commit: None where nothing could be mended.
+        commit: None if no record could be repaired.
     """
 
     rows: int = 0

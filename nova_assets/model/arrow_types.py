@@ -1,4 +1,4 @@
-"""Spark's types and Arrow's, each as the other (pyarrow is loaded only when asked)."""
+"""Conversion between Spark's and Arrow's types. Importing this module loads pyarrow, so import it only on demand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TO_ARROW: dict[str, pa.DataType] = {
 
 
 def to_arrow_schema(schema: Schema) -> pa.Schema:
-    """The schema as Spark writes it to Parquet: microsecond timestamps, ``timestamp`` in UTC."""
+    """Arrow schema of the Parquet files that Spark writes: microsecond timestamps, ``timestamp`` in UTC."""
     return pa.schema([pa.field(f.name, arrow_type(f.type), f.nullable) for f in schema.fields])
 
 
@@ -41,7 +41,7 @@ def arrow_type(type_: DataType) -> pa.DataType:
 
 
 def from_arrow_schema(schema: pa.Schema) -> Schema:
-    """Spark's schema for Arrow data. Unsigned integers take the next wider signed type."""
+    """Spark schema for Arrow data. Unsigned integers become the next wider signed type."""
     return Schema(tuple(Field(f.name, spark_type(f.type, f.name), f.nullable) for f in schema))
 
 

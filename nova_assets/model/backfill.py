@@ -1,4 +1,4 @@
-"""Backfills: partitions that somebody wants to be made again, and how far that is."""
+"""Backfills: requests to recompute partitions, and their progress."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ from typing import Literal, TypeAlias
 Priority: TypeAlias = Literal["low", "normal", "high"]
 
 PRIORITIES: Mapping[Priority, int] = {"low": -1, "normal": 0, "high": 1}
-"""Of what is ready, the higher is run first. What is missing, or stale, is of normal priority."""
+"""Numeric priority. Among ready partitions, the highest runs first. Missing and stale partitions have normal
+priority.
+"""
 
 PartState: TypeAlias = Literal["waiting", "made", "cancelled", "dropped"]
 
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """What somebody wanted, when and why; and what has become of it.
+    """Request to recompute partitions of a dataset, with its progress.
 
     Args:
-        id: its name.
-        dataset: whose partitions were at fault.
-        at: when it was asked for.
-        by: who asked for it.
-        downstream: the datasets that follow; what else is made of these partitions is left as it is.
-        cancelled_at: None where nobody cancelled it.
-        parts: state -> how many of its partitions are in it.
+        id: id of the backfill.
+        dataset: dataset whose partitions were wrong.
+        at: time of the request.
+        by: who requested it.
+        downstream: datasets that are recomputed too. Other datasets that depend on these partitions stay unchanged.
+        cancelled_at: None if the backfill was not cancelled.
+        parts: state -> number of partitions in that state.
     """
 
     id: str
@@ -47,17 +49,17 @@ class Backfill:
 
     @property
     def size(self) -> int:
-        """How many partitions it has."""
+        """Total number of partitions."""
         return sum(self.parts.values())
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutionCost:
-    """What an execution cost.
+    """Cost of an execution.
 
     Args:
-        seconds: that it took.
-        rows, bytes: that it wrote.
+        seconds: duration.
+        rows, bytes: size of the output.
     """
 
     seconds: float
@@ -67,12 +69,12 @@ class ExecutionCost:
 
 @dataclass(frozen=True, slots=True)
 class BackfillPart:
-    """A partition of a backfill.
+    """One partition of a backfill.
 
     Args:
-        state: ``waiting`` until it is made; ``dropped`` where the partition is gone.
-        seq: the number at which it was made.
-        execution_id: that made it.
+        state: ``waiting`` until it is recomputed; ``dropped`` if the partition no longer exists.
+        seq: sequence number of the recomputed partition.
+        execution_id: execution that recomputed it.
     """
 
     dataset: str

@@ -1,4 +1,4 @@
-"""Bindings: workflowettes with a channel on every port that is kept (Nova 2.3)."""
+"""Bindings: workflowettes with a channel on every port whose data is kept (Nova 2.3)."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ from nova_assets.short_repr import short_repr
 from nova_assets.suggestions import did_you_mean
 
 ATTEMPTS = 3
-"""Runs that a firing is worth, unless a binding says otherwise."""
+"""Default number of runs that one firing may take."""
 
 BACKOFF = "30s"
-"""How long the second of them is waited for, unless a binding says otherwise."""
+"""Default delay before the second run of a firing."""
 
 
 @dataclass(frozen=True, init=False)
 class Binding:
     """A workflowette bound to channels; the unit that is triggered, executed and committed.
 
-    Its name owns its cursors: bind the same workflowette twice under two names and each reads by itself.
+    Cursors belong to the name of the binding. If one workflowette is bound under two names, each binding reads
+    independently.
     """
 
     __repr__ = short_repr
@@ -83,14 +84,14 @@ class Binding:
 
     @property
     def reads(self) -> tuple[Channel, ...]:
-        """Channels that some task consumes, in any mode."""
+        """Channels that a task consumes, in any mode."""
         return self._channels_on_ports(e.port for t in self.tasks for e in t.consumes)
 
     @property
     def looks_at(self) -> tuple[Channel, ...]:
-        """Channels that some check reads.
+        """Channels that a check reads.
 
-        What it sees of an output as ``new`` is the staged block alone: that reads no channel.
+        A ``new`` edge to an output of the binding shows the check the staged block alone, and so reads no channel.
         """
         return self._channels_on_ports(
             e.port for c in self.checks for e in c.consumes if e.mode != "new" or not self._is_written_by_task(e.port)
@@ -98,36 +99,36 @@ class Binding:
 
     @property
     def writes(self) -> tuple[Channel, ...]:
-        """Channels that some task produces."""
+        """Channels that a task produces."""
         return self._channels_on_ports(e.port for t in self.tasks for e in t.produces)
 
     @property
     def base_writes(self) -> tuple[Channel, ...]:
-        """Channels that some task produces a base of."""
+        """Channels of which a task produces a base."""
         return self._channels_on_ports(e.port for t in self.tasks for e in t.produces if e.kind == "base")
 
     @property
     def cursor_channels(self) -> tuple[Channel, ...]:
-        """Channels of which this binding keeps a cursor."""
+        """Channels for which this binding has a cursor."""
         return self._channels_on_ports(e.port for t in self.tasks for e in t.consumes if e.moves_cursor)
 
     @property
     def is_scoped(self) -> bool:
-        """Whether queries say which partitions are read."""
+        """Whether the query of a task determines which partitions are read."""
         return any(t.scoped is not None for t in self.tasks)
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:
-        """The simple triggers that ``when`` is made of."""
+        """Simple triggers of which ``when`` is composed."""
         return tuple(self.when.leaves()) if isinstance(self.when, Trigger) else ()
 
     @property
     def dimensions(self) -> tuple[Dimension, ...]:
-        """By what triggers and Dagster partition the executions (R13); empty where one writes all that it finds.
+        """Dimensions by which triggers and Dagster partition the executions (R13); empty for an unpartitioned binding.
 
-        As the outputs are, as far as some input can be read by the same dimension: an execution for one day that has
-        to read all days would do everything once for each. A binding that reads no channel is partitioned as its
-        outputs.
+        By default these are the dimensions that all outputs share and at least one input has. Without that input, an
+        execution for one day would have to read all days, and repeat the whole work for each day. A binding that reads
+        no channel is partitioned like its outputs.
         """
         known = {d.column: d for c in (*self.writes, *self.reads)[::-1] for d in c.partitions}
         if self.partitions is not None:
@@ -143,10 +144,14 @@ class Binding:
         )
 
     def partition(self, given: str | Mapping[str, object] | None) -> str:
-        """The name of a partition that this binding can be executed for, as a person may write it; none for the whole.
+        """Canonical name of a partition that this binding can be executed for; no input means the unpartitioned
+        execution.
+
+        Args:
+            given: the partition as a person may write it.
 
         Raises:
-            PartitionError: it has none of that name.
+            PartitionError: the binding has no such partition.
         """
         if not given:
             return WHOLE
@@ -166,7 +171,11 @@ class Binding:
         return tuple(d for d in first if all(d.column in c.partition_columns for c in self.writes))
 
     def completed(self, known: Mapping[str, Channel]) -> Binding:
-        """The same, with channels on the ports that queries call by the names of channels."""
+        """Copy of this binding in which ports that queries name after channels are bound to those channels.
+
+        Args:
+            known: channels of the project by name.
+        """
         unbound_ports = {e.port for t in self.tasks for e in t.consumes if e.by_name and e.port not in self.channels}
         found = {p: known[p] for p in sorted(unbound_ports) if p in known and not self._is_written_by_task(p)}
         if not found:
@@ -176,7 +185,7 @@ class Binding:
         return bound
 
     def channel(self, port: str) -> Channel | None:
-        """The channel on a port; None for a private port."""
+        """Channel on a port; None for a private port."""
         return self.channels.get(port)
 
     def _is_written_by_task(self, port: str) -> bool:
@@ -186,7 +195,7 @@ class Binding:
         return tuple(dict.fromkeys(self.channels[p] for p in ports if p in self.channels))
 
     def problems(self) -> list[str]:
-        """What is wrong with this binding by itself, its workflowette included."""
+        """Problems of this binding alone, including those of its workflowette."""
         found = [
             f"channels names port {p!r}, which the workflowette does not have ({', '.join(self.workflowette.ports)})"
             + did_you_mean(p, self.workflowette.ports)
@@ -219,7 +228,7 @@ class Binding:
         return [*self.workflowette.problems(), *(f"binding {self.name!r}: {p}" for p in found)]
 
     def _shared_channel_problems(self) -> list[str]:
-        """Two ports on one channel would hide a dependency from the order of the tasks."""
+        """Problems if two ports share a channel that is written: the task order would miss that dependency."""
         written = {e.port for t in self.tasks for e in t.produces}
         ports: dict[str, list[str]] = {}
         for port, channel in self.channels.items():
@@ -244,7 +253,7 @@ class Binding:
         ]
         for d in self.dimensions:
             channels_and_dimensions = by_column[d.column]
-            if self.is_scoped:  # its query says what is read
+            if self.is_scoped:  # the query chooses the partitions of the inputs
                 channels_and_dimensions = [(c, other) for c, other in channels_and_dimensions if c in self.writes]
             if len({(other.kind, other.tz) for _, other in channels_and_dimensions}) > 1:
                 shown = ", ".join(f"{other.kind} on {c.name!r}" for c, other in channels_and_dimensions)
@@ -342,15 +351,18 @@ def bind(
     """Bind a workflowette to channels.
 
     Args:
-        workflowette: what to run.
-        name: of the binding, unique in the project; the workflowette's by default.
-        channels: port -> channel, for ports whose edges name none or another one. A port without any is private.
-        params: what tasks find in ``ctx.params``.
-        when: the trigger; without one the binding runs by hand, which is always allowed.
-        partitions: the columns by which executions are partitioned; ``[]`` for one that reads everything and writes
-            every partition that it finds. By default as the outputs are, where an input shares their dimension (R13).
-        attempts: how many runs one firing of the trigger is worth, before it is abandoned.
-        backoff: how long the second of them is waited for; each further one twice as long as the one before.
+        workflowette: the workflowette to run.
+        name: of the binding, unique in the project; by default the name of the workflowette.
+        channels: port -> channel, for ports whose edges name no channel or another channel. A port without a channel is
+            private.
+        params: parameters that tasks receive as ``ctx.params``.
+        when: the trigger. A binding without a trigger runs by hand, which is always allowed.
+        description: shown in Dagster.
+        partitions: columns by which executions are partitioned. ``[]`` means unpartitioned executions, which read
+            everything and write every partition that occurs in the data. Default: the dimensions of the outputs that an
+            input shares (R13).
+        attempts: number of runs after which a firing is abandoned.
+        backoff: delay before the second run; it doubles for each further run.
     """
     bound = {**workflowette.default_channels, **(channels or {})}
     return Binding(

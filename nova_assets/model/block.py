@@ -19,18 +19,19 @@ Origin = Literal["task", "insert", "compact", "restore", "drop"]
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One file of a block, as exact as the catalog needs it to answer reads without looking (R16).
+    """One file of a block, described exactly enough that reads need no directory listing (R16).
 
     Args:
-        path: relative to the warehouse root, forward slashes; the whole address of one that is not in it.
-        rows, bytes: its size.
-        ranges: column -> (least, greatest) for the key and order columns, and those that are summed, as JSON values.
-        key_placement: which buckets or keys its rows are of, where the block is laid out.
-        partition: which all of its rows are in; a staged block may hold files of several, a committed one does not.
-        deletes: rows that are deletions, where the file is of a staged block.
-        digest: of all bytes, as the writer computed it; empty where none did.
-        footer_digest: of the Parquet footer: a file whose footer has another digest is another file.
-        uncompressed_bytes: bytes of its rows before they are compressed, as its footer says; 0 where that is not known.
+        path: relative to the warehouse root, with forward slashes; the full address of a file outside the warehouse.
+        rows, bytes: size of the file.
+        ranges: column -> (minimum, maximum), as JSON values, for key columns, order columns and summed columns.
+        key_placement: buckets or key range of the rows; None if the block has no key layout.
+        partition: partition of all rows. A staged block may hold files of several partitions, a committed block does
+            not.
+        deletes: number of deletion rows, for a file of a staged block.
+        digest: hash of all bytes, computed by the writer; empty if the writer computed none.
+        footer_digest: hash of the Parquet footer. A file whose footer hash differs has been replaced.
+        uncompressed_bytes: size of the rows before compression, according to the footer; 0 if unknown.
     """
 
     __repr__ = short_repr
@@ -78,18 +79,18 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What was staged: the content of a block that has no number yet.
+    """Content of a staged block: its exact file list, schema and format, before it has a sequence number.
 
     Args:
-        files: exactly these, and no others.
-        schema: the channel's columns, without ``_deleted`` (deltas of keyed channels have it in their files).
-        deletes: rows that are deletions.
-        format: of the files.
-        keeps_all: of a base: it was compared with the snapshot that it replaces, and drops no row of it (R10).
-        layout: how rows lie in the files; None where nothing is known of that.
-        external_folder: whose the files are, where they are not the warehouse's.
-        digest: of the rows that were written, whatever their order and files; None where nobody asked for it. It is
-            kept with an idempotency key, and not with the block.
+        files: the complete list of files.
+        schema: columns of the channel, without ``_deleted`` (files of a keyed delta contain that column).
+        deletes: number of deletion rows.
+        format: file format.
+        keeps_all: for a base: it was compared with the snapshot that it replaces, and drops no row (R10).
+        layout: distribution of keys over the files; None if unknown.
+        external_folder: owner of the files if they lie outside the warehouse.
+        digest: hash of the written rows, independent of order and files; None if not requested. It is stored with an
+            idempotency key, not with the block.
     """
 
     __repr__ = short_repr
@@ -112,7 +113,7 @@ class Manifest:
         return sum(f.bytes for f in self.files)
 
     def split_by_partition(self) -> dict[str, Manifest]:
-        """What a commit makes a block of, each: the files of one partition."""
+        """One manifest per partition: each becomes a block at commit."""
         files_by_partition: dict[str, list[DataFile]] = {}
         for f in self.files:
             files_by_partition.setdefault(f.partition, []).append(f)
@@ -147,16 +148,16 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A base B_hi (everything as of ``hi``) or a delta (what turns B_lo into B_hi).
+    """A base B_hi (all rows as of ``hi``) or a delta Δ(lo→hi) (turns B_lo into B_hi).
 
     Args:
         id: unique for ever.
-        channel, partition: where it belongs.
+        channel, partition: where the block belongs.
         kind: ``base`` or ``delta``.
-        lo, hi: the numbers at its ends; for a base both are its number.
-        manifest: its files, schema and format.
-        merge: the merge model it was written under (R18).
-        origin: who made it; a base made by compaction changes no answer (R9).
+        lo, hi: sequence numbers at the ends of the block; for a base both are its own number.
+        manifest: files, schema and format.
+        merge: merge model under which the block was written (R18).
+        origin: operation that created the block. A base from compaction never changes an answer (R9).
     """
 
     __repr__ = short_repr
@@ -174,7 +175,7 @@ class Block:
 
     @property
     def range(self) -> str:
-        """``B5`` or ``Δ(4→5)``, as Nova writes it."""
+        """``B5`` or ``Δ(4→5)``, in Nova's notation."""
         return f"B{self.hi}" if self.kind == "base" else f"Δ({self.lo}→{self.hi})"
 
     @property
@@ -188,11 +189,11 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class StagedBlock:
-    """A block that an execution has written and not committed: recorded first, then written, then described (R3).
+    """A block that an execution has staged but not committed: recorded first, then written, then described (R3).
 
     Args:
-        id: becomes the block's id when it is committed.
-        folder: where its files are, relative to the warehouse root; nothing else ever is in it.
+        id: id of the later committed block.
+        folder: folder of the files, relative to the warehouse root; used for this block only.
         manifest: None until the files are complete.
     """
 

@@ -1,7 +1,7 @@
-"""How the rows of a keyed block lie in its files: in buckets, and sorted inside them.
+"""Key layout of a block: rows are distributed over buckets by key, and sorted inside each bucket.
 
-Everything about one key is in one bucket, so buckets are merged and compared one by one, and those that a change does
-not touch need not be written again. For everyone else the files are plain Parquet.
+All rows of a key are in one bucket. Buckets are therefore merged and compared one by one, and buckets that a change
+does not touch need not be rewritten. For other readers the files are plain Parquet.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any, TypeAlias
 HASHED_TYPES = frozenset(
     {"boolean", "tinyint", "smallint", "int", "bigint", "date", "timestamp", "timestamp_ntz", "string", "binary"}
 )
-"""Types of keys by which blocks are laid out: engines call the same values of them equal, and order them alike."""
+"""Key types for which blocks get a key layout: all engines agree on equality and order of their values."""
 
 LayoutKey: TypeAlias = tuple[Any, ...]
-"""The values of a key in the order of a layout, as JSON has them."""
+"""Values of a key in layout order, as JSON values."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyLayout:
-    """What a block that is laid out says of all its files.
+    """Key layout shared by all files of a block.
 
     Args:
-        order: the columns of the key, all of them, in the order by which rows are sorted inside a bucket.
-        types: theirs: the same number hashes otherwise as an ``int`` and as a ``bigint``.
-        clustered: buckets are ranges of keys, in this order; otherwise the first bits of a key's hash are its bucket.
+        order: all key columns, in the order by which rows are sorted inside a bucket.
+        types: types of these columns. The same number has different hashes as an ``int`` and as a ``bigint``.
+        clustered: buckets are key ranges in this order; otherwise the first bits of a key's hash select the bucket.
     """
 
     order: tuple[str, ...]
@@ -43,15 +43,15 @@ class KeyLayout:
 
 @dataclass(frozen=True, slots=True)
 class HashBuckets:
-    """Which buckets of the hash the rows of a file are in, one after the other.
+    """Consecutive hash buckets whose rows a file contains.
 
-    Buckets are numbered by the first bits of the hash, and their count is a power of two; so a bucket of few is several
-    of many, side by side.
+    The first bits of the hash number the buckets, and their count is a power of two. A bucket of a coarse layout is
+    therefore a run of adjacent buckets of a finer layout.
 
     Args:
-        bucket_count: how many buckets there are.
-        first_bucket: the first of those that the file has.
-        rows_per_bucket: how many rows it has of each.
+        bucket_count: total number of buckets.
+        first_bucket: first bucket in the file.
+        rows_per_bucket: number of rows per bucket, from the first bucket on.
     """
 
     bucket_count: int
@@ -64,7 +64,7 @@ class HashBuckets:
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """The least and the greatest key of a file."""
+    """Smallest and greatest key of a file."""
 
     least: LayoutKey
     greatest: LayoutKey
@@ -77,7 +77,7 @@ KeyPlacement: TypeAlias = HashBuckets | KeyRange
 
 
 def key_placement_from_json(data: Mapping[str, Any] | None) -> KeyPlacement | None:
-    """The place that ``as_json`` described."""
+    """Key placement from its ``as_json``."""
     if data is None:
         return None
     if "of" in data:

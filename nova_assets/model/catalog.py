@@ -1,4 +1,4 @@
-"""The protocol of a catalog: the transactional truth about channels, executions and cursors."""
+"""Protocol of a catalog, the transactional source of truth about channels, executions and cursors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from nova_assets.model.warehouse_contents import CatalogPaths
 
 
 class Catalog(Protocol):
-    """The transactional truth about channels (R17). Every method is one transaction; none lets a database error out."""
+    """The transactional source of truth (R17). Every method is one transaction, and none raises a database error."""
 
     url: str
 
@@ -80,7 +80,7 @@ class Catalog(Protocol):
         self, channel_names: Sequence[str], version_limit: int | None = None, scope: str = WHOLE
     ) -> dict[str, ChannelOutline]: ...
 
-    # upkeep
+    # maintenance
     def retention_state(
         self, channel: str, retain_seconds: float = 0.0, partitions: Sequence[str] | None = None
     ) -> RetentionState: ...
@@ -174,7 +174,7 @@ class Catalog(Protocol):
     def latest_seals(self, channel: str) -> dict[str, Seal]: ...
     def seal_count(self, channel: str) -> int: ...
 
-    # what a scheduler asks
+    # scheduling
     def heads(self) -> dict[str, int]: ...
     def partitions_updated_since(self, channel: str, after_number: int) -> list[str]: ...
     def materialized_partitions(
@@ -196,7 +196,7 @@ class Catalog(Protocol):
     def backfill_parts(self, backfill_id: str) -> list[BackfillPart]: ...
     def cancel_backfill(self, backfill_id: str) -> int: ...
 
-    # editions
+    # published versions
     def editions(self, channel: str, table: str | None = None) -> list[Edition]: ...
     def open_edition(
         self, execution_id: str, table: str, content: PublishedContent, fingerprint: str, shown_number: int = 0
@@ -217,7 +217,7 @@ class Catalog(Protocol):
     def end_firing(self, firing_id: str, state: str, why: str = "") -> None: ...
     def registered_at(self, binding: str) -> datetime: ...
 
-    # who may do what through the service
+    # access tokens of the service
     def add_token(self, token: Token) -> None: ...
     def token(self, token_id: str) -> Token | None: ...
     def tokens(self) -> list[Token]: ...

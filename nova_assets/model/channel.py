@@ -1,4 +1,4 @@
-"""Channels: named containers of data that change by blocks (Nova 2.1)."""
+"""Channels: named data containers that change block by block (Nova 2.1)."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MIN_FRESHNESS_SECONDS = 60
-"""Seconds; Dagster looks no more often."""
+"""Smallest ``fresh_within``, in seconds: Dagster checks freshness no more often."""
 
 OnSchemaChange = Literal["freeze", "evolve"]
 
 
 def _declared_schema(channel: str, declaration: Any) -> Schema | None:
-    """The schema of a channel. Raises DefinitionError, which names the channel."""
+    """Schema of a channel from its declaration. Raises DefinitionError, which names the channel."""
     try:
         return schema_from_declaration(declaration)
     except DefinitionError as error:
@@ -46,34 +46,36 @@ def _declared_schema(channel: str, declaration: Any) -> Schema | None:
 
 @dataclass(frozen=True, init=False)
 class Channel:
-    """A named, append-or-keyed data container; in Dagster, an asset.
+    """A named data container, append-only or keyed; in Dagster, an asset.
 
     Args:
-        name: unique in the project; also the port that an edge to this channel gets by default.
-        merge: how deltas fold into bases: Append, Upsert, Keyed or Custom.
-        schema: Spark DDL, a ``pyarrow.Schema``, or nothing: then the first block gives it.
-        partitions: partition dimensions, outermost first; their columns belong to the key of a keyed channel (R13).
-        cluster_by: columns of the key whose values arrive in ranges, such as dates or growing numbers: its files are
-            then cut by ranges of these, and not by a hash of the key, so that what arrives touches few of them.
-        on_schema_change: ``freeze`` refuses other columns and types; ``evolve`` lets columns come and types widen
+        name: unique in the project; also the default port of an edge to this channel.
+        merge: how deltas merge into bases: Append, Upsert, Keyed or Custom.
+        schema: Spark DDL or a ``pyarrow.Schema``; if left out, the first block determines the schema.
+        partitions: partition dimensions, outermost first. In a keyed channel their columns belong to the key (R13).
+        cluster_by: key columns whose values arrive in ranges, such as dates or growing numbers. Files are then split by
+            ranges of these columns instead of a hash of the key, so that new data touches few files.
+        on_schema_change: ``freeze`` rejects other columns and types; ``evolve`` accepts new columns and wider types
             (R18).
         description, owners, group, tags: shown in Dagster.
-        retain: ``"30d"``: for how long old versions can be read by ``at=`` and ``since=``; by default, and with
-            ``"0s"``, only as long as some consumer needs them. A definition that leaves it out is refused where one is
-            registered; ``"0s"`` or ``register(..., replace=True)`` lifts it.
-        compacting: when upkeep adds a base by itself, under Dagster; None for never.
-        fresh_within: ``"25h"``: how old the newest data may be before Dagster calls the asset stale.
-        source: ``nova.files(...)``: where files that arrive for it come from. Those of their records that cannot be
-            taken go to the channel ``NAME_quarantine``.
-        external: ``nova.external(...)``: a table that another system keeps, and that is read where it is. Nothing here
+        retain: how long old versions can be read by ``at=`` and ``since=``, for example ``"30d"``. By default, and with
+            ``"0s"``, a version is kept only while a consumer needs it. If a retention is registered, a definition
+            without ``retain`` is rejected; ``"0s"`` or ``register(..., replace=True)`` removes the retention.
+        compacting: when maintenance compacts the channel automatically under Dagster; None for never.
+        fresh_within: maximum age of the newest data, for example ``"25h"``; after that Dagster reports the asset as
+            stale.
+        source: ``nova.files(...)``: the source of files that arrive for this channel. Records that cannot be ingested
+            go to the channel ``NAME_quarantine``.
+        external: ``nova.external(...)``: a table that another system writes. Nova reads the table in place and never
             writes it.
-        seal: ``nova.seal(...)``: when its days or hours are complete.
-        publish: ``nova.hive(...)``, ``nova.iceberg(...)``, or several: tables in which other tools read it.
-        renamed: new name -> old name, of columns whose name this definition changes; it needs a ``schema``. Accepted by
-            ``register(..., replace=True)``, as are columns that come, go or widen.
+        seal: ``nova.seal(...)``: when a day or an hour of the channel is complete.
+        publish: ``nova.hive(...)``, ``nova.iceberg(...)``, or several: tables through which other tools read the
+            channel.
+        renamed: new name -> old name, for columns that this definition renames; requires a ``schema``. Accepted by
+            ``register(..., replace=True)``, like added, dropped and widened columns.
 
     Raises:
-        DefinitionError: a name, schema or key that cannot be; all problems at once.
+        DefinitionError: with every problem at once: invalid names, schemas, keys or options.
     """
 
     __repr__ = short_repr
@@ -147,14 +149,15 @@ class Channel:
             raise DefinitionError.of(problems, f"channel {name!r}")
 
     def __hash__(self) -> int:
-        # Equal channels have equal names. To hash the other fields took most of the time in which projects were loaded.
+        # Equal channels have equal names. Hashing the other fields dominated the loading time of projects.
         return hash(self.name)
 
     def redefined(self, schema: Schema, partitions: Sequence[Dimension]) -> Channel:
-        """The same channel, of these columns and dimensions, which follow from elsewhere.
+        """Copy of this channel with a schema and dimensions that were derived elsewhere, such as from a query.
 
         Raises:
-            DefinitionError: it says otherwise itself; or they don't fit the rest of what it says.
+            DefinitionError: the channel declares another schema or other dimensions, or the derived values conflict
+                with the rest of the definition.
         """
         for what, own, other in (("schema", self.schema, schema), ("partitions", self.partitions, tuple(partitions))):
             if own and own != other:
@@ -178,8 +181,10 @@ class Channel:
 
     @property
     def upkeep(self) -> dict[str, Any]:
-        """The parts of the definition that may change without ``replace``: for how long old versions and partitions are
-        kept, and when its days or hours are complete. A part that is left out is None, or empty."""
+        """Settings that may change without ``replace``: retention of versions and of partitions, and the seal.
+
+        Keys: ``retain``, ``keep`` (partition column -> period), ``seal``. A setting that is left out is None or empty.
+        """
         return {
             "retain": self.retain,
             "keep": {d.column: d.keep for d in self.partitions if d.keep is not None},
@@ -229,7 +234,10 @@ class Channel:
         return found
 
     def _cluster_problems(self) -> list[str]:
-        """Which files a row is in must follow from its key alone: that is how an older row of the key is found."""
+        """Problems of ``cluster_by``.
+
+        The key of a row alone must determine its file. Otherwise an older row of the same key could not be located.
+        """
         not_in_key = [c for c in self.cluster_by if c not in self.merge.key]
         found = [
             f"cluster_by names {c!r}, which is no column of the key{did_you_mean(c, self.merge.key)}"
@@ -267,7 +275,7 @@ class Channel:
         ]
 
     def _external_problems(self) -> list[str]:
-        """Others write it: what is said of writing here means nothing."""
+        """Problems of ``external``, including settings that have no effect because another system writes the table."""
         if self.external is None:
             return []
         found = self.external.problems()
@@ -294,7 +302,9 @@ class Channel:
         return found
 
     def refuse_changes(self) -> None:
-        """Raises DefinitionError where of what others write only the newest state is known."""
+        """Raises DefinitionError for an external channel: only its newest state is known, so it has no changes
+        to read.
+        """
         if self.external is not None:
             raise DefinitionError(
                 f"channel {self.name!r} is external: of what others write only the newest state is known",
@@ -302,7 +312,7 @@ class Channel:
             )
 
     def refuse_external(self) -> None:
-        """Raises DefinitionError where others write it."""
+        """Raises DefinitionError for an external channel, which only another system writes."""
         if self.external is not None:
             raise DefinitionError(
                 f"channel {self.name!r} is external: others write it",
@@ -311,7 +321,7 @@ class Channel:
             )
 
     def as_json(self) -> dict[str, Any]:
-        """The definition as the catalog keeps it: what decides about data, nothing that only Dagster shows."""
+        """Definition as the catalog stores it: settings that affect data, without those that only Dagster shows."""
         return {
             "name": self.name,
             "merge": self.merge.as_json(),
@@ -325,10 +335,11 @@ class Channel:
 
     @staticmethod
     def from_json(data: Mapping[str, Any], upkeep: Mapping[str, Any] | None = None) -> Channel:
-        """A channel as the catalog keeps it.
+        """Channel from its stored definition.
 
         Args:
-            upkeep: the parts of its definition that are kept beside it.
+            data: the definition, as ``as_json`` gives it.
+            upkeep: the mutable settings, which are stored separately.
         """
         settings = upkeep or {}
         keep: Mapping[str, str] = settings.get("keep") or {}
@@ -349,18 +360,19 @@ class Channel:
 def mutable_settings_after_register(
     channel: str, registered: Mapping[str, Any], declared: Mapping[str, Any], replace_definition: bool
 ) -> dict[str, Any]:
-    """The upkeep of a channel after it is registered again.
+    """Mutable settings of a channel after it is registered again.
 
-    The definition that was registered last holds, and a part that it leaves out has its default. No old version goes
-    because a definition left out for how long it is kept: that has to be said.
+    The newest definition wins, and a setting that it leaves out returns to its default. ``retain`` is the exception:
+    leaving it out must not delete old versions, so removing a retention has to be explicit.
 
     Args:
-        registered: as registered; empty for a new channel.
-        declared: of the definition.
-        replace_definition: whether another definition is accepted.
+        channel: the channel's name, for the error.
+        registered: settings as registered; empty for a new channel.
+        declared: settings of the new definition.
+        replace_definition: whether a changed definition is accepted.
 
     Raises:
-        DefinitionConflict: the definition leaves out ``retain``, and one is registered.
+        DefinitionConflict: a retention is registered, and the definition leaves out ``retain``.
     """
     if declared["retain"] is None and registered.get("retain") and not replace_definition:
         raise DefinitionConflict(
@@ -378,7 +390,7 @@ def mutable_settings_after_register(
 
 
 def _derived_column_problems(dimension: Dimension, schema: Schema) -> list[str]:
-    """Of a partition column that follows from another."""
+    """Problems of a partition column that is derived from another column."""
     if dimension.of is None:
         return []
     if dimension.of not in schema:
@@ -394,5 +406,5 @@ def _derived_column_problems(dimension: Dimension, schema: Schema) -> list[str]:
 
 
 def definition_fingerprint(definition: Mapping[str, Any]) -> str:
-    """A short name of a definition's content: equal when and only when the definitions are."""
+    """Short hash of a definition, 32 hex digits: equal exactly if the definitions are equal."""
     return hashlib.sha256(json.dumps(definition, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]

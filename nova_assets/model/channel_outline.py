@@ -1,4 +1,4 @@
-"""Outlines: where a channel's blocks lie and how far each consumer has read, without what is in the blocks."""
+"""Outlines: the spans of a channel's blocks and the positions of its consumers, without the content of blocks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BlockSpan:
-    """Where a block lies: at ``hi``, and for a delta from ``lo`` on. Partitions' blocks that lie alike are one span.
+    """Sequence numbers that a block covers: from ``lo`` to ``hi`` for a delta, ``hi`` for a base.
+
+    Blocks of several partitions with the same ends share one span.
 
     Args:
-        collected: it is gone.
+        collected: the block was collected.
     """
 
     kind: Kind
@@ -29,12 +31,12 @@ class BlockSpan:
 
 @dataclass(frozen=True, slots=True)
 class ChannelOutline:
-    """What a picture of a channel needs, and no more: cheap enough to be asked for with every commit.
+    """Data for the timeline chart of a channel, cheap enough to query after every commit.
 
     Args:
-        spans: by their ends; of the newest numbers alone, where no more were asked for.
-        cursors: of its consumers, one for each partition that is read by itself.
-        scope: the partitions concerned.
+        spans: sorted by their ends; only for the newest numbers if the query was limited.
+        cursors: cursors of its consumers, one per partition that is read separately.
+        scope: partitions concerned.
     """
 
     channel: str

@@ -1,4 +1,4 @@
-"""Channels, partitions and cursors as the catalog knows them."""
+"""Channels, partitions and cursors as recorded in the catalog."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from nova_assets.short_repr import short_repr
 
 @dataclass(frozen=True, slots=True)
 class ChannelState:
-    """A registered channel as it stands: its definition, head and schema.
+    """Current state of a registered channel: its definition, head and schema.
 
     Args:
-        bases: it may be given a base (R15).
-        news: the newest number at which it was given something; a dropped partition is no news (R19).
-        retain: for how long old versions are kept.
-        keep: partition column -> for how long its partitions are kept.
-        since: when it was registered.
-        looked: when the last look for files that were never announced began.
+        bases: whether the channel may get a base (R15).
+        news: newest sequence number that added data. Dropping a partition adds no data (R19).
+        retain: retention of old versions.
+        keep: partition column -> retention of its partitions.
+        since: time of registration.
+        looked: start of the last listing for files that were never announced.
         seal: when its days or hours are complete.
-        position: in its timeline.
+        position: position in its timeline.
     """
 
     __repr__ = short_repr
@@ -50,11 +50,11 @@ class ChannelState:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """One partition of a channel as it stands: the number of its last change, and what its blocks hold.
+    """Current state of one partition: the sequence number of its last change, and the size of its blocks.
 
     Args:
-        news: the newest number at which it was given something (R19).
-        dropped: its last change is that it was dropped.
+        news: newest sequence number that added data (R19).
+        dropped: the last change dropped the partition.
     """
 
     __repr__ = short_repr
@@ -73,7 +73,7 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far a binding has read a channel: the pinned head of its last successful execution."""
+    """Position up to which a binding has read a channel: the pinned head of its last successful execution."""
 
     __repr__ = short_repr
 
@@ -87,17 +87,18 @@ class Cursor:
 
     @property
     def lag(self) -> int:
-        """Sequence numbers still unread."""
+        """Number of unread sequence numbers."""
         return self.head - self.seq
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadData:
-    """What came to a channel, or to some of its partitions, after a number.
+    """Data that was added to a channel, or to some of its partitions, after a sequence number.
 
     Args:
-        blocks, rows, bytes: of what was committed; a base that came together with what it changes counts by that.
-        oldest: when the first of it was committed.
+        blocks, rows, bytes: size of the committed data. A base that was committed together with its changes counts with
+            the size of these changes.
+        oldest: commit time of the oldest unread data.
     """
 
     blocks: int = 0
@@ -106,6 +107,6 @@ class UnreadData:
     oldest: datetime | None = None
 
     def describe(self, now: datetime) -> str:
-        """For people: how much, and since when."""
+        """Readable text: how much data, and its age."""
         waits = "" if self.oldest is None else f", the oldest for {(now - self.oldest).total_seconds():.0f} s"
         return f"{self.blocks} blocks, {self.rows} rows, {self.bytes} bytes{waits}"

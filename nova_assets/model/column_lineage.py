@@ -1,4 +1,4 @@
-"""Column lineage, where tasks declare it or a query says it: which columns a written channel's are made from."""
+"""Column lineage: the source columns of each written column, as declared by tasks or derived from queries."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ ChannelColumn = tuple[str, str]
 
 
 def column_lineage(binding: Binding) -> dict[str, dict[str, tuple[ChannelColumn, ...]]]:
-    """Written channel -> column -> the columns of other channels that it is made from, through private ports.
+    """Written channel -> column -> its source columns in other channels, resolved through private ports.
 
-    Columns of which nothing is declared are absent: not known is not the same as made from nothing.
+    Columns without declared lineage are absent: unknown lineage differs from having no sources.
     """
     lineage_by_port: dict[str, dict[str, tuple[ChannelColumn, ...]]] = {}
     for task in binding.workflowette.in_order():

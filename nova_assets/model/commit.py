@@ -1,7 +1,7 @@
-"""Commits: updates and what they require, published in one catalog transaction (R2, R6).
+"""Commits: new blocks with their preconditions, published in one catalog transaction (R2, R6).
 
-The same request serves runs, inserts and, later, upkeep: whoever changes a channel says what it adds, which cursors it
-moves, and what must still be true for that to be right. The catalog checks and applies it, or refuses it whole.
+Runs, inserts and maintenance use the same request. It lists the blocks to add, the cursors to move, and the
+preconditions of the change. The catalog checks and applies the whole request, or rejects it as a whole.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from nova_assets.short_repr import short_repr
 
 @dataclass(frozen=True, slots=True)
 class AddBlock:
-    """One block to be added, at the number that the commit gives its channel.
+    """A block to add, at the sequence number that the commit assigns to its channel.
 
-    A delta without rows is not published and takes no number; a base without rows is (R1).
+    A delta without rows is not published and takes no number. A base without rows takes a number (R1).
 
     Args:
-        span: of a block at numbers that exist already, as upkeep adds (R14): what lies between them, as one delta, or
-            the second as a base. It takes no number.
-        anew: a base that upkeep has added there before is replaced: it is collected by the same commit.
+        span: for a block that maintenance adds at existing numbers (R14): a delta between the two numbers, or a base at
+            the second number. Such a block takes no number.
+        anew: replaces an earlier base of maintenance at the same number; the same commit collects that base.
     """
 
     __repr__ = short_repr
@@ -59,12 +59,13 @@ class AddBlock:
 
 @dataclass(frozen=True, slots=True)
 class MoveCursor:
-    """A cursor to be set.
+    """A cursor update of a commit.
 
     Args:
-        expected: where it was pinned; the commit is refused if it is elsewhere (R6).
+        expected: pinned position of the cursor. The commit is rejected if the cursor is elsewhere (R6).
         to: the pinned head.
-        own: the channel is written by this execution: the cursor goes to the commit's own number, if it takes one (R5).
+        own: this execution writes the channel. The cursor then moves to the number of the commit itself, if the commit
+            takes a number (R5).
     """
 
     binding: str
@@ -78,7 +79,7 @@ class MoveCursor:
 
 @dataclass(frozen=True, slots=True)
 class HeadAt:
-    """Requires that nothing was committed to the channel after ``seq``, in the partitions of the scope."""
+    """Precondition: nothing was committed to the channel after ``seq``, in the partitions of the scope."""
 
     channel: str
     seq: int
@@ -87,9 +88,10 @@ class HeadAt:
 
 @dataclass(frozen=True, slots=True)
 class RequireNoConsumers:
-    """Requires that nobody has consumed changes of the channel, or is about to (R10).
+    """Precondition: no consumer has read changes of the channel, or is about to (R10).
 
-    For a base that was not compared with the rows that it replaces: when this fails, it is planned again, and compared.
+    For a base that was not compared with the rows that it replaces. If the precondition fails, the base is planned
+    again and compared.
     """
 
     channel: str
@@ -97,7 +99,9 @@ class RequireNoConsumers:
 
 @dataclass(frozen=True, slots=True)
 class SetSchema:
-    """Requires that the channel's schema is still the one that the blocks were fitted to, and sets the new one."""
+    """Sets the new schema of a channel. Precondition: the schema is still the one to which the blocks were
+    converted.
+    """
 
     channel: str
     expected: Schema | None
@@ -106,21 +110,26 @@ class SetSchema:
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """Everything that one execution publishes.
+    """Everything that one execution publishes, with all preconditions.
 
     Args:
-        id: made by the caller, so that it can ask after an unknown outcome (R7).
-        execution_id, epoch: the execution that must be live under this epoch.
+        id: chosen by the caller, who can look it up after an unknown outcome (R7).
+        execution_id, epoch: the execution, which must be live under this epoch.
         binding: None for an insert.
-        sum_headrooms: how much others may have added meanwhile to what is summed.
-        consumed: channel -> (cursor, head) read; kept as provenance.
-        arrival_outcomes: (channel, what became of an arrival for it); refused if one of them is not waiting any more.
-        seals: groups that are complete.
-        published_versions: what tables show now.
-        idempotency: (channel, key): a second commit with it gives back the first.
-        digest: of what is inserted under that key: a second commit with another digest is refused.
-        keeps_marks: what it writes was made of something that is to be made again: so is that, then, still.
-        details: facts to keep beside the commit (timings, estimates).
+        publish: the blocks to add.
+        cursors: the cursor updates.
+        heads, no_consumers: the preconditions.
+        schemas: the schema changes.
+        sum_headrooms: how much other commits may have added meanwhile to the summed columns.
+        consumed: channel -> (cursor, head) that were read; stored as provenance.
+        arrival_outcomes: (channel, outcome of one of its arrivals). The commit is rejected if an arrival is no longer
+            waiting.
+        seals: groups that are now complete.
+        published_versions: versions that the published tables now show.
+        idempotency: (channel, key). A second commit with the same key returns the first commit.
+        digest: hash of the rows that are inserted under that key. A second commit with another hash is rejected.
+        keeps_marks: the inputs are themselves marked to be recomputed, so the outputs keep that mark.
+        details: metrics to store with the commit (timings, estimates).
     """
 
     __repr__ = short_repr
@@ -147,15 +156,15 @@ class CommitRequest:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What was published.
+    """A published commit.
 
     Args:
-        id: the commit's id, which also reaches Dagster (R17).
-        numbers: channel -> the sequence number it took; channels that got an empty delta are absent.
-        blocks: the blocks, numbered.
+        id: id of the commit, which also reaches Dagster (R17).
+        numbers: channel -> its new sequence number; without channels that got an empty delta.
+        blocks: the published blocks, with their sequence numbers.
         heads: channel -> head after this commit, for every channel that was written or consumed.
-        consumed: channel -> (cursor, head) that was read.
-        repeated: the idempotency key had been used; this is the first commit again.
+        consumed: channel -> (cursor, head) that were read.
+        repeated: the idempotency key was used before, and this is the first commit.
     """
 
     __repr__ = short_repr
@@ -173,7 +182,7 @@ class Commit:
 
     @property
     def seq(self) -> int:
-        """The number of a commit to a single channel, as ``store.insert`` makes; its head, if the delta was empty."""
+        """Sequence number of a commit to a single channel, such as an insert; its head if the delta was empty."""
         number_by_channel = self.numbers or self.heads
         if len(number_by_channel) != 1:
             raise ValueError(
@@ -185,10 +194,12 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class IdempotentCommit:
-    """The commit that an idempotency key stands for.
+    """The commit that belongs to an idempotency key.
 
     Args:
-        digest: of what was inserted under the key; None for a key that was used before catalogs kept digests.
+        key: the idempotency key.
+        commit: the first commit with that key.
+        digest: hash of the rows inserted under the key; None if the key was used before catalogs stored hashes.
     """
 
     key: str
@@ -196,7 +207,9 @@ class IdempotentCommit:
     digest: str | None
 
     def as_repeated(self, channel: str, digest: str | None) -> Commit:
-        """The commit again, for an insert with the same key. Raises IdempotencyConflict for other content."""
+        """The first commit, as the answer to an insert with the same key. Raises IdempotencyConflict for other
+        content.
+        """
         if self.digest is not None and digest is not None and digest != self.digest:
             first = f"{_describe_insert_digest(self.digest)}, which commit {self.commit.id} inserted"
             raise IdempotencyConflict(
@@ -219,12 +232,12 @@ class IdempotentCommit:
 
 
 def insert_digest(kind: Kind, scope: str, rows_digest: str) -> str:
-    """The digest of an insert: of its rows, and of what they are to do."""
+    """Hash of an insert: its rows, its kind, and the partitions that a base replaces."""
     return f"{kind}:{scope_digest(scope) if kind == 'base' else ''}:{rows_digest}"
 
 
 def scope_digest(scope: str) -> str:
-    """A short text for the partitions that a base replaces; none for all of them."""
+    """Short hash of the partitions that a base replaces; empty for all partitions."""
     return hashlib.blake2b(scope.encode(), digest_size=6).hexdigest() if scope else ""
 
 

@@ -1,4 +1,4 @@
-"""When a channel is compacted by itself."""
+"""Thresholds for the automatic compaction of a channel."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from nova_assets.short_repr import short_repr
 
 @dataclass(frozen=True, slots=True)
 class Compacting:
-    """When a partition of a channel is worth a new base (R14): when what readers have paid for merging since the last
-    one exceeds what it costs, and in any case at the limits given here.
+    """When a partition gets a new base (R14).
+
+    A partition is compacted once readers have paid more for merging since its newest base than a new base costs, and in
+    any case at these limits.
 
     Args:
-        deltas: when a partition has so many since its newest base, they are chained into fewer beside a large base,
-            and otherwise merged into a new one. No chain leads across a consumer's cursor, so where several lag
-            behind there may be more.
-        share: a new base always when these deltas hold so much of what the base does, in bytes. A reading of the whole
-            costs up to about twice a bare scan at 0.02 (``benchmarks/upkeep``). More where the channel is written often
-            and seldom read whole: each new base costs some scans.
-        small: bytes below which a file, or a base, counts as small: to write it again costs next to nothing.
-        target: bytes of a file of the size wanted, on a channel that is only added to: small files are rolled into
-            larger ones up to there, and are then left as they are.
+        deltas: number of deltas since the newest base at which the partition is compacted. Beside a large base the
+            deltas are chained into fewer; otherwise they are merged into a new base. No chain crosses the cursor of a
+            consumer, so more deltas may remain if several consumers lag behind.
+        share: size of these deltas relative to the base, in bytes, at which a new base is always written. At 0.02 a
+            full read costs up to about twice a bare scan (``benchmarks/upkeep``). Choose a larger share for a channel
+            that is written often and seldom read as a whole: each new base costs some scans.
+        small: size in bytes below which a file or base counts as small: rewriting it costs next to nothing.
+        target: target file size in bytes for an append-only channel. Small files are merged into files of up to this
+            size, which are then left unchanged.
     """
 
     __repr__ = short_repr
@@ -32,7 +34,7 @@ class Compacting:
     target: int = 128 * 1024 * 1024
 
     def problems(self) -> list[str]:
-        """What is wrong with these limits."""
+        """Problems of these limits."""
         return [
             f"compacting has {name}={value!r}; expected {expected}"
             for name, value, expected, is_valid in (

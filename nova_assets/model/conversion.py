@@ -1,8 +1,9 @@
-"""Conversion rules: which values of an input become values of a declared type.
+"""Conversion rules: which input values become values of a declared type.
 
-A value arrives exactly, or the insert is refused. ``RULES`` decides for every kind of input. Kinds of input differ in
-two points only: whether text may stand for a value of another type (``NOTATIONS``), and whether NaN means null.
-The reference publishes both tables, made by ``tools/reference.py``.
+A value is converted exactly, or the insert is rejected. ``RULES`` applies to every kind of input. Kinds of input differ
+in two points only: whether text may represent a value of another type (``NOTATIONS``), and whether NaN means null.
+
+The reference documentation contains both tables, generated from this module.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ Notation: TypeAlias = Literal["none", "json", "csv"]
 
 @dataclass(frozen=True, slots=True)
 class InputKind:
-    """A kind of input, as far as conversion depends on it.
+    """A kind of input, with the properties that affect conversion.
 
     Args:
-        notation: how text stands for values of other types.
+        notation: how text represents values of other types.
         nan_is_null: NaN means a missing value.
-        local_is_utc: a local time stands for a ``timestamp``, as UTC.
+        local_is_utc: a local time represents a ``timestamp`` in UTC.
     """
 
     name: str
@@ -41,7 +42,7 @@ class InputKind:
 
     @property
     def inferred(self) -> InputKind:
-        """The kind for columns whose types are inferred from their values: nothing stands for another type."""
+        """Kind for columns whose types are inferred from their values: no value represents another type."""
         return replace(self, notation="none", local_is_utc=False)
 
 
@@ -77,7 +78,9 @@ RULES: Mapping[str, Mapping[str, str]] = {
     "map": {"mapping": _MEMBERS, "list": f"it is of pairs, and {_MEMBERS}"},
     "struct": {"mapping": f"{_MEMBERS}, and no name is another than the fields'; absent fields are null"},
 }
-"""Declared type -> class of a value -> when such a value arrives. Other classes are refused. Null arrives always."""
+"""Declared type -> class of a value -> condition for accepting it. Other classes are rejected. Null is always
+accepted.
+"""
 
 _NUMBER_TEXT = "a number: `-1.50`, `2e3`"
 _ISO = "ISO 8601: `{}`"
@@ -99,21 +102,21 @@ NOTATIONS: Mapping[Notation, Mapping[str, str]] = {
         "binary": "its UTF-8",
     },
 }
-"""Notation -> declared type -> the text that stands for its values; they then follow ``RULES``."""
+"""Notation -> declared type -> text that represents its values. These values then follow ``RULES``."""
 
 INTEGER_BITS: Mapping[str, int] = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 
 _NUMBER_PATTERN = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_FINER_THAN_MICROSECOND = re.compile(r"[.,]\d{6}\d*[1-9]")  # Python's parser would cut this off without a word
+_FINER_THAN_MICROSECOND = re.compile(r"[.,]\d{6}\d*[1-9]")  # Python's parser would truncate this silently
 _HALF = Decimal("0.5")
 _EXACT_CONTEXT = Context(prec=400, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
 def convert_value(value: Any, type_: DataType, kind: InputKind = DICTS) -> Any:
-    """A value as ``pyarrow.array(..., type=...)`` takes it for the declared type, meaning exactly the same.
+    """Value for ``pyarrow.array(..., type=...)`` that represents the input exactly in the declared type.
 
     Raises:
-        ValueError: the rules refuse it.
+        ValueError: the rules reject the value.
     """
     value = python_value(value)
     if value is None or (kind.nan_is_null and isinstance(value, float) and math.isnan(value)):
@@ -126,7 +129,7 @@ def convert_value(value: Any, type_: DataType, kind: InputKind = DICTS) -> Any:
 
 
 def value_class(value: Any) -> ValueClass | None:
-    """The row of the table that a Python value belongs to; None for a value of no channel."""
+    """Row of the table for a Python value; None for a value that no channel can store."""
     if isinstance(value, datetime):
         return "local time" if value.tzinfo is None else "instant"
     for types, name in _CLASSES:
@@ -149,7 +152,7 @@ _CLASSES: tuple[tuple[tuple[type, ...], ValueClass], ...] = (
 
 
 def python_value(value: Any) -> Any:
-    """A scalar of NumPy or pandas as Python has it; None where it is their mark of a missing value."""
+    """NumPy or pandas scalar as a Python value; None for their missing values."""
     module_name = type(value).__module__
     if module_name.startswith("pandas") and type(value).__name__ in ("NaTType", "NAType"):
         return None
@@ -174,7 +177,7 @@ def _conversion_error(value: Any, type_: DataType, reason: str = "") -> ValueErr
 
 
 def _parse_text(text: str, type_: DataType, kind: InputKind) -> Any:
-    """The value for which a text stands in the notation of a kind of input."""
+    """Value that a text represents in the notation of a kind of input."""
     name, stripped = type_.name, text.strip()
     if name == "binary":
         return _check_unicode(text, type_).encode()
@@ -215,7 +218,7 @@ def _parse_date_or_time(text: str, type_: DataType) -> date:
         raise _conversion_error(text, type_) from error
 
 
-# the converters of the declared types; the class of the value is one of the type's row
+# converters of the declared types; `RULES` has accepted the class of the value before
 
 
 def _to_integer(value: Any, type_: DataType, kind: InputKind) -> int:
@@ -245,7 +248,7 @@ def _to_float(value: Any, type_: DataType, kind: InputKind) -> float:
 
 
 def _is_shortest_notation(nearest: float, written_number: Decimal, type_: DataType) -> bool:
-    """Whether a number that was written with an exponent is one of the shortest texts for a float."""
+    """Whether a number written with an exponent is one of the shortest notations of a float."""
     digits = range(15, 18) if type_.name == "double" else range(6, 10)
     exponent = written_number.as_tuple().exponent
     return (
@@ -268,7 +271,7 @@ def _to_decimal(value: Any, type_: DataType, kind: InputKind) -> Decimal:
 
 
 def _to_finite_decimal(value: Any, type_: DataType) -> Decimal:
-    """A finite number, exactly as it is written."""
+    """Finite number, exactly as written."""
     number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
     if not number.is_finite():
         raise _conversion_error(value, type_)
@@ -318,7 +321,7 @@ def _to_timestamp_ntz(value: Any, type_: DataType, kind: InputKind) -> datetime:
 
 
 def _check_whole_microseconds(value: datetime, type_: DataType) -> datetime:
-    """A moment without the nanoseconds that pandas adds to Python's own, which have to be 0."""
+    """The moment, if its nanoseconds, which pandas adds to Python's datetime, are 0. Raises ValueError otherwise."""
     if _nanosecond_part(value):
         raise _conversion_error(value, type_, "it is finer than a microsecond")
     return value

@@ -1,4 +1,4 @@
-"""What a switch between executions of the whole and executions per partition does to a binding's cursors (R13)."""
+"""Effect on the cursors of a binding when it switches between unpartitioned and per-partition executions (R13)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SwitchTarget = Literal["whole", "partitions"]
 
 @dataclass(frozen=True, slots=True)
 class CursorPosition:
-    """One cursor, as the catalog keeps it: of a binding's partition, on a channel's partition."""
+    """One cursor as stored in the catalog, for a partition of the binding and a partition of the channel."""
 
     channel: str
     seq: int
@@ -22,11 +22,11 @@ class CursorPosition:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """Cursors that replace others.
+    """Replacement of the cursors of a binding.
 
     Args:
-        before: as they must still be when they are replaced.
-        after: what replaces them; the same as ``before`` where the binding runs so already.
+        before: cursors that must be unchanged when they are replaced.
+        after: the new cursors; equal to ``before`` if the binding already runs in the target form.
     """
 
     binding: str

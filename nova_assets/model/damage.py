@@ -1,4 +1,4 @@
-"""Damage: what is amiss between the catalog, the warehouse and Dagster, what that means, and what can be done."""
+"""Damage: inconsistencies between the catalog, the warehouse and Dagster, with their consequences and repairs."""
 
 from __future__ import annotations
 
@@ -7,28 +7,34 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 DamageKind = Literal["staged", "lapsed", "unpublished", "event", "file", "orphan", "upload", "firing"]
-"""Staged leftovers; executions whose lease is over; commits that Dagster has not heard of; Dagster's events without
-commits; files missing or changed; files that nobody lists; uploads that nobody has finished; firings without a run."""
+"""Kinds of damage.
+
+Leftover staged blocks; executions with an expired lease; commits that Dagster does not know; Dagster events without
+commits; missing or changed files; unreferenced files; unfinished uploads; firings without a run.
+"""
 
 Cure = Literal["sweep", "publish", "rebuild", "give up", "set aside", "abort"]
-"""Sweep what was staged; tell Dagster; wipe what Dagster has of a channel and tell it again; mark blocks as collected;
-move files out of the way; abort uploads."""
+"""Kinds of repair.
+
+Sweep staged blocks; publish commits to Dagster; wipe the events of a channel in Dagster and publish them again; mark
+blocks as collected; move files away; abort uploads.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One thing that was found.
+    """One inconsistency.
 
     Args:
-        kind: of which it is.
-        subject: the execution, commit, channel, firing or path that it is about.
-        what: is wrong, in plain words.
-        means: for answers, and for whom.
-        cure: what mends it; None where nothing here can.
-        mending: what the cure does, for people.
-        next: what to type, or do, where there is no cure.
-        wrong: whether it has to be mended; what only passes, or is somebody else's, is told.
-        concerns: what the cure is about: block ids, commit ids, or paths.
+        kind: kind of damage.
+        subject: the affected execution, commit, channel, firing or path.
+        what: description of the damage.
+        means: consequence for results, and for whom.
+        cure: the repair; None if Nova cannot repair it.
+        mending: description of the repair.
+        next: command or action for a person if there is no repair.
+        wrong: whether the damage must be repaired. Temporary or foreign states are only reported.
+        concerns: objects of the repair: block ids, commit ids, or paths.
     """
 
     kind: DamageKind
@@ -44,11 +50,11 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class RepairOutcome:
-    """What became of a damage that there was a cure for.
+    """Result of one repair.
 
     Args:
-        mended: whether it is gone.
-        detail: why not, or what was done beyond the mending that was announced.
+        mended: whether the damage was repaired.
+        detail: why the repair failed, or what was done beyond the announced repair.
     """
 
     damage: Damage
@@ -58,12 +64,12 @@ class RepairOutcome:
 
 @dataclass(frozen=True, slots=True)
 class DamageReport:
-    """What was looked at, and found.
+    """Result of a search for damage.
 
     Args:
-        damages: by kind.
-        counts: what was looked at -> how many.
-        notes: what was not looked at, and why.
+        damages: sorted by kind.
+        counts: kind of inspected object -> number inspected.
+        notes: what was not inspected, and why.
     """
 
     damages: tuple[Damage, ...] = ()
@@ -71,7 +77,7 @@ class DamageReport:
     notes: tuple[str, ...] = ()
 
     def merged_with(self, other: DamageReport) -> DamageReport:
-        """Both together."""
+        """Combination of two reports."""
         return DamageReport(
             (*self.damages, *other.damages), {**self.counts, **other.counts}, (*self.notes, *other.notes)
         )

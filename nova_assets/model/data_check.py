@@ -1,4 +1,4 @@
-"""Checks: what has to hold of an execution's output before it is published."""
+"""Data checks: conditions on the output of an execution that are tested before it is published."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from nova_assets.short_repr import short_repr
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a check found, where true or false is not enough.
+    """Result of a check, with details beyond true or false.
 
     Args:
-        passed: whether it holds.
+        passed: whether the condition holds.
         found: one line for a person.
-        metadata: numbers and texts to keep beside it; Dagster plots the numbers.
+        metadata: numbers and texts to store with the result. Dagster plots the numbers.
     """
 
     __repr__ = short_repr
@@ -33,16 +33,17 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class Check:
-    """A function that looks at what an execution is about to publish. Calling a check calls the plain function.
+    """A function that tests the output of an execution before it is published. Calling a check calls the plain
+    function.
 
     Args:
         name: unique among the checks and tasks of its workflowette.
-        function: takes each edge's frame by the edge's name, and gives True or False, a ``CheckResult``, or a frame of
-            the rows that ought not to be there.
-        consumes: what it looks at. The first edge is to the port that the check is about, which some task writes. On a
-            port that the workflowette writes, ``new`` is what this execution adds, ``all`` the channel as the commit
-            would leave it, ``old`` as it was.
-        blocking: a failure publishes nothing; otherwise it is only reported.
+        function: takes the frame of each edge as a parameter with the edge's name. Returns True or False, a
+            ``CheckResult``, or a frame of the rows that violate the condition.
+        consumes: the inputs. The first edge names the port under test, which a task of the workflowette writes. On a
+            port that the workflowette writes, ``new`` is the block of this execution, ``all`` is the channel after the
+            commit, and ``old`` is the channel before it.
+        blocking: a failure prevents the commit. The failure of a check that is not blocking is only reported.
     """
 
     __repr__ = short_repr
@@ -58,7 +59,7 @@ class Check:
 
     @property
     def port(self) -> str:
-        """The port that the check is about."""
+        """Port under test."""
         return self.consumes[0].port
 
     @property
@@ -66,7 +67,7 @@ class Check:
         return wants_context(self.function)
 
     def problems(self) -> list[str]:
-        """What is wrong with this check by itself."""
+        """Problems of this check alone."""
         names = [e.name for e in self.consumes]
         found = [] if names else ["consumes nothing; expected an edge to the port that it is about, say nova.new(port)"]
         found += [f"two inputs are called {n!r}; rename one with as_=" for n in find_duplicates(names)]
@@ -93,10 +94,10 @@ def check(
     name: str | None = None,
     blocking: bool = True,
 ) -> Callable[[Callable[..., Any]], Check]:
-    """Make a check of a plain function. See ``Check`` for the arguments; edges may be one or a list.
+    """Decorator that turns a plain function into a data check. See ``Check`` for the arguments.
 
-    Give it to ``nova.Workflowette(..., checks=[...])``. It runs when all tasks have staged what they made and nothing
-    is published yet.
+    ``consumes`` takes one edge or a list of edges. Pass the check to ``nova.Workflowette(..., checks=[...])``. The
+    check runs after all tasks have staged their output and before anything is published.
     """
 
     def make(function: Callable[..., Any]) -> Check:

@@ -1,4 +1,4 @@
-"""Schemas from whatever users declare them as: Spark DDL or a pyarrow schema."""
+"""Schemas from user declarations: Spark DDL or a pyarrow schema."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from nova_assets.model.schema import Schema
 
 
 def schema_from_declaration(declaration: str | Schema | pa.Schema | None) -> Schema | None:
-    """A schema from what a user may write: Spark DDL, a ``pyarrow.Schema``, or nothing (the first block gives it).
+    """Schema from a declaration: Spark DDL, a ``pyarrow.Schema``, or None (the first block determines the schema).
 
     Raises:
-        DefinitionError: the text is not Spark DDL, or a type is not one that Spark has.
+        DefinitionError: the text is not Spark DDL, or Spark lacks one of the types.
     """
     if declaration is None or isinstance(declaration, Schema):
         return declaration

@@ -1,5 +1,7 @@
-"""Edges: what a task reads and writes, and how (Nova 2.2). Written as ``nova.all(c)``, ``nova.new(c)``,
-``nova.delta(c)``, ..."""
+"""Edges: the ports that a task reads and writes, each with its mode (Nova 2.2).
+
+Users write them as ``nova.all(c)``, ``nova.new(c)``, ``nova.delta(c)``, ...
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,15 @@ class Consumes:
     """An edge from a port to a task.
 
     Args:
-        port: the port's name.
-        mode: ``all`` the snapshot, ``new`` what came since the last successful execution, ``old`` the snapshot before
-            that; ``changes`` is the three as one ``View``; ``matching`` is ``all`` restricted to some keys.
-        name: the parameter of the task's function.
-        channel: the channel that the port is bound to unless a binding says otherwise.
-        keys_of: for ``matching``, the parameter whose keys are looked up.
-        on: for ``matching``, the key columns; the channel's key when left out.
-        by_name: the port is bound to the project's channel of that name, unless a binding says otherwise.
+        port: name of the port.
+        mode: ``all`` is the snapshot; ``new`` is the change since the last successful execution; ``old`` is the
+            snapshot before that change; ``changes`` is all three as one ``View``; ``matching`` is ``all`` restricted to
+            some keys.
+        name: parameter of the task's function.
+        channel: channel of the port, unless a binding chooses another one.
+        keys_of: for ``matching``: the parameter whose keys are looked up.
+        on: for ``matching``: the key columns; empty for the key of the channel.
+        by_name: the port belongs to the project's channel of the same name, unless a binding chooses another one.
     """
 
     __repr__ = short_repr
@@ -46,7 +49,7 @@ class Consumes:
 
     @property
     def moves_cursor(self) -> bool:
-        """Whether this edge has a cursor (R15: only ``new`` and ``old`` edges have)."""
+        """Whether this edge has a cursor (R15: only ``new`` and ``old`` edges do)."""
         return self.mode in ("new", "old", "changes")
 
 
@@ -55,7 +58,7 @@ class Produces:
     """An edge from a task to a port, as a new ``base`` or as a ``delta``.
 
     Args:
-        columns: column -> the ``input.column``s that it is made from, where the author says so.
+        columns: output column -> its sources as ``input.column``, where the author declares them.
     """
 
     __repr__ = short_repr
@@ -68,25 +71,25 @@ class Produces:
 
 @check_argument_types("nova.all")
 def all(port: Channel | str, *, as_: str | None = None) -> Consumes:  # the paper's word
-    """The whole channel, as of the pinned head."""
+    """The snapshot of the channel at the pinned head."""
     return _consumes_edge(port, "all", as_)
 
 
 @check_argument_types("nova.new")
 def new(port: Channel | str, *, as_: str | None = None) -> Consumes:
-    """What has come since this binding's last successful execution, as one delta (Nova 2.2)."""
+    """The change since the last successful execution of this binding, as one delta (Nova 2.2)."""
     return _consumes_edge(port, "new", as_)
 
 
 @check_argument_types("nova.old")
 def old(port: Channel | str, *, as_: str | None = None) -> Consumes:
-    """The snapshot that the last successful execution saw. Legal only beside ``new`` on the same channel (R8)."""
+    """The snapshot that the last successful execution read. Legal only beside ``new`` on the same channel (R8)."""
     return _consumes_edge(port, "old", as_)
 
 
 @check_argument_types("nova.changes")
 def changes(port: Channel | str, *, as_: str | None = None) -> Consumes:
-    """A ``View`` with ``.new``, ``.old`` and ``.all`` of one channel, under one pin."""
+    """A ``View`` with ``.new``, ``.old`` and ``.all`` of one channel, all under one pin."""
     return _consumes_edge(port, "changes", as_)
 
 
@@ -97,9 +100,9 @@ def matching(
     """``all``, restricted to the keys that occur in another input of the same task.
 
     Args:
-        port: the channel that is looked up.
-        keys_of: the other input: its channel, port or parameter.
-        on: the key columns, where they are not the channel's key.
+        port: the channel to look up.
+        keys_of: the other input, given by its channel, port or parameter.
+        on: the key columns, if they differ from the key of the channel.
         as_: renames the parameter.
     """
     edge = _consumes_edge(port, "matching", as_)
@@ -110,9 +113,10 @@ def matching(
 
 @check_argument_types("nova.base")
 def base(port: Channel | str, *, columns: Lineage | None = None) -> Produces:
-    """A new, full snapshot that replaces what was there.
+    """A new, full snapshot that replaces the previous content.
 
     Args:
+        port: the channel to write.
         columns: as for ``delta``.
     """
     return _produces_edge(port, "base", columns)
@@ -120,11 +124,12 @@ def base(port: Channel | str, *, columns: Lineage | None = None) -> Produces:
 
 @check_argument_types("nova.delta")
 def delta(port: Channel | str, *, columns: Lineage | None = None) -> Produces:
-    """Rows (or deletions) that augment what is there.
+    """Rows, or deletions, that are merged into the existing content.
 
     Args:
-        columns: column -> what it is made from, as ``"input.column"``, one or several: ``{"total": ["orders.price",
-            "orders.pieces"]}``. Shown as column lineage; of columns that are left out nothing is said.
+        port: the channel to write.
+        columns: output column -> one or several sources as ``"input.column"``: ``{"total": ["orders.price",
+            "orders.pieces"]}``. Shown as column lineage. Columns that are left out have no declared lineage.
     """
     return _produces_edge(port, "delta", columns)
 
@@ -149,10 +154,11 @@ def _port_name_and_channel(port: Channel | str) -> tuple[str, Channel | None]:
 
 
 def lineage_problems(edge: Produces, port_by_input: Mapping[str, str]) -> list[str]:
-    """Sources that are no ``input.column`` of the task.
+    """Problems of declared lineage sources that are not an ``input.column`` of the task.
 
     Args:
-        port_by_input: the task's parameters -> their ports.
+        edge: the edge with the declared lineage.
+        port_by_input: parameter of the task -> its port.
     """
     return [
         f"port {edge.port!r} says that column {column!r} is made from {source!r}; "

@@ -1,4 +1,4 @@
-"""The protocol of an engine: how blocks are read, tasks run, and rows staged."""
+"""Protocol of an engine, which reads blocks, runs tasks and stages rows."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 Frame = Any
-"""What an engine computes with: a Spark DataFrame, or a list of rows in the stub engine."""
+"""Table type of an engine: a Spark DataFrame, or a list of rows in the stub engine."""
 
 
 class Engine(Protocol):
-    """Carries out what plans say, over real data. It decides nothing and knows no catalog.
+    """Executes plans on real data. An engine makes no decisions and does not know the catalog.
 
     Args:
-        format: of the files that it writes.
-        address: where the warehouse is: a path, or an address.
+        format: format of the files that the engine writes.
+        address: path or address of the warehouse.
     """
 
     format: str
@@ -37,35 +37,35 @@ class Engine(Protocol):
     def address(self) -> str: ...
 
     forced_strategy: ReadStrategy | None
-    """The one that reads take wherever it leads there; None for the cheapest."""
+    """Read strategy to use wherever it is applicable; None for the cheapest strategy."""
 
     def read(self, read: Read) -> Frame:
-        """The frame that a read describes; lazy where the engine is."""
+        """Frame that a read describes; lazy if the engine is lazy."""
 
     def fetch(self, read: Read) -> Frame:
-        """The same, of which all rows are wanted in this process: computed now, where they are few."""
+        """Frame whose rows this process needs completely; computed eagerly if the rows are few."""
 
     def read_batches(self, read: Read, columns: Sequence[str] | None = None) -> Any:
-        """The same as a ``pyarrow.RecordBatchReader``, a piece at a time: what is in memory at once is a row group, a
-        cell, a portion of the partitions, or, where nothing else is possible, the whole.
+        """``pyarrow.RecordBatchReader`` over a read, batch by batch.
 
-        Its schema is that of ``to_arrow``. While nobody asks it for more, it has no file open.
+        Memory holds one row group, one merge unit, or one group of partitions at a time. Only a read that cannot be
+        split is held as a whole. The schema is that of ``to_arrow``. No file stays open between requests for batches.
 
         Args:
-            columns: those of the rows that are wanted. Raises SchemaMismatch for one that they lack.
+            read: the read.
+            columns: columns to return; None for all. Raises SchemaMismatch for a column that the rows lack.
         """
 
     def check_sums(
         self, error_label: str, staged: Block, earlier_blocks: Sequence[Block], type_by_column: Mapping[str, DataType]
     ) -> None:
-        """Refuse a delta with which the sum of a key leaves its column's type.
+        """Reject a delta that makes the sum of a key exceed the type of its column.
 
         Args:
-            error_label: names the channel in errors.
+            error_label: name of the channel in errors.
             staged: the delta, of one partition.
-            earlier_blocks: the deltas that it comes on top of, the latest first, and the base below them, if there is
-                one.
-            type_by_column: of the summed columns.
+            earlier_blocks: the deltas below it, newest first, then the base below those, if there is a base.
+            type_by_column: types of the summed columns.
 
         Raises:
             SumOverflow: with key, column and value.
@@ -74,167 +74,190 @@ class Engine(Protocol):
     def matching(
         self, snapshot: Snapshot | Frame, keys: Frame, on: Sequence[str], *, in_process: bool = False
     ) -> Frame:
-        """The rows of ``snapshot`` whose ``on`` columns occur in ``keys``.
+        """Rows of ``snapshot`` whose ``on`` columns occur in ``keys``.
 
         Args:
-            in_process: all of them are wanted in this process.
+            snapshot: the rows to search.
+            keys: frame with the ``on`` columns.
+            on: the columns to compare.
+            in_process: this process needs all resulting rows.
         """
 
     def schema_of(self, frame: Frame) -> Schema:
-        """The columns of a frame, ``_deleted`` included where it is there."""
+        """Columns of a frame, including ``_deleted`` if present."""
 
     def evaluate_once(self, frames: Mapping[str, Frame]) -> AbstractContextManager[Mapping[str, Frame]]:
-        """Frames such that what several of them share is evaluated once (R4)."""
+        """The same frames, with their common parts evaluated only once (R4)."""
 
     def write(
         self, frame: Frame, staged: StagedBlock, channel: Channel | None, schema: Schema, *, digest: bool = False
     ) -> Manifest:
-        """Write a frame into the staged block's folder, fitted to ``schema``; checks keys and resolves ``order_by``
-        (R11).
+        """Write a frame into the folder of the staged block, converted to ``schema``.
 
-        ``channel`` is None for a private port, whose rows are written as they come. On a partitioned channel every
-        file holds rows of one partition, which lies in ``staged.partition`` (R13). With ``digest``, the manifest has
-        the digest of the rows.
+        Checks keys and resolves ``order_by`` (R11). On a partitioned channel every file holds rows of one partition,
+        which lies in ``staged.partition`` (R13).
+
+        Args:
+            frame: the rows.
+            staged: the staged block.
+            channel: None for a private port, whose rows are written unchanged.
+            schema: the columns to write.
+            digest: compute the hash of the rows for the manifest.
 
         Raises:
-            BadKey, SchemaMismatch, PartitionError: nothing of it is left.
+            BadKey, SchemaMismatch, PartitionError: and the engine removes the files that it wrote.
         """
 
     def frame_digest(self, frame: Frame, schema: Schema | None) -> str:
-        """The digest that ``write`` would give of a frame; the same for the same rows in any order."""
+        """Hash that ``write`` would compute for a frame; independent of the order of rows."""
 
     def rewrite(
         self, read: Snapshot | Chain, staged: StagedBlock, channel: Channel, schema: Schema
     ) -> tuple[Manifest, ReadStrategy]:
-        """Write what a channel holds already into the staged block's folder: a snapshot as a base, a chain as a delta.
+        """Write existing data of a channel into the folder of the staged block: a snapshot as a base, a chain as a
+        delta.
 
-        Files of the blocks that are read may be part of what is written as they are, where nothing in them changes.
-        Gives by which way it was done, too.
+        The new block may reuse files of the blocks that are read, if nothing in those files changes.
+
+        Returns:
+            The manifest, and the strategy that was used.
         """
 
     def add_partition_columns(self, frame: Frame, channel: Channel, scope: str, schema: Schema | None) -> Frame:
-        """A frame with the partition columns that it lacks: as the scope says (R13), or as they follow from others."""
+        """Frame with its missing partition columns added: from the scope (R13), or derived from other columns."""
 
     def select(self, frame: Frame, columns: Sequence[str]) -> Frame:
-        """Some columns of a frame. Raises SchemaMismatch for one that it lacks."""
+        """Frame with the given columns only. Raises SchemaMismatch for a missing column."""
 
     def to_arrow(self, frame: Frame) -> Any:
         """All rows of a frame, as a ``pyarrow.Table``."""
 
     def is_empty(self, frame: Frame) -> bool:
-        """Whether a frame has no rows; evaluates as little as that takes."""
+        """Whether a frame has no rows; evaluates as little as possible."""
 
     def query(self, sql: str, values: Mapping[str, Any], frames: Mapping[str, Frame]) -> Frame:
-        """The frame of a query in SQL, analysed and not computed.
+        """Frame of a SQL query, analysed but not computed.
 
         Args:
             sql: with ``{name}`` for each frame and ``:name`` for each value.
+            values: the values by name.
+            frames: the frames by name.
 
         Raises:
-            QueryRefused: the engine's parser or analyser does not take it.
+            QueryRefused: the parser or analyser of the engine rejects the query.
         """
 
     def is_frame(self, data: Any) -> bool:
-        """Whether something is a frame of this engine, or an Arrow table."""
+        """Whether an object is a frame of this engine or an Arrow table."""
 
     def column_names(self, frame: Frame) -> Sequence[str]:
-        """Names of a frame's columns, in their order."""
+        """Names of the columns of a frame, in order."""
 
     def count(self, frame: Frame) -> int:
-        """The rows of a frame, evaluated for it."""
+        """Number of rows of a frame; evaluates the frame."""
 
     def close(self) -> None:
-        """Let go of what is held for frames that were handed out."""
+        """Release the resources held for frames that were handed out."""
 
     def computation_scope(self) -> AbstractContextManager[None]:
-        """A block in which the engine computes. Its batches fit the widest rows that are read in the block.
+        """Context in which the engine computes. Its batch size fits the widest rows that are read inside the context.
 
         Raises:
-            EngineUnavailable: the engine's own process has ended meanwhile.
+            EngineUnavailable: the process of the engine has ended.
         """
 
     def task_computation(
         self, job_name: str, function: Callable[..., Any], on_progress: Callable[[int, int], None]
     ) -> AbstractContextManager[None]:
-        """A block in which a user's function is called and its rows are computed.
+        """Context in which a user's function is called and its rows are computed.
 
-        The engine's jobs in it are marked with a name. Every few seconds ``on_progress`` hears how many of the
-        engine's tasks are done, and known of; an interruption of the block stops its jobs.
+        The jobs of the engine inside the context carry a name. Interrupting the context stops these jobs.
+
+        Args:
+            job_name: the name of the jobs.
+            function: the user's function.
+            on_progress: called every few seconds with the number of finished and of known tasks of the engine.
         """
 
     def convert_input(self, data: Any, schema: Schema | None, *, allow_widening: bool = False) -> Frame:
-        """A frame of this engine, or an Arrow table, out of what a user gives to ``insert``: frames, tables, paths.
+        """Frame of this engine, or an Arrow table, from the input of ``insert``: frames, tables or paths.
 
         Args:
-            data: what was given.
-            schema: the channel's, to whose types values are converted; None to infer.
-            allow_widening: the channel takes wider types than it has.
+            data: the input.
+            schema: schema of the channel, to whose types values are converted; None to infer the schema.
+            allow_widening: the channel accepts wider types than it has.
 
         Raises:
             BadRecord, EmptyInput, SchemaMismatch.
         """
 
     def to_frame(self, data: Any, schema: Schema) -> Frame:
-        """The same as a frame of this engine; nothing at all is a frame without rows."""
+        """Frame of this engine from the input of ``insert``; empty input gives a frame without rows."""
 
     def read_parquet_folder(self, folder: Path, channel: Channel) -> Frame:
-        """What a folder of Parquet files holds, in its own columns; those of partitions may be in the names of its
-        folders, as Hive has them. It is listed for that: no read of a channel does so (R16)."""
+        """Content of a folder of Parquet files, with its own columns.
+
+        Partition columns may be in the folder names, as in Hive. This lists the folder, which no read of a channel does
+        (R16).
+        """
 
     def count_dropped_rows(self, old: Snapshot, new: Manifest) -> int:
-        """How many rows of ``old`` the staged base lacks, counted as bags (R10)."""
+        """Number of rows of ``old`` that the staged base lacks, compared as multisets (R10)."""
 
     def delete_staged_folder(self, folder: str) -> None:
-        """Remove a staged folder; only ever under the warehouse root."""
+        """Remove a staged folder, only under the warehouse root."""
 
     def list_external_files(self, location: str) -> list[ExternalFileInfo]:
-        """All files below the location of an external channel. Raises SourceUnavailable, NotSupported."""
+        """All files under the location of an external channel. Raises SourceUnavailable, NotSupported."""
 
     def describe_external_files(
         self, channel: Channel, partition: str, files: Sequence[ExternalFileInfo]
     ) -> ExternalFilesContent:
-        """What files of an external channel hold. Raises FileMissing, BadRecord, SchemaMismatch."""
+        """Content of files of an external channel. Raises FileMissing, BadRecord, SchemaMismatch."""
 
     def delete_files(self, paths: Iterable[str]) -> None:
-        """Remove files of collected blocks, and the folders that they leave empty; no matter if they are gone."""
+        """Remove files of collected blocks and the folders that become empty. Missing files are ignored."""
 
     def move_to_orphans(self, path: str) -> None:
-        """Move what nobody lists to ``orphans/`` in the warehouse."""
+        """Move an unreferenced file to ``orphans/`` in the warehouse."""
 
     def list_warehouse(self) -> list[WarehouseEntry]:
-        """Everything that lies below ``blocks/``: for repair alone, which is no read (R16)."""
+        """All files under ``blocks/``. Only repair uses this listing; repair is not a read (R16)."""
 
     def file_size(self, path: str) -> int | None:
-        """The bytes of a listed file; None where it is not there."""
+        """Bytes of a listed file; None if the file is missing."""
 
     def unfinished_uploads(self) -> list[UnfinishedUpload]:
-        """Uploads in parts below ``blocks/`` that are not finished. Raises NotSupported where they cannot be told."""
+        """Unfinished multipart uploads under ``blocks/``. Raises NotSupported if the storage cannot list them."""
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
-        """Give the room of an unfinished upload back."""
+        """Abort an unfinished multipart upload, which frees its storage."""
 
     def file_defect(self, file: DataFile, *, thorough: bool = False) -> str | None:
-        """What is wrong with a listed file, after its path; None where it is as it was written.
+        """Defect of a listed file, as a text that follows its path in a message; None for an intact file.
 
         Args:
-            thorough: all its bytes are read, and compared with its digest.
+            file: the listed file.
+            thorough: read all bytes and compare their hash.
         """
 
     def locate_files(self, files: Sequence[DataFile]) -> list[str]:
-        """Where listed files are, each seen to be there. Raises FileMissing."""
+        """Full addresses of listed files, whose existence is checked. Raises FileMissing."""
 
     def write_catalog_marker(self, catalog_id: str, identity: str) -> None:
-        """Leave a catalog's mark in the warehouse: that it writes here, and the warehouse's identity."""
+        """Write the marker of a catalog into the warehouse: the catalog writes here, and the warehouse has this
+        identity.
+        """
 
     def read_catalog_marker(self, catalog_id: str) -> str | None:
-        """The identity in a catalog's mark; None where it has left none, and empty in one of an older version."""
+        """Identity in the marker of a catalog; None without a marker, empty for a marker of an older version."""
 
     def catalog_identities(self) -> frozenset[str]:
-        """The identities of all catalogs that have left their mark."""
+        """Identities in the markers of all catalogs of the warehouse."""
 
     def check_warehouse(self) -> str:
-        """One line about the warehouse. Raises WarehouseUnavailable."""
+        """One-line description of the warehouse. Raises WarehouseUnavailable."""
 
     @property
     def session(self) -> Any:
-        """What tasks get as ``ctx.spark``."""
+        """Session that tasks receive as ``ctx.spark``."""

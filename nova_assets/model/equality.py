@@ -1,12 +1,12 @@
-"""What it means that two values are equal. There is one meaning, and it is that of Spark's ``groupBy``.
+"""Equality of values. All engines use one definition, that of Spark's ``groupBy``.
 
-``0.0`` and ``-0.0`` are equal, and NaN equals NaN, at any depth of a value. Everything else is equal if it is the same:
-text and bytes byte by byte, decimals of one type by their number, times by their instant. A map is no key. As values,
-two maps are equal if they hold equal entries, in any order.
+``0.0`` and ``-0.0`` are equal, and NaN equals NaN, at any depth of a value. Other values are equal if they are
+identical: text and bytes byte by byte, decimals of one type by their number, times by their instant. A map cannot be a
+key. As values, two maps are equal if they have equal entries, in any order.
 
-One value of each class stands for all of it, its *canonical* form: ``0.0``, and one NaN. Keys are written in canonical
-form (``engine/equality`` for Arrow and Spark). So engines that compare bytes or hashes agree with those that compare
-numbers. Other columns keep what was given; ``canonical`` tells whether two of their values are a change.
+Each class of equal values has one *canonical* form: ``0.0``, and one NaN. Keys are written in canonical form
+(``engine/rows/canonical_keys`` for Arrow and Spark), so engines that compare bytes or hashes agree with engines that
+compare numbers. Other columns keep the input value. ``canonical_value`` decides whether two of their values differ.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FLOATS = frozenset({"float", "double"})
 
 
 def canonical_value(value: Any) -> Any:
-    """The value that stands for all that equal this one, as Python has it. Two are equal if their ``repr`` is."""
+    """Canonical form of a Python value. Two values are equal if the ``repr`` of their canonical forms is equal."""
     if isinstance(value, float):
         return math.nan if math.isnan(value) else value + 0.0
     if isinstance(value, dict):
@@ -28,16 +28,16 @@ def canonical_value(value: Any) -> Any:
     if isinstance(value, list):
         found = [canonical_value(v) for v in value]
         return sorted(found, key=repr) if found and all(isinstance(v, tuple) for v in found) else found
-    if isinstance(value, tuple):  # an entry of a map
+    if isinstance(value, tuple):  # map entries are tuples
         return tuple(canonical_value(v) for v in value)
     return value
 
 
 def has_unequal_representations(type_: DataType) -> bool:
-    """Whether values of a type can be equal and yet not be the same."""
+    """Whether values of a type can be equal without being identical."""
     return type_.name in FLOATS or any(has_unequal_representations(f.type) for f in type_.fields)
 
 
 def can_be_key(type_: DataType) -> bool:
-    """Whether rows can be told apart by values of a type: Spark groups by no map, at any depth."""
+    """Whether a type can be part of a key: Spark cannot group by maps, at any depth."""
     return type_.name != "map" and all(can_be_key(f.type) for f in type_.fields)

@@ -1,4 +1,4 @@
-"""Executions: one run of a binding (or one insert), from begin to commit or abort."""
+"""Executions: one run of a binding, or one insert, from begin to commit or abort."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from nova_assets.model.read_strategy import CostEstimate
 from nova_assets.short_repr import short_repr
 
 ExecutionState = Literal["running", "failed", "committed", "aborted"]
-"""``running`` holds a lease; ``failed`` keeps pins and staged files until resumed, expired or superseded (R4)."""
+"""A ``running`` execution has a lease. A ``failed`` one keeps pins and staged files until resumed, expired or
+superseded (R4).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """What an execution reads of one channel, fixed when it begins (R4).
+    """Versions of one channel that an execution reads, fixed at begin (R4).
 
     Args:
-        channel: its name.
-        head: the channel's head then.
-        cursor: the binding's cursor then; None where the channel is not consumed as ``new``.
-        partition: the scope in which the channel is read: one partition, some of its dimensions, or all.
-        has_run: the binding has a cursor. At 0, it has run when the channel was empty; without one it has never run.
+        channel: name of the channel.
+        head: head of the channel at begin.
+        cursor: cursor of the binding at begin; None if the channel is not consumed as ``new``.
+        partition: scope in which the channel is read: one partition, some of its dimensions, or all.
+        has_run: whether the binding has a cursor. A cursor of 0 means that the binding ran on an empty channel; without
+            a cursor it has never run.
     """
 
     channel: str
@@ -37,22 +40,21 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class BeginRequest:
-    """A request to open an execution.
+    """Request to open an execution.
 
     Args:
-        execution_id: made by the caller, so that it can ask after an unknown outcome.
+        execution_id: chosen by the caller, who can look it up after an unknown outcome.
         binding: None for an insert.
-        partition: of the binding.
+        partition: partition of the binding.
         pinned_channels: channels whose heads are pinned.
-        cursor_channels: those of them whose cursors are pinned as well.
-        scope_by_channel: channel -> the scope in which it is read, where that is not all of it.
-        owner: who holds the lease: ``host:pid:start`` or ``dagster:run``.
-        lease: seconds.
-        dead: owners that are known to be gone, whose leases need not be waited for.
-        pinned_version_by_channel: channel -> the number that is pinned, instead of its head.
-        changes_after_by_channel: channel -> the number at which its changes begin, of a reader that has no cursor.
-        purpose: what it is about to do to a channel, where it does not execute a binding: an action of the timeline, or
-            ``read``.
+        cursor_channels: the pinned channels whose cursors are pinned too.
+        scope_by_channel: channel -> the scope in which it is read, if that is not the whole channel.
+        owner: holder of the lease: ``host:pid:start`` or ``dagster:run``.
+        lease: duration in seconds.
+        dead: owners that are known to have ended, whose leases need not expire first.
+        pinned_version_by_channel: channel -> the version to pin instead of its head.
+        changes_after_by_channel: channel -> the version after which its changes begin, for a reader without a cursor.
+        purpose: planned operation if no binding is executed: an action of the timeline, or ``read``.
     """
 
     __repr__ = short_repr
@@ -75,16 +77,15 @@ class BeginRequest:
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What one task of an execution did.
+    """Metrics of one task of an execution.
 
     Args:
-        task: its name.
-        seconds: wall time, writing included; a frame that is passed on costs its reader.
-        read: input -> rows in the blocks that were opened; None where rows are passed on unread.
-        wrote: port -> rows written; None where a frame was passed on.
-        skipped: it had nothing new and said ``skip_if_no_new``.
-        ways: input -> how it was read, and what that was expected to cost; a frame that the task does not use costs
-            nothing.
+        task: name of the task.
+        seconds: wall time including writing. A frame that is passed on unevaluated is charged to its reader.
+        read: input -> rows in the blocks that were opened; None if rows are passed on unread.
+        wrote: port -> rows written; None if a frame was passed on.
+        skipped: the task had no new data and declares ``skip_if_no_new``.
+        ways: input -> read strategy with its estimated cost. A frame that the task does not use costs nothing.
     """
 
     __repr__ = short_repr
@@ -109,11 +110,11 @@ class TaskReport:
 
 @dataclass(frozen=True, slots=True)
 class TaskProgress:
-    """How far the engine has come with what a task is waiting for.
+    """Progress of the engine on the task that is running.
 
     Args:
-        task: of the workflowette.
-        done, total: the engine's own tasks in its running stages; more may follow.
+        task: task of the workflowette.
+        done, total: tasks of the engine in its running stages. More stages may follow.
     """
 
     task: str
@@ -126,15 +127,15 @@ class TaskProgress:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What one check of an execution found.
+    """Result of one data check of an execution.
 
     Args:
-        check: its name.
-        channel: the one that it is about.
-        blocking: whether a failure keeps everything from being published.
+        check: name of the check.
+        channel: channel under test.
+        blocking: whether a failure prevents the commit.
         found: one line for a person.
-        metadata: what the check wants to have kept.
-        skipped: nothing was written that it could have looked at.
+        metadata: values that the check stores with its result.
+        skipped: the execution wrote nothing that the check could test.
     """
 
     __repr__ = short_repr
@@ -150,23 +151,22 @@ class CheckReport:
 
     @property
     def blocks_commit(self) -> bool:
-        """Whether, by this, nothing may be published."""
+        """Whether this result prevents the commit."""
         return self.blocking and not self.passed
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """An execution as the catalog has it.
+    """An execution as recorded in the catalog.
 
     Args:
-        epoch: goes up with each resumption; whoever holds an older one can no longer commit (R6).
+        epoch: increases with each resumption. The holder of an older epoch can no longer commit (R6).
         pins: channel -> pin.
-        lease_until: when others may take over, if it is not renewed.
-        error: why it failed or was aborted.
-        commit_id: of the commit that ended it.
-        purpose: what it does to a channel.
-        commit, tasks, checks: that commit, what each task did and each check found, where this process carried them
-            out.
+        lease_until: time after which others may take over, unless the lease is renewed.
+        error: reason of a failure or an abort.
+        commit_id: id of the commit that ended the execution.
+        purpose: operation on a channel, if no binding is executed.
+        commit, tasks, checks: the commit and the reports of tasks and checks, if this process executed them.
     """
 
     __repr__ = short_repr

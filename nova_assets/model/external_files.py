@@ -1,4 +1,4 @@
-"""Files that another system makes, and that a block lists where they are."""
+"""Files that another system writes and that a block lists in place."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 GONE_VERSION = "gone"
-"""The version of a partition that was there, and of which nothing is any more."""
+"""Version of a partition that existed and no longer has any files."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalFolder:
-    """Of a block whose files are not the warehouse's: whose they are.
+    """Folder of another system that holds the files of a block.
 
     Args:
-        location: the folder that all of them are in; what a path says from there on are values of partition columns.
-        version: of all of them together: another one as soon as one was changed, came or went.
+        location: the folder of all files. The rest of a path consists of partition values and the file name.
+        version: version of all files together. It changes when a file is added, removed or changed.
     """
 
     location: str
@@ -30,23 +30,23 @@ class ExternalFolder:
         return ExternalFolder(data["location"], data["version"])
 
     def contains(self, path: str) -> bool:
-        """Whether a file is in the folder."""
+        """Whether a path lies in the folder."""
         return path.startswith(f"{self.location}/") and ".." not in path.split("/")
 
 
 def is_external_path(path: str) -> bool:
-    """Whether a listed file is in nobody's warehouse: those have paths that begin in theirs."""
+    """Whether a listed file lies outside the warehouse. Paths of warehouse files are relative."""
     return path.startswith("/") or "://" in path
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalFileInfo:
-    """A file that is there.
+    """A file found by listing an external location.
 
     Args:
-        path: its address.
-        bytes: its size.
-        modified_ns: when it was last written, in nanoseconds since 1970.
+        path: address of the file.
+        bytes: size of the file.
+        modified_ns: time of the last change, in nanoseconds since 1970.
     """
 
     path: str

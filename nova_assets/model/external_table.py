@@ -1,7 +1,7 @@
-"""Files that another system makes, and that are read where they are: views of its tables (BigDataFlow, part 2).
+"""External tables: files that another system writes, read in place as views of its tables (BigDataFlow, part 2).
 
-Nothing of them is copied, and nothing here ever writes, drops or deletes one. What the catalog knows is which files
-there were when it last looked; each look commits a base of the partitions whose files are others since.
+Nova copies none of these files, and never writes, drops or deletes one. The catalog knows the files of the last
+listing. Each listing commits a base of the partitions whose files have changed.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Form = Literal["parquet", "orc"]
 
 @dataclass(frozen=True, slots=True)
 class External:
-    """Where another system keeps a table.
+    """Location and format of a table that another system writes.
 
     Args:
-        location: a folder, from the project's root; ``s3://BUCKET/PREFIX``, or ``hdfs://NAMENODE:PORT/PATH``. Its
-            partitions are folders in it, ``day=2022-03-31/store=Paris``, as Hive and Spark write them.
-        format: of all files.
-        done: a file, such as ``_SUCCESS``, without which a partition's folder is not complete, and not looked at.
-            Without one, a folder is read as it is: its writer should put it there whole.
-        expected: gives the partitions that there should be, as of a moment, where the dimensions do not say it all.
+        location: a folder, relative to the project's root; ``s3://BUCKET/PREFIX``, or ``hdfs://NAMENODE:PORT/PATH``.
+            Its partitions are folders such as ``day=2022-03-31/store=Paris``, as Hive and Spark write them.
+        format: format of all files.
+        done: marker file, such as ``_SUCCESS``. A partition's folder without it is incomplete and is not read. Without
+            a marker, every folder is read as it is, so its writer should create it atomically.
+        expected: function from a time to the partitions that should exist, if the dimensions do not determine them.
     """
 
     __repr__ = short_repr
@@ -41,7 +41,7 @@ class External:
     expected: Callable[[datetime], Iterable[str]] | None = field(default=None, compare=False, repr=False)
 
     def problems(self) -> list[str]:
-        """What is wrong with it."""
+        """Problems of this definition alone."""
         found = []
         scheme, _, rest = self.location.partition("://")
         remote = bool(rest) and scheme in ("s3", "hdfs") and not rest.startswith("/") and ".." not in rest.split("/")
@@ -70,34 +70,33 @@ class External:
 
 @check_argument_types("nova.external")
 def external(location: str, *, format: Form = "parquet", done: str | None = None) -> External:
-    """A table that another system keeps, to be read where it is.
+    """A table that another system writes and Nova reads in place.
 
         tickets = nova.Channel("tickets", schema="product_id string, day string, store string",
                                partitions=[nova.dynamic("day"), nova.dynamic("store")],
                                external=nova.external("/data/tickets", done="_SUCCESS"))
 
     In a folder of datasets the same is ``CREATE EXTERNAL TABLE tickets (...) USING parquet ... LOCATION '...'``.
-
-    See ``External`` for what the arguments mean.
+    See ``External`` for the arguments.
     """
     return External(location, format, done)
 
 
 @dataclass(frozen=True)
 class Refreshed:
-    """What a look at an external channel has found.
+    """Result of listing an external channel.
 
     Args:
-        changed: partitions whose files are others than were known; all of them committed, but for ``bad``.
-        gone: partitions of which nothing is there any more.
-        held: such partitions that are so many that somebody has to say so; they are as they were.
-        unfinished: partitions that are not complete; they are as they were.
-        ignored: folders that are no partition of the channel, and why.
-        beyond: partitions that are there, and that there should not be.
-        bad: partitions with a file that is not as the channel says, and what is wrong; they are as they were.
-        same: so many partitions are as they were.
-        seq: the number that the changes took; None where there were none, or nothing was to be changed.
-        error: why nothing could be found out; None where it could.
+        changed: partitions whose files differ from the catalog. All are committed, except those in ``bad``.
+        gone: partitions that no longer have files.
+        held: vanished partitions that are too many to drop without confirmation; they keep their state.
+        unfinished: incomplete partitions; they keep their state.
+        ignored: folders that are not partitions of the channel -> reason.
+        beyond: existing partitions that are not expected.
+        bad: partitions with a file that contradicts the channel's definition -> reason; they keep their state.
+        same: number of unchanged partitions.
+        seq: sequence number of the changes; None without changes, or in a dry run.
+        error: why the listing failed; None if it succeeded.
     """
 
     __repr__ = short_repr
@@ -116,12 +115,12 @@ class Refreshed:
 
     @property
     def needs_attention(self) -> bool:
-        """Whether somebody should look at it."""
+        """Whether a person should act on this result."""
         return self.error is not None or bool(self.bad) or bool(self.held)
 
     @property
     def describe_problems(self) -> str:
-        """What is amiss, in a line."""
+        """Problems of this result, in one line."""
         if self.error is not None:
             return f"{self.channel} cannot be looked at: {self.error}"
         bad = [f"{p or 'the whole'}: {why}" for p, why in self.bad.items()]
@@ -131,11 +130,11 @@ class Refreshed:
 
 @dataclass(frozen=True)
 class ExternalFilesContent:
-    """Files, with what they hold.
+    """Files of an external channel, with their content.
 
     Args:
-        files: with their rows.
-        columns: that some of them have, in small letters.
+        files: the files with their row counts.
+        columns: columns that occur in some of the files, in lower case.
     """
 
     files: tuple[DataFile, ...]

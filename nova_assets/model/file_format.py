@@ -1,8 +1,8 @@
-"""What kinds of files are read."""
+"""Formats of input files."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 Format = Literal["json", "csv", "parquet", "orc", "avro", "text"]
-"""``json`` is one object per line, or one array of objects; ``text`` has a row per line, of one column."""
+"""``json`` is one object per line, or one array of objects; ``text`` gives one row per line, in a single column."""

@@ -1,4 +1,4 @@
-"""Where files that arrive for a channel come from, and what is expected of them."""
+"""Declaration of the files that arrive for a channel: their location, format and limits."""
 
 from __future__ import annotations
 
@@ -21,28 +21,29 @@ _REMOTE_SCHEMES = ("s3",)
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Files that arrive: each is taken exactly once, by what it is called and which version of it that is.
+    """Files that arrive for a channel. Each is ingested exactly once, identified by its path and version.
 
-    They are announced by the operating system (a folder) or by a queue (an object store). Announcements may come late,
-    twice, or not at all: what was never announced is found by looking through the folders of the last hours.
+    Files are announced by the operating system (a folder) or by a queue (an object store). Announcements may be late,
+    duplicated or lost. Nova therefore also lists the folders of the last hours to find files that were never announced.
 
     Args:
-        location: a folder, from the project's root; or ``s3://BUCKET/PREFIX``.
-        format: of all files; by default each file's name says it.
-        pattern: which files, by the path below the location: ``*`` is any part of a name, ``**`` any folders.
+        location: a folder, relative to the project's root, or ``s3://BUCKET/PREFIX``.
+        format: format of all files; by default the name of each file determines it.
+        pattern: files to ingest, by their path below the location: ``*`` matches part of a name, ``**`` any folders.
         queue: name or URL of the queue in which an object store announces new objects.
-        hours: how the folders are called in which the files of an hour arrive, as ``strftime`` writes it:
-            ``"%Y/%m/%d/%H"``. Then only those of the last hours are looked through, and never the whole location.
-        tz: of the clock that ``hours`` goes by.
-        look_back: how many hours are looked through for what was never announced.
-        settled: a file of a folder that was changed more recently is still being written.
-        extra: what becomes of columns that are not the channel's: ``refuse`` sets the record aside (or the file, where
-            that says its columns itself), ``drop`` leaves them out.
-        replaced: what becomes of a file that has changed after it was taken: ``refuse`` sets it aside and counts it,
-            ``take`` takes its records beside the old ones.
-        most_bad: a batch with more bad records is not taken at all: a share below 1, or a number. None for any.
-        largest: bytes of one file when it is decompressed; beyond that it is set aside.
-        batch_files, batch_bytes: about so much is taken by one commit; the latter in memory.
+        hours: name of the folder in which the files of an hour arrive, as a ``strftime`` pattern: ``"%Y/%m/%d/%H"``.
+            With it, Nova lists only the folders of the last hours, never the whole location.
+        tz: time zone of ``hours``.
+        look_back: how many hours to list for files that were never announced.
+        settled: minimum age of a file in a folder. A file that changed more recently is still being written.
+        extra: handling of columns that the channel lacks: ``refuse`` quarantines the record (or the file, if the file
+            declares its columns), ``drop`` leaves the columns out.
+        replaced: handling of a file that changes after it was ingested: ``refuse`` quarantines and counts it, ``take``
+            adds its records to the old ones.
+        most_bad: a batch with more bad records is rejected as a whole: a share if below 1, else a number. None for no
+            limit.
+        largest: maximum size of a decompressed file in bytes. Larger files are quarantined.
+        batch_files, batch_bytes: approximate size of one commit; the bytes are measured in memory.
     """
 
     __repr__ = short_repr
@@ -68,7 +69,7 @@ class Files:
         return self.location.split("://", 1)[0] if "://" in self.location else "file"
 
     def problems(self) -> list[str]:
-        """What is wrong with it."""
+        """Problems of this definition alone."""
         found = []
         if not self.location or (self.scheme != "file" and self.scheme not in _REMOTE_SCHEMES):
             found.append(f"source has location={self.location!r}; expected a folder or s3://BUCKET/PREFIX")
@@ -97,28 +98,31 @@ class Files:
         return found
 
     def takes(self, path: str) -> bool:
-        """Whether the file at a path below the location is one of these. Names that begin with a dot or an underscore
-        are none, as everywhere in the field."""
+        """Whether this source ingests the file at a path below the location.
+
+        Names that begin with a dot or an underscore are hidden files, and never ingested.
+        """
         hidden = any(part.startswith((".", "_")) for part in path.split("/"))
         return not hidden and _compile_glob(self.pattern).fullmatch(path) is not None
 
     def is_too_bad(self, bad: int, records: int) -> bool:
-        """Whether so many bad records are too many.
+        """Whether a batch has more bad records than ``most_bad`` allows.
 
         Args:
-            records: of the batch, good and bad.
+            bad: number of bad records.
+            records: number of records of the batch, good and bad.
         """
         if self.most_bad is None:
             return False
         return bad > self.most_bad * (records if self.most_bad < 1 else 1)
 
     def folder_of(self, hour: datetime) -> str | None:
-        """The folder below the location in which the files of an hour arrive; None where nothing says."""
+        """Folder below the location in which the files of an hour arrive; None without an ``hours`` pattern."""
         return None if self.hours is None else hour.strftime(self.hours).strip("/")
 
 
 def _is_hour_pattern(strftime_pattern: str) -> bool:
-    """Whether it says an hour of a day, and nothing finer."""
+    """Whether a pattern distinguishes the hours of all days, and nothing finer."""
     day, hour = datetime(2024, 1, 2, 3), datetime(2024, 1, 2, 4)
     tells_hours_apart = (
         len({at.strftime(strftime_pattern) for at in (day, hour, datetime(2024, 1, 3, 3), datetime(2023, 1, 2, 3))})
@@ -153,12 +157,12 @@ def files(
     batch_files: int = 1000,
     batch_bytes: int = 256 << 20,
 ) -> Files:
-    """A source of a channel: files that arrive in a folder or an object store, each taken exactly once.
+    """Source of a channel: files that arrive in a folder or an object store, each ingested exactly once.
 
         actions = nova.Channel("actions", schema="at timestamp, action string, user string",
                                source=nova.files("landing/actions", format="json", hours="%Y-%m-%d/%H"))
 
-    See ``Files`` for what the arguments mean.
+    See ``Files`` for the arguments.
     """
     return Files(
         location,

@@ -13,14 +13,14 @@ from nova_assets.short_repr import short_repr
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """A trigger that has fired: a row of the outbox, until an execution answers it.
+    """One firing of a trigger: a row of the outbox that waits for an execution.
 
     Args:
-        n: counts the binding's firings in its partition, from 1.
-        positions: trigger leaf -> the position up to which it has fired.
-        attempt: counts runs requested for it, from 1.
+        n: counts the firings of the binding in its partition, from 1.
+        positions: trigger leaf -> position up to which it has fired.
+        attempt: counts the runs requested for this firing, from 1.
         state: ``requested``, ``committed`` or ``abandoned``.
-        why: it fired, for people; and why it was abandoned.
+        why: readable reason of the firing, or of its abandonment.
     """
 
     __repr__ = short_repr

@@ -1,4 +1,4 @@
-"""Parameters of a user's function: one for each edge, and ``ctx`` where it asks for it."""
+"""Parameters of a user's function: one per edge, and optionally ``ctx``."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 
 def wants_context(function: Callable[..., Any]) -> bool:
-    """Whether the function asks for a ``nova.Context``."""
+    """Whether the function has a ``ctx`` parameter for a ``nova.Context``."""
     return "ctx" in inspect.signature(function).parameters
 
 
 def input_parameter_problems(function: Callable[..., Any], input_names: Iterable[str]) -> list[str]:
-    """Where the function's parameters and the names of its edges differ."""
+    """Mismatches between the function's parameters and the names of its edges."""
     parameters = inspect.signature(function).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return []
@@ -31,6 +31,6 @@ def input_parameter_problems(function: Callable[..., Any], input_names: Iterable
 
 
 def find_duplicates(names: Iterable[str]) -> list[str]:
-    """The names that occur more than once, sorted."""
+    """Names that occur more than once, sorted."""
     all_names = list(names)
     return sorted({n for n in all_names if all_names.count(n) > 1})

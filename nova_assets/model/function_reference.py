@@ -1,4 +1,4 @@
-"""Functions that the catalog remembers: by where they can be imported from, never by their bytes (R18)."""
+"""References to functions that the catalog records: by import path, never by pickled code (R18)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ASSOCIATIVE = "__nova_associative__"
 
 @dataclass(frozen=True, slots=True)
 class FunctionRef:
-    """A function by name: ``module:qualname@version``."""
+    """Reference to a function: ``module:qualname@version``."""
 
     module: str
     qualname: str
@@ -25,10 +25,11 @@ class FunctionRef:
 
     @staticmethod
     def of(function: Callable[..., Any], role: str, version: str = "1") -> FunctionRef:
-        """The reference to ``function``.
+        """Reference to ``function``.
 
         Raises:
-            DefinitionError: a lambda, a function inside another, or one of ``__main__``: nobody else could import it.
+            DefinitionError: a lambda, a nested function, or a function of ``__main__``. Other processes cannot import
+                these.
         """
         module, qualname = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
         reason = _reason_unimportable(function, module, qualname)
@@ -48,7 +49,7 @@ class FunctionRef:
         return FunctionRef(module, qualname, version)
 
     def load(self) -> Callable[..., Any]:
-        """The function itself. Raises DefinitionError when it has gone."""
+        """The function itself. Raises DefinitionError if it cannot be imported."""
         try:
             found: Any = importlib.import_module(self.module)
             for part in self.qualname.split("."):
@@ -82,10 +83,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def associative(function: F) -> F:
-    """Declare that ``function(function(a, b), c) == function(a, function(b, c))``, which ``Keyed(combine=...)`` needs
-    (R11).
+    """Declare a function associative: ``function(function(a, b), c) == function(a, function(b, c))``.
 
-    The function takes two values, earlier first (Spark columns in the Spark engine), and gives the combined one.
+    ``Keyed(combine=...)`` requires this (R11). The function takes two values, the earlier first (Spark columns in the
+    Spark engine), and returns the combined value.
     """
     setattr(function, _ASSOCIATIVE, True)
     return function

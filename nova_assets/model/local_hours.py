@@ -1,7 +1,7 @@
-"""Hours as a zone's clock shows them.
+"""Hours of the local clock in a time zone.
 
-An hour begins when the clock shows a full hour, and lasts until it does so again. Where clocks change by half an hour
-(Australia/Lord_Howe), the hour before the change lasts 90 minutes of time.
+An hour starts when the clock shows a full hour, and lasts until the next full hour. Where clocks change by half an hour
+(Australia/Lord_Howe), the hour before the change lasts 90 minutes of real time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _HOUR = timedelta(hours=1)
 
 
 def start_of_clock_hour(moment: datetime, zone: ZoneInfo) -> datetime:
-    """The beginning, in the zone, of the hour in which a moment lies."""
+    """Start, in the zone, of the clock hour that contains a moment."""
     hour_start = moment.astimezone(zone)
     while past_full_hour := _time_since_full_hour(hour_start):
         hour_start = (hour_start.astimezone(UTC) - past_full_hour).astimezone(zone)
@@ -22,7 +22,7 @@ def start_of_clock_hour(moment: datetime, zone: ZoneInfo) -> datetime:
 
 
 def start_of_next_clock_hour(hour_start: datetime, zone: ZoneInfo) -> datetime:
-    """The beginning, in the zone, of the hour after the one that begins at a moment."""
+    """Start, in the zone, of the clock hour after the one that starts at ``hour_start``."""
     following = (hour_start.astimezone(UTC) + _HOUR).astimezone(zone)
     while past_full_hour := _time_since_full_hour(following):
         following = (following.astimezone(UTC) + (_HOUR - past_full_hour)).astimezone(zone)
@@ -30,7 +30,7 @@ def start_of_next_clock_hour(hour_start: datetime, zone: ZoneInfo) -> datetime:
 
 
 def starts_of_clock_hours(first: datetime, last: datetime, zone: ZoneInfo) -> Iterator[datetime]:
-    """The beginnings, in the zone, of all hours from the one in which ``first`` lies up to ``last``."""
+    """Starts, in the zone, of all clock hours from the one that contains ``first`` up to ``last``."""
     hour, end = start_of_clock_hour(first, zone), last.astimezone(UTC)
     while hour.astimezone(UTC) <= end:
         yield hour

@@ -1,4 +1,4 @@
-"""Upkeep: what is known of a channel's readers, what may go, and what would be worth compacting (Nova 2.4)."""
+"""State for maintenance of a channel: its readers, its blocks, and what retains each block (Nova 2.4)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from nova_assets.short_repr import short_repr
 
 @dataclass(frozen=True, slots=True)
 class ConsumerPosition:
-    """Somebody who has read a channel up to a number and will ask for what came since.
+    """A consumer that has read a channel up to a sequence number and will read the changes after it.
 
     Args:
-        name: as it is told to people.
-        cursor: 0 for one that has never run, or has run when the channel was empty.
-        scope: the partitions that it reads.
-        reads_old_snapshot: it reads the snapshot at its cursor, too.
-        has_run: it has; at 0, it is told what came to partitions that are dropped before it runs again.
+        name: readable name of the consumer.
+        cursor: 0 if it has never run, or ran on an empty channel.
+        scope: partitions that it reads.
+        reads_old_snapshot: whether it also reads the snapshot at its cursor.
+        has_run: whether it has run. With a cursor of 0, it still needs the changes of partitions that are dropped
+            before its next run.
     """
 
     name: str
@@ -31,12 +32,12 @@ class ConsumerPosition:
 
 @dataclass(frozen=True, slots=True)
 class PinnedRead:
-    """What a live execution or reader has pinned.
+    """Versions that a live execution or reader has pinned.
 
     Args:
-        head: the snapshot that it may read.
-        cursor: where its changes begin; None where it reads none.
-        has_run: it has run before, if at 0.
+        head: sequence number of the snapshot that it may read.
+        cursor: sequence number after which its changes begin; None if it reads no changes.
+        has_run: whether it has run before, which matters for a cursor of 0.
     """
 
     __repr__ = short_repr
@@ -50,15 +51,15 @@ class PinnedRead:
 
 @dataclass(frozen=True, slots=True)
 class RetentionState:
-    """Everything that decides what of a channel is held.
+    """Everything that determines which blocks of a channel are retained.
 
     Args:
-        history: all blocks that are there, up to the head.
+        history: all existing blocks, up to the head.
         consumers: every consumer.
-        pins: of live executions and readers.
-        bases: the channel may be given a base: a bound task produces one, or one was ever inserted. Then consumers that
-            lag will need the snapshot at their cursor, to compare it with.
-        keep_from: the oldest number that is kept for time travel.
+        pins: pins of live executions and readers.
+        bases: whether the channel may get a base: a bound task produces one, or one was ever inserted. Lagging
+            consumers then need the snapshot at their cursor to compute the difference.
+        keep_from: oldest sequence number that is kept for time travel.
     """
 
     __repr__ = short_repr
@@ -72,10 +73,10 @@ class RetentionState:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of a block.
+    """Decision whether a block can be collected.
 
     Args:
-        held_by: who needs it, and for what; empty where it can go.
+        held_by: readers that need the block, and for what; empty if it can be collected.
     """
 
     __repr__ = short_repr
@@ -86,7 +87,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """Blocks of a channel that were marked as collected, in one transaction."""
+    """Blocks of a channel that one transaction marked as collected."""
 
     __repr__ = short_repr
 

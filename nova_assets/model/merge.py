@@ -1,8 +1,8 @@
-"""Merge models: how a channel folds deltas into bases (Nova 2.1).
+"""Merge models: how a channel merges deltas into bases (Nova 2.1).
 
 Each channel has three functions: *merge* (base, delta) -> base, *chain* (delta, delta) -> delta, *diff* (base, base) ->
-delta, with the laws of R10: chain is associative; merge(merge(B, d1), d2) = merge(B, chain(d1, d2));
-merge(B, diff(B, B')) = B'. A model only says *what* they are; an engine carries them out.
+delta. They obey the laws of R10: chain is associative; merge(merge(B, d1), d2) = merge(B, chain(d1, d2));
+merge(B, diff(B, B')) = B'. A model only declares these functions. An engine executes them.
 """
 
 from __future__ import annotations
@@ -22,27 +22,29 @@ from nova_assets.suggestions import did_you_mean
 _NUMERIC_TYPES = frozenset({"tinyint", "smallint", "int", "bigint", "float", "double", "decimal"})
 
 COMBINERS = ("sum", "min", "max", "bool_and", "bool_or")
-"""The associative functions that ``Keyed(combine=...)`` knows by name. Each passes over nulls."""
+"""Associative functions that ``Keyed(combine=...)`` accepts by name. Each ignores nulls."""
 
 
 class MergeModel:
-    """What all merge models share. Compare two by ``as_json``."""
+    """Base class of all merge models. Two models are equal if their ``as_json`` is equal."""
 
     kind: str
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns that identify a row; empty where the channel is a bag of rows."""
+        """Columns that identify a row; empty for an append-only channel, which is a multiset of rows."""
         return ()
 
     @property
     def order_by(self) -> tuple[str, ...]:
-        """The columns that decide between live rows of one key, least first; empty for arrival order alone."""
+        """Columns that decide between live rows of one key, in order of significance; empty for arrival order."""
         return ()
 
     @property
     def combines(self) -> bool:
-        """Whether a live row of a delta may need what was there before; otherwise the last change of a key decides."""
+        """Whether merging a live row may need the earlier row of its key. Otherwise the last change of a key
+        decides.
+        """
         return bool(self.order_by)
 
     @property
@@ -51,7 +53,7 @@ class MergeModel:
         return bool(self.key)
 
     def problems(self, schema: Schema | None) -> list[str]:
-        """What is wrong with this model on a channel of that schema."""
+        """Problems of this model on a channel with this schema."""
         if schema is None:
             return []
         role_by_column = {**dict.fromkeys(self.key, "key"), **dict.fromkeys(self.order_by, "order_by")}
@@ -78,9 +80,9 @@ class MergeModel:
 
 @dataclass(frozen=True)
 class Append(MergeModel):
-    """A bag of rows that only grows: merge and chain are bag union, diff is bag difference.
+    """A multiset of rows that only grows: merge and chain are multiset union, diff is multiset difference.
 
-    A base that drops rows cannot be told to a consumer of changes; once there is one, it is refused (R10).
+    A change cannot express removed rows. Once a consumer reads changes, a base that drops rows is rejected (R10).
     """
 
     __repr__ = short_repr
@@ -90,13 +92,13 @@ class Append(MergeModel):
 
 @dataclass(frozen=True, init=False)
 class Upsert(MergeModel):
-    """One row per key; a row of a delta displaces the one with its key, a row with ``_deleted`` true removes it.
+    """One row per key. A delta row replaces the row of its key; a row with ``_deleted`` true removes it.
 
     Args:
         key: the column or columns that identify a row; never null.
-        order_by: decides which of several live rows of one key stays: the one with the greatest values, wherever and
-            whenever it arrives; the later block wins ties. Nulls are least. Without it the later block wins, and two
-            live rows of one key in one delta are refused. A deletion is not ordered: it removes what came before it.
+        order_by: decides which of several live rows of one key wins: the row with the greatest values, whenever it
+            arrives. The later block wins ties. Nulls are least. Without ``order_by`` the later block wins, and two live
+            rows of one key in one delta are rejected. Deletions are not ordered: a deletion removes all earlier rows.
     """
 
     __repr__ = short_repr
@@ -126,13 +128,14 @@ class Upsert(MergeModel):
 
 @dataclass(frozen=True, init=False)
 class Keyed(MergeModel):
-    """One row per key, whose columns are combined: a delta's ``amount`` is added to what is there.
+    """One row per key, whose columns are combined: for example, the ``amount`` of a delta is added to the existing
+    amount.
 
     Args:
         key: as for Upsert.
         combine: column -> ``sum``, ``min``, ``max``, ``bool_and``, ``bool_or``, or a function marked with
-            ``nova.associative``. Columns not named take the later row's value. A change that these cannot express (a
-            smaller maximum) travels as a deletion and a live row of the key; the deletion applies first.
+            ``nova.associative``. Other columns take the value of the later row. A change that these functions cannot
+            express, such as a smaller maximum, is a deletion plus a live row of the key. The deletion applies first.
         order_by: as for Upsert, for the columns that are not combined.
     """
 
@@ -189,17 +192,17 @@ class Keyed(MergeModel):
 
 @dataclass(frozen=True, init=False)
 class Custom(MergeModel):
-    """Merge, chain and diff of the user's own: functions of two frames that give a frame.
+    """User-defined merge, chain and diff: functions from two frames to a frame.
+
+    The functions must be importable and obey the laws of R10 (``nova_assets.testing.check_laws`` tests them). A delta
+    may have other columns than a base. ``_deleted`` has no meaning here.
 
     Args:
         merge: ``merge(base, delta) -> base``.
         chain: ``chain(earlier, later) -> delta``.
         diff: ``diff(old, new) -> delta``.
-        version: part of the recorded name; change it when the functions change their meaning. The change takes effect
-            by a base (R18).
-
-    The functions must be importable and keep the laws of R10 (``nova_assets.testing.check_laws`` tries them). A delta
-    may have other columns than a base; ``_deleted`` means nothing here.
+        version: part of the recorded name. Change it when the meaning of the functions changes. The change takes effect
+            with a base (R18).
     """
 
     __repr__ = short_repr
@@ -221,7 +224,7 @@ class Custom(MergeModel):
 
 
 def merge_model_from_json(data: Mapping[str, Any]) -> MergeModel:
-    """The model that ``as_json`` described; functions stay references until they are called."""
+    """Merge model from its ``as_json``. Functions stay references until they are called."""
     if data["kind"] == "append":
         return Append()
     if data["kind"] == "upsert":
@@ -237,7 +240,7 @@ def merge_model_from_json(data: Mapping[str, Any]) -> MergeModel:
 
 
 def _expected_type_if_unfit(combiner: str, type_: DataType) -> str | None:
-    """What a combiner takes, where that is no value of a type; functions of the user's may take anything."""
+    """Types that a combiner accepts, if this type is not accepted; None if it is. User functions accept any type."""
     if combiner == "sum" and type_.name not in _NUMERIC_TYPES:
         return "numbers"
     if combiner in ("min", "max") and not can_be_key(type_):

@@ -7,10 +7,9 @@ from typing import Any
 
 
 class View:
-    """One channel as a consumer sees it: ``.new`` since its cursor, ``.old`` at its cursor, ``.all`` at the pinned
-    head.
+    """One channel in all modes: ``.new`` since the cursor, ``.old`` at the cursor, ``.all`` at the pinned head.
 
-    Frames are built when first asked for. ``all = old ⊕ new``, always, since the three share one pin.
+    Frames are built on first access. ``all = old ⊕ new`` always holds, because the three modes share one pin.
     """
 
     def __init__(self, all: Callable[[], Any], new: Callable[[], Any], old: Callable[[], Any]) -> None:
@@ -19,7 +18,7 @@ class View:
 
     @classmethod
     def of(cls, *, all: Any = None, new: Any = None, old: Any = None) -> View:
-        """A view of frames that exist: how a unit test calls a task that takes one."""
+        """View of existing frames, with which a unit test can call a task that takes a view."""
         return cls(lambda: all, lambda: new, lambda: old)
 
     def _frame(self, mode: str) -> Any:
@@ -34,10 +33,10 @@ class View:
 
     @property
     def new(self) -> Any:
-        """What came between the cursor and the pinned head; on keyed channels with ``_deleted``."""
+        """The change between the cursor and the pinned head; on keyed channels with ``_deleted``."""
         return self._frame("new")
 
     @property
     def old(self) -> Any:
-        """The snapshot at the cursor; empty when the consumer has never run."""
+        """The snapshot at the cursor; empty if the consumer has never run."""
         return self._frame("old")

@@ -12,10 +12,10 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 
 
 def check_name(name: object, described_as: str) -> str:
-    """The name, if it is one that Python, Dagster, SQL and a file system all take.
+    """The name, if Python, Dagster, SQL and file systems all accept it.
 
     Raises:
-        DefinitionError: otherwise.
+        DefinitionError: the name is invalid.
     """
     if not isinstance(name, str) or not _NAME.match(name):
         raise DefinitionError(
@@ -28,5 +28,5 @@ def check_name(name: object, described_as: str) -> str:
 
 
 def find_duplicates(names: Iterable[str]) -> list[str]:
-    """The names that occur more than once, in order."""
+    """Names that occur more than once, sorted."""
     return sorted(name for name, n in Counter(names).items() if n > 1)

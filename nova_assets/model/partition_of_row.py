@@ -1,4 +1,4 @@
-"""Which partition a row is in (R13), by the values of its partition columns."""
+"""Partition of a row, derived from the values of its partition columns (R13)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from nova_assets.model.partitions import Dimension, partition_name
 
 
 def partition_of_row(dimensions: Sequence[Dimension], row: Mapping[str, Any], error_label: str) -> str:
-    """The partition of a row.
+    """Name of the partition of a row.
 
     Raises:
-        PartitionError: a dimension has no such value, or another way of writing it.
+        PartitionError: a dimension lacks the value, or the value is not in canonical form.
     """
     return partition_name(
         [d.column for d in dimensions],
@@ -23,7 +23,7 @@ def partition_of_row(dimensions: Sequence[Dimension], row: Mapping[str, Any], er
 
 
 def _value_as_partition_text(dimension: Dimension, value: Any, error_label: str) -> str | None:
-    """A value as its partition's name has it."""
+    """Value in the form used in partition names."""
     if isinstance(value, datetime):
         return dimension.partition_starting_at(value)
     if isinstance(value, bool):

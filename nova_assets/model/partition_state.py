@@ -1,4 +1,4 @@
-"""How partitions stand for who decides what is to be made: what was made of what, what is marked, what fails."""
+"""State of partitions for the scheduler: versions read, backfill requests, and failures."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class DirtyPartition:
-    """A partition that is to be made again.
+    """A partition that is marked to be recomputed.
 
     Args:
-        at: since when.
-        by: the backfill, or person, that wants it.
-        priority: the higher is made first; what is missing has 0.
+        at: time of the mark.
+        by: backfill or person that requested it.
+        priority: higher values run first. Missing partitions have 0.
     """
 
     channel: str
@@ -27,13 +27,13 @@ class DirtyPartition:
 
 @dataclass(frozen=True, slots=True)
 class MaterializedPartition:
-    """A partition that is there.
+    """An existing partition.
 
     Args:
-        seq: the number at which it was given something last.
-        read_versions: of one that a task has made: dataset or channel -> its number when that was read.
-        last_non_backfill_seq: the number at which it was given something last that was no backfill's: a backfill says
-            itself what is to follow. None where that is ``seq``.
+        seq: newest sequence number that added data.
+        read_versions: dataset or channel -> its sequence number when the producing task read it.
+        last_non_backfill_seq: newest sequence number that added data other than by a backfill; None if equal to
+            ``seq``. A backfill states itself which datasets follow.
     """
 
     seq: int
@@ -41,18 +41,18 @@ class MaterializedPartition:
     last_non_backfill_seq: int | None = None
 
     def has_data_after(self, version: int) -> bool:
-        """Whether something has come since a number."""
+        """Whether data was added after a sequence number."""
         return self.last_data_seq > version
 
     @property
     def last_data_seq(self) -> int:
-        """The number at which something came last that is late data for who has read it before."""
+        """Newest sequence number whose data counts as late data for readers of earlier versions."""
         return self.seq if self.last_non_backfill_seq is None else self.last_non_backfill_seq
 
 
 @dataclass(frozen=True, slots=True)
 class TaskFailures:
-    """How often in a row a task has failed, and when it did last."""
+    """Number of consecutive failures of a task, and the time of the last failure."""
 
     consecutive: int
     at: datetime

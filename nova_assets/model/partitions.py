@@ -1,8 +1,8 @@
-"""Partition dimensions of a channel (R13), and how a partition is written as text.
+r"""Partition dimensions of a channel (R13), and the text form of a partition.
 
-A partition is named ``dt=2024-01-01/action=login``: the dimensions in the channel's order, with ``% / = \\`` and
-whatever cannot be printed written as ``%XX``. Some of the dimensions alone name a *scope*: all partitions that agree
-with it. An unpartitioned channel has the one partition ``""``, which is also the scope of everything.
+A partition is named ``dt=2024-01-01/action=login``: the dimensions in the channel's order. The characters ``% / = \``
+and all unprintable characters are escaped as ``%XX``. A subset of the dimensions names a *scope*: all partitions with
+these values. An unpartitioned channel has the single partition ``""``, which is also the scope of everything.
 
 Names are never part of a path: the files of a block lie in a folder of the block's own.
 """
@@ -25,10 +25,10 @@ from nova_assets.short_repr import short_repr
 from nova_assets.suggestions import did_you_mean
 
 WHOLE = ""
-"""The partition of a channel or binding that has none."""
+"""Partition of an unpartitioned channel or binding."""
 
 MAX_NAME_BYTES = 2000
-"""In bytes: PostgreSQL indexes no more than about 2,700."""
+"""Longest name of a partition, in bytes: PostgreSQL indexes no more than about 2,700."""
 
 _NULL_TEXT = "__null__"
 
@@ -40,15 +40,15 @@ class Dimension:
     """One partition column.
 
     Args:
-        column: its name; belongs to the key of a keyed channel.
+        column: name of the column; belongs to the key of a keyed channel.
         kind: ``daily`` and ``hourly`` follow the calendar from ``start`` in zone ``tz``; ``static`` has fixed
-            ``values``; ``dynamic`` takes whatever the data brings.
-        of: of a calendar: the column with the moment from which the partition follows, where rows do not say it.
-        keep: of a calendar: for how long after its end a partition is kept, such as ``"90d"``; then it is dropped
-            (R19). It is no part of the definition: it may change from one day to the next.
-        end, lag, last: of a calendar that tasks fill: the last partition that one does, how many of the newest none
-            does yet, and how many there are at once. No part of the definition either: they say what to expect, and
-            forbid nothing.
+            ``values``; ``dynamic`` accepts every value in the data.
+        of: for a calendar: the timestamp column from which the partition is derived, if rows lack the partition column.
+        keep: for a calendar: how long a partition is kept after its end, such as ``"90d"``. After that it is dropped
+            (R19). Not part of the definition, so it may change at any time.
+        end, lag, last: for a calendar that tasks fill: the last partition to fill, the number of newest partitions to
+            leave out, and the number of partitions that exist at once. Not part of the definition either: these values
+            describe expectations and forbid nothing.
     """
 
     __repr__ = short_repr
@@ -66,7 +66,7 @@ class Dimension:
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The types that the column may have."""
+        """Types that the column may have."""
         if self.kind == "daily":
             return ("date", "string")
         if self.kind == "hourly":
@@ -74,13 +74,13 @@ class Dimension:
         return ("string", "boolean", "tinyint", "smallint", "int", "bigint", "date")
 
     def derived_type(self, schema: Schema | None) -> DataType:
-        """The type of the column where it follows from another: as declared, or as the calendar has it."""
+        """Type of a derived column: as declared in the schema, or by default the type of the calendar."""
         if schema is not None and self.column in schema:
             return schema.field(self.column).type
         return DataType("date" if self.kind == "daily" else "timestamp")
 
     def derivation_error(self, column_names: Sequence[str]) -> PartitionError:
-        """The error for rows from which the partition does not follow."""
+        """Error for rows without the timestamp from which the partition is derived."""
         return PartitionError(
             f"partition column {self.column!r} follows from {self.of!r}, which is not there as a moment",
             found=f"columns {', '.join(column_names)}",
@@ -89,7 +89,7 @@ class Dimension:
         )
 
     def parse(self, value: str | None) -> str | None:
-        """A value as a person writes it, in the one way in which this dimension writes it.
+        """Canonical form of a value that a person wrote.
 
         Raises:
             PartitionError: the dimension has no such value.
@@ -111,14 +111,14 @@ class Dimension:
         return self.partition_starting_at(moment, value)
 
     def partition_starting_at(self, moment: datetime, written_text: str | None = None) -> str:
-        """The calendar partition that *is* this moment (not: that holds it).
+        """Calendar partition that starts exactly at this moment.
 
         Args:
-            moment: with a zone, or on the dimension's own clock.
-            written_text: how a person wrote it, for the error.
+            moment: with a zone, or in the local time of the dimension.
+            written_text: the person's spelling, for the error.
 
         Raises:
-            PartitionError: it lies before the start, or between two partitions.
+            PartitionError: the moment lies before the start of the calendar, or inside a partition.
         """
         zone = ZoneInfo(self.tz or "UTC")
         local = moment.replace(tzinfo=zone) if moment.tzinfo is None else moment.astimezone(zone)
@@ -134,21 +134,21 @@ class Dimension:
         if self.kind == "daily":
             return local.date().isoformat()
         start_text = local.strftime("%Y-%m-%dT%H:00")
-        # An hour that a change of clocks repeats has two partitions; the second says its offset, as in Dagster.
+        # An hour that a clock change repeats has two partitions. The second carries its offset, as in Dagster.
         return start_text + local.strftime("%z") if local.fold else start_text
 
     def end_of_partition(self, value: str | None) -> datetime | None:
-        """When a partition of the calendar is over; None where nothing says."""
+        """End of a calendar partition; None for other kinds and for null."""
         if self.kind not in ("daily", "hourly") or value is None:
             return None
         local = datetime.fromisoformat(value)
         zone = ZoneInfo(self.tz or "UTC")
         try:
-            if self.kind == "daily":  # by its own clock: some days have 23 hours
+            if self.kind == "daily":  # in local time: some days have 23 hours
                 return (local + timedelta(days=1)).replace(tzinfo=zone)
             begins = local if local.tzinfo is not None else local.replace(tzinfo=zone)
             return start_of_next_clock_hour(begins, zone).astimezone(UTC)
-        except OverflowError:  # the last day of all, which some write for "never"
+        except OverflowError:  # 9999-12-31, which some data uses for "never"
             return _LATEST_MOMENT
 
     @property
@@ -184,11 +184,14 @@ class Dimension:
 def daily(
     column: str, start: str | date, tz: str = "UTC", *, of: str | None = None, keep: str | None = None
 ) -> Dimension:
-    """A partition for every day from ``start`` (``YYYY-MM-DD``) on, in zone ``tz``.
+    """One partition per day from ``start`` (``YYYY-MM-DD``) on, in zone ``tz``.
 
     Args:
-        of: a column of moments from which the day follows, for data that has no column of days.
-        keep: ``"90d"``: for how long after its end a day is kept; then upkeep drops it (R19).
+        column: name of the partition column.
+        start: the first day.
+        tz: name of the time zone.
+        of: timestamp column from which the day is derived, for data without a column of days.
+        keep: how long a day is kept after its end, such as ``"90d"``; then maintenance drops it (R19).
     """
     return Dimension(
         column,
@@ -204,11 +207,14 @@ def daily(
 def hourly(
     column: str, start: str | datetime, tz: str = "UTC", *, of: str | None = None, keep: str | None = None
 ) -> Dimension:
-    """A partition for every hour from ``start`` (``YYYY-MM-DD`` or ``YYYY-MM-DDTHH:MM``) on, in zone ``tz``.
+    """One partition per hour from ``start`` (``YYYY-MM-DD`` or ``YYYY-MM-DDTHH:MM``) on, in zone ``tz``.
 
     Args:
-        of: a column of moments from which the hour follows, for data that has no column of hours.
-        keep: ``"7d"``: for how long after its end an hour is kept; then upkeep drops it (R19).
+        column: name of the partition column.
+        start: the first hour.
+        tz: name of the time zone.
+        of: timestamp column from which the hour is derived, for data without a column of hours.
+        keep: how long an hour is kept after its end, such as ``"7d"``; then maintenance drops it (R19).
     """
     return Dimension(
         column,
@@ -222,7 +228,7 @@ def hourly(
 
 @check_argument_types("nova.static")
 def static(column: str, values: list[str] | tuple[str, ...]) -> Dimension:
-    """A partition for each of these values and no other."""
+    """One partition for each of these values, and no others."""
     if not values or len(set(values)) != len(values):
         raise DefinitionError(
             f"static partitions of {column!r} need one value or several different ones", found=repr(values)
@@ -232,12 +238,12 @@ def static(column: str, values: list[str] | tuple[str, ...]) -> Dimension:
 
 @check_argument_types("nova.dynamic")
 def dynamic(column: str) -> Dimension:
-    """A partition for each value that turns up in the data."""
+    """One partition for each value that occurs in the data."""
     return Dimension(column, "dynamic")
 
 
 def partition_name(columns: Sequence[str], values: Mapping[str, str | None]) -> str:
-    """``dt=2024-01-01/action=a%2Fb``: the partition (or, of some of the columns, the scope) with these values.
+    """``dt=2024-01-01/action=a%2Fb``: name of the partition with these values; of a scope, given some of the columns.
 
     Raises:
         PartitionError: the name would be longer than a catalog can index.
@@ -254,10 +260,10 @@ def partition_name(columns: Sequence[str], values: Mapping[str, str | None]) -> 
 
 
 def partition_values(name: str) -> dict[str, str | None]:
-    """The values in a partition's or scope's name.
+    """Column -> value, parsed from the name of a partition or scope.
 
     Raises:
-        PartitionError: it is no such name.
+        PartitionError: the text is not such a name.
     """
     value_by_column: dict[str, str | None] = {}
     for part in filter(None, name.split("/")):
@@ -271,7 +277,7 @@ def partition_values(name: str) -> dict[str, str | None]:
 
 
 def value_to_text(value: str | None) -> str:
-    """A value as a name has it; ``text_as_value`` gives it back."""
+    """Value as escaped in a partition name; ``text_to_value`` is the inverse."""
     return _NULL_TEXT if value is None else "%5F" + value[1:] if value == _NULL_TEXT else _escape_text(value)
 
 
@@ -280,25 +286,26 @@ def text_to_value(text: str) -> str | None:
 
 
 def is_in_scope(partition: str, scope: str) -> bool:
-    """Whether a partition lies in a scope: the name of a partition, or of some of its dimensions; ``""`` is all."""
+    """Whether a partition lies in a scope: a partition name, or some of its dimensions; ``""`` means all partitions."""
     return not scope or partition == scope or set(scope.split("/")) <= set(partition.split("/"))
 
 
 def scopes_overlap(scope: str, other_scope: str) -> bool:
-    """Whether two scopes have partitions in common: no dimension has one value here and another there."""
+    """Whether two scopes share partitions, that is, no dimension has different values in the two scopes."""
     values = partition_values(other_scope)
     return all(values.get(column, value) == value for column, value in partition_values(scope).items())
 
 
 def scope_for_columns(columns: Sequence[str], partition: str) -> str:
-    """What a partition says of these columns: the scope in which a channel with such dimensions is read."""
+    """Scope of a channel with these partition columns that matches a partition of another channel or binding."""
     values = partition_values(partition)
     return partition_name([c for c in columns if c in values], values)
 
 
 def single_partition_in_scope(columns: Sequence[str], scope: str) -> str | None:
-    """The one partition that is in a scope, where it names all of a channel's dimensions: ``""`` where there are
-    none."""
+    """The only partition in a scope that names all dimensions of a channel, else None; ``""`` for an unpartitioned
+    channel.
+    """
     values = partition_values(scope)
     return partition_name(columns, values) if set(values) == set(columns) else None
 
@@ -306,16 +313,16 @@ def single_partition_in_scope(columns: Sequence[str], scope: str) -> str | None:
 def parse_partition(
     dimensions: Sequence[Dimension], name_or_values: str | Mapping[str, object], *, allow_scope: bool = False
 ) -> str:
-    """The name of the partition that a person means.
+    """Canonical name of the partition that a person wrote.
 
     Args:
-        dimensions: of the channel or binding.
-        name_or_values: ``dt=2024-01-01/action=login`` with the dimensions in any order; where there is but one, its
-            bare value will do, unless it has a ``=``; or a mapping.
-        allow_scope: some of the dimensions are enough.
+        dimensions: dimensions of the channel or binding.
+        name_or_values: ``dt=2024-01-01/action=login`` with the dimensions in any order, or a mapping. For a single
+            dimension the bare value suffices, unless it contains ``=``.
+        allow_scope: accept a subset of the dimensions.
 
     Raises:
-        PartitionError: it is none of these, or a value is none that a dimension has.
+        PartitionError: the input has another form, or a value that its dimension does not have.
     """
     columns = [d.column for d in dimensions]
     expected_form = "/".join(f"{c}=..." for c in columns) or "no partition: there are no dimensions"
@@ -354,7 +361,7 @@ def _format_value(value: object) -> str:
 
 
 def _escape_text(text: str) -> str:
-    """Whatever could be taken for a part of the name's own syntax, or hides on a screen, as ``%XX``."""
+    """Text with ``%XX`` for characters of the name syntax and for unprintable characters."""
     return "".join(c if c.isprintable() and c not in "%/=\\" else quote(c, safe="") for c in text)
 
 

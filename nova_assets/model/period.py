@@ -1,4 +1,4 @@
-"""Periods of time as people write them: ``30s``, ``5m``, ``6h``, ``7d``, ``2w``."""
+"""Time periods as text: ``30s``, ``5m``, ``6h``, ``7d``, ``2w``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ EXPECTED_PERIOD = 'a number and a unit: "30s", "5m", "6h", "7d", "2w"'
 
 
 def period_seconds(period: object) -> int | None:
-    """The period in seconds; None where it is none."""
+    """Length of a period in seconds; None for an invalid or empty period."""
     return period_seconds_or_zero(period) or None
 
 
 def period_seconds_or_zero(period: object) -> int | None:
-    """The same, where a period of no length means none at all: ``"0s"`` is 0."""
+    """Length of a period in seconds, where ``"0s"`` is 0; None for an invalid period."""
     match = re.fullmatch(r"(\d+)\s*([smhdw])", period) if isinstance(period, str) else None
     return int(match[1]) * _UNITS[match[2]] if match is not None else None

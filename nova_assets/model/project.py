@@ -1,4 +1,4 @@
-"""Projects: all bindings of a deployment, validated whole."""
+"""Projects: all bindings of a deployment, validated together."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ from nova_assets.suggestions import did_you_mean, list_valid_names
 
 @dataclass(frozen=True, init=False)
 class Project:
-    """The bindings that share a catalog, and their channels.
+    """All bindings and channels that share a catalog.
 
-    What a value is by itself is checked when it is made; how things stand to each other is judged here, all at once.
+    Each definition validates itself when it is created. The project validates the relations between definitions and
+    reports all problems at once.
 
     Args:
-        bindings: every binding; what ``nova.datasets`` gives brings its views of external tables.
-        channels: further channels that no binding names. Those with a source bring their quarantine.
+        bindings: every binding. The result of ``nova.datasets`` also contributes its channels of external tables.
+        channels: further channels that no binding names. The project adds a quarantine channel for each channel with a
+            source.
 
     Raises:
         DefinitionError: with every problem of every definition (R5, R8).
@@ -40,7 +42,7 @@ class Project:
     @check_argument_types("nova.Project", bindings="nova.bind(workflowette)", channels="nova.Channel(name)")
     def __init__(self, bindings: Sequence[Binding] = (), channels: Sequence[Channel] = ()) -> None:
         named = [c for b in bindings for c in b.channels.values() if isinstance(c, Channel)]
-        dataset_channels = getattr(bindings, "channels", ())  # by datasets: views of what others keep
+        dataset_channels = getattr(bindings, "channels", ())  # `nova.datasets` gives these: channels of external tables
         channels_without_quarantine = list(dict.fromkeys([*channels, *dataset_channels, *named]))
         channel_by_name = {c.name: c for c in channels_without_quarantine}
         object.__setattr__(self, "bindings", tuple(b.completed(channel_by_name) for b in bindings))
@@ -51,7 +53,7 @@ class Project:
             raise DefinitionError.of(list(dict.fromkeys(problems)), "the project is not sound")
 
     def binding(self, name: str) -> Binding:
-        """The binding of that name. Raises BindingNotFound."""
+        """Binding with this name. Raises BindingNotFound."""
         if name in self._bindings_by_name:
             return self._bindings_by_name[name]
         names = [b.name for b in self.bindings]
@@ -62,7 +64,7 @@ class Project:
         )
 
     def channel(self, name: str) -> Channel:
-        """The channel of that name. Raises ChannelNotFound."""
+        """Channel with this name. Raises ChannelNotFound."""
         if name in self._channels_by_name:
             return self._channels_by_name[name]
         names = [c.name for c in self.channels]
@@ -73,7 +75,7 @@ class Project:
         )
 
     def writer(self, channel: str) -> Binding | None:
-        """The one binding that writes the channel; None where it is fed from outside."""
+        """The only binding that writes the channel; None for a channel that is fed from outside."""
         return self._writers_by_channel.get(channel)
 
     @cached_property
@@ -152,7 +154,10 @@ class Project:
         return found
 
     def _cycle_problems(self) -> list[str]:
-        """Lineage between bindings has to be a DAG; inside one, a task may read the channel that it writes."""
+        """Problems if the lineage between bindings is not a DAG.
+
+        Inside one binding a cycle is allowed: a task may read the channel that it writes.
+        """
         writers = {c.name: b.name for b in self.bindings for c in b.writes}
         graph = {
             b.name: {writers[c.name] for c in b.reads if writers.get(c.name, b.name) != b.name} for b in self.bindings
@@ -161,7 +166,7 @@ class Project:
         return [f"the bindings form a cycle: {cycle}"] if cycle else self._trigger_cycle_problems(writers)
 
     def _trigger_cycle_problems(self, writers: Mapping[str, str]) -> list[str]:
-        """Bindings that fire each other would never come to rest."""
+        """Problems if bindings trigger each other in a cycle: such triggers would fire for ever."""
         graph = {b.name: {f for leaf in b.triggers for f in _bindings_that_fire(leaf, writers)} for b in self.bindings}
         cycle = _describe_cycle(graph)
         if not cycle:
@@ -170,7 +175,7 @@ class Project:
 
 
 def _bindings_that_fire(trigger: Trigger, writer_by_channel: Mapping[str, str]) -> set[str]:
-    """The bindings whose executions may make a simple trigger fire."""
+    """Bindings whose executions may fire a simple trigger."""
     if isinstance(trigger, After) and not trigger.loop:
         return {trigger.binding}
     if isinstance(trigger, OnData) and not trigger.loop:
@@ -179,9 +184,9 @@ def _bindings_that_fire(trigger: Trigger, writer_by_channel: Mapping[str, str]) 
 
 
 def _describe_cycle(sources_by_name: Mapping[str, set[str]]) -> str:
-    """A cycle, in the order in which things happen; empty where there is none."""
+    """Text of one cycle, in order of execution; empty if the graph has no cycle."""
     for name, sources in sources_by_name.items():
-        if name in sources:  # the sorter passes over these
+        if name in sources:  # TopologicalSorter ignores self-loops
             return f"{name} → {name}"
     try:
         TopologicalSorter(sources_by_name).prepare()

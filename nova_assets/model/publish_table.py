@@ -1,4 +1,4 @@
-"""Tables in which a channel is published: where other tools read it, without its data being copied."""
+"""Tables in which a channel is published, so that other tools can read it without a copy of its data."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _NAME_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 @dataclass(frozen=True, slots=True)
 class HiveTable:
-    """A folder of Parquet files, with a folder for each value of each partition column: ``dt=2024-01-01/action=login``.
+    """A folder of Parquet files in Hive layout: one folder per partition value, as in ``dt=2024-01-01/action=login``.
 
-    The folder is a symbolic link to its newest *edition*, which is changed at once; a reader that follows the link
-    first, and then reads, sees one edition whole. Files are hard links to those of the channel.
+    The folder is a symbolic link to its newest published version (*edition*), and is switched atomically. A reader that
+    first resolves the link and then reads sees one consistent version. Files are hard links to files of the channel.
 
     Args:
-        path: of the folder, from the project's root. It may not be there, or be one that this has made before; one
-            that other tools have filled can be taken over (``nova publish --take-over``).
-        every: ``"1m"``: under Dagster, so long at least is between two editions.
+        path: the folder, relative to the project's root. It must be absent or created by an earlier publication. A
+            folder that other tools filled can be taken over (``nova publish --take-over``).
+        every: minimum time between two versions under Dagster, such as ``"1m"``.
     """
 
     __repr__ = short_repr
@@ -34,7 +34,7 @@ class HiveTable:
 
     @property
     def id(self) -> str:
-        """What it is called, in the catalog and in commands."""
+        """Name of the table in the catalog and in commands."""
         return f"hive:{self.path}"
 
     @property
@@ -43,7 +43,7 @@ class HiveTable:
         return True
 
     def problems(self) -> list[str]:
-        """What is wrong with it by itself."""
+        """Problems of this definition alone."""
         found = _period_problems(self.id, self.every)
         if not self.path.strip("/") or "://" in self.path or self.path.rstrip("/").endswith(".."):
             found.append(f"a hive table has path={self.path!r}; expected a folder, such as 'exports/actions'")
@@ -52,13 +52,13 @@ class HiveTable:
 
 @dataclass(frozen=True, slots=True)
 class IcebergTable:
-    """A table of Apache Iceberg, in whose snapshots the channel's own files are registered.
+    """An Apache Iceberg table whose snapshots register the channel's own files.
 
     Args:
-        name: with its namespace: ``lake.actions``.
-        catalog: as PyIceberg's own configuration calls it (``.pyiceberg.yaml``, ``PYICEBERG_CATALOG__...``); by default
-            one in a SQLite file beside the project's other files.
-        every: ``"1m"``: under Dagster, so long at least is between two editions.
+        name: name with its namespace: ``lake.actions``.
+        catalog: name of the catalog in PyIceberg's configuration (``.pyiceberg.yaml``, ``PYICEBERG_CATALOG__...``); by
+            default a SQLite file beside the project's other files.
+        every: minimum time between two versions under Dagster, such as ``"1m"``.
     """
 
     __repr__ = short_repr
@@ -69,7 +69,7 @@ class IcebergTable:
 
     @property
     def id(self) -> str:
-        """What it is called, in the catalog and in commands."""
+        """Name of the table in the catalog and in commands."""
         return f"iceberg:{self.name}" + (f"@{self.catalog}" if self.catalog else "")
 
     @property
@@ -78,7 +78,7 @@ class IcebergTable:
         return False
 
     def problems(self) -> list[str]:
-        """What is wrong with it by itself."""
+        """Problems of this definition alone."""
         found = _period_problems(self.id, self.every)
         parts = self.name.split(".")
         if len(parts) < 2 or not all(_NAME_PART.fullmatch(p) for p in parts):
@@ -91,7 +91,9 @@ TableT = TypeVar("TableT", HiveTable, IcebergTable)
 
 
 def table_from_id(table_id: str) -> Table:
-    """The table that is called so, as far as its id tells. Raises DefinitionError."""
+    """Table definition from its id, with defaults for all settings that the id does not contain. Raises
+    DefinitionError.
+    """
     kind, _, path_or_name = table_id.partition(":")
     if kind == "hive" and path_or_name:
         return HiveTable(path_or_name)
@@ -103,19 +105,19 @@ def table_from_id(table_id: str) -> Table:
 
 @check_argument_types("nova.hive")
 def hive(path: str, *, every: str = "1m") -> HiveTable:
-    """Publish a channel as a folder that every tool of the field can read; see ``HiveTable``.
+    """Publish a channel as a folder of Parquet files in Hive layout; see ``HiveTable``.
 
         nova.Channel("actions", ..., publish=nova.hive("exports/actions"))
 
     Raises:
-        DefinitionError: the path is none, or ``every`` is unreadable.
+        DefinitionError: the path is not a folder, or ``every`` is unreadable.
     """
     return _validate_table(HiveTable(path, every))
 
 
 @check_argument_types("nova.iceberg")
 def iceberg(name: str, *, catalog: str | None = None, every: str = "1m") -> IcebergTable:
-    """Publish a channel as a table of Apache Iceberg; see ``IcebergTable``. Needs ``nova-assets[iceberg]``.
+    """Publish a channel as an Apache Iceberg table; see ``IcebergTable``. Requires ``nova-assets[iceberg]``.
 
         nova.Channel("actions", ..., publish=nova.iceberg("lake.actions"))
 

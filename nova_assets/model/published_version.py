@@ -1,4 +1,4 @@
-"""Editions: what a table in which a channel is published has shown, one after the other."""
+"""Published versions (*editions*): the consecutive contents of a table in which a channel is published."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ EditionState = Literal["opening", "shown"]
 
 @dataclass(frozen=True, slots=True)
 class PublishedContent:
-    """What an edition shows: files that hold the rows of a snapshot and nothing else.
+    """Content of a published version: files that contain exactly the rows of a snapshot.
 
     Args:
-        seq: the channel's number.
-        dimensions: of its partitions; their columns are in the files, too.
-        files: each with the partition that its rows are in.
+        seq: sequence number of the channel.
+        dimensions: partition dimensions. The files contain their columns, too.
+        files: each with the partition of its rows.
         sealed: scopes of the days or hours that are complete.
     """
 
@@ -43,10 +43,10 @@ class PublishedContent:
         return sum(f.bytes for f in self.files)
 
     def fingerprint(self, *, include_seals: bool) -> str:
-        """Equal when and only when two editions look the same.
+        """Hash of the content: equal exactly if two versions look the same to readers.
 
         Args:
-            include_seals: readers see what is sealed.
+            include_seals: whether readers see which groups are sealed.
         """
         content_json = [self.schema.as_json(), sorted((f.partition, f.path) for f in self.files)]
         content_json += [sorted(self.sealed)] if include_seals else []
@@ -55,19 +55,20 @@ class PublishedContent:
 
 @dataclass(frozen=True, slots=True)
 class Edition:
-    """One edition of a channel in a table, from its being opened until nobody can read it any more. For as long as it
-    is there, no file that it lists is deleted (R15).
+    """One published version of a channel in a table, from its opening until no reader can use it any more.
+
+    While it exists, no file that it lists is deleted (R15).
 
     Args:
-        table: the table's id.
+        table: id of the table.
         number: counts from 1.
-        state: ``opening`` while it is made: whether the table shows it is not known then.
-        seq: the channel's number that it shows.
-        fingerprint: of its content.
-        at: when its content was pinned.
-        shown_at: when the table showed it, for sure.
-        superseded_at: when the next one was shown.
-        execution_id: by which it was made.
+        state: ``opening`` while it is being published. Until then it is unknown whether the table shows it.
+        seq: sequence number of the channel.
+        fingerprint: hash of the content.
+        at: time at which the content was pinned.
+        shown_at: time from which the table certainly showed it.
+        superseded_at: time at which the next version was shown.
+        execution_id: execution that published it.
     """
 
     channel: str
@@ -87,7 +88,9 @@ class Edition:
 
 @dataclass(frozen=True, slots=True)
 class ShowPublishedVersion:
-    """Part of a commit: a table shows an edition. Refused unless that is the one that the execution has opened."""
+    """Part of a commit: a table now shows a version. The commit is rejected unless this execution opened that
+    version.
+    """
 
     channel: str
     table: str
@@ -96,12 +99,11 @@ class ShowPublishedVersion:
 
 @dataclass(frozen=True, slots=True)
 class Publishable:
-    """What publishing a channel would do to a table: its dry run.
+    """Dry run of publishing a channel to a table.
 
     Args:
-        number: of the edition; None where the table shows the newest already.
-        compacts: partitions that would be compacted first, since plain files cannot say what is in them.
-
+        number: number of the new version; None if the table already shows the newest content.
+        compacts: partitions that would be compacted first, because plain files cannot represent their deltas.
     """
 
     table: str

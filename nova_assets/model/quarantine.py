@@ -1,4 +1,4 @@
-"""The quarantine of a channel: records and files that arrived for it and could not be taken."""
+"""Quarantine of a channel: arrived records and files that could not be ingested."""
 
 from __future__ import annotations
 
@@ -14,23 +14,27 @@ if TYPE_CHECKING:
     from nova_assets.model.channel import Channel
 
 WHOLE_FILE_LINE = 0
-"""The line of what is set aside whole."""
+"""Line number of an entry for a whole file."""
 
 QUARANTINE_COLUMNS = (
     "file string NOT NULL, version string NOT NULL, line bigint NOT NULL, reason string, raw string, whole boolean, "
     "header string, format string, set_aside_at timestamp"
 )
-"""``line`` is 0 for a whole file. ``raw`` is the record as it stands there; where ``whole`` is false, only what can be
-shown of it: it is too long, or no text. ``header`` is the first line of its file, without which it cannot be read."""
+"""Schema of a quarantine channel.
+
+``line`` is 0 for a whole file. ``raw`` is the original record. Where ``whole`` is false, ``raw`` is only a printable
+part of it, because the record is too long or not text. ``header`` is the first line of the file, without which the
+record cannot be parsed.
+"""
 
 
 _VALUE_PATTERN = re.compile(r"'[^']*\d[^']*'|\"[^\"]*\"|(?<![\w'])-?\d[\w.:+-]*")
 
 
 def count_reasons(reasons: Iterable[str]) -> dict[str, int]:
-    """Reason -> how many records were set aside for it, most frequent first.
+    """Reason -> number of records quarantined for it, most frequent first.
 
-    Reasons that differ only in their values, such as the dates of rows, count as one; the first of them stands for all.
+    Reasons that differ only in their values, such as the dates of rows, count as one and share the first text.
     """
     return merge_reason_counts({}, {}, ((reason, 1) for reason in reasons))
 
@@ -38,7 +42,7 @@ def count_reasons(reasons: Iterable[str]) -> dict[str, int]:
 def merge_reason_counts(
     counts: Mapping[str, int], other_counts: Mapping[str, int], single_counts: Iterable[tuple[str, int]] = ()
 ) -> dict[str, int]:
-    """Counts of reasons, put together as ``count_reasons`` does."""
+    """Sum of counts of reasons, which groups reasons like ``count_reasons``."""
     reason_by_pattern: dict[str, str] = {}
     count_by_reason: Counter[str] = Counter()
     for reason, count in (*counts.items(), *other_counts.items(), *single_counts):
@@ -51,7 +55,9 @@ def quarantine_name(channel: str) -> str:
 
 
 def quarantine_channel(channel: Channel) -> Channel:
-    """The channel in which another one's bad records lie: one row for each, until it is mended and replayed."""
+    """Channel that stores the bad records of another channel, one row per record, until they are repaired and
+    replayed.
+    """
     from nova_assets.model.channel import Channel
 
     return Channel(

@@ -1,4 +1,4 @@
-"""The ways by which rows are had, what one is expected to cost, and what it did cost."""
+"""Read strategies, with their estimated and actual costs."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 ReadStrategy: TypeAlias = Literal["memory", "cells", "frame"]
-"""``memory``: computed in this process, without Spark. ``cells``: bucket by bucket in Spark's Python workers, with no
-shuffle. ``frame``: by Spark's own joins, the general one."""
+"""``memory``: computed in this process, without Spark. ``cells``: merge unit by merge unit in Spark's Python workers,
+without a shuffle. ``frame``: by Spark's own joins, which is always applicable.
+"""
 
 READ_STRATEGIES: tuple[ReadStrategy, ...] = ("memory", "cells", "frame")
 
 
 @dataclass(frozen=True, slots=True)
 class CostEstimate:
-    """What one way would cost.
+    """Estimated cost of one strategy.
 
     Args:
-        rows, bytes: of the files that are opened.
-        seconds: of CPU.
+        rows, bytes: size of the files to open.
+        seconds: CPU time.
     """
 
     strategy: ReadStrategy
@@ -36,13 +37,13 @@ class CostEstimate:
 
 @dataclass(frozen=True, slots=True)
 class ActualCost:
-    """What was done, beside what was expected of it.
+    """Actual cost of an operation, with its estimate.
 
     Args:
-        strategy: that was gone.
-        estimate: the one of that way; None where there was none.
-        seconds: on the clock.
-        rows, bytes: of the files that were written; those that were kept as they are do not count.
+        strategy: the strategy that was used.
+        estimate: estimate for that strategy; None if there was none.
+        seconds: wall time.
+        rows, bytes: size of the written files, without reused files.
     """
 
     strategy: ReadStrategy
@@ -62,7 +63,7 @@ class ActualCost:
 
 
 def sum_costs_by_strategy(costs: Iterable[ActualCost]) -> list[ActualCost]:
-    """What was done side by side, summed up for each way and each kind of estimate."""
+    """Total cost of concurrent operations, per strategy and separately for operations without an estimate."""
     sum_by_key: dict[tuple[ReadStrategy, bool], ActualCost] = {}
     for cost in costs:
         so_far = sum_by_key.get(key := (cost.strategy, cost.estimate is None))

@@ -1,5 +1,7 @@
-"""Reads: which blocks answer a mode, and how they combine. Pure; the engine interprets them, ``nova plan`` prints
-them."""
+"""Reads: the blocks that answer a mode, and how they combine.
+
+A read is pure data. The engine interprets it, and ``nova plan`` prints it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from nova_assets.short_repr import short_repr
 
 @dataclass(frozen=True, slots=True)
 class StagedOnPort:
-    """Stands for the block that another task of this execution stages on a port (R5); known only when it has run."""
+    """Placeholder for the block that another task of this execution stages on a port (R5); known only after
+    that task.
+    """
 
     __repr__ = short_repr
 
@@ -35,10 +39,10 @@ _MAX_SHOWN_PARTITIONS = 3
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """B_at: the newest usable base, and the deltas that lead from it to ``at``. Without a base, B_0.
+    """B_at: the newest usable base, and the deltas from that base to ``at``. Without a base, the deltas start at B_0.
 
-    Of a partitioned channel, both for each partition: rows of different partitions have different keys, so all bases
-    are read as one, and all deltas, in the order of their numbers.
+    On a partitioned channel this holds for each partition. Rows of different partitions have different keys, so all
+    bases are read as one base, and all deltas are applied in order of their numbers.
     """
 
     __repr__ = short_repr
@@ -53,7 +57,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Inserts:
-    """A snapshot as a change: every row is new, nothing was deleted (the first run of a consumer)."""
+    """A snapshot as a change in which every row is an insert (the first run of a consumer)."""
 
     __repr__ = short_repr
 
@@ -62,7 +66,7 @@ class Inserts:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Deltas in sequence order, as one delta."""
+    """Consecutive deltas in sequence order, as one delta."""
 
     __repr__ = short_repr
 
@@ -76,7 +80,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """What turns one snapshot into another, where a base lies between them."""
+    """The change from one snapshot to another, computed by comparison because a base lies between them."""
 
     __repr__ = short_repr
 
@@ -86,7 +90,7 @@ class Diff:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Changes of different partitions, side by side."""
+    """Union of changes of different partitions."""
 
     __repr__ = short_repr
 
@@ -96,7 +100,7 @@ class Together:
 
 @dataclass(frozen=True, slots=True)
 class Empty:
-    """No rows, with the channel's columns."""
+    """No rows, with the columns of the channel."""
 
     __repr__ = short_repr
 
@@ -108,7 +112,7 @@ class Empty:
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """The rows that another task hands over on a private port."""
+    """Rows that another task passes on through a private port."""
 
     __repr__ = short_repr
 
@@ -120,7 +124,7 @@ Read: TypeAlias = Snapshot | Change | Port
 
 
 def source_blocks(read: Read) -> tuple[BlockSource, ...]:
-    """Every block that a read opens."""
+    """All blocks that a read opens."""
     if isinstance(read, Snapshot):
         return read.bases + read.deltas
     if isinstance(read, Inserts):
@@ -135,7 +139,7 @@ def source_blocks(read: Read) -> tuple[BlockSource, ...]:
 
 
 def merge_model_of(read: Snapshot | Chain | Diff | Empty) -> MergeModel:
-    """The model that the blocks of a read were written under; a changed one takes effect by a base (R18)."""
+    """Merge model under which the blocks of a read were written. A changed model takes effect with a base (R18)."""
     if isinstance(read, Diff):
         return merge_model_of(read.new)
     blocks = [s for s in source_blocks(read) if isinstance(s, Block)]
@@ -146,8 +150,10 @@ ReadT = TypeVar("ReadT", bound=Read)
 
 
 def resolve_staged_blocks(read: ReadT, staged_by_port: Mapping[str, Block]) -> ReadT:
-    """The read with every ``FromPort`` replaced by what is staged on that port: as it will be committed, a block for
-    each partition (R13)."""
+    """The read with every ``StagedOnPort`` replaced by the block staged on that port.
+
+    As after the commit, there is one block per partition (R13).
+    """
 
     def replace_staged(block_sources: Iterable[BlockSource]) -> tuple[BlockSource, ...]:
         return tuple(
@@ -171,7 +177,7 @@ def resolve_staged_blocks(read: ReadT, staged_by_port: Mapping[str, Block]) -> R
 
 
 def _split_by_partition(block: Block) -> tuple[Block, ...]:
-    """A staged block by partition. One without rows stays one."""
+    """A staged block split by partition. A block without rows stays unsplit."""
     parts = block.manifest.split_by_partition()
     if not parts or parts.keys() <= {WHOLE, block.partition}:
         return (block,)
@@ -180,7 +186,10 @@ def _split_by_partition(block: Block) -> tuple[Block, ...]:
 
 
 def _schema_with_staged(schema: Schema | None, read: Read, staged_by_port: Mapping[str, Block]) -> Schema | None:
-    """A staged block was fitted to the schema that the channel will have, so its schema is the newest."""
+    """Schema of a read that includes staged blocks.
+
+    A staged block has the schema that the channel gets with the commit, so its schema is the newest.
+    """
     ports = [s.port for s in source_blocks(read) if isinstance(s, StagedOnPort)]
     return staged_by_port[ports[-1]].manifest.schema if ports else schema
 
@@ -208,7 +217,7 @@ def describe_read(read: Read) -> str:
 
 
 def _describe_by_partition(blocks: Sequence[BlockSource], separator: str) -> str:
-    """Blocks in order, and of partitioned channels for each partition by itself; the first few of many."""
+    """Text of blocks in order, per partition on partitioned channels; only the first few partitions."""
     ranges_by_partition: dict[str, list[str]] = {}
     for block in blocks:
         ranges_by_partition.setdefault("" if isinstance(block, StagedOnPort) else block.partition, []).append(
@@ -223,7 +232,7 @@ def _describe_by_partition(blocks: Sequence[BlockSource], separator: str) -> str
 
 
 def read_as_json(read: Read) -> dict[str, Any]:
-    """The read for ``--json``: what it is, and the files it opens."""
+    """The read for ``--json``: its kind, and the files that it opens."""
     blocks = [s for s in source_blocks(read) if isinstance(s, Block)]
     files = [f for b in blocks for f in b.manifest.files]
     return {

@@ -1,8 +1,7 @@
-"""Schemas: the columns of a channel, in Spark's own type names.
+"""Schemas: the columns of a channel, with Spark's type names.
 
-A type is kept as the text that Spark calls it by (``bigint``, ``decimal(10,2)``, ``array<string>``), in one canonical
-spelling, with a parsed tree beside it for those who need to walk it (the engine, the Arrow reader). The text is what is
-compared, shown and stored.
+A type is stored as its name in Spark (``bigint``, ``decimal(10,2)``, ``array<string>``), in one canonical spelling. The
+engine and the Arrow reader use a parsed tree of the type. The text is compared, shown and stored.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from nova_assets.short_repr import short_repr
 from nova_assets.suggestions import did_you_mean
 
 DELETED = "_deleted"
-"""The column that says of a row of a change that it is a deletion (R11). Snapshots never have it."""
+"""Column of a change that marks a row as a deletion (R11). Snapshots never have it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataType:
-    """A Spark SQL type: its name, and what it is made of.
+    """A Spark SQL type: its name, arguments and nested fields.
 
     Args:
         name: ``bigint``, ``string``, ``decimal``, ``array``, ``map``, ``struct``, ...
         args: precision and scale of a decimal.
-        fields: of a struct; one field called ``element`` for an array; ``key`` and ``value`` for a map.
+        fields: fields of a struct; one field ``element`` for an array; ``key`` and ``value`` for a map.
     """
 
     __repr__ = short_repr
@@ -46,7 +45,9 @@ class DataType:
 
 
 UNKNOWN_TYPE = DataType("void")
-"""Of a column that holds nothing but nulls: data may have it, and no channel does. Every type has its values."""
+"""Type of a column that contains only nulls. Data may have such a column, a channel does not. Each type can
+represent it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,8 @@ class Field:
     """One column: name, type, and whether it may be null.
 
     Args:
-        id: what it is known by in all blocks, whatever they call it; its first name, where nothing is said. A column
-            that came later has another than one of the same name that was dropped before.
+        id: identity of the column in all blocks, across renames; empty means its first name. A column that is added
+            under the name of a dropped column has another identity.
     """
 
     __repr__ = short_repr
@@ -75,7 +76,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The columns of a channel or block, in order. Names are unique, and told apart by case-insensitive comparison."""
+    """Columns of a channel or block, in order. Names are unique, compared without regard to case."""
 
     __repr__ = short_repr
 
@@ -97,7 +98,7 @@ class Schema:
         return tuple(f.name for f in self.fields)
 
     def field(self, name: str) -> Field:
-        """The column of that name. Raises KeyError."""
+        """Column with this name. Raises KeyError."""
         for f in self.fields:
             if f.name == name:
                 return f
@@ -107,7 +108,9 @@ class Schema:
         return name in self.names
 
     def name_of_field(self, field: Field) -> str | None:
-        """What these columns call a column of another schema of the same channel; None where they lack it."""
+        """Name in this schema of a column of another schema of the same channel; None if this schema lacks the
+        column.
+        """
         return next((f.name for f in self.fields if f.identity == field.identity), None)
 
     def without_columns(self, *names: str) -> Schema:
@@ -117,11 +120,11 @@ class Schema:
         return Schema(tuple(self.field(n) for n in names))
 
     def with_deleted(self) -> Schema:
-        """The schema of a change on a keyed channel: the columns, and ``_deleted``."""
+        """Schema of a change on a keyed channel: these columns and ``_deleted``."""
         return Schema((*self.without_columns(DELETED).fields, Field(DELETED, DataType("boolean"), nullable=False)))
 
     def with_all_nullable(self) -> Schema:
-        """All columns nullable: how files are read, since a file may be older than a column."""
+        """Schema with all columns nullable, for reading files, since a file may be older than a column."""
         return Schema(tuple(replace(f, nullable=True) for f in self.fields))
 
     def __str__(self) -> str:
@@ -141,7 +144,7 @@ class Schema:
 
 
 def quote_identifier(name: str) -> str:
-    """A column's name as DDL wants it: bare where it can be, in backquotes where it must."""
+    """Column name in DDL, in backquotes only if necessary."""
     plain = name.isidentifier() and name.isascii()
     return name if plain else "`" + name.replace("`", "``") + "`"
 
@@ -156,7 +159,7 @@ _WIDER_TYPES = {
 
 
 def can_widen(from_type: DataType, to_type: DataType) -> bool:
-    """Whether every value of ``from_type`` is exactly a value of ``to_type``."""
+    """Whether ``to_type`` can represent every value of ``from_type`` exactly."""
     if from_type == UNKNOWN_TYPE or _type_text(from_type) == _type_text(to_type):
         return True
     if from_type.name == to_type.name == "decimal":
@@ -176,7 +179,7 @@ def _type_text(type_: DataType) -> str:
 
 @lru_cache(maxsize=512)
 def parse_ddl(text: str) -> Schema:
-    """A schema from Spark DDL such as ``url string, price decimal(10,2), `52 week low` double NOT NULL``."""
+    """Schema from Spark DDL such as ``url string, price decimal(10,2), `52 week low` double NOT NULL``."""
     import sqlglot
     from sqlglot import exp
 
@@ -194,7 +197,7 @@ def parse_ddl(text: str) -> Schema:
 
 @lru_cache(maxsize=512)
 def parse_type(text: str) -> DataType:
-    """A type from the name that Spark calls it by."""
+    """Type from its name in Spark."""
     import sqlglot
     from sqlglot import exp
 
@@ -205,7 +208,7 @@ def parse_type(text: str) -> DataType:
 
 
 def _unknown_column_type_error(text: str) -> DefinitionError:
-    """The error for columns that cannot be read: it names the first of them whose type is none."""
+    """Error for unreadable columns; it names the first column with an unknown type."""
     for column in re.split(r",(?![^(<]*[)>])", text):
         name, _, type_ = column.strip().partition(" ")
         type_name = type_.strip().partition(" ")[0]
@@ -232,7 +235,7 @@ def _invalid_ddl_error(text: str) -> DefinitionError:
     )
 
 
-# sqlglot's names of Spark's types, and Spark's canonical ones.
+# Type names of sqlglot -> canonical type names of Spark.
 _SPARK_NAME_BY_SQLGLOT_NAME = {
     "BOOLEAN": "boolean",
     "TINYINT": "tinyint",

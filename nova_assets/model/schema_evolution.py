@@ -1,4 +1,4 @@
-"""How the schema of a channel changes (R18): by the data that comes, and by declaration."""
+"""Schema evolution of a channel (R18), by new data and by a new declaration."""
 
 from __future__ import annotations
 
@@ -13,17 +13,21 @@ from nova_assets.suggestions import did_you_mean
 def reconcile_schema(
     channel: str, declared: Schema | None, data_schema: Schema, on_schema_change: str, head: int = 0
 ) -> Schema:
-    """The schema of the channel once data of the schema ``data_schema`` is on it.
+    """Schema of the channel after data with the schema ``data_schema`` is added.
 
-    Under ``freeze`` the given columns must be exactly the declared ones (in any order; a narrower type is widened).
-    Under ``evolve`` new nullable columns may come, absent ones are filled with nulls, and types may widen. A new column
-    of nothing but nulls waits for its first value, which tells its type.
+    Under ``freeze`` the data must have exactly the declared columns, in any order. Narrower types are widened. Under
+    ``evolve`` the data may add nullable columns, missing columns are filled with nulls, and types may widen. A new
+    column that contains only nulls is not added before its first value, which determines its type.
 
     Args:
-        head: of the channel, before.
+        channel: name of the channel.
+        declared: current schema; None if the first data determines it.
+        data_schema: schema of the data.
+        on_schema_change: ``freeze`` or ``evolve``.
+        head: head of the channel before the data.
 
     Raises:
-        SchemaMismatch: with every column that is wrong.
+        SchemaMismatch: with every column that does not fit.
     """
     if declared is None:
         return _schema_of_first_data(channel, data_schema, on_schema_change)
@@ -75,7 +79,7 @@ def reconcile_schema(
 
 
 def _schema_of_first_data(channel: str, data_schema: Schema, on_schema_change: str) -> Schema:
-    """The schema of a channel whose first data gives it."""
+    """Schema of a channel that its first data determines."""
     all_null_columns = [f.name for f in data_schema.fields if f.type == UNKNOWN_TYPE]
     if not all_null_columns:
         return data_schema
@@ -102,21 +106,24 @@ def redeclare_schema(
     head: int,
     merge_model_columns: Collection[str] = (),
 ) -> Schema:
-    """The schema of a channel that has data, under a new declaration.
+    """Schema of a channel with data, under a new declaration.
 
-    Columns keep what they hold, by name or as ``old_name_by_new`` says; types may widen; a new column is null in what
-    is there; a column that the declaration before had and this one has not is dropped. Columns that only came with
-    data stay. Blocks are not touched: ``at=`` an older number still has its own columns.
+    Columns keep their data, matched by name or through ``old_name_by_new``. Types may widen. A new column is null in
+    existing rows. A column is dropped if the previous declaration has it and the new one does not. Columns that were
+    added by data alone stay. Blocks stay unchanged: ``at=`` an older number still has its own columns.
 
     Args:
-        current: the channel's schema, evolved as it may be.
-        previous_declaration: the declaration before; None if it left the schema out.
+        channel: name of the channel.
+        current: current schema of the channel, including evolved columns.
+        previous_declaration: schema of the previous declaration; None if it had none.
+        declared: schema of the new declaration.
         old_name_by_new: new name -> old name.
-        merge_model_columns: columns that the merge model of the newest block names. It is read by that model (R18), so
-            these columns keep their names until a base brings another model.
+        head: head of the channel.
+        merge_model_columns: columns that the merge model of the newest block names. The block is read by that model
+            (R18), so these columns keep their names until a base brings another model.
 
     Raises:
-        DefinitionError: with every column that cannot become what is declared.
+        DefinitionError: with every column that cannot be converted to its declaration.
     """
     problems, fields, used = [], [], set()
     for f in declared.fields:
@@ -157,5 +164,7 @@ def redeclare_schema(
 
 
 def _new_field(field: Field, head: int) -> Field:
-    """A column that comes to a channel with data: another than any that had its name before."""
+    """Field of a column that is added to a channel with data. Its identity differs from earlier columns of the
+    same name.
+    """
     return replace(field, nullable=True, id=f"{field.name}@{head + 1}" if head else "")

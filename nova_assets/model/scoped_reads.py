@@ -1,4 +1,4 @@
-"""What a task says of itself when its inputs follow from a query: which partitions it reads."""
+"""Protocol of tasks whose query determines which partitions of their inputs they read."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any, Protocol, TypeAlias
 from nova_assets.model.partitions import WHOLE, partition_name, partition_values
 
 ExistingPartitions: TypeAlias = Callable[[str], Iterable[str]]
-"""Channel -> the names of the partitions that it has."""
+"""Function from a channel to the names of its existing partitions."""
 
 
 class Scoped(Protocol):
-    """Tells what an execution of a task reads, before it reads anything."""
+    """Determines the input partitions of a task before the task reads anything."""
 
     def input_partitions(
         self, partition: str, now: datetime, existing: ExistingPartitions
     ) -> Mapping[str, frozenset[str]]:
-        """Input -> the partitions of its channel that are read. An input that is left out is read as any other.
+        """Input -> partitions of its channel to read. Inputs that are left out are read like any other input.
 
         Args:
-            partition: of the execution.
-            now: when it began: which partitions there should be hangs on it.
-            existing: asked where these do not follow from definitions.
+            partition: partition of the execution.
+            now: start of the execution, which can affect which partitions are expected.
+            existing: lists partitions that do not follow from definitions.
 
         Raises:
             PartitionError: no execution writes that partition.
@@ -31,23 +31,24 @@ class Scoped(Protocol):
         ...
 
     def missing_partitions(self, partition: str, now: datetime, existing: ExistingPartitions) -> list[str]:
-        """What is read that other tasks make, and that is not there yet."""
+        """Partitions to be read that other tasks produce and that do not exist yet."""
         ...
 
     def column_origins(self) -> Mapping[str, tuple[str, ...]]:
-        """Column that is written -> the columns that it is made of, ``input.column`` each."""
+        """Written column -> its source columns, each as ``input.column``."""
         ...
 
     def as_json(self) -> dict[str, Any]:
-        """The query, as the catalog keeps it."""
+        """The query, as the catalog stores it."""
         ...
 
 
 def narrowest_common_scope(columns: Sequence[str], partitions: Collection[str]) -> str:
-    """The narrowest scope in which some partitions lie together.
+    """The narrowest scope that contains all given partitions.
 
     Args:
-        columns: of their channel.
+        columns: partition columns of their channel.
+        partitions: names of the partitions.
     """
     values_by_partition = [partition_values(name) for name in partitions]
     if not values_by_partition:

@@ -1,4 +1,4 @@
-"""Seals: a group of partitions, such as a day, is known to be complete."""
+"""Seals: records that a group of partitions, such as a day, is complete."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ SealState = Literal["sealed", "reopened"]
 
 @dataclass(frozen=True, slots=True)
 class Sealing:
-    """When a group of a channel's partitions is done, and what becomes of what comes after.
+    """When a group of a channel's partitions is complete, and how late data is handled.
 
-    A group is a day or an hour: all partitions with one value of a calendar dimension. It is sealed once its time is
-    over and the lateness has passed; everything that was announced, or found by looking once more, is committed; and
-    its files are in their final form. A group without data is sealed, too.
+    A group is a day or an hour: all partitions with one value of a calendar dimension. Nova seals a group under three
+    conditions: its time is over and the lateness has passed; all data that was announced, or found by a final listing,
+    is committed; its files are in their final form. Groups without data are sealed, too.
 
     Args:
-        by: the column of a daily or hourly dimension of the channel.
-        lateness: ``"15m"``: for how long after its end files and rows of a group are waited for.
-        late: what becomes of rows that come after it is sealed: ``reopen`` takes them, and the group is sealed anew,
-            under a new version; ``quarantine`` sets them aside.
+        by: column of a daily or hourly dimension of the channel.
+        lateness: how long after the end of a group its files and rows may arrive, such as ``"15m"``.
+        late: handling of rows that arrive after the seal: ``reopen`` accepts them, and the group is sealed anew under a
+            new version; ``quarantine`` moves them to quarantine.
     """
 
     by: str
@@ -37,11 +37,11 @@ class Sealing:
 
     @property
     def seconds(self) -> int:
-        """The lateness."""
+        """Lateness in seconds."""
         return period_seconds(self.lateness) or 0
 
     def problems(self) -> list[str]:
-        """What is wrong with it by itself."""
+        """Problems of this definition alone."""
         found = []
         if self.lateness is not None and period_seconds(self.lateness) is None:
             found.append(f"seal has lateness={self.lateness!r}; expected {EXPECTED_PERIOD}")
@@ -59,13 +59,13 @@ class Sealing:
 
 @check_argument_types("nova.seal")
 def seal(by: str, *, lateness: str | None = None, late: Late = "reopen") -> Sealing:
-    """When the days or hours of a channel are complete; see ``Sealing``.
+    """Declare when the days or hours of a channel are complete; see ``Sealing``.
 
         nova.Channel("actions", ..., partitions=[nova.daily("dt", start="2024-01-01", of="ts")],
                      seal=nova.seal("dt", lateness="15m"))
 
     Raises:
-        DefinitionError: an unreadable lateness, another ``late`` than these.
+        DefinitionError: an unreadable lateness, or an unknown ``late``.
     """
     found = Sealing(by, lateness, late)
     problems = found.problems()
@@ -76,14 +76,14 @@ def seal(by: str, *, lateness: str | None = None, late: Late = "reopen") -> Seal
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """That a group was complete.
+    """Record that a group was complete at a sequence number.
 
     Args:
-        group: the value of the dimension, such as ``2024-01-01``.
-        version: counts from 1; a group that was reopened gets the next one.
-        state: ``reopened`` when something has come since.
-        seq: the channel's number at which it was sealed.
-        rows, bytes, files: what it holds, in its final form.
+        group: value of the dimension, such as ``2024-01-01``.
+        version: counts from 1. A reopened group gets the next version.
+        state: ``reopened`` if data arrived after the seal.
+        seq: sequence number of the channel at which the group was sealed.
+        rows, bytes, files: size of the group in its final form.
     """
 
     channel: str
@@ -99,13 +99,13 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class PutSeal:
-    """Part of a commit: a group is complete at the number that the commit was pinned to.
+    """Part of a commit that seals a group at the pinned sequence number.
 
-    Refused if the group is sealed already, or if something has come to it since.
+    The commit is rejected if the group is sealed already, or if data has arrived since.
 
     Args:
-        scope: its partitions.
-        version: the one that it gets.
+        scope: partitions of the group.
+        version: version of the new seal.
     """
 
     channel: str

@@ -1,8 +1,8 @@
-"""Sums of whole numbers and decimals: how large their column lets them get, and a bound on how large they are.
+"""Overflow checks for sums of integers and decimals: the range of a column, and an upper bound on its sums.
 
-A sum that leaves its column's type could be read by nobody, so a delta that would make one is refused before it is
-committed. The files of blocks say the least and greatest value of each summed column. A key has one live row in a block
-at most, so no sum is larger than what these bounds add up to. Only where that is too much, rows are looked at.
+Nobody could read a sum that exceeds the type of its column, so a delta that would cause one is rejected before the
+commit. Files record the minimum and maximum of each summed column. A key has at most one live row per block, so no sum
+exceeds the total of these bounds. Rows are read only if that total is too large.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 
 
 def greatest_number(type_: DataType) -> Fraction | None:
-    """The greatest number of a type, whose negative is in the type, too; None for floats, which have infinity."""
+    """Greatest number of a type whose negative is also in the type; None for floats, which have infinity."""
     if type_.name in _INTEGER_BITS:
         return Fraction(2 ** (_INTEGER_BITS[type_.name] - 1) - 1)
     if type_.name == "decimal":
@@ -42,13 +42,13 @@ def is_in_type_range(value: Fraction, type_: DataType) -> bool:
 
 
 def overflowable_sums(model: MergeModel, schema: Schema) -> dict[str, DataType]:
-    """The columns that a model sums, and that can overflow, with their types."""
+    """Columns that a model sums and that can overflow, with their types."""
     columns = [c for c, f in model.combine if f == "sum" and c in schema] if isinstance(model, Keyed) else []
     return {c: schema.field(c).type for c in columns if greatest_number(schema.field(c).type) is not None}
 
 
 def largest_magnitude(files: Iterable[DataFile], column: str) -> Fraction | None:
-    """No value of a column in these files is farther from 0; None where a file does not say."""
+    """Upper bound on the absolute values of a column in these files; None if a file does not record its range."""
     largest = Fraction(0)
     for file in files:
         if not file.rows:
@@ -61,11 +61,11 @@ def largest_magnitude(files: Iterable[DataFile], column: str) -> Fraction | None
 
 @dataclass(frozen=True, slots=True)
 class SumHeadroom:
-    """Requires that what others have committed to a partition meanwhile leaves a sum within its type.
+    """Precondition of a commit: data that was committed to a partition meanwhile leaves a sum within its type.
 
     Args:
-        seq: the channel's head for which the sums were checked.
-        headroom: by so much a sum may still grow; None where no later delta may have been committed.
+        seq: head of the channel for which the sums were checked.
+        headroom: by how much a sum may still grow; None if no later delta may have been committed.
     """
 
     channel: str
@@ -78,7 +78,7 @@ class SumHeadroom:
 def sum_overflow_error(
     error_label: str, column: str, type_: DataType, key: Mapping[str, object], value: Fraction
 ) -> SumOverflow:
-    """The error for a sum that would leave its column's type."""
+    """Error for a sum that would exceed the type of its column."""
     key_text = ", ".join(f"{c} = {v!r}" for c, v in key.items())
     return SumOverflow(
         f"{error_label}: the sum of column {column!r} would be {_format_number(value)} "
@@ -94,7 +94,7 @@ def sum_overflow_error(
 
 
 def _format_number(value: Fraction) -> str:
-    """A number as people write it."""
+    """The number in decimal notation."""
     if value.denominator == 1:
         return str(value.numerator)
     digits = len(str(value.denominator))
@@ -114,15 +114,17 @@ _OVERFLOW_MARKERS = (
     "[NUMERIC_VALUE_OUT_OF_RANGE",
     "OverflowError: a sum of column",
 )
-"""How Spark, and our own functions in its workers, say that a sum is no value of its type."""
+"""Parts of error messages, from Spark and from functions of this package in its workers, that report an
+overflowing sum.
+"""
 
 
 @contextmanager
 def translate_overflow_errors(read: Read) -> Iterator[None]:
-    """A block in which the rows of a read are computed: a sum that overflows is told as that of a channel.
+    """Context for computing the rows of a read, which reports an overflowing sum with the name of its channel.
 
     Raises:
-        SumOverflow: the channel was written to before such sums were refused.
+        SumOverflow: the channel contains data from before such sums were rejected.
     """
     try:
         yield

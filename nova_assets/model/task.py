@@ -22,20 +22,21 @@ from nova_assets.short_repr import short_repr
 
 @dataclass(frozen=True)
 class Context:
-    """What a task may ask about its execution; passed to a parameter called ``ctx``.
+    """Information about the running execution, passed to the task parameter called ``ctx``.
 
     Args:
-        spark: the session.
-        partition: the partition of the execution, ``""`` where there is none.
-        started: when it began.
-        params: the binding's parameters.
-        log: a logger whose lines reach Dagster, too.
-        execution_id: of the running execution; empty in a unit test.
+        spark: the Spark session.
+        partition: partition of the execution; ``""`` for an unpartitioned execution.
+        started: start of the execution.
+        params: parameters of the binding.
+        log: a logger whose lines also reach Dagster.
+        execution_id: id of the running execution; empty in a unit test.
         pins: channel -> the head that this execution reads.
-        frame: makes a frame of what ``store.insert`` takes, such as rows or an Arrow table, of a schema.
-        query: makes a frame of a query in SQL, of its ``:values`` and ``{frames}``; Spark has analysed it.
-        schema_of: gives the columns of a frame.
-        viewing: gives ``views``.
+        frame: converts data that ``store.insert`` accepts, such as rows or an Arrow table, to a frame with a given
+            schema.
+        query: builds an analysed frame from a SQL query with ``:values`` and ``{frames}``.
+        schema_of: returns the columns of a frame.
+        viewing: factory for ``views``.
     """
 
     __repr__ = short_repr
@@ -54,8 +55,10 @@ class Context:
 
     @cached_property
     def views(self) -> Any:
-        """Tells which files the channels have that are read (``Views``): for code that opens them itself, in Spark's
-        workers, too. None in a unit test."""
+        """File lists of the channels that this execution reads (``Views``); None in a unit test.
+
+        For code that opens the files itself, also inside Spark's workers.
+        """
         return self.viewing()
 
 
@@ -65,14 +68,14 @@ class Task:
 
     Args:
         name: unique in its workflowette.
-        function: takes each edge's frame by the edge's name, and gives a frame (one output), a dict of frames by port
-            (several), or nothing (none).
+        function: takes the frame of each consumed edge as a parameter with the edge's name. Returns a frame (one
+            output), a dict of frames by port (several outputs), or None (no output).
         consumes, produces: the edges.
-        retries: how often the task is tried again, with the same pins (R4).
+        retries: number of retries, each with the same pins (R4).
         retry_delay: seconds before a retry.
-        skip_if_no_new: do not call the function when every ``new`` input is empty.
-        deterministic: the author's word that evaluating the frames again gives the same rows (R4).
-        scoped: tells which partitions of its inputs it reads, where that follows from its query.
+        skip_if_no_new: skip the function if every ``new`` input is empty.
+        deterministic: the author guarantees that evaluating the frames again gives the same rows (R4).
+        scoped: rule for the partitions that the task reads, if its query determines them.
     """
 
     __repr__ = short_repr
@@ -96,7 +99,7 @@ class Task:
         return wants_context(self.function)
 
     def problems(self) -> list[str]:
-        """What is wrong with this task by itself."""
+        """Problems of this task alone."""
         names = [e.name for e in self.consumes]
         return [
             f"task {self.name!r}: {p}"
@@ -148,7 +151,10 @@ def task(
     skip_if_no_new: bool = False,
     deterministic: bool = False,
 ) -> Callable[[Callable[..., Any]], Task]:
-    """Make a task of a plain function. See ``Task`` for the arguments; edges may be one or a list."""
+    """Decorator that turns a plain function into a task. See ``Task`` for the arguments.
+
+    ``consumes`` and ``produces`` take one edge or a list of edges.
+    """
 
     def make(function: Callable[..., Any]) -> Task:
         return Task(

@@ -1,4 +1,4 @@
-"""Timelines: what happened to one channel, oldest first."""
+"""Timelines: the instants of one channel, oldest first."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from nova_assets.model.schema import Schema
 from nova_assets.short_repr import short_repr
 
 Action = Literal["commit", "compact", "collect", "drop", "restore", "define"]
-"""What happens to a channel; ``define`` is another definition of it, and the only one that touches no block."""
+"""Kind of instant. ``define`` changes the definition of the channel, and is the only action that touches no block."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimelinePosition:
-    """How much of a timeline somebody knows: its instants up to one, and a hash of them all.
+    """Position of a reader in a timeline: the number of instants read, and a hash over them.
 
-    Two who are at one position have seen the same; a timeline that was set back, as by a backup that was played in, is
-    told from the one before by the hash.
+    Two readers at the same position have read the same instants. The hash detects a timeline that was reset, for
+    example by restoring a backup.
 
     Args:
-        step: counts the instants of the channel from 1, those that take no sequence number among them. 0 for none.
-        prefix: the hash; of each instant and that of those before it.
+        step: number of instants of the channel, including those that take no sequence number; 0 for none.
+        prefix: hash over all these instants.
     """
 
     step: int = 0
     prefix: str = ""
 
     def with_instant(self, action: str, commit_id: str) -> TimelinePosition:
-        """Where one instant more leads."""
+        """Position after one more instant."""
         step = self.step + 1
         return TimelinePosition(step, hashlib.sha256(f"{self.prefix} {step} {action} {commit_id}".encode()).hexdigest())
 
@@ -42,7 +42,7 @@ class TimelinePosition:
 
     @staticmethod
     def parse(text: str) -> TimelinePosition:
-        """As ``str`` wrote it. Raises ValueError."""
+        """Position from its ``str``. Raises ValueError."""
         step, sep, prefix = text.partition("-")
         is_valid = step.isascii() and step.isdigit() and len(step) < 10 and len(prefix) in (0, 64)
         if not sep or not is_valid or not set(prefix) <= set("0123456789abcdef"):
@@ -55,15 +55,15 @@ class Instant:
     """One action on a channel: requested, then complete.
 
     Args:
-        action: what was done.
+        action: the action.
         state: ``requested`` or ``complete``.
-        seq: the number it took, or at which it added a block; None while requested.
-        at: when it was completed (requested, while it is).
-        commit_id: the commit it belongs to.
-        binding: the binding that did it; None for an insert.
-        blocks: the blocks it added.
-        details: what was kept beside the commit: what its tasks did, by which way they read and what that was expected
-            to cost; of a compaction, what it cost.
+        seq: sequence number that the action took, or at which it added a block; None while requested.
+        at: time of completion; while requested, time of the request.
+        commit_id: commit of the action.
+        binding: binding that caused the action; None for an insert.
+        blocks: the added blocks.
+        details: metrics stored with the commit: reports of its tasks, read strategies with estimated costs; for a
+            compaction, its cost.
     """
 
     __repr__ = short_repr
@@ -91,11 +91,11 @@ class CollectedBlock:
 
 @dataclass(frozen=True, slots=True)
 class TimelineStep:
-    """One complete instant, as who follows a timeline applies it.
+    """One complete instant, in the form that a follower of the timeline applies.
 
     Args:
-        position: after it.
-        added, collected: blocks; a compaction that replaces another one has both.
+        position: position after the instant.
+        added, collected: blocks. A compaction that replaces an earlier one has both.
     """
 
     __repr__ = short_repr
@@ -110,12 +110,12 @@ class TimelineStep:
 
 @dataclass(frozen=True, slots=True)
 class ChannelHead:
-    """Where a channel stands, and what of it belongs to no partition.
+    """State of a channel at its head that belongs to no single partition.
 
     Args:
-        columns: its partition columns.
-        last_merge: the model of the newest block that was given; None where there is none.
-        newest_block_schema: the schema of the newest block, where it tells one: that of the head, once there are later
+        columns: partition columns.
+        last_merge: merge model of the newest block from a task, an insert or a restore; None without such a block.
+        newest_block_schema: schema at the head according to its newest block; needed once the channel has later
             numbers.
     """
 
@@ -133,12 +133,12 @@ class ChannelHead:
 
 @dataclass(frozen=True, slots=True)
 class PartitionHistory:
-    """One partition of a history: the table of modes holds for each by itself (R13).
+    """History of one partition. The table of modes applies to each partition separately (R13).
 
     Args:
-        blocks: by (hi, kind).
-        numbers: at which the partition changed.
-        floor: the number of a base; what is older is left out. 0 where nothing is.
+        blocks: sorted by (hi, kind).
+        numbers: sequence numbers at which the partition changed.
+        floor: sequence number of a base, below which everything is left out; 0 if nothing is left out.
     """
 
     __repr__ = short_repr
@@ -151,22 +151,24 @@ class PartitionHistory:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Everything about a channel that a plan needs: its blocks up to a head, in order.
+    """Everything that a plan needs to know about a channel: its blocks up to a head, in order.
 
-    Planning is pure: it gets this from the catalog and asks nothing more. It may be an excerpt, that leaves out what no
-    plan from some number on can need; within that it answers as the whole would.
+    Planning is pure: it gets this object from the catalog and queries nothing else. A history may be an excerpt without
+    the blocks that no plan from some number on can need. For such plans an excerpt answers like the full history.
 
     Args:
-        scope: the partitions concerned: the name of one, of some dimensions, or ``""`` for all.
-        blocks: the retained blocks in the scope, by (hi, kind).
-        head: the pinned head of the channel.
-        schema: the channel's schema now; None while nothing has given one.
-        merge: the channel's merge model now.
-        numbers: partition -> numbers at which it changed and whose blocks were collected since.
-        since: of an excerpt: from which number on it answers; up to it, blocks are left out that this does not need.
-        last_merge: the model of the newest block that was given, whatever its partition; None where there is none.
-        floors: of an excerpt: partition -> the number of a base; of the partition everything older is left out.
-        earlier: of an excerpt: the schema at ``since``; None where it is not needed.
+        scope: partitions concerned: the name of one partition, of some dimensions, or ``""`` for all.
+        blocks: retained blocks in the scope, sorted by (hi, kind).
+        head: pinned head of the channel.
+        schema: current schema of the channel; None before the first block of a channel without a declared schema.
+        merge: current merge model of the channel.
+        numbers: partition -> sequence numbers of its changes whose blocks have been collected.
+        since: for an excerpt: the first number for which it answers. Earlier blocks that no such answer needs are left
+            out.
+        last_merge: merge model of the newest block from a task, an insert or a restore, in any partition; None without
+            such a block.
+        floors: for an excerpt: partition -> sequence number of a base, below which the partition is left out.
+        earlier: for an excerpt: the schema at ``since``; None if not needed.
     """
 
     __repr__ = short_repr
@@ -184,16 +186,16 @@ class History:
     earlier: Schema | None = None
 
     def for_partitions(self, partitions: Collection[str]) -> History:
-        """The history of some partitions."""
+        """History restricted to some partitions."""
         blocks = tuple(b for b in self.blocks if b.partition in partitions)
         numbers = {p: n for p, n in self.numbers.items() if p in partitions}
-        # Of partitions that are here whole the schema is told by their own blocks.
+        # For partitions without a floor, their own blocks give the earlier schema.
         earlier = self.earlier if any(self.floors.get(p) for p in partitions) else None
         return replace(self, blocks=blocks, numbers=numbers, earlier=earlier)
 
     @property
     def partition_histories(self) -> tuple[PartitionHistory, ...]:
-        """The history of each partition, by name."""
+        """History of each partition, sorted by name."""
         blocks_by_partition: dict[str, list[Block]] = {p: [] for p in self.numbers}
         for block in self.blocks:
             blocks_by_partition.setdefault(block.partition, []).append(block)
@@ -209,7 +211,7 @@ class History:
 
 
 def action_from_origins(origins: Iterable[str]) -> Action:
-    """What a commit did to a channel, by the origins of the blocks that it added."""
+    """Action of a commit on a channel, derived from the origins of the added blocks."""
     distinct_origins = set(origins)
     if distinct_origins == {"drop"}:
         return "drop"

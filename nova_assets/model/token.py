@@ -1,6 +1,6 @@
-"""Tokens: who may do what on which channels, through the service.
+"""Access tokens of the service: which operations on which channels their bearers may perform.
 
-The text of a token is shown once, when it is made; of its secret only a digest is kept.
+The text of a token is shown once, at creation. Only a hash of its secret is stored.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from typing import Literal, get_args
 from nova_assets.errors import DefinitionConflict, DefinitionError
 
 Right = Literal["read", "write", "operate"]
-"""What may be done with a channel: read it, put data onto it, or compact, collect, drop and restore. None of them
-implies another."""
+"""Operations on a channel: reading; inserting data; or compacting, collecting, dropping and restoring.
+
+No right implies another.
+"""
 
 RIGHTS: tuple[Right, ...] = get_args(Right)
 
 Grants = Mapping[Right, tuple[str, ...]]
-"""Right -> on which channels: their names, or patterns such as ``sales_*`` and ``*``."""
+"""Right -> channels, by name or by pattern such as ``sales_*`` and ``*``."""
 
 _TOKEN_TEXT = re.compile(r"nova_([0-9a-f]{16})_([A-Za-z0-9_-]{43,128})")
 _TOKEN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,127}")
@@ -34,14 +36,14 @@ _WILDCARD = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What a caller of the service may do.
+    """Permissions of a caller of the service.
 
     Args:
-        id: the part of its text that is no secret.
-        name: whose it is; logs show it.
-        digest: of its secret.
-        expires_at: from then on it allows nothing; None for never.
-        revoked_at: since when it allows nothing any more.
+        id: the public part of the token's text.
+        name: the bearer, as shown in logs.
+        digest: hash of the secret.
+        expires_at: time from which the token is invalid; None for never.
+        revoked_at: time from which the token is revoked; None if it is not.
     """
 
     id: str
@@ -53,27 +55,27 @@ class Token:
     digest: str = field(default="", repr=False)
 
     def allows(self, right: Right, channel: str) -> bool:
-        """Whether it gives this right on a channel. Whether it is valid at all is for ``is_valid`` to say."""
+        """Whether the token grants a right on a channel. ``is_valid`` tells whether the token itself is valid."""
         return any(fnmatchcase(channel, pattern) for pattern in self.grants.get(right, ()))
 
     def allowed_channels(self, right: Right, channel_names: Iterable[str]) -> list[str]:
-        """Those of these channels on which it gives this right, in their order."""
+        """The channels of a list on which the token grants a right, in the same order."""
         return [name for name in channel_names if self.allows(right, name)]
 
     def is_valid(self, now: datetime) -> bool:
-        """Whether it is neither revoked nor expired."""
+        """Whether the token is neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
     def has_secret(self, secret: str) -> bool:
-        """Whether this is its secret; found out in a time that does not tell how much of it is right."""
+        """Whether this is the secret of the token, compared in constant time."""
         return hmac.compare_digest(secret_digest(secret), self.digest)
 
 
 def mint_token(name: str, grants: Grants, now: datetime, expires_at: datetime | None = None) -> tuple[str, Token]:
-    """A new token, and its text, which cannot be had again.
+    """Create a token. Returns its text, which cannot be recovered later, and the token.
 
     Raises:
-        DefinitionError: an unusable name or pattern, or nothing is granted.
+        DefinitionError: an invalid name or pattern, or no grant.
     """
     granted_patterns = {right: tuple(dict.fromkeys(grants.get(right, ()))) for right in RIGHTS if grants.get(right)}
     _check_name_and_grants(name, granted_patterns)
@@ -83,29 +85,29 @@ def mint_token(name: str, grants: Grants, now: datetime, expires_at: datetime | 
 
 
 def parse_token(text: str) -> tuple[str, str] | None:
-    """(id, secret) of a token's text; None where it is none."""
+    """(id, secret) from a token's text; None for other text."""
     match = _TOKEN_TEXT.fullmatch(text)
     return None if match is None else (match[1], match[2])
 
 
 def secret_digest(secret: str) -> str:
-    """What is kept of a secret.
+    """Hash of a secret for storage.
 
-    A plain SHA-256 suffices: slow, salted hashes protect passwords, which can be guessed. Nobody guesses 256 random
-    bits, however quickly guesses can be tried, and no two tokens share them.
+    A plain SHA-256 suffices. Slow, salted hashes protect passwords, which can be guessed. 256 random bits cannot be
+    guessed at any speed, and no two tokens share them.
     """
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def unknown_channels_in_grants(grants: Grants, channel_names: Iterable[str]) -> list[str]:
-    """The names in grants that are none of these channels'; patterns with wildcards are not judged."""
+    """Names in grants that match none of these channels. Patterns with wildcards are not checked."""
     known_names = set(channel_names)
     granted_patterns = dict.fromkeys(pattern for patterns in grants.values() for pattern in patterns)
     return [pattern for pattern in granted_patterns if pattern not in known_names and not _WILDCARD.search(pattern)]
 
 
 def token_name_taken_error(name: str, existing_token: Token | None, now: datetime) -> DefinitionConflict:
-    """The refusal of a name that a token has, or had."""
+    """Error for a name that a token has, or had before."""
     if existing_token is None or existing_token.is_valid(now):
         token_state = "one that is valid"
     else:

@@ -1,4 +1,7 @@
-"""Triggers: what makes a binding due (Nova 2.3). They only describe; ``plan/due.py`` decides."""
+"""Triggers: conditions under which a binding becomes due (Nova 2.3).
+
+Triggers only describe a condition. ``plan/due.py`` evaluates it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,9 @@ Status = Literal["launched", "succeeded", "failed"]
 
 
 class Trigger:
-    """A condition that fires. ``a & b`` fires once both have fired since it last did; ``a | b`` when either does."""
+    """A condition that fires. ``a & b`` fires once both have fired since its last firing; ``a | b`` when
+    either fires.
+    """
 
     def __and__(self, other: Trigger) -> Trigger:
         return AllOf(_flatten_parts(AllOf, self, other))
@@ -25,19 +30,19 @@ class Trigger:
         return AnyOf(_flatten_parts(AnyOf, self, other))
 
     def leaves(self) -> Iterator[Trigger]:
-        """The simple triggers that this one is made of, left to right."""
+        """Simple triggers of which this trigger is composed, left to right."""
         yield self
 
 
 @dataclass(frozen=True, slots=True)
 class OnData(Trigger):
-    """Fires when one of these channels has enough that is unread: a new number, or as much as is asked for.
+    """Fires when one of its channels has enough unread data: by default a new sequence number, or the given thresholds.
 
     Args:
-        channels: their names; any of them.
-        rows, bytes, blocks: fires when a channel has at least so much; with several of them, when one is reached.
-        older_than: fires, however little there is, when the oldest of it has waited for so long.
-        loop: a cycle through this trigger is meant.
+        channels: names of the channels. Each of them can fire the trigger.
+        rows, bytes, blocks: thresholds. The trigger fires when a channel reaches one of them.
+        older_than: fires below the thresholds when the oldest unread data has waited for this period.
+        loop: a cycle through this trigger is intended.
     """
 
     __repr__ = short_repr
@@ -51,17 +56,19 @@ class OnData(Trigger):
 
     @property
     def thresholds(self) -> dict[str, int]:
-        """What of rows, bytes and blocks is asked for."""
+        """Thresholds that are set, of rows, bytes and blocks."""
         asked = {"rows": self.rows, "bytes": self.bytes, "blocks": self.blocks}
         return {what: n for what, n in asked.items() if n is not None}
 
     @property
     def has_thresholds(self) -> bool:
-        """Whether it waits for more than a new number."""
+        """Whether the trigger waits for more than a new sequence number."""
         return bool(self.thresholds) or self.older_than is not None
 
     def position_key(self, channel: str) -> str:
-        """Under which the position on a channel is kept: triggers that ask for different things keep their own."""
+        """Key under which the position on a channel is stored. Triggers with different thresholds have separate
+        positions.
+        """
         return self._format(channel)
 
     def _format(self, *channels: str) -> str:
@@ -75,7 +82,7 @@ class OnData(Trigger):
 
 @dataclass(frozen=True, slots=True)
 class Every(Trigger):
-    """Fires at once, and then whenever this many seconds have passed since it last did."""
+    """Fires immediately, and then whenever this many seconds have passed since the last firing."""
 
     seconds: int
     text: str
@@ -100,7 +107,7 @@ class After(Trigger):
     """Fires when an execution of another binding reaches a status (a cascade).
 
     Args:
-        loop: a cycle through this trigger is meant.
+        loop: a cycle through this trigger is intended.
     """
 
     binding: str
@@ -116,7 +123,7 @@ class OnSealed(Trigger):
     """Fires when a day or hour of a channel is sealed, and again when it is sealed anew.
 
     Args:
-        channel: its name.
+        channel: name of the channel.
     """
 
     channel: str
@@ -143,7 +150,7 @@ class AllOf(Trigger):
 
 @dataclass(frozen=True, slots=True)
 class AnyOf(Trigger):
-    """Fires when any part does."""
+    """Fires when any part fires."""
 
     __repr__ = short_repr
 
@@ -166,17 +173,18 @@ def on_data(
     older_than: str | None = None,
     loop: bool = False,
 ) -> Trigger:
-    """Fires when new data arrives on one of the channels; or, where more is asked for, when enough of it has.
+    """Trigger that fires on new data in one of the channels, or once enough new data has accumulated.
 
-    What counts is what the binding has not read, and has not fired for. Compaction is no news (R14).
+    Only data counts that the binding has not read and the trigger has not fired for. Compaction never fires a trigger
+    (R14).
 
     Args:
         channels: at least one.
-        rows: at least so many unread rows on one of them.
-        bytes: at least so many bytes of files.
-        blocks: at least so many blocks.
-        older_than: or when the oldest unread block has waited for ``30s``, ``5m``, ``6h``, ``7d``.
-        loop: the binding feeds one of these channels itself, or through others, and that is meant.
+        rows: at least this many unread rows in one channel.
+        bytes: at least this many unread bytes of files.
+        blocks: at least this many unread blocks.
+        older_than: fires also when the oldest unread block has waited for ``30s``, ``5m``, ``6h``, ``7d``.
+        loop: the binding writes one of these channels, directly or through other bindings, and this is intended.
 
     Raises:
         DefinitionError: no channel, a number below 1, an unreadable period.
@@ -196,20 +204,20 @@ def on_data(
 
 @check_argument_types("nova.on_sealed")
 def on_sealed(channel: Channel | str) -> Trigger:
-    """Fires when a day or an hour of a channel is complete: all of its data is readable, in its final form.
+    """Trigger that fires when a day or an hour of a channel is complete: all its data is readable, in its final form.
 
-    A binding that is partitioned alike is executed for just that day or hour; and again if something came to it later
-    and it was sealed anew.
+    A binding with the same partitions is executed for that day or hour only. It is executed again if late data arrives
+    and the group is sealed anew.
 
     Args:
-        channel: one that says ``seal=nova.seal(...)``.
+        channel: a channel with ``seal=nova.seal(...)``.
     """
     return OnSealed(channel.name if isinstance(channel, Channel) else channel)
 
 
 @check_argument_types("nova.every")
 def every(period: str) -> Trigger:
-    """Fires at once and then every ``30s``, ``5m``, ``6h``, ``7d`` or ``2w``."""
+    """Trigger that fires immediately and then every ``30s``, ``5m``, ``6h``, ``7d`` or ``2w``."""
     seconds = period_seconds(period)
     if seconds is None:
         raise DefinitionError("every has an unreadable period", found=repr(period), expected=EXPECTED_PERIOD)
@@ -218,7 +226,7 @@ def every(period: str) -> Trigger:
 
 @check_argument_types("nova.cron")
 def cron(expression: str, tz: str = "UTC") -> Trigger:
-    """Fires at the times of a cron expression: ``cron("0 6 * * *", tz="Europe/Paris")``."""
+    """Trigger that fires at the times of a cron expression: ``cron("0 6 * * *", tz="Europe/Paris")``."""
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
     from croniter import croniter
@@ -238,12 +246,12 @@ def cron(expression: str, tz: str = "UTC") -> Trigger:
 
 @check_argument_types("nova.after")
 def after(binding: str, status: Status = "succeeded", *, loop: bool = False) -> Trigger:
-    """Fires when an execution of another binding is launched, succeeded or failed.
+    """Trigger that fires when an execution of another binding is launched, succeeded or failed.
 
     Args:
-        binding: its name.
-        status: one that was aborted by a conflict and planned again has not failed.
-        loop: the other is fired by this one, at once or through others, and that is meant.
+        binding: name of the other binding.
+        status: the status to wait for. An execution that a conflict aborted and that was planned again has not failed.
+        loop: this binding triggers the other one, directly or through other bindings, and this is intended.
     """
     if status not in ("launched", "succeeded", "failed"):
         raise DefinitionError(

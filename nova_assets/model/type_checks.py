@@ -1,6 +1,6 @@
-"""Definitions check the types of their arguments by their own annotations.
+"""Type checks of the arguments of definitions, by their annotations.
 
-A wrong type is a ``DefinitionError`` that names the argument, not an ``AttributeError`` from somewhere inside.
+A wrong type raises a ``DefinitionError`` that names the argument, instead of an ``AttributeError`` from the inside.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ _SCALARS = (str, int, float, bool, bytes, type(None))
 
 
 def check_argument_types(public_name: str, **hint_by_argument: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Check the arguments of a function or constructor before it is called.
+    """Decorator that checks the arguments of a function or constructor before the call.
 
-    Texts and numbers are left to the function, whose own message says more. They are checked if it fails on them.
+    Texts and numbers are not checked before the call, because the function's own message is more specific. They are
+    checked if the function fails on them.
 
     Args:
-        public_name: the name that users know it by.
-        hint_by_argument: argument -> how to make what is expected.
+        public_name: name of the function for users.
+        hint_by_argument: argument -> how to create a valid value.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -54,7 +55,7 @@ def _check_arguments(
 ) -> None:
     try:
         arguments = inspect.signature(function).bind(*args, **kwargs).arguments
-    except TypeError:  # too few or too many arguments: Python's own message says it
+    except TypeError:  # too few or too many arguments: Python reports them
         return
     parameters = inspect.signature(function).parameters
     for name, annotation in _parameter_types(function).items():
@@ -77,7 +78,7 @@ def _check_arguments(
 
 @cache
 def _parameter_types(function: Callable[..., Any]) -> Mapping[str, Any]:
-    """The annotations of the parameters; of names that exist for type checkers alone, none."""
+    """Annotations of the parameters, without names that only type checkers import."""
     raw = {n: a for n, a in function.__annotations__.items() if n != "return"}
     type_by_parameter: dict[str, Any] = {}
     for name, annotation in raw.items():
@@ -90,14 +91,14 @@ def _parameter_types(function: Callable[..., Any]) -> Mapping[str, Any]:
 
 
 def _allows_scalar(annotation: Any) -> bool:
-    """Whether an annotation allows some text or number."""
+    """Whether an annotation allows a text or a number."""
     if get_origin(annotation) in (Union, types.UnionType):
         return any(_allows_scalar(a) for a in get_args(annotation) if a is not type(None))
     return annotation in _SCALARS or get_origin(annotation) is Literal
 
 
 def _describe_mismatch(value: Any, annotation: Any) -> list[str]:
-    """Of a value, the part that an annotation does not allow, in words; empty where all of it is right."""
+    """Text of the part of a value that an annotation does not allow, as a list; empty for a valid value."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if annotation is Any or isinstance(annotation, TypeVar) or origin is Literal:
         return []
@@ -125,7 +126,7 @@ def _describe_mismatch(value: Any, annotation: Any) -> list[str]:
 
 
 def describe_value(value: Any) -> str:
-    """A value in a few words: ``a Workflowette 'w'``, ``5``."""
+    """Short text of a value: ``a Workflowette 'w'``, ``5``."""
     if isinstance(value, _SCALARS):
         return repr(value)[:80]
     if isinstance(value, type):
@@ -137,7 +138,7 @@ def describe_value(value: Any) -> str:
 
 
 def describe_annotation(annotation: Any) -> str:
-    """An annotation in words: ``a list of Binding``."""
+    """Text of an annotation: ``a list of Binding``."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
         return " or ".join(describe_annotation(a) for a in inner)

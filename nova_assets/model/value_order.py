@@ -1,4 +1,4 @@
-"""Values in the order that Spark gives them."""
+"""Sort order of values, as in Spark."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def spark_sort_key(value: Any) -> tuple[int, Any]:
-    """Where a value of an ``order_by`` column stands: nulls least, NaN greatest, as Spark has it."""
+    """Sort key of a value of an ``order_by`` column: nulls first, NaN last, as in Spark."""
     if value is None:
         return (0, 0)
     if isinstance(value, float) and math.isnan(value):

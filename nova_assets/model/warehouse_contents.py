@@ -1,4 +1,4 @@
-"""Warehouses, as they are looked over: what lies there, and what a catalog knows of it."""
+"""Contents of a warehouse, as listed on storage and as recorded in a catalog."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class WarehouseEntry:
-    """A file or folder below ``blocks/``.
+    """A file or folder under ``blocks/``.
 
     Args:
-        path: relative to the warehouse's root, with forward slashes.
+        path: relative to the warehouse root, with forward slashes.
         bytes: 0 for a folder.
-        modified_at: when it was last changed.
+        modified_at: time of the last change.
     """
 
     path: str
@@ -24,12 +24,12 @@ class WarehouseEntry:
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedUpload:
-    """An upload in parts that is not finished.
+    """An unfinished multipart upload.
 
     Args:
-        path: relative to the warehouse's root.
-        id: by which the store knows it.
-        started_at: when it began.
+        path: relative to the warehouse root.
+        id: upload id of the object store.
+        started_at: start of the upload.
     """
 
     path: str
@@ -39,12 +39,12 @@ class UnfinishedUpload:
 
 @dataclass(frozen=True, slots=True)
 class CatalogPaths:
-    """What a catalog knows of its warehouse.
+    """Paths in the warehouse that a catalog refers to.
 
     Args:
-        files: paths that a block lists, or that wait to be deleted with one, or that something staged lists.
-        folders: of blocks that are there; an empty base has no file in its own.
-        staged: folders in which an execution may be writing.
+        files: paths listed by a block, by a staged block, or waiting for deletion.
+        folders: folders of existing blocks. The folder of an empty base has no files.
+        staged: folders to which an execution may be writing.
     """
 
     files: frozenset[str]

@@ -1,4 +1,4 @@
-"""Workflowettes: DAGs of tasks with open ports, tied to no channel (Nova 2.3)."""
+"""Workflowettes: DAGs of tasks with open ports, independent of channels (Nova 2.3)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from nova_assets.model.type_checks import check_argument_types
 from nova_assets.short_repr import short_repr
 
 STEPS = ("begin", "checks", "commit")
-"""What every execution does besides its tasks, by the names under which Dagster shows it."""
+"""Steps of every execution besides its tasks, under their names in Dagster."""
 
 
 @dataclass(frozen=True, init=False)
 class Workflowette:
-    """Tasks that are carried out and committed together. They meet at ports: who reads a port runs after who writes it.
+    """Tasks that are executed and committed together, connected by ports.
+
+    A task that reads a port runs after the task that writes the port.
 
     Args:
-        name: also the name of its first binding.
+        name: also the default name of a binding.
         tasks: in any order.
-        checks: what has to hold of their output before it is published.
+        checks: data checks that must pass before the output is published.
     """
 
     __repr__ = short_repr
@@ -44,7 +46,7 @@ class Workflowette:
         object.__setattr__(self, "checks", tuple(checks))
 
     def task(self, name: str) -> Task:
-        """The task of that name. Raises KeyError."""
+        """Task with this name. Raises KeyError."""
         for t in self.tasks:
             if t.name == name:
                 return t
@@ -52,7 +54,7 @@ class Workflowette:
 
     @property
     def edges(self) -> tuple[Consumes | Produces, ...]:
-        """All edges of all tasks and checks, as written."""
+        """All edges of all tasks and checks, in order of declaration."""
         found: list[Consumes | Produces] = []
         for t in self.tasks:
             found += [*t.consumes, *t.produces]
@@ -67,27 +69,27 @@ class Workflowette:
 
     @property
     def default_channels(self) -> dict[str, Channel]:
-        """Port -> the channel that its edges name."""
+        """Port -> channel, for edges that name a channel."""
         return {e.port: e.channel for e in self.edges if e.channel is not None}
 
     def writer(self, port: str) -> Task | None:
-        """The one task that writes the port."""
+        """The only task that writes the port; None if no task does."""
         return next((t for t in self.tasks for e in t.produces if e.port == port), None)
 
     def checked(self, port: str) -> bool:
-        """Whether some check looks at the port."""
+        """Whether a check reads the port."""
         return any(e.port == port for c in self.checks for e in c.consumes)
 
     def readers(self, port: str) -> tuple[Task, ...]:
         return tuple(t for t in self.tasks if any(e.port == port for e in t.consumes))
 
     def upstream(self, task: Task) -> tuple[str, ...]:
-        """Names of the tasks whose output this task reads; never itself (a task does not see its own output)."""
+        """Names of the tasks whose output this task reads, never itself: a task does not see its own output."""
         writers = (self.writer(e.port) for e in task.consumes)
         return tuple(dict.fromkeys(w.name for w in writers if w is not None and w.name != task.name))
 
     def downstream(self, name: str) -> tuple[str, ...]:
-        """Names of all tasks that depend on this one, near or far."""
+        """Names of all tasks that depend on this task, directly or transitively."""
         found: list[str] = []
         for t in self.in_order():
             if any(u == name or u in found for u in self.upstream(t)):
@@ -95,12 +97,12 @@ class Workflowette:
         return tuple(found)
 
     def in_order(self) -> tuple[Task, ...]:
-        """The tasks, each after those whose output it reads; otherwise as written. Raises CycleError."""
+        """Tasks in topological order; ties in order of declaration. Raises CycleError."""
         sorter = TopologicalSorter({t.name: self.upstream(t) for t in self.tasks})
         return tuple(self.task(n) for n in sorter.static_order())
 
     def problems(self) -> list[str]:
-        """What is wrong with these tasks together."""
+        """Problems of the tasks and checks, alone and together."""
         if not self.tasks:
             return [f"workflowette {self.name!r} has no tasks"]
         found = [p for t in self.tasks for p in t.problems()] + [p for c in self.checks for p in c.problems()]

@@ -1,7 +1,7 @@
-"""External channels, kept current: their locations are looked through, and what is otherwise since is committed, as a
-base of each partition that lists the files where they are (BigDataFlow, part 2).
+"""Refresh of external channels: list their locations and commit changed partitions as bases (BigDataFlow, part 2).
 
-Nothing is copied. Two that look at the same time commit once: the other finds nothing left to say.
+A base lists the external files in place. Nothing is copied. If two processes refresh a channel at once, one of them
+commits and the other finds no more changes.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from nova_assets.plan.external_changes import (
 log = get_logger("nova_assets.external")
 
 SLICE = 500
-"""So many partitions are committed at a time."""
+"""Number of partitions per commit."""
 
 PARALLEL_PARTITIONS = 8
-"""Partitions whose files are looked into side by side."""
+"""Number of partitions whose files are inspected in parallel."""
 
 
 class ExternalTableRefresher:
-    """Looks at what others have written.
+    """Detects and commits changes in external files.
 
     Args:
-        root: from where a relative location goes.
+        root: base folder of relative locations.
     """
 
     def __init__(self, runtime: Runtime, root: Path) -> None:
@@ -59,32 +59,33 @@ class ExternalTableRefresher:
 
     @property
     def channels(self) -> list[Channel]:
-        """The external channels of the project."""
+        """External channels of the project."""
         return [c for c in self.runtime.project.channels if c.external is not None]
 
     def preview_refresh(self, name: str, *, allow_vanished: bool = False) -> Refreshed:
-        """What ``refresh`` would commit. Changes nothing, and opens no file."""
+        """Changes that ``refresh`` would commit. Changes nothing, and opens no file."""
         channel = self._external_channel(name)
         known = name in {c.channel.name for c in self.catalog.channels()}
         return self._list_channel(channel, self.catalog.history(name) if known else None, allow_vanished).as_refreshed()
 
     def refresh(self, name: str, *, allow_vanished: bool = False) -> Refreshed:
-        """Commit what has changed, some partitions at a time. A partition with a file that is not as the channel says
-        stays as it was.
+        """Commit the changes of an external channel, in slices of partitions.
+
+        A partition with a file that contradicts the channel's definition keeps its old state.
 
         Args:
-            allow_vanished: whatever is gone may be gone, however much it is.
+            allow_vanished: accept that partitions have vanished, however many.
 
         Raises:
             DefinitionError: the channel is not external.
-            SourceUnavailable: its location cannot be listed.
-            NotSupported: it is a table of a format that says elsewhere which files count.
-            SchemaMismatch: no file has a column of it.
+            SourceUnavailable: the location cannot be listed.
+            NotSupported: the location holds a table format with its own file list.
+            SchemaMismatch: no file has one of the declared columns.
         """
         channel = self._external_channel(name)
         self.catalog.register([channel], (), False)
         for attempt in range(1, self.runtime.max_attempts + 1):
-            # First what is known, then what is there: what is known is never newer than what was looked at.
+            # The catalog is read before the listing, so that the known state is never newer than the listing.
             looked = self._list_channel(channel, self.catalog.history(name), allow_vanished)
             try:
                 return self._commit_changes(looked)
@@ -95,7 +96,9 @@ class ExternalTableRefresher:
         raise AssertionError("unreachable")
 
     def refresh_all(self) -> list[Refreshed]:
-        """All external channels of the project. What cannot be looked at stops no other, and is as it was."""
+        """Refresh all external channels of the project. A channel that fails keeps its state and does not stop the
+        others.
+        """
         return [self._refresh_or_report(c.name) for c in self.channels]
 
     def _refresh_or_report(self, name: str) -> Refreshed:
@@ -106,7 +109,7 @@ class ExternalTableRefresher:
             return Refreshed(name, error=str(error))
 
     def _commit_changes(self, listing: _ChannelListing) -> Refreshed:
-        """Commit what is to be committed, in slices: what was done of a large location stays done."""
+        """Commit the changes in slices, so that an interrupted refresh of a large location keeps its progress."""
         errors_by_partition: dict[str, str] = {}
         columns: set[str] = set()
         head, seq = listing.known_head, None
@@ -121,10 +124,10 @@ class ExternalTableRefresher:
         return listing.as_refreshed(errors_by_partition, seq)
 
     def _commit_manifests(self, listing: _ChannelListing, expected_head: int, manifests: Mapping[str, Manifest]) -> int:
-        """Give partitions their new content, if nothing was committed since. Gives the number that it took.
+        """Commit new content of partitions. Returns the sequence number.
 
         Raises:
-            CommitConflict: something was.
+            CommitConflict: another commit happened since the listing.
         """
         name = listing.channel.name
         execution = self.runtime.begin_channel_write(name)
@@ -141,7 +144,7 @@ class ExternalTableRefresher:
         return commit.numbers[name]
 
     def _list_channel(self, channel: Channel, history: History | None, allow_vanished: bool) -> _ChannelListing:
-        """What is there, beside what is known."""
+        """Listing of an external location, compared with the committed state."""
         committed_versions = {} if history is None else _committed_version_by_partition(history)
         location = self._absolute_location(channel)
         expected = self._expected_partitions(channel)
@@ -181,7 +184,7 @@ class ExternalTableRefresher:
         return os.path.normpath((self.root / Path(given).expanduser()).absolute())
 
     def _expected_partitions(self, channel: Channel) -> frozenset[str] | None:
-        """The partitions that there should be, where a head before its statement says so."""
+        """Partitions that should exist, if the header of the channel's statement defines them."""
         assert channel.external is not None
         expected = channel.external.expected
         return None if expected is None else frozenset(expected(self.catalog.now()))
@@ -193,11 +196,11 @@ class ExternalTableRefresher:
         errors_by_partition: dict[str, str],
         seen_columns: set[str],
     ) -> dict[str, Manifest]:
-        """What is to be committed of some partitions.
+        """Manifests of partitions that are valid.
 
         Args:
-            errors_by_partition: told what is wrong with those of which nothing is.
-            seen_columns: told those that some file has.
+            errors_by_partition: filled with the errors of invalid partitions.
+            seen_columns: filled with the columns that occur in a file.
         """
 
         def describe_partition(partition: str, content: PartitionFiles) -> ExternalFilesContent | NovaError:
@@ -220,12 +223,12 @@ class ExternalTableRefresher:
 
 @dataclass(frozen=True)
 class _ChannelListing:
-    """What was found of a channel.
+    """Listing of an external channel, compared with its committed state.
 
     Args:
-        schema: as the catalog has it.
-        known_head: up to which number it was known before.
-        has_expected_partitions: whether it is said which partitions there should be.
+        schema: schema in the catalog.
+        known_head: head of the channel before the listing.
+        has_expected_partitions: whether the channel defines which partitions should exist.
     """
 
     channel: Channel
@@ -242,14 +245,17 @@ class _ChannelListing:
         return Manifest(files, self.schema, format=self.channel.external.format, external_folder=outside)
 
     def vanished_manifests(self) -> dict[str, Manifest]:
-        """What is left of partitions of which nothing is there: where they should be there, not even the partition, so
-        that who reads it waits; else it is empty from now on, which is news to who has read it."""
+        """Manifests of vanished partitions.
+
+        If the channel defines its expected partitions, the partition is dropped, so that readers wait for it. Otherwise
+        it becomes empty, which its consumers see as a change.
+        """
         if self.has_expected_partitions:
             return {p: Manifest((), self.schema) for p in self.changes.gone}
         return {p: self.manifest((), GONE_VERSION) for p in self.changes.gone}
 
     def as_refreshed(self, errors_by_partition: Mapping[str, str] | None = None, seq: int | None = None) -> Refreshed:
-        """What a person is told."""
+        """Report for people."""
         return Refreshed(
             self.channel.name,
             tuple(self.changes.changed),
@@ -265,7 +271,7 @@ class _ChannelListing:
 
 
 def _committed_version_by_partition(history: History) -> dict[str, str]:
-    """Partition -> the version that is committed of it, of those that are there."""
+    """Committed version of each existing partition's external files."""
     bases = modes.snapshot(history, history.head).bases
     outside = {b.partition: b.manifest.external_folder for b in bases if isinstance(b, Block)}
     return {p: o.version for p, o in outside.items() if o is not None and o.version != GONE_VERSION}
@@ -278,7 +284,9 @@ def _in_slices(changed: Mapping[str, PartitionFiles]) -> Iterator[dict[str, Part
 
 
 def _check_columns_exist(channel: Channel, found_columns: set[str]) -> None:
-    """A column that no file has is another one's name, more likely than one that is still to come."""
+    """Check that each declared column occurs in some file. A column in no file is more likely a wrong name than a
+    future column.
+    """
     assert channel.schema is not None
     own = {c.lower() for c in channel.partition_columns}
     lacking = [f.name for f in channel.schema.fields if f.name.lower() not in found_columns | own]

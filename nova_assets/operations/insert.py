@@ -1,4 +1,4 @@
-"""Inserts: data from outside, as one block of one channel; the same begin, stage and commit as any execution."""
+"""Inserts of external data as one block of one channel, by the same begin, stage and commit as an execution."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Finder = Callable[[str], History]
 
 @dataclass(frozen=True, slots=True)
 class InsertCheck:
-    """What an insert would do: the answer of a dry run."""
+    """Result of an insert's dry run: the validated insert, and the schema of its block."""
 
     channel: str
     kind: Kind
@@ -39,7 +39,7 @@ class InsertCheck:
 
 
 class DataInserter:
-    """Puts data onto channels."""
+    """Inserts data into channels."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
@@ -54,13 +54,13 @@ class DataInserter:
         idempotency_key: str | None = None,
         partition: str | Mapping[str, object] | None = None,
     ) -> Commit:
-        """Add one block. Either all of it is there afterwards, or nothing is.
+        """Insert one block, atomically.
 
-        A base is planned again when the channel moves meanwhile; the last one wins, whole.
+        A base is planned again if the channel moves meanwhile. Of concurrent bases the last one wins, as a whole.
 
         Raises:
             ChannelNotFound, SchemaMismatch, BadKey, BadRecord, EmptyInput, UnrepresentableChange, ModelChanged.
-            IdempotencyConflict: the key was used for other rows.
+            IdempotencyConflict: the key was used for different rows.
         """
         _check_kind(kind)
         first = None if idempotency_key is None else self.catalog.commit_of_key(channel, idempotency_key)
@@ -74,11 +74,11 @@ class DataInserter:
             return self._insert_with_retries(channel, history.scope, frame, kind, idempotency_key, "insert")
 
     def restore(self, channel: str, at: int) -> Commit:
-        """Commit what the channel was at a number as a base on top of it (R19).
+        """Commit the content of an earlier version as a new base (R19).
 
         Raises:
-            VersionNotFound: it has no such number.
-            BlockCollected: that version is gone.
+            VersionNotFound: the channel has no such sequence number.
+            BlockCollected: the blocks of the version were collected.
             UnrepresentableChange: an Append channel with consumers would lose rows (R10).
         """
         state = self.catalog.channel(channel)
@@ -86,7 +86,7 @@ class DataInserter:
         now = self.catalog.history(channel, None, WHOLE, state.head)
         then = modes.snapshot(self.catalog.history(channel, at, back_to=at), at)
         with self.engine.computation_scope():
-            frame = self.engine.fetch(replace(then, schema=now.schema))  # with the columns that it has now
+            frame = self.engine.fetch(replace(then, schema=now.schema))  # old rows in the current columns
             return self._insert_with_retries(channel, WHOLE, frame, "base", None, "restore")
 
     def _insert_with_retries(
@@ -104,7 +104,7 @@ class DataInserter:
     def check_insert(
         self, channel: str, data: Any, kind: Kind = "delta", partition: str | Mapping[str, object] | None = None
     ) -> InsertCheck:
-        """What ``insert`` would check before it writes. Changes nothing."""
+        """Validate an insert as far as possible before writing. Changes nothing."""
         _check_kind(kind)
         state = self._head_history(channel, partition)
         definition = self.catalog.channel(channel).channel
@@ -120,7 +120,7 @@ class DataInserter:
         return InsertCheck(channel, kind, state.head, schema)
 
     def _frame_digest(self, channel: str, history: History, frame: Frame, kind: Kind) -> str:
-        """The digest that the insert of a frame would have, without writing it."""
+        """Digest that the insert of a frame would have, without writing the frame."""
         definition = self.catalog.channel(channel).channel
         if definition.partitions:
             frame = self.engine.add_partition_columns(frame, definition, history.scope, history.schema)
@@ -131,7 +131,7 @@ class DataInserter:
         return self.engine.convert_input(data, schema, allow_widening=evolves)
 
     def _head_history(self, channel: str, partition: str | Mapping[str, object] | None) -> History:
-        """The channel as it stands, without its blocks."""
+        """History of the channel at its head, without blocks."""
         state = self.catalog.channel(channel)
         state.channel.refuse_external()
         scope = parse_partition(state.channel.partitions, partition, allow_scope=True) if partition else WHOLE
@@ -168,7 +168,7 @@ class DataInserter:
         if kind == "base" and head > 0:
             bases = self.catalog.channel(channel).bases
             staging = self.runtime.staging
-            # Until the first base nobody had to keep what lags behind, so all consumers are told.
+            # Before the first base, collection did not keep snapshots at cursors, so every consumer gets a changelog.
             needs_changelog = (
                 staging.has_consumer_without_snapshot(channel, head) if bases else self.catalog.has_consumers(channel)
             )

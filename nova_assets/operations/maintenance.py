@@ -1,4 +1,4 @@
-"""Upkeep of channels: compaction and collection, beside whoever reads and writes them (R14, R15)."""
+"""Maintenance of channels: compaction and garbage collection, concurrent with readers and writers (R14, R15)."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ from nova_assets.plan.retention import nonempty_partitions
 
 log = get_logger("nova_assets.upkeep")
 
-_CHAINED_PORT, _BASES_PORT = "(chained)", "(bases)"  # no port is called so
+_CHAINED_PORT, _BASES_PORT = "(chained)", "(bases)"  # parentheses cannot occur in a port's name
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionOptions:
-    """What is to be compacted.
+    """Options of one compaction.
 
     Args:
-        policy: when it is worth it.
-        force: also where it is not.
-        chain_deltas: deltas are to be chained, where ``force`` would add a base.
-        partitions: only these.
-        final_form: nothing more is expected in them: they get their final form.
-        replace_own_bases: bases that upkeep has made are replaced, too, where columns were renamed since.
-        scope: that they are all in: then of nothing else anything is read.
+        policy: when compaction is worth the cost.
+        force: compact even where the policy considers it not worth the cost.
+        chain_deltas: chain deltas, where ``force`` would add a base.
+        partitions: names of the partitions to compact. None for all.
+        final_form: no more data is expected, so the partitions are compacted into their final form.
+        replace_own_bases: also replace bases made by compaction if columns were renamed since.
+        scope: scope that contains all the partitions. Only its history is read.
     """
 
     policy: Compacting
@@ -64,11 +64,11 @@ class CompactionOptions:
 
 
 class ChannelMaintenance:
-    """Compacts and collects.
+    """Compacts channels, drops partitions and collects garbage.
 
     Args:
-        deletion_delay: seconds between a block's being marked as collected and its files' being deleted: for readers
-            that have planned before, and have pinned nothing.
+        deletion_delay: seconds between the collection of a block and the deletion of its files, for readers that
+            planned earlier and pinned nothing.
     """
 
     def __init__(self, runtime: Runtime, deletion_delay: float) -> None:
@@ -78,11 +78,12 @@ class ChannelMaintenance:
         self.deletion_delay = deletion_delay
 
     def plan_compaction(self, channel: str, options: CompactionOptions) -> tuple[Compact, ...]:
-        """What would be added now, and why."""
+        """Blocks that compaction would add now, with the reasons."""
         return self._choose_compactions(self._history_since_bases(channel, options.scope), options)
 
     def compact(self, channel: str, options: CompactionOptions) -> Commit | None:
-        """Add bases, or chained deltas, at numbers that exist, wherever it is worth it; None when it is nowhere.
+        """Add bases, or chained deltas, at existing numbers wherever it is worth the cost. None if it is worth it
+        nowhere.
 
         The head does not move, no trigger fires, and no answer changes.
         """
@@ -94,7 +95,7 @@ class ChannelMaintenance:
         try:
             with heartbeat(self.catalog, execution, self.runtime.lease):
                 head = execution.pins[channel].head
-                if head != history.head:  # if it was but compacted meanwhile, the commit says so
+                if head != history.head:  # a concurrent compaction keeps the head, but then the commit conflicts
                     history = self.catalog.history(channel, head, options.scope, back_to=head)
                     wanted = self._choose_compactions(history, options)
                 if not wanted:
@@ -113,11 +114,15 @@ class ChannelMaintenance:
         return commit
 
     def drop_partitions(self, channel: str, partitions: Sequence[str]) -> Commit | None:
-        """Drop partitions, by one commit that takes a number (R19): nothing is in them from there on. No data trigger
-        fires, and who reads changes is not told. None where there was nothing in them.
+        """Drop partitions with one commit that takes a sequence number (R19). They are empty from that number on.
+
+        No data trigger fires, and consumers do not see the drop as a change.
 
         Args:
-            partitions: their names.
+            partitions: names of the partitions.
+
+        Returns:
+            The commit, or None if the partitions were empty already.
         """
         self.catalog.channel(channel).channel.refuse_external()
         for attempt in range(1, self.runtime.max_attempts + 1):
@@ -138,7 +143,7 @@ class ChannelMaintenance:
                 self.runtime.staging.abort_and_delete_staged(execution, "there was nothing in them")
                 return None
             nothing = Manifest((), history.schema, format=self.engine.format)
-            model = history.last_merge or history.merge  # one that was changed takes effect by a base that is given
+            model = history.last_merge or history.merge  # a changed model takes effect only with a written base
             return self.runtime.commit_channel_write(
                 CommitRequest(
                     id=uuid.uuid4().hex,
@@ -158,19 +163,21 @@ class ChannelMaintenance:
             raise
 
     def collection_verdicts(self, channel: str, retain: float) -> tuple[Verdict, ...]:
-        """What a collection would take of a channel, and who holds the rest."""
+        """Retention verdict for every block of a channel: collectable, or retained by a named reader."""
         return retention_verdicts(self.catalog.retention_state(channel, retain))
 
     def collect(self, channel: str, retain: float) -> Collection:
-        """Take every block that nobody needs: marked now, its files deleted after the grace."""
-        self.runtime.delete_dead_staging()  # who has been dead for long needs nothing any more
+        """Collect every block that no retained answer needs. Blocks are marked now, and their files are deleted after
+        the delay.
+        """
+        self.runtime.delete_dead_staging()  # pins of long-dead executions must not retain blocks
         found = self.catalog.collect(channel, retain)
         crash_point("collect.marked")
         self.delete_collected_files()
         return found
 
     def delete_collected_files(self) -> int:
-        """Delete files of blocks that were collected longer than the grace ago. Gives how many."""
+        """Delete files of blocks that were collected longer than the delay ago. Returns the number of files."""
         deletable = self.catalog.deletable_files(self.deletion_delay)
         if deletable:
             self.engine.delete_files(sorted({path for _, path in deletable if not is_external_path(path)}))
@@ -179,14 +186,14 @@ class ChannelMaintenance:
         return len(deletable)
 
     def _history_since_bases(self, channel: str, scope: str) -> History:
-        """What compaction goes by: of each partition what came from its newest base on, however much is retained."""
+        """History for compaction: each partition from its newest base on, however much more is retained."""
         head = self.catalog.channel(channel).head
         return self.catalog.history(channel, head, scope, back_to=head)
 
     def _choose_compactions(self, history: History, options: CompactionOptions) -> tuple[Compact, ...]:
         channel = history.channel
         if any(b.manifest.external_folder is not None for b in history.blocks):
-            return ()  # others keep these files as they like
+            return ()  # the files of an external channel are not ours to rewrite
         if options.final_form:
             found = final_compactions(history, options.policy)
         elif options.force:
@@ -199,12 +206,12 @@ class ChannelMaintenance:
         else:
             reads = self.catalog.count_full_reads(channel)
             found = due_compactions(history, options.policy, reads)
-            if any(c.since is not None for c in found):  # only now it matters where somebody stands
+            if any(c.since is not None for c in found):  # only chains depend on the readers' positions
                 found = due_compactions(history, options.policy, reads, self._reader_versions(channel))
         return tuple(c for c in found if options.partitions is None or c.partition in options.partitions)
 
     def _reader_versions(self, channel: str) -> frozenset[int]:
-        """Numbers from which somebody will read on."""
+        """Sequence numbers from which cursors and pins will read on."""
         facts = self.catalog.retention_state(channel)
         pinned = (n for p in facts.pins for n in (p.cursor, p.head) if n is not None)
         return frozenset([*(r.cursor for r in facts.consumers), *pinned])
@@ -212,7 +219,7 @@ class ChannelMaintenance:
     def _stage_compactions(
         self, execution: Execution, history: History, compactions: Sequence[Compact], options: CompactionOptions
     ) -> CommitRequest:
-        """The bases of one schema in one go, and the chained deltas in others."""
+        """Stage bases, one write per schema, and chained deltas."""
         bases = group_by_written_schema((c for c in compactions if c.since is None), history)
         chains = [c for c in compactions if c.since is not None]
         costs: list[ActualCost] = []
@@ -239,8 +246,7 @@ class ChannelMaintenance:
     def _stage_chained_deltas(
         self, execution: Execution, history: History, compactions: Sequence[Compact], costs: list[ActualCost]
     ) -> Iterator[AddBlock]:
-        """Chained deltas. One of each partition is written at once: what lies in different partitions has different
-        keys."""
+        """Stage chained deltas. One chain of each partition is written together: partitions have disjoint keys."""
         definition = self.catalog.channel(history.channel).channel
         for n, some in enumerate(_group_independent_chains(history, compactions)):
             deltas = tuple(sorted((d for run in some.values() for d in run), key=lambda d: d.hi))
@@ -274,10 +280,10 @@ class ChannelMaintenance:
         options: CompactionOptions,
         costs: list[ActualCost],
     ) -> Iterator[AddBlock]:
-        """Bases, written anew but for the files that are kept as they are.
+        """Stage bases. Unchanged files of old bases are reused.
 
         Args:
-            schema: of the numbers at which they are added.
+            schema: schema of the sequence numbers at which the bases are added.
         """
         history_at_schema = replace(history.for_partitions({c.partition for c in compactions}), schema=schema)
         snapshot = modes.snapshot(history_at_schema)
@@ -321,11 +327,13 @@ def _base_publish_request(
 
 
 def channel_retention_seconds(runtime: Runtime, channel: str, requested: str | None = None) -> float:
-    """Seconds for which old versions of a channel are kept: as asked for; or as the project says, or the catalog
-    remembers; otherwise none.
+    """Seconds for which old versions of a channel are retained.
+
+    The explicit request wins, then the project's definition, then the catalog's record. Without any of them, old
+    versions are not retained.
 
     Raises:
-        DefinitionError: it is no period; taken for none, it would let everything go.
+        DefinitionError: the value is no period. Treating it as zero would delete everything.
     """
     defined = next((c.retain for c in runtime.project.channels if c.name == channel), None)
     retain = (defined or runtime.catalog.channel(channel).retain) if requested is None else requested
@@ -338,7 +346,7 @@ def channel_retention_seconds(runtime: Runtime, channel: str, requested: str | N
 def _group_independent_chains(
     history: History, compactions: Sequence[Compact]
 ) -> list[dict[Compact, tuple[Block, ...]]]:
-    """Chains with their deltas, such that at most one of each partition, and of one schema, is together."""
+    """Chains with their deltas, grouped so that each group has one schema and at most one chain per partition."""
     tracks = {t.partition: t for t in history.partition_histories}
     found: dict[tuple[int, Schema], dict[Compact, tuple[Block, ...]]] = {}
     last_group_by_partition: dict[str, int] = {}
@@ -352,7 +360,7 @@ def _group_independent_chains(
 
 
 def _exclude_files(snapshot: Snapshot, kept_paths: frozenset[str]) -> Snapshot:
-    """The snapshot without the files that are kept as they are."""
+    """Snapshot without the files that are reused unchanged."""
     if not kept_paths:
         return snapshot
 

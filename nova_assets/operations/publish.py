@@ -1,10 +1,10 @@
-"""Publishing: a channel is shown in tables that other tools read, one whole edition after the other.
+"""Publishing of channels to external tables, one complete edition after another.
 
     begin ─► open an edition ─► show it ─► commit
     (pin)    (catalog)          (table)    (catalog)
 
-An edition is opened in the catalog before the table shows it, and leaves the catalog after the table has let go of it:
-whatever dies in between, no file is deleted that a table lists (R15).
+An edition is opened in the catalog before the table shows it. It leaves the catalog after the table no longer uses it.
+So wherever a process dies, no file is deleted that a table lists (R15).
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from nova_assets.publish.target import PublishTarget
 log = get_logger("nova_assets.publishing")
 
 _MAX_ATTEMPTS = 4
-"""So often a channel is compacted to be published, while something comes to it."""
+"""Number of times that a channel is compacted for publishing while more data arrives."""
 
 
 class TablePublisher:
-    """Shows channels in tables.
+    """Publishes channels to tables.
 
     Args:
-        maintenance: compacts what plain files cannot say otherwise.
-        inserter: writes what there is under another schema, by a number of its own.
-        outlet_factory: of a table, for a channel.
-        superseded_delay: seconds for which an edition stays readable when the next one is shown.
+        maintenance: compacts channels, since plain files cannot represent unmerged deltas.
+        inserter: rewrites a channel in its current schema, with a sequence number of its own.
+        outlet_factory: (table, channel) -> the target that writes the table.
+        superseded_delay: seconds for which an edition stays readable after the next one is shown.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class TablePublisher:
         self.superseded_delay = superseded_delay
 
     def preview_publish(self, channel: str, tables: Sequence[Table]) -> list[Publishable]:
-        """What publishing would do to each table: its dry run."""
+        """Changes that publishing would make to each table: its dry run."""
         head = self.catalog.channel(channel).head
         history = self.catalog.history(channel, head, back_to=head)
         compacts = partitions_to_compact(history, head)
@@ -81,15 +81,15 @@ class TablePublisher:
     def publish(
         self, channel: str, tables: Sequence[Table], policy: Compacting, *, take_over: bool = False
     ) -> list[Edition]:
-        """Show the channel as it is now, in every table that shows something else. Gives the new editions.
+        """Publish the channel's current version to every table that shows another version. Returns the new editions.
 
         Args:
-            policy: how large the files get, where something is compacted first.
-            take_over: see ``Outlet.check``.
+            policy: target file sizes, if a compaction is necessary first.
+            take_over: see ``PublishTarget.check_can_publish``.
 
         Raises:
-            TableTaken, TableUnavailable: of the first table that cannot be published in; the others are, first.
-            ExecutionInProgress: another process is just about it.
+            TableTaken, TableUnavailable: error of the first table that failed. The other tables are published first.
+            ExecutionInProgress: another process is publishing the channel.
         """
         made: list[Edition] = []
         failed: NovaError | None = None
@@ -98,7 +98,7 @@ class TablePublisher:
                 edition = self._publish_in_table(channel, table, policy, take_over)
                 made += [edition] if edition is not None else []
                 self._forget_old_versions(channel, table)
-            except NovaError as error:  # one table keeps no other from being shown
+            except NovaError as error:  # a failed table must not stop the others
                 log.warning("%s in %s: %s", channel, table.id, error)
                 failed = failed or error
         if failed is not None:
@@ -106,8 +106,7 @@ class TablePublisher:
         return made
 
     def outdated_tables(self, channel: str, tables: Sequence[Table]) -> list[Table]:
-        """The tables that show something else than the channel, as far as the catalog knows, for as long as each says
-        that its readers put up with it."""
+        """Tables that differ from the channel, as far as the catalog knows, and whose publish interval is over."""
         waited = [t for t in tables if self._is_publish_interval_over(channel, t)]
         if not waited:
             return []
@@ -116,17 +115,17 @@ class TablePublisher:
         return [t for t in waited if found is not None and self._is_table_outdated(channel, t, found)]
 
     def _is_table_outdated(self, channel: str, table: Table, channel_content: PublishedContent) -> bool:
-        """Whether there is something newer to show, or something older to let go of."""
+        """Whether the table has newer content to show, or expired editions to remove."""
         editions = self.catalog.editions(channel, table.id)
         return _version_showing(editions, table, channel_content) is None or bool(
             expired_versions(editions, self.catalog.now(), self.superseded_delay)
         )
 
     def withdraw(self, channel: str, table: Table) -> None:
-        """Show a channel in a table no more. Its files go as far as the channel itself does not need them.
+        """Unpublish a channel from a table. Files that the channel itself does not need are deleted.
 
         Raises:
-            ExecutionInProgress: another process is just publishing it.
+            ExecutionInProgress: another process is publishing the channel.
         """
         known = self.catalog.editions(channel, table.id)
         for edition in known:
@@ -144,13 +143,13 @@ class TablePublisher:
     def _publish_in_table(self, channel: str, table: Table, policy: Compacting, take_over: bool) -> Edition | None:
         outlet = self.outlet_factory(table, channel)
         outlet.check_can_publish(take_over=take_over)
-        compacted = 0  # at this number
+        compacted = 0  # sequence number of the last compaction, 0 for none
         for _ in range(_MAX_ATTEMPTS):
             execution = self.runtime.begin_channel_write(channel)
             with self._abort_on_error(execution), heartbeat(self.catalog, execution, self.runtime.lease):
                 head = execution.pins[channel].head
                 history = self.catalog.history(channel, head, back_to=compacted or head)
-                # A channel that is written to all the time is shown as it was when it was compacted.
+                # A channel with constant writes is published at the number of its last compaction.
                 numbers = (head, compacted) if compacted else (head,)
                 at = next((n for n in numbers if not partitions_to_compact(history, n)), None)
                 if at is not None and at >= self._newest_published_seq(channel, table):
@@ -204,7 +203,7 @@ class TablePublisher:
     def _open_published_version(
         self, execution: Execution, table: Table, channel_content: PublishedContent, after_number: int
     ) -> Edition:
-        """Open the next edition; one that was left by a process that is known to be dead is not waited for."""
+        """Open the next edition. An edition that a dead process left open is aborted first."""
         fingerprint = channel_content.fingerprint(include_seals=table.shows_seals)
         try:
             return self.catalog.open_edition(execution.id, table.id, channel_content, fingerprint, after_number)
@@ -235,7 +234,7 @@ class TablePublisher:
         )
 
     def _forget_old_versions(self, channel: str, table: Table) -> None:
-        """Let go of editions that nobody reads any more: first the table, then the catalog."""
+        """Remove expired editions: first from the table, then from the catalog."""
         forgettable_versions = expired_versions(
             self.catalog.editions(channel, table.id), self.catalog.now(), self.superseded_delay
         )
@@ -250,12 +249,15 @@ class TablePublisher:
         return since is None or self.catalog.now() - since >= timedelta(seconds=period_seconds(table.every) or 0)
 
     def _rewrite_in_current_schema(self, channel: str, head: int) -> int:
-        """Commit what is there under the channel's schema of now, where no compaction can give it that: a column was
-        dropped or widened, and a compacted block keeps the schema of its number (R18). Gives the number of the commit;
-        0 where another process has been faster.
+        """Rewrite the channel in its current schema after a column was dropped or widened.
+
+        A compaction cannot do that, since a compacted block keeps the schema of its number (R18).
+
+        Returns:
+            The sequence number of the commit, or 0 if another process was faster.
 
         Raises:
-            NotSupported: a base that was given is concerned, which stays as it is.
+            NotSupported: a partition holds a written base in an old schema, which stays unchanged.
         """
         history = self.catalog.history(channel, head, back_to=head)
         outdated = partitions_to_compact(history, head)
@@ -268,7 +270,7 @@ class TablePublisher:
         return commit.seq or 0
 
     def _newest_published_seq(self, channel: str, table: Table) -> int:
-        """The number of the channel that a table shows, or will."""
+        """Newest sequence number of the channel that the table shows or is about to show."""
         return max((e.seq for e in self.catalog.editions(channel, table.id)), default=0)
 
     def _load_content(self, channel: str, history: History, seq: int) -> PublishedContent | None:
@@ -278,7 +280,7 @@ class TablePublisher:
 
     @contextmanager
     def _abort_on_error(self, execution: Execution) -> Iterator[None]:
-        """A block that ends the execution, if it fails."""
+        """Abort the execution if the body raises."""
         try:
             yield
         except BaseException as error:
@@ -289,7 +291,7 @@ class TablePublisher:
 def _version_showing(
     published_versions: Sequence[Edition], table: Table, channel_content: PublishedContent
 ) -> Edition | None:
-    """The edition by which a table shows just this, as far as the catalog knows."""
+    """Edition by which a table shows exactly this content, as far as the catalog knows."""
     newest = certainly_shown_version(published_versions)
     same = newest is not None and newest.fingerprint == channel_content.fingerprint(include_seals=table.shows_seals)
     return newest if same else None

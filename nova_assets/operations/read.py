@@ -1,4 +1,4 @@
-"""Reading channels: snapshots and changes, and pins that hold them (R15)."""
+"""Reads of channels: snapshots, changes, and pins that retain them (R15)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nova_assets.plan import modes
 
 
 class Reading:
-    """Answers reads from the catalog's metadata (R16)."""
+    """Answers reads from the metadata of the catalog (R16)."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
@@ -35,7 +35,7 @@ class Reading:
         columns: Sequence[str] | None = None,
         keys: Any = None,
     ) -> Selection:
-        """Select data of a channel; see ``Store.read``."""
+        """Select data of a channel. See ``Store.read``."""
         state = self.catalog.channel(channel)
         if since is not None:
             state.channel.refuse_changes()
@@ -65,7 +65,7 @@ class Reading:
         since: int | None,
         partition: str | Mapping[str, object] | None = None,
     ) -> Iterator[Pinned]:
-        """Hold channels for as long as the block lasts; see ``Store.pin``."""
+        """Pin channels for the duration of a ``with`` block. See ``Store.pin``."""
         execution = self.catalog.begin(
             BeginRequest(
                 uuid.uuid4().hex,
@@ -81,8 +81,8 @@ class Reading:
         try:
             with heartbeat(self.catalog, execution, self.runtime.lease):
                 pinned = Pinned(self, execution)
-                for channel in channels:  # pinned first, looked at then: what is there now stays
-                    if at is not None:  # else the newest, which is there for sure
+                for channel in channels:  # checked after pinning: blocks that exist now cannot be collected
+                    if at is not None:  # the head always exists and needs no check
                         pinned.read(channel, partition=partition)
                     if since is not None:
                         pinned.read(channel, since=since, partition=partition)
@@ -94,10 +94,10 @@ class Reading:
 
 @check_public_method_arguments
 class Pinned:
-    """Channels as they were at one moment, held for a reader (R15).
+    """Channels at one moment, pinned for a reader (R15).
 
     Args:
-        heads: channel -> the number at which it is held.
+        heads: channel -> pinned sequence number.
     """
 
     def __init__(self, reading: Reading, execution: Execution) -> None:
@@ -113,12 +113,13 @@ class Pinned:
         columns: Sequence[str] | None = None,
         keys: Any = None,
     ) -> Selection:
-        """What ``Store.read`` would select at the number that is held.
+        """Select data of a channel at its pinned number, like ``Store.read``.
 
         Args:
-            since: changes after that version; certain to be there only if the pin was made with it.
+            since: read the changes after this version. They are certain to exist only if the pin was made with
+                ``since``.
 
         Raises:
-            BlockCollected: it is not held, or the lease has run out.
+            BlockCollected: the version is not pinned, or the lease has expired.
         """
         return self._reader.read(channel, self.heads[channel], since, partition, columns, keys)

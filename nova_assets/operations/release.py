@@ -1,4 +1,4 @@
-"""Executions that have not ended: who holds each of them, and how one is ended whose holder is gone."""
+"""Open executions with the liveness of their owners, and the release of executions whose owner is gone."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from nova_assets.model.execution import Execution
 
 @dataclass(frozen=True, slots=True)
 class OpenExecution:
-    """An execution that runs, or failed and can be resumed.
+    """An execution that runs, or that failed and can be resumed.
 
     Args:
-        holder: what is known of the process that holds it: ``alive``, ``gone`` or ``unknown``; ``none`` for a failed
-            execution.
-        lapsed: its lease ran out.
+        holder: liveness of the process that holds the execution: ``alive``, ``gone`` or ``unknown``. ``none`` for a
+            failed execution.
+        lapsed: whether the lease has expired.
     """
 
     execution: Execution
@@ -27,34 +27,36 @@ class OpenExecution:
 
     @property
     def may_end(self) -> bool:
-        """Whether nobody is known, or has to be assumed, to work for it."""
+        """Whether the execution can be released safely: no process works for it, as far as is known."""
         if self.holder == "alive":
             return False
         return self.lapsed or self.holder in ("gone", "none")
 
 
 def open_executions(catalog: Catalog) -> list[OpenExecution]:
-    """The executions that have not ended, readers and inserts among them, oldest first."""
+    """Executions that have not ended, oldest first. Readers and inserts are included."""
     now = catalog.now()
     found = [e for e, _ in catalog.executions_with_staged_blocks() if e.state in ("running", "failed")]
     return [_to_open_execution(e, now) for e in sorted(found, key=lambda e: (e.started_at, e.id))]
 
 
 def release(catalog: Catalog, execution_id: str, *, force: bool = False, dry_run: bool = False) -> OpenExecution:
-    """End an execution without a commit: what it pinned is free, and its staged files are swept.
+    """End an execution without a commit. Its pins are released, and its staged files are deleted later.
 
-    It is safe at any time: a process that still works for it can no longer commit (R6). Cursors stay where they are.
+    This is safe at any time: a process that still works for the execution can no longer commit (R6). Cursors do not
+    move.
 
     Args:
-        execution_id: or the beginning of one.
-        force: also if its holder is alive, or not known to be gone.
+        execution_id: id of the execution, or a unique prefix.
+        force: end the execution although its owner is alive or may be alive.
+        dry_run: change nothing.
 
     Returns:
-        The execution as it was.
+        The execution before its end.
 
     Raises:
-        ExecutionNotLive: there is none of that id that has not ended.
-        ExecutionInProgress: its holder is not known to be gone.
+        ExecutionNotLive: no open execution has this id or prefix, or several do.
+        ExecutionInProgress: the owner is not known to be dead.
     """
     found = [e for e in open_executions(catalog) if e.execution.id.startswith(execution_id)]
     if len(found) != 1 or not execution_id:

@@ -1,7 +1,8 @@
-"""Repair: what is amiss between the catalog and the warehouse is found, explained, and mended where it can be.
+"""Repair of inconsistencies between catalog and warehouse: find, explain, and repair them where possible.
 
-Finding changes nothing. Mending asks again before it touches anything: nothing live is ever taken for a leftover, since
-what is going to be written is recorded first (R3), and the warehouse is listed before the catalog is asked.
+Finding changes nothing. Repairing checks each damage again before it touches anything. Live files are never taken for
+leftovers, since files are recorded before they are written (R3), and the warehouse is listed before the catalog is
+queried.
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ from nova_assets.plan.repair import leftover_damage, orphan_damage, unfinished_u
 ProgressCallback = Callable[[str], None]
 
 PARALLEL_STATUS_CALLS = 16
-"""Status calls under way at a time: on a store far away each is a wait, not work."""
+"""Concurrent status calls. On a remote store, each call mostly waits."""
 
 _SWEEP_WAITS = (0.0, 0.2, 1.0)
 """Seconds to wait before each attempt to sweep."""
 
 _BATCH = 1000
-"""Files between two words about how far it has come."""
+"""Number of files between two progress messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class _FileCheck:
-    """Files of one channel that were looked at.
+    """Result of checking the files of one channel.
 
     Args:
-        defect_by_path: path -> what is wrong with it; of those that are not as they were written.
+        defect_by_path: path -> defect, for files that differ from their record.
     """
 
     block_count: int
@@ -52,13 +53,13 @@ class _FileCheck:
 
 
 class Repair:
-    """Examines and mends one deployment, without Dagster's side of it.
+    """Examines and repairs one deployment, except for its Dagster side.
 
     Args:
-        collect_grace: seconds for which what lies in the warehouse is left alone, whoever listed it before.
-        on_progress: hears how far it has come.
-        thorough: all bytes of files are read, and compared with their digests.
-        sample_size: of each channel, only so many files are looked at, taken at random; None for all.
+        deletion_delay: minimum age in seconds of a warehouse entry that may count as an orphan.
+        on_progress: called with progress messages.
+        thorough: read all bytes of the files and compare them with their digests.
+        sample_size: number of random files to check in each channel. None for all.
     """
 
     def __init__(
@@ -80,10 +81,10 @@ class Repair:
         self.sample_size = sample_size
 
     def find_damages(self) -> DamageReport:
-        """Find everything. Changes nothing.
+        """Find all damages. Changes nothing.
 
         Raises:
-            WarehouseUnavailable: it cannot be read, or nothing at all is there.
+            WarehouseUnavailable: the warehouse cannot be read, or it is completely empty.
         """
         entries = self.engine.list_warehouse()
         self.on_progress(f"{len(entries)} files and folders lie in the warehouse")
@@ -101,10 +102,10 @@ class Repair:
         return DamageReport(tuple(damages), counts, notes)
 
     def verify_files(self) -> DamageReport:
-        """Look at the files alone. Changes nothing.
+        """Check only the files that the catalog lists. Changes nothing.
 
         Raises:
-            WarehouseUnavailable: it cannot be read.
+            WarehouseUnavailable: the warehouse cannot be read.
         """
         files = {s.channel.name: self._check_channel_files(s.channel.name) for s in self.catalog.channels()}
         counts = {
@@ -114,7 +115,7 @@ class Repair:
         return DamageReport(tuple(self._lost_file_damages(files)), counts)
 
     def repair_damages(self, damages: Iterable[Damage]) -> list[RepairOutcome]:
-        """Mend what there is a cure for here, after asking again whether it is still so."""
+        """Repair the damages with a known cure, after checking that they still exist."""
         found = list(damages)
         cures: dict[Cure, Callable[[Sequence[Damage]], Iterator[RepairOutcome]]] = {
             "sweep": self._sweep_leftovers,
@@ -140,10 +141,10 @@ class Repair:
         return [d for d in found if d is not None]
 
     def _check_channel_files(self, channel: str) -> _FileCheck:
-        """Look at each file that a block of the channel lists; of a sample, at some."""
+        """Check each file that a block of the channel lists, or a random sample of them."""
         blocks = [
             b for b in self.catalog.history(channel).blocks if b.manifest.external_folder is None
-        ]  # else others mind it
+        ]  # external files are not ours to check
         listed = list({f.path: f for b in blocks for f in b.manifest.files}.values())
         if self.sample_size is not None and len(listed) > self.sample_size:
             listed = random.sample(listed, self.sample_size)
@@ -163,21 +164,21 @@ class Repair:
         for channel, file_check in checks_by_channel.items():
             if not file_check.defect_by_path:
                 continue
-            # Asked after the files were looked at: what was collected meanwhile is nobody's loss.
+            # Queried after the files were checked: a file that was collected meanwhile is no loss.
             retention_state = self.catalog.retention_state(channel, channel_retention_seconds(self.runtime, channel))
             readers = [b.name for b in bindings if channel in {c.name for c in b.reads}]
             writer = next((b.name for b in bindings if channel in {c.name for c in b.base_writes}), None)
             yield from damage_of_lost_files(retention_state, file_check.defect_by_path, readers, writer)
 
     def _orphan_damages(self, entries: Sequence[WarehouseEntry]) -> list[Damage]:
-        """What is listed by nobody. The catalog, and the marks, are asked after the warehouse was listed."""
+        """Warehouse entries that no catalog lists. Catalog and markers are read after the warehouse was listed."""
         known, identity = self.catalog.known_paths(), self.catalog.identity()
         return orphan_damage(
             entries, known, self.engine.catalog_identities(), identity, self.catalog.now(), self.min_orphan_age
         )
 
     def _unfinished_upload_damages(self) -> tuple[list[Damage], tuple[str, ...]]:
-        """Uploads that nobody goes on with; or why they were not looked at. The catalog is asked afterwards."""
+        """Abandoned uploads, or notes why they were not examined. The catalog is read after the listing."""
         try:
             pending = self.engine.unfinished_uploads()
         except NovaError as error:
@@ -189,11 +190,13 @@ class Repair:
             pending, known, self.engine.catalog_identities(), identity, self.catalog.now(), self.min_orphan_age
         ), ()
 
-    # mending
+    # repairing
 
     def _sweep_leftovers(self, damages: Sequence[Damage]) -> Iterator[RepairOutcome]:
-        """Sweep; once more where something is left, since another process may have been at it (its rows are passed
-        over)."""
+        """Delete the staged files of dead executions.
+
+        Retried if something is left, since the sweep skips rows that another process is sweeping.
+        """
         self.on_progress("sweeping what dead executions left")
         subjects = {d.subject for d in damages}
         left, says = subjects, ""
@@ -224,7 +227,7 @@ class Repair:
             yield RepairOutcome(damage, not left, says if gone or left else "it was collected meanwhile")
 
     def _set_orphans_aside(self, damages: Sequence[Damage]) -> Iterator[RepairOutcome]:
-        """Move away orphans that are orphans still, from a warehouse that is this catalog's alone still."""
+        """Move orphans away, if they are still orphans and the warehouse still belongs to this catalog alone."""
         again = {d.subject for d in self._orphan_damages(self.engine.list_warehouse()) if d.cure == "set aside"}
         for n, damage in enumerate(damages):
             if n and n % _BATCH == 0:
@@ -249,7 +252,7 @@ class Repair:
             else:
                 yield RepairOutcome(damage, True)
 
-    # inside
+    # errors
 
     def _empty_warehouse_error(self, listed_files: int) -> WarehouseUnavailable:
         return WarehouseUnavailable(

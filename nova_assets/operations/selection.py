@@ -1,4 +1,4 @@
-"""What ``store.read`` selected, and the frames that it can be had as."""
+"""Selected data of a channel, convertible to frames of several libraries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Selection:
-    """What ``store.read`` selected; nothing is opened until it is turned into a frame."""
+    """Data selected by ``store.read``. Files are opened when the selection is converted to a frame."""
 
     def __init__(self, engine: Engine, read: Read, columns: Sequence[str] | None, keys: Any, on: Sequence[str]) -> None:
         self._engine = engine
@@ -40,7 +40,11 @@ class Selection:
         return frame if self._columns is None else self._engine.select(frame, self._columns)
 
     def _keys_as_frame(self) -> Frame:
-        """The keys in the types of the channel. Raises SchemaMismatch for a type that none of its keys can have."""
+        """Keys in the types of the channel.
+
+        Raises:
+            SchemaMismatch: a key column has a type that cannot match any key of the channel.
+        """
         schema = getattr(self.plan, "schema", None)
         if schema is None or not all(c in schema for c in self._key_columns):
             return self._engine.convert_input(self._keys, None)
@@ -59,7 +63,7 @@ class Selection:
         return frame
 
     def to_spark(self) -> DataFrame:
-        """A lazy Spark DataFrame. Its files stay as they are: blocks are immutable."""
+        """Lazy Spark DataFrame. Its files do not change, since blocks are immutable."""
         frame: DataFrame = self._read_frame(in_process=False)
         return frame
 
@@ -70,17 +74,17 @@ class Selection:
         return table
 
     def to_batches(self) -> pa.RecordBatchReader:
-        """The same rows as ``to_arrow`` gives, a piece at a time, for tables that are larger than memory.
+        """The rows of ``to_arrow`` in batches, for tables that are larger than memory.
 
-        Batches have at most 65,536 rows, and about 16 MiB. What is in memory at once is a row group, or a cell of a
-        keyed channel, without Spark; where only Spark knows how rows are put together, some partitions; and where
-        nothing else is possible, the whole: under ``Custom``, for instance, and of ``keys=`` the rows that were found.
+        A batch has at most 65,536 rows and about 16 MiB. Memory holds one row group, or one bucket of a keyed channel,
+        without Spark. If only Spark can merge the rows, memory holds a few partitions. If batches are impossible,
+        memory holds everything: under ``Custom``, for instance, and with ``keys=`` the rows that match.
 
             with store.pin("orders") as pinned, pinned.read("orders").to_batches() as reader:
                 for batch in reader: ...
 
-        Files are opened as their rows are asked for, so a reader has to be used while what it reads is pinned
-        (``store.pin``); between two batches none is open, and a reader can be left at any time.
+        Files are opened as their rows are requested. So the data has to stay pinned while the reader is in use
+        (``store.pin``). Between two batches no file is open, and the reader can be abandoned at any time.
         """
         if self._keys is not None:
             from nova_assets.formats.record_batches import stream_table

@@ -1,5 +1,7 @@
-"""Which partitions a backfill makes again: those that are asked for, and what was made of them, as far as that is to
-follow (BigDataFlow, part 2). Pure."""
+"""Partitions of a backfill: the requested ones, and dependent partitions that are to be recomputed too.
+
+Pure (BigDataFlow, part 2).
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,17 @@ from nova_assets.model.partitions import partition_name, partition_values
 from nova_assets.plan.staleness import TaskInputs
 
 DatasetPartition: TypeAlias = tuple[str, str]
-"""A dataset and one of its partitions."""
+"""(dataset, partition)."""
 
 
 @dataclass(frozen=True)
 class BackfillScope:
-    """What a backfill comes to.
+    """Partitions that a backfill recomputes.
 
     Args:
-        parts: what is made again, each after what it is made of.
-        downstream_datasets: the datasets among them that only follow.
-        excluded_counts: datasets that read something of it, and are not to follow -> how many of their partitions do.
+        parts: partitions to recompute, each after its inputs.
+        downstream_datasets: datasets that are recomputed only because they depend on the requested partitions.
+        excluded_counts: dependent datasets that are not recomputed -> number of their affected partitions.
     """
 
     parts: tuple[DatasetPartition, ...]
@@ -38,17 +40,18 @@ def backfill_scope(
     downstream: Collection[str] | None = None,
     can_rerun: Callable[[str], bool] = lambda name: True,
 ) -> BackfillScope:
-    """What is to be made again, so that a dataset's partitions and what was made of them are right.
+    """Determine all partitions to recompute, so that the requested partitions and their dependents become correct.
 
     Args:
-        partitions_by_dataset: dataset -> the partitions that its tasks write; each dataset after those that it reads.
-        task_inputs: what a task reads.
-        partitions: those that are asked for.
-        downstream: the datasets that follow; None for all.
-        can_rerun: whether a dataset's partitions may be made again; others are left.
+        partitions_by_dataset: dataset -> partitions that its tasks write; each dataset after its inputs.
+        task_inputs: returns the inputs of a task.
+        dataset: the requested dataset.
+        partitions: the requested partitions.
+        downstream: dependent datasets to recompute; None for all.
+        can_rerun: whether partitions of a dataset may be recomputed. Other datasets are excluded.
 
     Raises:
-        DefinitionError: one of these reads nothing of what is made again.
+        DefinitionError: a dataset of ``downstream`` depends on none of the recomputed partitions.
     """
     rerun: dict[DatasetPartition, None] = {(dataset, p): None for p in partitions}
     left: dict[str, int] = {}
@@ -79,14 +82,16 @@ def _reads_any_rerun(inputs: Sequence[tuple[str, Collection[str]]], rerun: Colle
 def select_partitions(
     dataset: str, partitions: Sequence[str], columns: Sequence[str], terms: Sequence[str]
 ) -> list[str]:
-    """The partitions that some terms pick, such as ``day=2022-03-01..2022-03-31`` and ``store=Paris``.
+    """Partitions that match terms such as ``day=2022-03-01..2022-03-31`` and ``store=Paris``.
 
     Args:
-        partitions: those that there are, in their order: a range runs from its first value to its last.
-        columns: that they are made of.
+        dataset: name of the dataset, for errors.
+        partitions: existing partitions, in order. A range runs from its first value to its last in this order.
+        columns: partition columns.
+        terms: the terms, all of which must match.
 
     Raises:
-        PartitionError: a term names no column, or picks nothing.
+        PartitionError: a term names no column, or matches no partition.
     """
     selected = list(partitions)
     for term in terms:
@@ -113,7 +118,7 @@ def select_partitions(
 
 
 def _values_in_range(values: Sequence[str], value_or_range: str) -> Collection[str]:
-    """One value; or those from one to another, which need not be there themselves where values are in order."""
+    """A single value, or all values in a range. The ends of a range need not exist if the values are sorted."""
     first, dots, last = value_or_range.partition("..")
     if not dots:
         return {value_or_range}

@@ -1,7 +1,7 @@
-"""How many rows are handled at once, by how wide they are. Pure.
+"""Batch sizes for Spark, by the width of rows. Pure.
 
-Spark batches by counting rows: 4,096 that a reader decodes, 10,000 that go to Python. With rows of 100 kB, these are
-400 MB and 1 GB, in arrays that have to be contiguous. Manifests know rows and bytes, so batches are chosen by width.
+Spark sizes batches by row count: 4,096 rows per decoded batch, 10,000 rows per batch sent to Python. For rows of 100 kB
+these are 400 MB and 1 GB, in contiguous arrays. Manifests record rows and bytes, so batches are sized by row width.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from nova_assets.model.block import Block, DataFile
 from nova_assets.model.reads import Read, source_blocks
 
 NARROW_BYTES = 2048
-"""Rows up to this width fit Spark's own batches: 4,096 of them are 8 MiB."""
+"""Rows up to this width suit Spark's default batches: 4,096 of them are 8 MiB."""
 
 READER_BATCH_BYTES = 8 * 2**20
-"""Of a batch that Spark's reader decodes. It keeps several for each core, and doubles them as they grow."""
+"""Bytes of a batch that Spark's reader decodes. The reader keeps several per core, and doubles them as they grow."""
 
 ARROW_BATCH_BYTES = 16 * 2**20
-"""Of a batch that goes to Python, or comes from there."""
+"""Bytes of a batch that is sent to or from Python."""
 
 SPLIT_BYTES = 64 * 2**20
-"""Of the rows, unpacked, that one task of Spark reads."""
+"""Uncompressed bytes of rows that one Spark task reads."""
 
 PAGE_BYTES = 2**20
-"""Of a page of a Parquet file: what a reader has to unpack at once."""
+"""Bytes of a page of a Parquet file, the smallest unit that a reader decompresses."""
 
 ASSUMED_COMPRESSION_RATIO = 16
-"""So many times as large as its file are rows whose unpacked size nobody has recorded."""
+"""Ratio of uncompressed rows to file size, if the uncompressed size is not recorded."""
 
 READER_BATCH_ROWS = 4096
 ARROW_BATCH_ROWS = 10_000
@@ -37,18 +37,18 @@ _MIN_SPLIT_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True)
 class RowWidth:
-    """How wide rows are.
+    """Width of rows.
 
     Args:
-        row_bytes: bytes of a row, unpacked: the average of the file with the widest rows.
-        compressed_share: bytes on disk for each byte of rows.
+        row_bytes: average uncompressed bytes per row, in the file with the widest rows.
+        compressed_share: bytes on disk per uncompressed byte.
     """
 
     row_bytes: int = 0
     compressed_share: float = 1.0
 
     def __or__(self, other: RowWidth) -> RowWidth:
-        """Both together: what suits the wider rows suits all."""
+        """The larger width: a batch size for the wider rows suits all rows."""
         return max(self, other, key=lambda w: w.row_bytes)
 
     @property
@@ -57,23 +57,24 @@ class RowWidth:
 
 
 def row_width_of_read(read: Read) -> RowWidth:
-    """Of the widest rows among the files of a read."""
+    """Width of the widest rows among the files of a read."""
     return widest_row_width(
         row_width_of_file(f) for s in source_blocks(read) if isinstance(s, Block) for f in s.manifest.files
     )
 
 
 def row_width_of_file(file: DataFile) -> RowWidth:
-    """Of the rows of one file."""
+    """Width of the rows of one file."""
     return row_width(file.rows, file.bytes, file.uncompressed_bytes)
 
 
 def row_width(rows: int, file_bytes: int, uncompressed_bytes: int) -> RowWidth:
-    """Of so many rows.
+    """Width of rows, from their number and size.
 
     Args:
+        rows: number of rows.
         file_bytes: bytes on disk.
-        uncompressed_bytes: bytes of the rows themselves; 0 where that is not known.
+        uncompressed_bytes: bytes of the rows themselves; 0 if unknown.
     """
     if rows <= 0:
         return RowWidth()
@@ -82,7 +83,7 @@ def row_width(rows: int, file_bytes: int, uncompressed_bytes: int) -> RowWidth:
 
 
 def widest_row_width(widths: Iterable[RowWidth]) -> RowWidth:
-    """The widest of some; of none, a width of nothing."""
+    """Maximum of some widths; a width of 0 without any."""
     result = RowWidth()
     for width in widths:
         result |= width
@@ -90,14 +91,14 @@ def widest_row_width(widths: Iterable[RowWidth]) -> RowWidth:
 
 
 def rows_per_batch(batch_bytes: int, row_bytes: int, max_rows: int) -> int:
-    """How many rows of a width are so many bytes: one at least."""
+    """Number of rows of a width that fit into a batch, at least one."""
     return max(1, min(max_rows, batch_bytes // max(1, row_bytes)))
 
 
 def spark_batch_settings(width: RowWidth) -> Mapping[str, int]:
-    """Settings of Spark under which rows of this width are handled; none for narrow rows, which suit its own.
+    """Spark settings for rows of this width; empty for narrow rows, which suit Spark's defaults.
 
-    Each is an upper limit: of several that hold at once, the least counts.
+    Each setting is an upper limit. If several apply at once, the smallest counts.
     """
     if width.is_narrow:
         return {}
@@ -109,7 +110,7 @@ def spark_batch_settings(width: RowWidth) -> Mapping[str, int]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": rows_per_batch(
             ARROW_BATCH_BYTES, width.row_bytes, ARROW_BATCH_ROWS
         ),
-        "spark.sql.execution.arrow.maxBytesPerBatch": ARROW_BATCH_BYTES,  # where Spark has it
+        "spark.sql.execution.arrow.maxBytesPerBatch": ARROW_BATCH_BYTES,  # only in newer versions of Spark
         "spark.sql.execution.arrow.maxBytesPerOutputBatch": ARROW_BATCH_BYTES,
         "spark.sql.execution.python.udf.maxBytesPerBatch": ARROW_BATCH_BYTES,
     }

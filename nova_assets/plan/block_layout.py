@@ -1,4 +1,4 @@
-"""How a channel's blocks are laid out, and into how many buckets. Pure."""
+"""Key layout of a channel's blocks, and of reads over blocks with a common layout. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from nova_assets.model.schema import DataType, Schema
 from nova_assets.plan.merge_units import base_files_overlapping
 
 COMPARABLE_TYPES = HASHED_TYPES | {"float", "double", "decimal"}
-"""Types whose values Arrow puts into Spark's order, as long as NaN is looked after."""
+"""Types whose values Arrow sorts like Spark, if NaN is handled separately."""
 
 
 def layout_for_channel(channel: Channel, schema: Schema) -> KeyLayout | None:
-    """How blocks of a channel are laid out now; None for those that are not: without a key, or one whose values Arrow
-    and Spark do not put into the same order."""
+    """Key layout of new blocks of a channel; None for a channel without a key.
+
+    Also None if Arrow and Spark hash or sort values of a key column differently.
+    """
     model = channel.merge
     if not model.keyed or isinstance(model, Custom):
         return None
@@ -33,11 +35,11 @@ def layout_for_channel(channel: Channel, schema: Schema) -> KeyLayout | None:
 
 @dataclass(frozen=True, slots=True)
 class CommonLayout:
-    """How all blocks of a read are laid out, and what they have in common.
+    """The key layout that all blocks of a read share.
 
     Args:
-        model: under which they were written.
-        schema: of the rows that are read.
+        model: merge model of the blocks.
+        schema: schema of the rows that are read.
     """
 
     layout: KeyLayout
@@ -46,8 +48,10 @@ class CommonLayout:
 
 
 def common_layout(read: Snapshot | Chain | Diff) -> CommonLayout | None:
-    """What is needed to put the blocks of a read together bucket by bucket; None where that cannot be done: one is laid
-    out otherwise, of another model, or has values that only Spark can combine or compare."""
+    """Common key layout of the blocks of a read; None if they cannot be merged unit by unit.
+
+    That is the case if a block has another layout or merge model, or values that only Spark can combine or compare.
+    """
     blocks = [s for s in source_blocks(read) if isinstance(s, Block)]
     nonempty_blocks = [b for b in blocks if b.manifest.files]
     schema = read.new.schema or read.old.schema if isinstance(read, Diff) else read.schema
@@ -63,7 +67,7 @@ def common_layout(read: Snapshot | Chain | Diff) -> CommonLayout | None:
     if any(c not in schema for c in layout.order) or set(layout.order) != set(model.key):
         return None
     if any(f.partition not in (WHOLE, b.partition) for b in nonempty_blocks for f in b.manifest.files):
-        return None  # not taken apart by partition
+        return None  # a staged block that is not split by partition
     has_layout_types = tuple(str(schema.field(c).type) for c in layout.order) == layout.types
     has_one_model = all(b.merge.as_json() == model.as_json() and b.manifest.format == "parquet" for b in blocks)
     return (
@@ -74,9 +78,9 @@ def common_layout(read: Snapshot | Chain | Diff) -> CommonLayout | None:
 
 
 def split_off_untouched_files(read: Snapshot) -> tuple[Snapshot, Snapshot]:
-    """A snapshot in two: the files of its bases that no delta changes, and the rest with the deltas on top.
+    """Split a snapshot in two: base files that no delta changes, and the other base files with the deltas.
 
-    Where blocks are laid out alike and keys come in ranges, most of a big table is in the first, and is read bare.
+    With a common layout and clustered keys, most of a large table is in the first part, which is read without merging.
     """
     common = common_layout(read)
     bases = [b for b in read.bases if isinstance(b, Block)]
@@ -97,8 +101,10 @@ def split_off_untouched_files(read: Snapshot) -> tuple[Snapshot, Snapshot]:
 
 
 def changed_key_range(read: Snapshot) -> tuple[str, Any, Any] | None:
-    """Within what values of its first column all keys lie that deltas change, as JSON has them; None where keys do not
-    come in ranges."""
+    """First layout column, with the minimum and maximum of its values in deltas, as JSON values.
+
+    None if the layout or the files have no key ranges.
+    """
     common = common_layout(read)
     if common is None or not common.layout.clustered:
         return None
@@ -110,7 +116,7 @@ def changed_key_range(read: Snapshot) -> tuple[str, Any, Any] | None:
 
 
 def can_fold_outside_spark(model: MergeModel, schema: Schema) -> bool:
-    """Whether changes under a model can be composed outside Spark; functions of the user's are of Spark's columns."""
+    """Whether changes under a model can be merged outside Spark. User functions need Spark columns."""
     if isinstance(model, Custom) or not model.keyed:
         return False
     combined = model.combine if isinstance(model, Keyed) else ()
@@ -120,7 +126,7 @@ def can_fold_outside_spark(model: MergeModel, schema: Schema) -> bool:
 
 
 def can_compare_outside_spark(schema: Schema) -> bool:
-    """Whether rows of a schema can be told apart outside Spark: Arrow compares no lists and no maps."""
+    """Whether rows of a schema can be compared outside Spark. Arrow cannot compare lists and maps."""
     return all(_is_comparable_type(f.type) for f in schema.fields)
 
 

@@ -1,4 +1,4 @@
-"""A picture of a channel as SVG: text that any page can show, some kilobytes at most. Pure, like the picture itself."""
+"""Timeline chart of a channel as SVG, at most a few kilobytes, for any page. Pure, like the chart itself."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from xml.sax.saxutils import escape
 from nova_assets.plan.timeline_chart import ConsumerLane, TimelineChart
 
 SHOWN_NUMBERS = 40
-"""So many of the newest numbers are shown."""
+"""Maximum number of sequence numbers in a chart, the newest ones."""
 
 _MAX_LANES = 12
-"""So many consumers are shown: of more, those that are furthest behind."""
+"""Maximum number of consumers in a chart: those that lag furthest behind."""
 
 _MAX_CHAINED = 30
-"""So many chained deltas are shown: each partition may have its own."""
+"""Maximum number of chained deltas in a chart. Each partition may have its own."""
 
 _MAX_NAME_LENGTH = 20
-"""Longer names end in an ellipsis, so that they stay on their side of the picture."""
+"""Longer names are cut with an ellipsis, so that they do not run into the chart."""
 
 _LEFT_MARGIN, _RIGHT_MARGIN, _WIDTH, _ROW_HEIGHT = 170, 190, 760, 24
 
-# Of medium lightness, without a background: readable on light and on dark pages.
+# Medium lightness and no background: readable on light and on dark pages.
 _STYLE = (
     "text{font:12px ui-sans-serif,Helvetica,Arial,sans-serif;fill:#767b84}.t{font-weight:600;font-size:14px}"
     ".e{text-anchor:end}.m{text-anchor:middle;font-size:11px}.b{fill:#3b82f6}.c{fill:none;stroke:#3b82f6;stroke-width:2}"
@@ -31,7 +31,7 @@ _STYLE = (
 
 
 def render_svg(full_chart: TimelineChart) -> str:
-    """The picture of a channel's newest numbers."""
+    """SVG of the newest numbers of a chart."""
     chart = full_chart.newest_only(SHOWN_NUMBERS)
     lanes = sorted(
         sorted(full_chart.lanes, key=lambda lane: (-lane.lag, lane.consumer))[:_MAX_LANES], key=lambda x: x.consumer
@@ -87,7 +87,7 @@ def _draw_chained_deltas(chart: TimelineChart, y: int) -> Iterator[str]:
     if chart.chained:
         yield _text_element(_LEFT_MARGIN - 12, y + 4, "chained", "e")
     shown = chart.chained[-_MAX_CHAINED:]
-    for height in range(3):  # those that overlap lie on different ones
+    for height in range(3):  # overlapping deltas are drawn at different heights
         ends = (
             (_x_of_number(chart, max(lo, chart.start)) + 2, _x_of_number(chart, hi) - 1) for lo, hi in shown[height::3]
         )
@@ -118,7 +118,7 @@ def _line_element(css_class: str, y: int, *ends: tuple[int, int]) -> str:
 
 def _text_element(x: int, y: int, text: str, css_class: str = "") -> str:
     class_attribute = f' class="{css_class}"' if css_class else ""
-    printable_text = "".join(c if c.isprintable() else "�" for c in text)  # XML has no control characters
+    printable_text = "".join(c if c.isprintable() else "�" for c in text)  # XML does not allow control characters
     return f'<text x="{x}" y="{y}"{class_attribute}>{escape(printable_text)}</text>'
 
 

@@ -1,13 +1,12 @@
-"""When a channel is worth compacting, and what is compacted (R14). Pure.
+"""Compaction decisions: when a channel is worth compacting, and which blocks are added (R14). Pure.
 
-A base saves everybody who reads ``all`` the merging of the deltas before it, and costs a reading and a writing of the
-whole. How many will read is not known; so one is made when what the readers since the last one have paid for merging
-exceeds what it costs. In hindsight that is at most twice as dear as knowing, as when one rents until the rent paid
-exceeds the price.
+A base saves every reader of ``all`` the merging of earlier deltas, and costs one full read and one full write. The
+number of future readers is unknown. A base is therefore written once the readers since the last base have paid more for
+merging than a new base costs. In hindsight this costs at most twice the optimum, as in the rent-or-buy problem.
 
-Deltas that are many, but hold little beside their base, are no reason to write that again: they are chained, in tiers.
-Each chain takes the newest deltas back to one that is larger than all it takes together. So a row is written again a
-few times, and not once for every so many deltas; and the deltas that a reader opens stay few.
+Many deltas that are small compared with their base do not justify rewriting the base: they are chained, in tiers. Each
+chain takes the newest deltas, back to a delta that is larger than all of them together. So each row is rewritten only a
+few times, not once per fixed number of deltas, and readers open few deltas.
 """
 
 from __future__ import annotations
@@ -24,22 +23,22 @@ from nova_assets.plan import modes
 from nova_assets.short_repr import short_repr
 
 MERGE_COST_FACTOR = 0.8
-"""What merging adds to a bare scan of the same bytes (DESIGN §6: 1.8 times)."""
+"""Extra cost of merging, relative to a bare scan of the same bytes (DESIGN §6: 1.8 times)."""
 
 FILE_OPENING_BYTES = 4 * 1024 * 1024
-"""Bytes that opening a file is worth, as Spark reckons."""
+"""Cost of opening a file, in bytes, as Spark estimates it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compact:
-    """What upkeep adds to a partition: a base, or a chained delta.
+    """A base or a chained delta that maintenance adds to a partition.
 
     Args:
-        at: the number at which it is added; it exists already.
-        why: for people.
-        since: where a chained delta begins; None for a base.
-        anew: a base that compaction has added is at that number already, and is replaced.
-        renamed: the base calls its columns as the channel calls them now, and not as they were called at its number.
+        at: existing sequence number at which the block is added.
+        why: readable reason.
+        since: start of a chained delta; None for a base.
+        anew: replaces an earlier base of compaction at that number.
+        renamed: the base uses the current column names of the channel instead of those at its number.
     """
 
     __repr__ = short_repr
@@ -53,19 +52,20 @@ class Compact:
 
     @property
     def range(self) -> str:
-        """``B5`` or ``Δ(2→5)``, as Nova writes it."""
+        """``B5`` or ``Δ(2→5)``, in Nova's notation."""
         return f"B{self.at}" if self.since is None else f"Δ({self.since}→{self.at})"
 
 
 def due_compactions(
     history: History, policy: Compacting, full_reads: int, cursors: Collection[int] = ()
 ) -> tuple[Compact, ...]:
-    """What is worth adding now.
+    """Compactions that are worthwhile now.
 
     Args:
         history: all blocks, up to the head.
-        full_reads: how often the channel was read whole since its newest base.
-        cursors: numbers at which somebody stands; no chain leads across them, or its parts would have to stay.
+        policy: limits of the channel.
+        full_reads: number of full reads of the channel since its newest base.
+        cursors: positions of consumers. No chain crosses a cursor, because its parts would have to be retained.
     """
     if _is_new_model_pending(history):
         return ()
@@ -84,10 +84,13 @@ def due_compactions(
 def forced_compactions(
     history: History, chain_deltas: bool = False, cursors: Collection[int] = (), *, rewrite_renamed: bool = False
 ) -> tuple[Compact, ...]:
-    """Whatever can be compacted, as a person asks for it: a base for every partition that has deltas, or chains.
+    """All possible compactions, on request of a person: a base for every partition with deltas, or chains.
 
     Args:
-        rewrite_renamed: also for those whose base upkeep has made, and whose columns are called otherwise now.
+        history: all blocks, up to the head.
+        chain_deltas: chain deltas instead of writing bases.
+        cursors: positions of consumers.
+        rewrite_renamed: also rewrite compacted bases whose columns have been renamed since.
     """
     if _is_new_model_pending(history):
         return ()
@@ -110,25 +113,25 @@ def forced_compactions(
 
 
 def is_compacted_base_at(base: Block, at: int) -> bool:
-    """Whether compaction has added this base at a number, so that another one of the same content may replace it."""
+    """Whether a base was added by compaction at a number, so that another base with the same content may replace it."""
     return base.origin == "compact" and base.hi == at
 
 
 def is_fully_compacted(history: History) -> bool:
-    """Whether all partitions are bases that compaction has added, under the merge model of now."""
+    """Whether every partition consists of a base from compaction, under the current merge model."""
     states = [(modes.base_and_deltas(history, t, history.head), t.numbers[-1]) for t in history.partition_histories]
     bases = all(base is not None and is_compacted_base_at(base, at) and not deltas for (base, deltas), at in states)
     return bases and not _is_new_model_pending(history)
 
 
 def _has_renamed_columns(base: Block, schema: Schema | None) -> bool:
-    """Whether the channel calls columns of a base otherwise now, and has all of them, of the same types."""
+    """Whether columns of a base were renamed since, while none was dropped or changed its type."""
     own = base.manifest.schema
     return schema is not None and (now := _with_current_names(own, schema)) is not None and now != own
 
 
 def _with_current_names(block_schema: Schema, current_schema: Schema) -> Schema | None:
-    """Columns of a block under their names of now; None where one was dropped or widened since."""
+    """Schema of a block with current column names; None if a column was dropped or widened since."""
     by_identity = {f.identity: f for f in current_schema.fields}
     fields = [by_identity.get(f.identity) for f in block_schema.fields]
     renamed_fields = [n for f, n in zip(block_schema.fields, fields, strict=True) if n is not None and n.type == f.type]
@@ -136,8 +139,10 @@ def _with_current_names(block_schema: Schema, current_schema: Schema) -> Schema 
 
 
 def group_by_written_schema(compactions: Iterable[Compact], history: History) -> dict[Schema, list[Compact]]:
-    """Bases that compaction adds, by the schema in which each is written: that of its number, whatever the channel has
-    become since (R18). Answers at that number need the columns and types of their time (R9)."""
+    """Compactions by the schema in which their block is written: the schema at their number (R18).
+
+    Answers at that number need the columns and types of that version (R9), whatever the channel's schema is now.
+    """
     tracks = {t.partition: t for t in history.partition_histories}
     compactions_by_schema: dict[Schema, list[Compact]] = {}
     for compact in compactions:
@@ -156,13 +161,14 @@ def _written_schema(compact: Compact, partition_history: PartitionHistory, histo
     ]
     newest = max(schema_blocks, key=lambda b: (b.hi, b.origin != "compact"), default=None)
     own = history.schema if newest is None else newest.manifest.schema.without_columns(DELETED)
-    assert own is not None  # there are blocks
+    assert own is not None  # a history with blocks has a schema
     return own if not compact.renamed or history.schema is None else _with_current_names(own, history.schema) or own
 
 
 def final_compactions(history: History, policy: Compacting) -> tuple[Compact, ...]:
-    """What brings partitions to which nothing more is expected into their final form: one base each, of files of the
-    size wanted."""
+    """Compactions that bring partitions without further changes into final form: one base, in files of the
+    target size.
+    """
     if _is_new_model_pending(history):
         return ()
     found: list[Compact] = []
@@ -180,8 +186,10 @@ def final_compactions(history: History, policy: Compacting) -> tuple[Compact, ..
 
 
 def _is_new_model_pending(history: History) -> bool:
-    """Whether the channel waits for a base with which another merge model takes effect (R18): nothing is added that
-    could be taken for it."""
+    """Whether a changed merge model still waits for the base with which it takes effect (R18).
+
+    Until then compaction adds no base, which could be mistaken for that one.
+    """
     return history.last_merge is not None and history.last_merge.as_json() != history.merge.as_json()
 
 
@@ -211,7 +219,10 @@ def _reason_for_base(
 def _small_files_reason(
     base: Block | None, deltas: tuple[Block, ...], policy: Compacting, full_reads: int
 ) -> str | None:
-    """Of a channel that is only added to nothing is merged: what is saved is the opening of small files."""
+    """Reason to merge small files of an append-only channel, or None.
+
+    Nothing is merged by key there, so the only saving is opening fewer files.
+    """
     files = [f for b in (*([base] if base is not None else []), *deltas) for f in b.manifest.files]
     small = [f for f in files if f.bytes < policy.small]
     saved, costs = (
@@ -222,7 +233,7 @@ def _small_files_reason(
 
 
 def _chainable_runs(deltas: Sequence[Block], cursors: Collection[int]) -> list[tuple[Block, ...]]:
-    """The deltas that one chain may replace: side by side, of one model and schema, and no cursor between them."""
+    """Runs of adjacent deltas that one chain may replace: same model and schema, and no cursor between them."""
     runs: list[list[Block]] = []
     for delta in deltas:
         previous = runs[-1][-1] if runs else None
@@ -237,7 +248,7 @@ def _chainable_runs(deltas: Sequence[Block], cursors: Collection[int]) -> list[t
 
 
 def _newest_tier(run: Sequence[Block], policy: Compacting) -> tuple[Block, ...]:
-    """The newest deltas of a run, back to one that is larger than all of them; none while that would be few."""
+    """The newest deltas of a run, back to a delta that is larger than all of them; empty while these are few."""
     total_bytes = 0
     for n in range(len(run) - 1, -1, -1):
         if len(run) - 1 - n >= max(2, policy.deltas // 2) and run[n].bytes >= total_bytes:
@@ -253,17 +264,18 @@ def _chain_compaction(run: Sequence[Block], reason: str) -> Compact:
 def reusable_files(
     history: History, block_by_id: Mapping[str, Block], policy: Compacting, format: str, *, is_final: bool = False
 ) -> frozenset[str]:
-    """Paths of files that the new base may list as they are: of a channel that is only added to, and written as they
-    would be written now.
+    """Paths of files that a new base of an append-only channel may list unchanged.
 
-    Small files are rolled into larger ones in tiers, as deltas are chained: those are kept that hold more than all
-    smaller ones of their partition together. So a row is written again a few times on its way to a file of the size
-    wanted, however many small ones come.
+    Reusable files have the schema and format in which the base is written. Small files are merged into larger ones in
+    tiers, like deltas: a file is kept if it is larger than all smaller files of its partition together. So each row is
+    rewritten only a few times until its file reaches the target size, however many small files arrive.
 
     Args:
         history: with the schema in which the new base is written.
-        format: in which the engine writes.
-        is_final: nothing more is expected: all files that are too small are put together.
+        block_by_id: the blocks whose files may be reused.
+        policy: limits of the channel.
+        format: format in which the engine writes.
+        is_final: no more data is expected, so all files below the target size are merged.
     """
     if not isinstance(history.merge, Append):
         return frozenset()
@@ -288,5 +300,5 @@ def _files_to_keep(files: Sequence[DataFile], target: int, is_final: bool) -> li
 
 
 def file_count_for(total_bytes: int, target_bytes: int) -> int:
-    """How many files so many bytes become: none is smaller than the target then, if there is enough for one."""
+    """Number of files for a total size. No file is smaller than the target, unless the total is."""
     return max(1, total_bytes // target_bytes)

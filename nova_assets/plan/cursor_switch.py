@@ -1,7 +1,7 @@
-"""Switching a binding between executions of the whole and executions per partition (R13). Pure.
+"""Planner for switching a binding between unpartitioned and per-partition executions (R13). Pure.
 
-Each kind keeps cursors of its own. A switch replaces the ones by the others, so that exactly the same rows have been
-read afterwards: none is lost, and none is read again.
+Each form has its own cursors. A switch replaces the cursors of one form by those of the other, so that exactly the same
+rows count as read: no row is lost, and no row is read twice.
 """
 
 from __future__ import annotations
@@ -22,21 +22,24 @@ def plan_switch(
     head_by_channel: Mapping[str, int],
     partition_states_by_channel: Mapping[str, Iterable[PartitionState]],
 ) -> Switch:
-    """The cursors of a binding after it is switched.
+    """New cursors of a binding after a switch.
 
-    To partitions: each partition that exists stands where the whole stood. A partition that comes later has no cursor,
-    and nothing of it has been read.
+    To partitions: each existing partition starts at the position of the unpartitioned cursor. Partitions that are
+    created later have no cursor and are unread.
 
-    To the whole: one cursor cannot say that one partition has been read further than another, so nothing may be unread
-    in any of them. The cursor then stands at the head.
+    To unpartitioned: a single cursor cannot represent partitions at different positions, so no partition may have
+    unread data. The new cursor is at the head.
 
     Args:
-        head_by_channel: channel -> its head. They are read before ``partition_states_by_channel``, so that no block
-            lies between both.
-        partition_states_by_channel: channel -> its partitions, dropped ones included.
+        binding: the binding.
+        to: the target form.
+        cursors: current cursors of the binding.
+        head_by_channel: channel -> its head. It must be read before ``partition_states_by_channel``, so that no block
+            is missed between the two queries.
+        partition_states_by_channel: channel -> its partitions, including dropped ones.
 
     Raises:
-        PartitionError: the binding has no partitions; or some of them have unread data.
+        PartitionError: the binding has no partitions, or some partitions have unread data.
     """
     current_cursors = tuple(CursorPosition(c.channel, c.seq, c.partition, c.channel_partition) for c in cursors)
     if not binding.dimensions:
@@ -57,7 +60,7 @@ def plan_switch(
                 own_cursor = new_cursors.get((name, c.channel))
                 if (
                     own_cursor is None or own_cursor.seq < c.seq
-                ):  # it ran before there was anything in it, and the whole has read it
+                ):  # the unpartitioned cursor has read data that came after this partition's own run
                     new_cursors[name, c.channel] = CursorPosition(c.channel, c.seq, name, scope)
         return Switch(binding.name, to, current_cursors, tuple(new_cursors.values()))
     unread = _unread_partitions(
@@ -85,7 +88,7 @@ def _binding_partitions(
     current_cursors: Iterable[CursorPosition],
     partition_states_by_channel: Mapping[str, Iterable[PartitionState]],
 ) -> list[str]:
-    """The partitions of a binding of which a channel has something, or that have a cursor."""
+    """Partitions of a binding for which a channel has data or a cursor exists."""
     columns = [d.column for d in binding.dimensions]
     scopes = {
         scope_for_columns(columns, state.partition)
@@ -109,7 +112,9 @@ def _unread_partitions(
     head_by_channel: Mapping[str, int],
     partition_states_by_channel: Mapping[str, Iterable[PartitionState]],
 ) -> list[str]:
-    """The partitions of a binding with news beyond their cursors; of a channel that none of them reads, its own."""
+    """Partitions of a binding with data beyond their cursors, and channel partitions that no binding
+    partition reads.
+    """
     cursor_seqs = {(c.partition, c.channel): c.seq for c in current_cursors}
     found: dict[str, None] = {}
     for channel in binding.cursor_channels:

@@ -1,7 +1,8 @@
-"""Whether a binding is due (Nova 2.3). Pure: facts in, a decision and the new positions out.
+"""Trigger decisions: whether a binding is due (Nova 2.3). Pure.
 
-A trigger keeps, for each of its leaves, the position up to which it has fired: a head, a moment, an execution. A leaf
-has fired when its fact has moved past that. The positions are written with the firing, in one compare-and-set.
+The planner takes the state of triggers, and returns a decision with new positions. For each leaf of a trigger, a
+position records up to where it has fired: a head, a time, or a count of executions. A leaf fires when its state has
+moved past its position. The positions are stored together with the firing, in one compare-and-set.
 """
 
 from __future__ import annotations
@@ -20,25 +21,24 @@ from nova_assets.model.trigger import After, AllOf, AnyOf, Cron, Every, OnData, 
 
 Positions = Mapping[str, Any]
 
-MAX_BACKOFF_SECONDS = 3600.0  # seconds
+MAX_BACKOFF_SECONDS = 3600.0
 
 MAX_COUNTED_TIMES = 100
-"""Times that have passed are counted up to here."""
+"""Upper limit for counting missed times of a schedule."""
 
 
 @dataclass(frozen=True, slots=True)
 class TriggerState:
-    """What a decision rests on.
+    """State on which a trigger decision is based.
 
     Args:
-        now: the moment, with a zone.
-        registered_at: when the binding was registered; times count from there.
-        heads: channel -> the newest number at which it was given something; a dropped partition is no news (R19).
-        cursors: channel -> the binding's own cursor, where it keeps one: what it has read needs no firing.
-        finished: (binding, status) -> how often that was reached; it only grows.
-        sealed: channel -> how often something of it was sealed; it only grows.
-        unread: (channel, number) -> what came after that number, up to the head. Asked only where a trigger waits for
-            more than a new number.
+        now: current time, with a zone.
+        registered_at: registration time of the binding, from which schedules count.
+        heads: channel -> newest sequence number that added data. Dropping a partition adds no data (R19).
+        cursors: channel -> cursor of the binding, if it has one. Data before the cursor does not fire.
+        finished: (binding, status) -> number of executions that reached the status; never decreases.
+        sealed: channel -> number of seals; never decreases.
+        unread: (channel, number) -> data after that number, up to the head. Called only for triggers with thresholds.
     """
 
     now: datetime
@@ -52,7 +52,7 @@ class TriggerState:
 
 @dataclass(frozen=True, slots=True)
 class TriggerDecision:
-    """Whether to fire, why, and the positions to keep if so."""
+    """Whether to fire, why, and the positions to store if so."""
 
     due: bool
     positions: Positions
@@ -60,12 +60,12 @@ class TriggerDecision:
 
 
 def decide_trigger(trigger: Trigger, positions: Positions, state: TriggerState) -> TriggerDecision:
-    """Judge a trigger.
+    """Decide whether a trigger fires.
 
     Args:
-        trigger: of the binding.
-        positions: those kept with its last firing; empty before the first.
-        state: as read from the catalog in one go.
+        trigger: trigger of the binding.
+        positions: positions stored with its last firing; empty before the first.
+        state: state read from the catalog at one time.
     """
     due, moved, why = _evaluate(trigger, positions, state)
     return TriggerDecision(due, {**positions, **moved}, why)
@@ -153,7 +153,7 @@ def _count_periods(trigger: Every, last: datetime | None, now: datetime) -> int:
 
 
 def _count_cron_times(trigger: Cron, last: datetime, now: datetime) -> int:
-    """How many times of a cron expression lie after ``last``, up to ``now``."""
+    """Number of times of a cron expression after ``last``, up to ``now``, at most ``MAX_COUNTED_TIMES``."""
     from croniter import croniter
 
     times = croniter(trigger.expression, last.astimezone(ZoneInfo(trigger.tz)))
@@ -173,10 +173,10 @@ def _next_time(trigger: Every | Cron, last: datetime) -> datetime:
 
 
 def next_retry_time(binding: Binding, firing: Firing, last_run_ended_at: datetime) -> datetime:
-    """When the next run of a firing may be requested, the last of whose runs ended in failure.
+    """Earliest time for the next run of a firing whose last run failed.
 
-    The delay doubles with each run. Runs that never begin are no attempts, and there may be many of them, so the delay
-    ends at an hour, or at ``backoff`` where that is longer.
+    The delay doubles with each run. Its maximum is one hour, or ``backoff`` if that is longer, because runs that never
+    begin count as no attempt and may be many.
     """
     backoff = period_seconds(binding.backoff) or 0
     delay = min(backoff * 2.0 ** min(firing.attempt - 1, 60), max(backoff, MAX_BACKOFF_SECONDS))

@@ -1,5 +1,4 @@
-"""What has become of a table that another system keeps: its files, folder by folder, beside what was known of them.
-Pure: files in, decisions out."""
+"""Changes of an external table: its listed files, grouped by partition and compared with the catalog. Pure."""
 
 from __future__ import annotations
 
@@ -21,19 +20,19 @@ _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _INTEGER_LIMITS = {"tinyint": 2**7, "smallint": 2**15, "int": 2**31, "bigint": 2**63}
 
 _COPYING_SUFFIX = "._COPYING_"
-"""What a file is called that HDFS's own tools are still copying."""
+"""Suffix of files that HDFS tools are still copying."""
 
 MAX_GONE_PARTITIONS = 10
 MAX_GONE_SHARE = 0.25
-"""So many partitions, or such a share of all, may be gone; where more are, somebody has to say so."""
+"""Limits for vanished partitions, as a number and as a share of all. Beyond both, a person must confirm the loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionFiles:
-    """The files of a partition, as they are.
+    """Current files of a partition.
 
     Args:
-        version: another one as soon as one was changed, came or went.
+        version: changes whenever a file is added, removed or changed.
     """
 
     files: tuple[ExternalFileInfo, ...]
@@ -42,13 +41,13 @@ class PartitionFiles:
 
 @dataclass(frozen=True)
 class LocationContents:
-    """What a location holds.
+    """Listed content of an external location.
 
     Args:
-        partitions: name -> what is in it.
-        unfinished: partitions that are not complete.
-        unexpected: partitions that are none of those that the channel should have.
-        ignored: folders that are no partition at all, and why.
+        partitions: partition name -> its files.
+        unfinished: incomplete partitions.
+        unexpected: partitions that the channel should not have.
+        ignored: folders that are not partitions of the channel -> reason.
     """
 
     partitions: Mapping[str, PartitionFiles] = field(default_factory=dict)
@@ -59,13 +58,13 @@ class LocationContents:
 
 @dataclass(frozen=True)
 class ExternalChanges:
-    """What is to be committed of it.
+    """Changes of an external table to commit.
 
     Args:
-        changed: partition -> what is in it now.
-        gone: partitions of which nothing is there any more.
-        unconfirmed_gone: such partitions that are so many that somebody has to say so.
-        unchanged_count: so many are as they were.
+        changed: partition -> its current files.
+        gone: partitions that no longer have files.
+        unconfirmed_gone: vanished partitions that are too many to drop without confirmation.
+        unchanged_count: number of unchanged partitions.
     """
 
     changed: Mapping[str, PartitionFiles] = field(default_factory=dict)
@@ -80,15 +79,15 @@ def group_files_by_partition(
     listed_files: Sequence[ExternalFileInfo],
     expected_partitions: Collection[str] | None = None,
 ) -> LocationContents:
-    """What a location holds, partition by partition.
+    """Group the files of an external location by partition.
 
-    Files whose names, or one of whose folders, begin with a dot or an underscore are no data, as everywhere in the
-    field; nor are empty ones.
+    Empty files are no data. Neither are hidden files: files whose name or folder begins with a dot or an underscore.
 
     Args:
-        listed_files: all files below it.
-        expected_partitions: the partitions that the channel should have, where its definition says more than its
-            dimensions do.
+        channel: the external channel.
+        location: resolved address of the location.
+        listed_files: all files below the location.
+        expected_partitions: partitions that the channel should have, if its dimensions alone do not determine them.
     """
     assert channel.external is not None
     folders: dict[str, list[ExternalFileInfo]] = {}
@@ -97,7 +96,7 @@ def group_files_by_partition(
         folder, _, name = file.path.removeprefix(f"{location}/").rpartition("/")
         if name == channel.external.done:
             complete_folders.add(folder)
-            folders.setdefault(folder, [])  # complete, if there is nothing else
+            folders.setdefault(folder, [])  # a marker alone means a complete, empty partition
         elif file.bytes and not _is_hidden_file(folder, name):
             folders.setdefault(folder, []).append(file)
     files: dict[str, list[ExternalFileInfo]] = {}
@@ -122,11 +121,12 @@ def group_files_by_partition(
 def detect_changes(
     contents: LocationContents, version_by_partition: Mapping[str, str], *, allow_gone: bool = False
 ) -> ExternalChanges:
-    """What has changed.
+    """Compare the content of a location with the versions in the catalog.
 
     Args:
-        version_by_partition: partition -> the version that the catalog has of it.
-        allow_gone: whatever is gone may be gone.
+        contents: content of the location.
+        version_by_partition: partition -> its version in the catalog.
+        allow_gone: accept any number of vanished partitions.
     """
     changed = {p: c for p, c in contents.partitions.items() if version_by_partition.get(p) != c.version}
     missing = tuple(
@@ -139,10 +139,10 @@ def detect_changes(
 
 
 def partition_of_folder(channel: Channel, folder: str) -> str:
-    """The partition that a folder is, by its path below the location.
+    """Partition of a folder, from its path below the location.
 
     Raises:
-        PartitionError: it is none of the channel's.
+        PartitionError: the folder is not a partition of the channel.
     """
     text_by_column: dict[str, str | None] = {}
     for part in filter(None, folder.split("/")):
@@ -161,7 +161,7 @@ def partition_of_folder(channel: Channel, folder: str) -> str:
 
 
 def _parse_dimension_value(channel: Channel, dimension: Dimension, text: str | None) -> str | None:
-    """The value of a dimension as its name has it. Spark reads the one that the folder says: both have to be one."""
+    """Canonical value of a dimension. It must equal the value that Spark reads from the folder name."""
     assert channel.schema is not None
     type_name = channel.schema.field(dimension.column).type.name
     if text is not None and not _is_text_of_type(text, type_name):
@@ -175,7 +175,7 @@ def _parse_dimension_value(channel: Channel, dimension: Dimension, text: str | N
 
 
 def _is_text_of_type(text: str, type_name: str) -> bool:
-    """Whether Spark takes a text for a value of a type, as it is."""
+    """Whether Spark parses a text as a value of a type without changing it."""
     if type_name in _INTEGER_LIMITS:
         return (
             re.fullmatch(r"[+-]?[0-9]{1,19}", text) is not None
@@ -193,8 +193,11 @@ def _is_text_of_type(text: str, type_name: str) -> bool:
 
 
 def _unescape_folder_value(value: str) -> str:
-    """A value as the name of a folder has it, in which some characters are escaped. Spark makes one character of each
-    escape, and others make one of several: where that is not the same, nobody knows which it is."""
+    """Unescaped value from a folder name.
+
+    Spark decodes each escape to one character. Other tools decode several escapes to one character. A value for which
+    the two differ is ambiguous and is rejected.
+    """
     decoded = unquote(value)
     if decoded != unquote(value, encoding="latin-1"):
         raise PartitionError(f"{value!r} is escaped in a way that Spark reads as another value", found=value)

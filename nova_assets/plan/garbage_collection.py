@@ -1,7 +1,8 @@
-"""What may be collected (R15): blocks that no retained answer needs. Pure: facts in, a verdict on every block out.
+"""Garbage collection decisions: blocks that no retained answer needs may be collected (R15). Pure.
 
-A block is held by whoever could still ask for something that is answered with it. What that is, is decided by the
-very functions that answer reads (``plan/modes``): whatever they would open is held, so nothing asked for can be gone.
+The planner takes the retention state of a channel and returns a verdict on every block. The functions that answer reads
+(``plan/modes``) also determine which blocks a possible reader would open. All these blocks are retained, so a legal
+read never finds its blocks collected.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ NEWEST_SNAPSHOT = "the newest snapshot"
 
 
 def retention_verdicts(state: RetentionState) -> tuple[Verdict, ...]:
-    """A verdict on every block of the channel, oldest first."""
+    """Verdict on every block of the channel, oldest first."""
     reasons_by_block: dict[str, dict[str, None]] = {b.id: {} for b in state.history.blocks}
-    for dropped in (b for b in state.history.blocks if b.origin == "drop"):  # such a block has no files
+    for dropped in (b for b in state.history.blocks if b.origin == "drop"):  # a block of a drop has no files
         reasons_by_block[dropped.id]["whoever reads on: it says that the partition was dropped"] = None
     for reason, read in _retained_reads(state):
         for block in source_blocks(read):
@@ -35,13 +36,13 @@ def retention_verdicts(state: RetentionState) -> tuple[Verdict, ...]:
 
 
 def _retained_reads(state: RetentionState) -> Iterator[tuple[str, Read]]:
-    """Every answer that has to stay possible, and for whom."""
+    """Every read that must stay possible, with its reader."""
     yield NEWEST_SNAPSHOT, modes.snapshot(state.history)
     yield from _retained_reads_but_newest(state)
 
 
 def retained_answers(state: RetentionState) -> Iterator[str]:
-    """For whom there are answers that have to stay possible, and are; each as often as it has some."""
+    """Readers of the retained reads that are still possible, once per read."""
     for reason, _ in (
         *_read_if_possible(NEWEST_SNAPSHOT, partial(modes.snapshot, state.history)),
         *_retained_reads_but_newest(state),
@@ -50,7 +51,7 @@ def retained_answers(state: RetentionState) -> Iterator[str]:
 
 
 def _retained_reads_but_newest(state: RetentionState) -> Iterator[tuple[str, Read]]:
-    """Every answer but the newest snapshot."""
+    """Every retained read except the newest snapshot."""
     history = state.history
     head = history.head
     for reader in state.consumers:
@@ -65,7 +66,7 @@ def _retained_reads_but_newest(state: RetentionState) -> Iterator[tuple[str, Rea
         )
         if pin.cursor is not None:
             yield from _reads_of_cursor(history, pin.holder, pin.cursor, pin.head, pin.scope, True, pin.has_run)
-            # What it has pinned is where its cursor will stand, and what came since is what it will ask for then.
+            # After its commit the cursor is at the pinned head, and the next run reads the changes after it.
             yield from _reads_of_cursor(
                 history, f"{pin.holder}, once it commits", pin.head, head, pin.scope, True, True
             )
@@ -77,11 +78,11 @@ def _reads_of_cursor(
     history: History, reader: str, cursor: int, head: int, scope: str, reads_old_snapshot: bool, has_run: bool
 ) -> Iterator[tuple[str, Read]]:
     if cursor == 0 and not has_run:
-        return  # it will be given the snapshot of its head
+        return  # its first run reads the snapshot at the head
     scoped_history, reason = history_in_scope(history, scope), f"{reader}, which has read {cursor}"
     yield from _read_if_possible(reason, partial(modes.changes, scoped_history, cursor, head, has_run=has_run))
     if cursor == 0:
-        return  # there was nothing then, and all that it is given is a snapshot
+        return  # the channel was empty at 0: no old snapshot and no comparison
     yield from ((reason, _read_of_block(base)) for base in _newest_replacing_bases(scoped_history, cursor, head))
     if reads_old_snapshot:
         yield from _read_if_possible(
@@ -90,8 +91,11 @@ def _reads_of_cursor(
 
 
 def _newest_replacing_bases(history: History, since: int, at: int) -> Iterator[Block]:
-    """The newest given base of each partition to which no deltas lead. It is not opened, where one of compaction comes
-    after it; but it is what tells that snapshots are to be compared, and that no delta has been lost."""
+    """Newest base of each partition without a path of deltas, from a task, an insert or a restore.
+
+    A read does not open that base if a later base of compaction exists. It still proves that the change must be
+    computed by comparing snapshots, and that no delta was lost.
+    """
     for track in history.partition_histories:
         if modes.shortest_delta_path(track, since, at) is None:
             bases = [b for b in track.blocks if modes.is_given_base(b) and since < b.hi <= at]
@@ -99,8 +103,11 @@ def _newest_replacing_bases(history: History, since: int, at: int) -> Iterator[B
 
 
 def _time_travel_reads(history: History, oldest_version: int) -> Iterator[tuple[str, Read]]:
-    """Of each partition the state from which on all can be told, no older than that number, and every given block
-    since: with these, every number after it is answered."""
+    """Reads that keep every number from ``oldest_version`` on answerable.
+
+    For each partition these are the snapshot at that number, or the oldest answerable snapshot after it, and every
+    later block that compaction did not add.
+    """
     reason = f"time travel back to {oldest_version}"
     for track in history.partition_histories:
         partition_history = history.for_partitions({track.partition})
@@ -118,7 +125,7 @@ def _time_travel_reads(history: History, oldest_version: int) -> Iterator[tuple[
 
 
 def _read_if_possible(reason: str, plan_read: Callable[[], Read]) -> Iterator[tuple[str, Read]]:
-    """An answer that is possible; one that is gone already holds nothing."""
+    """A retained read, if it is still possible. A read that is already impossible retains nothing."""
     with suppress(BlockCollected):
         read = plan_read()
         yield reason, read
@@ -129,7 +136,7 @@ def _read_of_block(block: Block) -> Read:
 
 
 def history_in_scope(history: History, scope: str) -> History:
-    """The history of some partitions."""
+    """The history restricted to a scope."""
     if not scope:
         return history
     return replace(
@@ -141,8 +148,10 @@ def history_in_scope(history: History, scope: str) -> History:
 
 
 def oldest_retained_version(state: RetentionState) -> int:
-    """The oldest number that somebody may still ask for, beside the newest snapshot. A partition that has not changed
-    since then answers everything by its newest snapshot."""
+    """Oldest number that a reader may still request, besides the newest snapshot.
+
+    A partition without changes since then answers every request with its newest snapshot.
+    """
     cursors = [r.cursor for r in state.consumers if r.cursor or r.has_run]
     pinned = [n for p in state.pins for n in (p.head, p.cursor) if n]
     kept = [] if state.keep_from is None else [state.keep_from]
@@ -150,5 +159,5 @@ def oldest_retained_version(state: RetentionState) -> int:
 
 
 def blocks_to_collect(verdicts: Sequence[Verdict]) -> tuple[Block, ...]:
-    """The blocks that nobody holds."""
+    """Blocks that no reader needs."""
     return tuple(v.block for v in verdicts if not v.held_by)

@@ -1,6 +1,6 @@
-"""Excerpts of a whole history: what plans from some number on can need of it. Pure.
+"""Excerpts of a full history: the blocks that plans from some number on can need. Pure.
 
-``catalog/excerpts`` finds the same by indexes.
+``catalog/history_excerpts`` computes the same excerpts with indexes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from nova_assets.plan.modes import is_answerable, is_given_base, schema_at_versi
 
 
 class IncompleteHistory(Exception):
-    """What was given begins with bases, and more is needed."""
+    """The given history starts at bases, but older blocks are needed."""
 
 
 def excerpt_history(
@@ -23,16 +23,16 @@ def excerpt_history(
     snapshots_from: int = 0,
     schema_lookup: Callable[[int], Schema | None] | None = None,
 ) -> History:
-    """Of a history what is asked for.
+    """Excerpt of a history for some kinds of reads.
 
     Args:
-        history: all of it; or of each partition what came from the newest base on that is no later than the number.
-        changes_after: only the changes after this number.
-        snapshots_from: only snapshots at this number and later, and changes after it.
-        schema_lookup: what the schema was at a number, where not all of the history is given.
+        history: the full history, or for each partition the blocks from its newest base at or before the number on.
+        changes_after: only changes after this number will be read.
+        snapshots_from: only snapshots from this number on, and changes after it, will be read.
+        schema_lookup: returns the schema at a number; needed if the history is not full.
 
     Raises:
-        NotEnough: not all of it was given, and is needed.
+        IncompleteHistory: the history is not full, and older blocks are needed.
     """
     schema_at_number = schema_lookup or (
         lambda at: schema_at_version(history, at) if any(b.hi <= at for b in history.blocks) else None
@@ -45,11 +45,15 @@ def excerpt_history(
 
 
 def needs_comparison(partition_history: PartitionHistory, after_number: int, head: int) -> bool:
-    """Whether what came to a partition after a number cannot be told by that alone: a base was given, a delta begins
-    earlier, or some are gone.
+    """Whether the changes of a partition after a number require comparing snapshots.
+
+    That is the case if a task, an insert or a restore wrote a base, a delta begins before the number, or deltas were
+    collected.
 
     Args:
-        partition_history: what came after the number.
+        partition_history: blocks after the number.
+        after_number: the number.
+        head: head of the channel.
     """
     if any(is_given_base(b) or (b.kind == "delta" and b.lo < after_number) for b in partition_history.blocks):
         return True
@@ -57,11 +61,14 @@ def needs_comparison(partition_history: PartitionHistory, after_number: int, hea
 
 
 def needs_no_older_blocks(partition_history: PartitionHistory, oldest: int, head: int, has_drop: bool) -> bool:
-    """Whether what is asked for at two numbers, and between them, does not need what is older than a floor.
+    """Whether reads at two numbers, and between them, need no blocks below the floor of a partition.
 
     Args:
-        has_drop: a partition was, after the first. That is told of as if it had not been (R19): without bases that
-            would do otherwise, and at numbers in between.
+        partition_history: blocks from the floor on.
+        oldest: the first of the two numbers.
+        head: the second of the two numbers.
+        has_drop: whether a partition was dropped after ``oldest``. Changes are computed as if it had not been dropped
+            (R19), that is, without later bases of compaction and at numbers in between.
     """
     if has_drop and shortest_delta_path(partition_history, oldest, head) is None:
         return False
@@ -98,7 +105,7 @@ def _changes_excerpt(history: History, after_number: int, schema_at_number: Call
 def _histories_from_base(
     history: History, partition_histories: Iterable[PartitionHistory], oldest_number: int
 ) -> list[PartitionHistory]:
-    """Of each partition what came from the newest base on that is no later than a number."""
+    """History of each partition from its newest base at or before a number on."""
     pairs = [(t, _truncate_before(t, _newest_base_number(t, oldest_number))) for t in partition_histories]
     dropped = any(b.origin == "drop" and b.hi > oldest_number for _, truncated in pairs for b in truncated.blocks)
     return [

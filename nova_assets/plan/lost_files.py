@@ -1,7 +1,7 @@
-"""Files that are missing or changed: which answers are lost with them, and which blocks nobody misses. Pure.
+"""Missing or changed files: which answers they make impossible, and which damaged blocks no reader needs. Pure.
 
-What a lost block means is decided by the functions that answer reads and that collect (``plan/modes``,
-``plan/collect``), on the history without it.
+The functions that answer reads and collect blocks (``plan/modes``, ``plan/garbage_collection``) determine the effect of
+a damaged block, applied to the history without the block.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from nova_assets.plan.garbage_collection import NEWEST_SNAPSHOT, retained_answer
 from nova_assets.plan.modes import answerable_versions, last_number_up_to
 
 DefectByPath = Mapping[str, str]
-"""Path of a listed file that is not as it was written -> what is wrong with it."""
+"""Path of a damaged file -> description of the defect."""
 
 _MAX_NAMED_FILES = 3
-"""Files that are named one by one."""
+"""Maximum number of files named in a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLoss:
-    """What is damaged of one partition of a channel.
+    """Damage of one partition of a channel.
 
     Args:
-        blocks: with a file that is missing or changed.
-        lost_answers: for whom a retained answer is lost.
+        blocks: blocks with a missing or changed file.
+        lost_answers: readers with a retained read that is no longer possible.
         lost_versions: numbers of the partition that can no longer be answered.
-        answerable_versions: its numbers that still can.
+        answerable_versions: numbers of the partition that can still be answered.
     """
 
     partition_history: PartitionHistory
@@ -44,20 +44,23 @@ class PartitionLoss:
     answerable_versions: frozenset[int]
 
     def is_answerable_at(self, at: int) -> bool:
-        """Whether what was in the partition at a version of the channel can still be told."""
+        """Whether the content of the partition at a version of the channel can still be answered."""
         return last_number_up_to(self.partition_history.numbers, at) in self.answerable_versions
 
 
 def blocks_to_give_up(state: RetentionState, damaged_block_ids: frozenset[str]) -> tuple[Block, ...]:
-    """The damaged blocks that nobody misses: of a partition all or none, so that no way back is closed while another
-    is open only in the catalog."""
+    """Damaged blocks that no reader needs.
+
+    Of each partition either all damaged blocks are given up or none. Giving up some would remove one path to an answer,
+    while the other path exists only in the catalog.
+    """
     return tuple(
         b for loss in losses_by_partition(state, damaged_block_ids) if not loss.lost_answers for b in loss.blocks
     )
 
 
 def losses_by_partition(state: RetentionState, damaged_block_ids: frozenset[str]) -> tuple[PartitionLoss, ...]:
-    """What damaged blocks mean, for each partition that has some."""
+    """Effect of damaged blocks, for each partition that has some."""
     found = []
     for track in state.history.partition_histories:
         damaged_blocks = tuple(b for b in track.blocks if b.id in damaged_block_ids)
@@ -82,7 +85,7 @@ def losses_by_partition(state: RetentionState, damaged_block_ids: frozenset[str]
 
 
 def history_without_blocks(history: History, blocks: Sequence[Block]) -> History:
-    """The history as if blocks had been collected: what they changed stays known as numbers."""
+    """The history as if the blocks had been collected: the numbers of their changes stay recorded."""
     removed_ids = {b.id for b in blocks}
     numbers = {p: set(n) for p, n in history.numbers.items()}
     for b in blocks:
@@ -93,7 +96,7 @@ def history_without_blocks(history: History, blocks: Sequence[Block]) -> History
 
 
 def newest_answerable_version(state: RetentionState, losses: Sequence[PartitionLoss]) -> int:
-    """The newest version of the channel that can be answered; 0 where there is none but the empty one."""
+    """Newest version of the channel that can be answered; 0 if only the empty version can."""
     unaffected_partitions = [
         (t.numbers, answerable_versions(t))
         for t in state.history.partition_histories
@@ -112,11 +115,13 @@ def newest_answerable_version(state: RetentionState, losses: Sequence[PartitionL
 def damage_of_lost_files(
     state: RetentionState, defect_by_path: DefectByPath, readers: Sequence[str] = (), writer: str | None = None
 ) -> list[Damage]:
-    """What to say of a channel's files, for each partition concerned.
+    """Damage reports for a channel's files, one per affected partition.
 
     Args:
+        state: retention state of the channel.
+        defect_by_path: the damaged files.
         readers: bindings that read the channel.
-        writer: the binding that writes it as a base.
+        writer: binding that writes the channel as a base.
     """
     damaged_block_ids = frozenset(
         b.id for b in state.history.blocks if any(f.path in defect_by_path for f in b.manifest.files)
@@ -175,7 +180,9 @@ def _unrepairable_damage(
 
 
 def _next_steps(state: RetentionState, loss: PartitionLoss, writer: str | None, newest_version: int) -> str:
-    """What to type. A base on top takes effect at once, unless it must first be compared with what is lost."""
+    """Commands for the user. A new base takes effect immediately, unless it must first be compared with the
+    lost data.
+    """
     channel, advice = state.history.channel, ["put the files back from a backup"]
     head_lost, consumers = NEWEST_SNAPSHOT in loss.lost_answers, [r for r in state.consumers if r.cursor > 0]
     compared = bool(consumers) and (isinstance(state.history.merge, Append) or not state.bases)

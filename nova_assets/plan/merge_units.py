@@ -1,8 +1,8 @@
-"""Which parts of a keyed channel can be merged, each by itself, and which of them a change does not touch. Pure.
+"""Merge units: parts of a keyed channel that are merged independently, and the units that a change touches. Pure.
 
-A *cell* is a part of the space of keys: a bucket of the hash, or a range. The files of a base that is laid out say
-which cell each is of; what lies between them is cells, too. A delta's file says which cells it may have rows of. So
-whoever merges opens, cell by cell, only what belongs together, and a cell of which no delta has rows stays as it is.
+A *merge unit* is a part of the key space: a hash bucket or a key range. Each file of a base with a key layout belongs
+to one unit. The gaps between the files are units, too. The file of a delta records the units that may contain its rows.
+A merge therefore opens only the files of one unit at a time, and a unit without delta rows stays unchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nova_assets.plan.partition_size import EMPTY_SIZE, DataSize
 
 @dataclass(frozen=True, slots=True)
 class HashBucket:
-    """A part of the hashes: the ``number``-th of ``bucket_count`` alike."""
+    """A part of the hash space: bucket ``number`` of ``bucket_count`` equal buckets."""
 
     bucket_count: int
     number: int
@@ -29,7 +29,7 @@ class HashBucket:
 
 @dataclass(frozen=True, slots=True)
 class KeySpan:
-    """Keys from ``least`` up to, and without, ``below``; None is without end."""
+    """Keys from ``least`` (inclusive) to ``below`` (exclusive); None means unbounded."""
 
     least: LayoutKey | None
     below: LayoutKey | None
@@ -40,13 +40,14 @@ MergeUnit: TypeAlias = HashBucket | KeySpan
 
 @dataclass(frozen=True, slots=True)
 class MergeTask:
-    """What is in one cell.
+    """Files of one merge unit.
 
     Args:
-        base: files of the base that may have rows of it; and of no other cell, unless this was split.
-        deltas: delta for delta, in their order, the files that may have rows of it; those that have none are left out.
-            Each with its place among all deltas.
-        size: of what has to be read: of a file that is of several cells, its share, about.
+        unit: the merge unit.
+        base: base files that may have rows of this unit. They have rows of no other unit, unless the unit was split.
+        deltas: delta files that may have rows of this unit, in delta order; each with the position of its delta among
+            all deltas.
+        size: estimated size to read. A file that belongs to several units counts with its share.
     """
 
     unit: MergeUnit
@@ -56,19 +57,20 @@ class MergeTask:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Of the files, in their order."""
+        """Paths of all files, in order."""
         return (*(f.path for _, f in self.base), *(f.path for _, _, f in self.deltas))
 
 
 def merge_tasks(
     bases: Sequence[Block], deltas: Sequence[Block], layout: KeyLayout, *, min_units: int = 1
 ) -> tuple[MergeTask, ...] | None:
-    """The cells of one partition; None where something is laid out otherwise.
+    """Merge tasks of one partition; None if a block has another layout.
 
     Args:
         bases: at most one.
-        deltas: in their order.
-        min_units: cells into which everything is divided where there is no base; a power of two.
+        deltas: in order.
+        layout: the key layout.
+        min_units: number of units if there is no base; a power of two.
     """
     if not _have_layout([*bases, *deltas], layout):
         return None
@@ -93,7 +95,9 @@ def merge_tasks(
 
 
 def split_merge_task(task: MergeTask, max_bytes: int) -> tuple[MergeTask, ...]:
-    """A bucket with more bytes than that, in several finer ones; its base's files are then opened for each of them."""
+    """Split the task of a hash bucket that exceeds ``max_bytes`` into finer buckets. Each of them opens the base
+    files again.
+    """
     if not isinstance(task.unit, HashBucket) or task.size.bytes <= max_bytes:
         return (task,)
     n = 1 << (-(-task.size.bytes // max_bytes) - 1).bit_length()
@@ -108,7 +112,7 @@ def split_merge_task(task: MergeTask, max_bytes: int) -> tuple[MergeTask, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotBlocks:
-    """One of two snapshots of a partition that are compared: at most one base, and deltas in their order."""
+    """One of two snapshots of a partition to compare: at most one base, and deltas in order."""
 
     bases: tuple[Block, ...]
     deltas: tuple[Block, ...]
@@ -127,8 +131,10 @@ class SnapshotBlocks:
 def differing_merge_tasks(
     old: SnapshotBlocks, new: SnapshotBlocks, layout: KeyLayout
 ) -> tuple[tuple[MergeTask, MergeTask], ...] | None:
-    """The cells in which two snapshots may differ: those of which they do not list the very same files. None where
-    something is laid out otherwise."""
+    """Merge tasks of the units in which two snapshots may differ, because they do not list the same files.
+
+    None if a block has another layout.
+    """
     if not _have_layout([*old.bases, *old.deltas, *new.bases, *new.deltas], layout):
         return None
     files = [f for side in (old, new) for b in side.bases for f in b.manifest.files]
@@ -147,7 +153,7 @@ def differing_merge_tasks(
 
 
 def base_files_overlapping(bases: Sequence[Block], deltas: Sequence[Block], layout: KeyLayout) -> frozenset[str]:
-    """The files of a partition's base that may have rows of keys that deltas change."""
+    """Paths of base files of a partition that may contain keys that deltas change."""
     base_files = [f for b in bases for f in b.manifest.files]
     delta_files = [f for d in deltas for f in d.manifest.files]
     may_overlap = _range_overlap_test(delta_files) if layout.clustered else _bucket_overlap_test(delta_files)
@@ -155,7 +161,7 @@ def base_files_overlapping(bases: Sequence[Block], deltas: Sequence[Block], layo
 
 
 def _bucket_overlap_test(files: Sequence[DataFile]) -> Callable[[KeyPlacement | None], bool]:
-    """Whether a place has a bucket of which some of the files have rows."""
+    """Test whether a placement shares a hash bucket with rows of the files."""
     bucket_count = max(
         (f.key_placement.bucket_count for f in files if isinstance(f.key_placement, HashBuckets)), default=1
     )
@@ -181,7 +187,7 @@ def _bucket_overlap_test(files: Sequence[DataFile]) -> Callable[[KeyPlacement | 
 
 
 def _range_overlap_test(files: Sequence[DataFile]) -> Callable[[KeyPlacement | None], bool]:
-    """Whether a place may have a key that lies within one of the files."""
+    """Test whether the key range of a placement overlaps that of a file."""
     spans = sorted(((p.least, p.greatest) for p in map(_key_range, files)), key=lambda s: s[0])
     starts = [least for least, _ in spans]
     greatest_so_far = list(itertools.accumulate((greatest for _, greatest in spans), max))
@@ -206,7 +212,7 @@ def _have_layout(blocks: Iterable[Block], layout: KeyLayout) -> bool:
 def _bucket_units(
     base_files: Iterable[tuple[Block, DataFile]], min_buckets: int
 ) -> list[tuple[MergeUnit, list[tuple[Block, DataFile]]]] | None:
-    """Buckets with the base's files; and what is between them, in pieces as small as any bucket."""
+    """Buckets with base files, and the gaps between them in buckets of the finest size."""
     by_bucket: dict[HashBucket, list[tuple[Block, DataFile]]] = {}
     for block, file in base_files:
         bucket = _single_bucket(file.key_placement)
@@ -221,13 +227,13 @@ def _bucket_units(
     ]
     covered = set(covered_numbers)
     if len(covered) != len(covered_numbers):
-        return None  # one lies within another
+        return None  # nested buckets
     between = [HashBucket(bucket_count, n) for n in range(bucket_count) if n not in covered]
     return [*by_bucket.items(), *((b, []) for b in between)]
 
 
 def _single_bucket(placement: KeyPlacement | None) -> HashBucket | None:
-    """The one bucket that all buckets of a file make up together; None where they make up no one."""
+    """The coarse bucket that exactly contains all buckets of a file; None if there is none."""
     assert isinstance(placement, HashBuckets)
     n = len(placement.rows_per_bucket)
     if placement.bucket_count % n or placement.first_bucket % n:
@@ -238,7 +244,7 @@ def _single_bucket(placement: KeyPlacement | None) -> HashBucket | None:
 def _span_units(
     base_files: Sequence[tuple[Block, DataFile]],
 ) -> list[tuple[MergeUnit, list[tuple[Block, DataFile]]]] | None:
-    """Each file's range, up to the next one's; the first begins with the least key that there can be."""
+    """One key span per base file, up to the start of the next file; the first span is unbounded below."""
     ordered = sorted(base_files, key=lambda of: _key_range(of[1]).least)
     places = [_key_range(f) for _, f in ordered]
     if any(a.greatest >= b.least for a, b in itertools.pairwise(places)):
@@ -251,7 +257,7 @@ def _span_units(
 
 
 def _split_into_spans(files: Sequence[DataFile], max_spans: int) -> list[KeySpan]:
-    """So many spans, at most, with about as many files in each."""
+    """At most ``max_spans`` spans, with about equally many files each."""
     starts = sorted({_key_range(f).least for f in files})
     split_points = [starts[n] for n in sorted({len(starts) * k // max_spans for k in range(1, max_spans)}) if n]
     return [KeySpan(a, b) for a, b in zip([None, *split_points], [*split_points, None], strict=True)]
@@ -263,7 +269,7 @@ def _key_range(file: DataFile) -> KeyRange:
 
 
 def may_have_rows_in(placement: KeyPlacement | None, unit: MergeUnit) -> bool:
-    """Whether a file of that place may have rows of a cell."""
+    """Whether a file with this placement may have rows of a merge unit."""
     if isinstance(unit, HashBucket):
         return _has_rows_in_bucket(placement, unit)
     assert isinstance(placement, KeyRange)
@@ -277,13 +283,13 @@ def _has_rows_in_bucket(placement: KeyPlacement | None, bucket: HashBucket) -> b
 
 
 def max_rows_in_bucket(placement: HashBuckets, bucket: HashBucket) -> int:
-    """At most so many rows are of a bucket."""
+    """Upper bound on the rows of a file in a bucket."""
     start, end = bucket_slice(placement, bucket)
     return sum(placement.rows_per_bucket[start:end])
 
 
 def _with_sizes(tasks: Sequence[MergeTask]) -> tuple[MergeTask, ...]:
-    """With their bytes. How a file's rows are spread over ranges is not known: evenly, it is taken."""
+    """Tasks with estimated sizes. Rows of a file are assumed to be spread evenly over key ranges."""
     units_per_path = Counter(path for w in tasks for path in w.paths)
 
     def share(file: DataFile, unit: MergeUnit) -> DataSize:
@@ -291,7 +297,7 @@ def _with_sizes(tasks: Sequence[MergeTask]) -> tuple[MergeTask, ...]:
             rows = max_rows_in_bucket(file.key_placement, unit)
             rows = -(
                 -rows * min(file.key_placement.bucket_count, unit.bucket_count) // unit.bucket_count
-            )  # a coarser bucket is of several cells, evenly
+            )  # rows of a coarser bucket are spread evenly over its units
             return DataSize(file.bytes * rows // max(1, file.rows), rows)
         return DataSize(file.bytes // units_per_path[file.path], file.rows // units_per_path[file.path])
 
@@ -303,7 +309,9 @@ def _with_sizes(tasks: Sequence[MergeTask]) -> tuple[MergeTask, ...]:
 
 
 def bucket_slice(placement: HashBuckets, bucket: HashBucket) -> tuple[int, int]:
-    """Which of a file's buckets have all its rows of another bucket: from, and up to. Coarser ones hold others, too."""
+    """Slice of a file's buckets that contains all its rows of another bucket. Coarser buckets contain other
+    rows, too.
+    """
     if placement.bucket_count >= bucket.bucket_count:
         n = placement.bucket_count // bucket.bucket_count
         start, end = bucket.number * n, (bucket.number + 1) * n

@@ -1,7 +1,7 @@
-"""The table of modes (DESIGN §3): what ``new``, ``all`` and ``old`` read, from a channel's history. Pure.
+"""The table of modes (DESIGN §3): the reads of ``new``, ``all`` and ``old``, from a channel's history. Pure.
 
-The table holds for each partition by itself (R13). What is read of several is put together: rows of different
-partitions have different keys, so their bases are one base, and their deltas one chain.
+The table applies to each partition separately (R13). Reads of several partitions are combined: rows of different
+partitions have different keys, so their bases form one base, and their deltas form one chain.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from nova_assets.model.timeline import History, PartitionHistory
 
 
 def snapshot(history: History, at: int | None = None) -> Snapshot:
-    """``all``: the snapshot at ``at`` (the head by default): the newest base that deltas lead on from.
+    """``all``: the snapshot at ``at`` (the head by default), from the newest base with a path of deltas to ``at``.
 
-    A base made by compaction is as good as any (R9).
+    A base made by compaction is equivalent to any other base (R9).
 
     Raises:
         VersionNotFound: the channel has no such number.
-        BlockCollected: its blocks are gone.
+        BlockCollected: the required blocks were collected.
     """
     at = history.head if at is None else at
     if not 0 <= at <= history.head:
@@ -35,17 +35,21 @@ def snapshot(history: History, at: int | None = None) -> Snapshot:
 
 
 def changes(history: History, since: int, at: int | None = None, *, has_run: bool = False) -> Change:
-    """``new``: what leads from ``since`` to ``at``, by the first row of the table that fits.
+    """``new``: the change from ``since`` to ``at``, by the first row of the table that applies.
 
-    A base that was committed together with what it changes (R15) is no gap in the deltas. A partition that retention
-    has dropped (R19) is not told of: what was unread in it before is still told, and what comes to it later.
+    A base that was committed together with its change (R15) does not interrupt the deltas. A partition that retention
+    has dropped (R19) is not reported as deleted: its unread changes from before the drop, and later data, are still
+    read.
 
     Args:
-        has_run: of 0: a consumer asks that has run at that number, and so has not read what was dropped since.
+        history: history of the channel.
+        since: position of the consumer.
+        at: the head by default.
+        has_run: for ``since`` 0: the consumer ran at number 0. It then still needs data that was dropped since.
 
     Raises:
         VersionNotFound: the channel has no such number.
-        BlockCollected: what led on from there is gone.
+        BlockCollected: the blocks after ``since`` were collected.
     """
     at = history.head if at is None else at
     if not 0 <= since <= at:
@@ -85,8 +89,12 @@ def changes(history: History, since: int, at: int | None = None, *, has_run: boo
 
 
 def _changes_since_empty(history: History, at: int) -> Change:
-    """What came to a channel that was empty when its consumer ran: the snapshot as it would be had retention dropped
-    nothing (R19). A partition of which that was collected, before such consumers held it, is told as it is."""
+    """Changes of a channel that was empty when its consumer ran: the snapshot as if retention had dropped nothing
+    (R19).
+
+    A partition whose dropped data is already collected is read as it is now. This concerns data that was collected
+    before such consumers retained it.
+    """
     undropped_history = history_without_drops(history, 0, at)
     if undropped_history is history:
         return Inserts(snapshot(history, at))
@@ -110,8 +118,11 @@ def _changes_since_empty(history: History, at: int) -> Change:
 
 
 def _changes_around_drops(history: History, partition: str, since: int, at: int) -> Iterator[Chain | Diff | Inserts]:
-    """What came to a partition of a bag before, between and after it was dropped: a bag cannot tell of rows that went,
-    so a base that came later is compared with what was left. All of it has the columns of ``at``."""
+    """Changes of a partition of an append-only channel, split at its drops: before, between and after them.
+
+    A change of an append-only channel cannot express removed rows, so a base after a drop is compared with the rows
+    that were left. All parts have the schema at ``at``.
+    """
     schema = schema_at_version(history, at)
     partition_history = history.for_partitions({partition})
     drops = sorted(b.hi for b in partition_history.blocks if b.origin == "drop" and since < b.hi <= at)
@@ -132,11 +143,11 @@ def _set_schema(read: Chain | Diff | Inserts, schema: Schema | None) -> Chain | 
 
 
 def history_without_drops(history: History, since: int, at: int) -> History:
-    """The history as it is told to who has read ``since``: as if retention had dropped nothing after that (R19).
+    """The history for a consumer that has read ``since``, as if retention had dropped nothing after that (R19).
 
-    Bases made by compaction hold what was left after a drop, so they are left out as well, up to the next that is
-    given. What was committed with a base that is given (R15) tells what this changed after the drop, so it is left out,
-    too, where the base can be compared with what there was at ``since``.
+    Bases of compaction contain only the rows left after a drop. They are left out, up to the next base from a task, an
+    insert or a restore. A delta that was committed together with such a base (R15) describes the change after the drop.
+    It is left out, too, if the base can be compared with the snapshot at ``since``.
     """
     drops = [(b.partition, b.hi) for b in history.blocks if b.origin == "drop" and since < b.hi <= at]
     if not drops:
@@ -170,6 +181,9 @@ def with_staged_block(read: Snapshot | Change, staged: StagedOnPort, history: Hi
     """The read as if the block staged on a port were committed on top of the pins (R5).
 
     Args:
+        read: the read without the staged block.
+        staged: the staged block.
+        history: history of the channel.
         since: the pinned cursor.
     """
     if isinstance(read, Snapshot):
@@ -189,7 +203,9 @@ def with_staged_block(read: Snapshot | Change, staged: StagedOnPort, history: Hi
 
 
 def _put_staged_on_top(snapshot: Snapshot, staged: StagedOnPort) -> Snapshot:
-    """A staged base replaces everything in the scope that is read: it was written in the same (R13)."""
+    """Snapshot with a staged block. A staged base replaces everything in the scope, because it was written in
+    it (R13).
+    """
     if staged.kind == "base":
         return replace(snapshot, bases=(staged,), deltas=())
     return replace(snapshot, deltas=(*snapshot.deltas, staged))
@@ -215,7 +231,7 @@ def _snapshot_of_partitions(history: History, partition_histories: Iterable[Part
 def base_and_deltas(
     history: History, partition_history: PartitionHistory, at: int
 ) -> tuple[Block | None, tuple[Block, ...]]:
-    """The newest base of a partition that deltas lead on from, and those deltas."""
+    """The newest base of a partition with a path of deltas to ``at``, and these deltas."""
     for base in _base_candidates(partition_history, at):
         deltas = shortest_delta_path(partition_history, base.hi if base is not None else 0, at)
         if deltas is not None:
@@ -224,7 +240,7 @@ def base_and_deltas(
 
 
 def is_answerable(partition_history: PartitionHistory, at: int) -> bool:
-    """Whether it can be told what was in a partition at a number."""
+    """Whether the content of a partition at a number can be answered."""
     return any(
         shortest_delta_path(partition_history, 0 if base is None else base.hi, at) is not None
         for base in _base_candidates(partition_history, at)
@@ -232,7 +248,7 @@ def is_answerable(partition_history: PartitionHistory, at: int) -> bool:
 
 
 def _base_candidates(partition_history: PartitionHistory, at: int) -> Iterator[Block | None]:
-    """Bases, newest first; and last the beginning, unless it is left out."""
+    """Bases up to a number, newest first. The last candidate is None for B_0, unless the history is cut at a floor."""
     yield from sorted(
         (b for b in partition_history.blocks if b.kind == "base" and b.hi <= at), key=lambda b: b.hi, reverse=True
     )
@@ -241,26 +257,28 @@ def _base_candidates(partition_history: PartitionHistory, at: int) -> Iterator[B
 
 
 def _sort_by_number(blocks: Iterable[Block]) -> tuple[Block, ...]:
-    """Of one partition the order is that of their numbers; between partitions any will do."""
+    """Blocks sorted by number. Within a partition this order matters, between partitions any order will do."""
     return tuple(sorted(blocks, key=lambda b: b.hi))
 
 
 def is_given_base(block: Block) -> bool:
-    """Whether a block is a base that was given: by a task, an insert or a restoration; not by compaction (R9), nor by
-    retention that dropped the partition (R19)."""
+    """Whether a block is a base from a task, an insert or a restore.
+
+    Bases of compaction (R9) and of retention that drops a partition (R19) are not.
+    """
     return block.kind == "base" and block.origin not in ("compact", "drop")
 
 
 def shortest_delta_path(partition_history: PartitionHistory, start: int, end: int) -> tuple[Block, ...] | None:
-    """The fewest deltas whose ends meet exactly from ``start`` to ``end`` (R9); None when there are none.
+    """Fewest deltas whose ends meet exactly from ``start`` to ``end`` (R9); None if no path exists.
 
-    A number at which the partition did not change is the same as the last one at which it did: other partitions'
-    commits take numbers, too (R13).
+    Commits to other partitions take numbers, too (R13). A number without a change of this partition is therefore
+    equivalent to the last number with one.
     """
     numbers = partition_history.numbers
     first, last = last_number_up_to(numbers, start), last_number_up_to(numbers, end)
-    delta_counts = {first: 0}  # number -> with how many deltas it is reached
-    reached_by: dict[int, tuple[int, Block]] = {}  # number -> from which number, and with which delta
+    delta_counts = {first: 0}  # number -> length of the shortest path to it
+    reached_by: dict[int, tuple[int, Block]] = {}  # number -> previous number and last delta of its path
     for delta in sorted(
         (b for b in partition_history.blocks if b.kind == "delta" and b.hi <= end), key=lambda b: (b.hi, b.lo)
     ):
@@ -277,7 +295,7 @@ def shortest_delta_path(partition_history: PartitionHistory, start: int, end: in
 
 
 def schema_at_version(history: History, at: int) -> Schema | None:
-    """The schema of that number (R18): that of the newest block up to it."""
+    """Schema at a number (R18): the schema of the newest block up to it."""
     if at >= history.head:
         return history.schema
     if history.earlier is not None:
@@ -289,12 +307,12 @@ def schema_at_version(history: History, at: int) -> Schema | None:
 
 
 def oldest_answerable_version(history: History) -> int:
-    """The oldest number from which on every snapshot can be answered."""
+    """Oldest number from which on every snapshot can be answered."""
     oldest_version = 0
     for track in history.partition_histories:
         answerable, numbers = answerable_versions(track), (0, *track.numbers)
         collected = [n for n in range(len(numbers)) if numbers[n] not in answerable]
-        if collected:  # from the next number on at which the partition changed
+        if collected:  # answerable from the next change of the partition on
             oldest_version = max(
                 oldest_version, numbers[collected[-1] + 1] if collected[-1] + 1 < len(numbers) else history.head
             )
@@ -302,8 +320,10 @@ def oldest_answerable_version(history: History) -> int:
 
 
 def answerable_versions(partition_history: PartitionHistory) -> frozenset[int]:
-    """The numbers of a partition, 0 included, at which it can be told what was in it: as ``state`` does, for all of
-    them at once."""
+    """Numbers of a partition, including 0, at which its content can be answered.
+
+    Equivalent to ``is_answerable`` for each number, in one pass.
+    """
     numbers = {0} | {b.hi for b in partition_history.blocks if b.kind == "base"}
     for delta in sorted((b for b in partition_history.blocks if b.kind == "delta"), key=lambda b: (b.hi, b.lo)):
         if last_number_up_to(partition_history.numbers, delta.lo) in numbers:
@@ -312,10 +332,11 @@ def answerable_versions(partition_history: PartitionHistory) -> frozenset[int]:
 
 
 def last_number_up_to(numbers: Sequence[int], at: int) -> int:
-    """The last of these numbers that is no later; 0 where none is.
+    """The last of these numbers that is not greater than ``at``; 0 if there is none.
 
     Args:
-        numbers: in order.
+        numbers: in ascending order.
+        at: the upper limit.
     """
     count = bisect_right(numbers, at)
     return numbers[count - 1] if count else 0
@@ -326,10 +347,12 @@ def _version_collected_error(history: History, at: int) -> BlockCollected:
 
 
 def version_collected_error(channel: str, at: int, oldest_version: int | None) -> BlockCollected:
-    """The error for a version that is not there any more.
+    """Error for a version whose blocks were collected.
 
     Args:
-        oldest_version: the oldest one that is; None where that is not known here.
+        channel: name of the channel.
+        at: the requested version.
+        oldest_version: oldest version that still exists; None if unknown.
     """
     return BlockCollected(
         f"version {at} of channel {channel!r} was collected",

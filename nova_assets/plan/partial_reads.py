@@ -1,4 +1,4 @@
-"""What of a read can be had by itself: some of its columns, some of its partitions. Pure."""
+"""Partial reads: some columns or some partitions of a read. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Read, Snapshot,
 from nova_assets.model.schema import Schema
 
 MAX_PORTION_BYTES = 256 * 2**20
-"""Of files, in a portion that is had at once; a partition that has more is a portion."""
+"""Maximum bytes of files in a portion that is read at once. A larger partition is a portion of its own."""
 
 _Blocks: TypeAlias = Snapshot | Chain | Diff
 BlocksT = TypeVar("BlocksT", bound=_Blocks)
 
 
 def columns_of_read(read: Read) -> Schema | None:
-    """The columns of the rows that a read gives; None where only functions of the user's, or a frame, tell them."""
+    """Columns of the rows of a read; None if only user functions or a frame determine them."""
     if isinstance(read, Inserts):
         return _add_deleted_column(columns_of_read(read.snapshot), read.snapshot)
     if isinstance(read, Together):
@@ -37,14 +37,14 @@ def _add_deleted_column(schema: Schema | None, read: _Blocks | Empty) -> Schema 
 
 
 def is_plain_file_scan(read: _Blocks) -> bool:
-    """Whether the rows of a read are those of its files, all of them as they are there."""
+    """Whether the rows of a read are exactly the rows of its files."""
     if isinstance(read, Diff) or isinstance(merge_model_of(read), Custom):
         return False
     return not merge_model_of(read).keyed or (isinstance(read, Snapshot) and not read.deltas)
 
 
 def narrow_columns(read: BlocksT, column_names: Collection[str]) -> BlocksT:
-    """A read of no more columns than some, and those by which its rows are put together; a comparison needs all."""
+    """The read restricted to some columns and the columns needed for merging. A comparison needs all columns."""
     if isinstance(read, Diff) or read.schema is None:
         return read
     needed_columns = {*column_names, *_merge_columns(merge_model_of(read))}
@@ -57,9 +57,11 @@ def _merge_columns(model: MergeModel) -> Iterator[str]:
 
 
 def split_into_portions(read: BlocksT, max_bytes: int = MAX_PORTION_BYTES) -> list[BlocksT]:
-    """A read in several, partition by partition, the small ones together; as it is where its partitions need each
-    other: under functions of the user's, which may put anything together, where models have changed, and of bags that
-    are compared, which have to say of all rows at once that they went."""
+    """Split a read by partition, with small partitions grouped.
+
+    The read stays whole if its partitions depend on each other: under user functions, which may combine any rows; after
+    a change of the merge model; and for a diff of an append-only channel, which must report all removed rows at once.
+    """
     blocks = [s for s in source_blocks(read) if isinstance(s, Block)]
     model = read.new.merge if isinstance(read, Diff) else read.merge
     alike = all(b.merge.as_json() == model.as_json() for b in blocks)
@@ -86,7 +88,7 @@ def _group_partitions(bytes_by_partition: Mapping[str, int], max_bytes: int) -> 
 
 
 def _restrict_to_partitions(read: BlocksT, partitions: Collection[str]) -> BlocksT:
-    """A read of some partitions alone."""
+    """The read restricted to some partitions."""
     if isinstance(read, Diff):
         return replace(
             read, old=_restrict_to_partitions(read.old, partitions), new=_restrict_to_partitions(read.new, partitions)

@@ -1,4 +1,4 @@
-"""What an edition of a channel shows, and which editions can go. Pure."""
+"""Content of a published version of a channel, and expiry of published versions. Pure."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ from nova_assets.plan import modes
 
 
 def partitions_to_compact(history: History, version: int) -> tuple[str, ...]:
-    """Partitions whose rows at a number are not those of their files: deltas that are no plain additions have to be
-    merged first, and columns that were renamed, dropped or widened since have to be written anew."""
+    """Partitions that must be compacted before they can be published as plain files.
+
+    Deltas other than plain additions must be merged. Columns that were renamed, dropped or widened since must be
+    rewritten.
+    """
     read = modes.snapshot(history, version)
     blocks = [b for b in (*read.bases, *read.deltas) if isinstance(b, Block) and b.rows]
     partitions_with_changes = {b.partition for b in blocks if b.kind == "delta" and not _is_append_only(b)}
@@ -32,8 +35,9 @@ def partitions_to_compact(history: History, version: int) -> tuple[str, ...]:
 
 
 def _is_readable_as(file_schema: Schema, current_schema: Schema | None) -> bool:
-    """Whether files of a schema can be read under a newer one by whoever goes by names: they may lack columns that came
-    since, and that is all."""
+    """Whether files of a schema can be read by column name under a newer schema: only columns added since may be
+    missing.
+    """
     if current_schema is None:
         return False
     current_columns = {f.name: (f.identity, f.type) for f in current_schema.fields}
@@ -47,12 +51,14 @@ def _is_append_only(delta: Block) -> bool:
 def published_content(
     channel: Channel, history: History, version: int, seals: Mapping[str, Seal], seal_column: str | None
 ) -> PublishedContent | None:
-    """What an edition made now would show; None of a channel that has no columns yet.
+    """Content of a version published now; None for a channel without a schema.
 
     Args:
-        version: the number that it shows; nothing there is ``uncompacted``.
+        channel: the channel.
+        history: its history.
+        version: sequence number to show, at which ``partitions_to_compact`` is empty.
         seals: group -> its latest seal.
-        seal_column: the column by which the channel is sealed.
+        seal_column: column by which the channel is sealed.
     """
     read = modes.snapshot(history, version)
     if read.schema is None:
@@ -66,7 +72,7 @@ def published_content(
 
 
 def _dropped_groups(history: History, version: int, seal_column: str) -> frozenset[str | None]:
-    """Groups that retention has dropped: they were complete once, and are not there any more."""
+    """Groups that retention has dropped. They were complete before, and no longer exist."""
     states = {t.partition: modes.base_and_deltas(history, t, version) for t in history.partition_histories}
     dropped_partitions = {
         p for p, (base, deltas) in states.items() if base is not None and base.origin == "drop" and not deltas
@@ -76,12 +82,12 @@ def _dropped_groups(history: History, version: int, seal_column: str) -> frozens
 
 
 def expired_versions(editions: Sequence[Edition], now: datetime, grace: float) -> tuple[Edition, ...]:
-    """Editions that nobody may be reading any more: superseded longer than the grace ago."""
+    """Versions that no reader can still be using: superseded more than ``grace`` seconds ago."""
     superseded_before = now - timedelta(seconds=grace)
     return tuple(e for e in editions if e.superseded_at is not None and e.superseded_at < superseded_before)
 
 
 def certainly_shown_version(editions: Sequence[Edition]) -> Edition | None:
-    """The edition that a table certainly shows: the newest, if it is known to be shown."""
+    """The version that a table certainly shows: the newest, if publishing it is confirmed."""
     newest = max(editions, key=lambda e: e.number, default=None)
     return newest if newest is not None and newest.state == "shown" else None

@@ -1,7 +1,7 @@
-"""Which way leads to a read's rows at the least cost. Pure: by what the catalog knows, before anything is opened.
+"""Choice of the cheapest read strategy, from catalog metadata alone, before any file is opened. Pure.
 
-Costs are seconds of CPU, by rates that were measured on one machine (``benchmarks/ways``). What matters is which way is
-the cheaper, and by how much.
+Costs are seconds of CPU, with rates measured on one machine (``benchmarks/ways``). Only the comparison between
+strategies matters.
 """
 
 from __future__ import annotations
@@ -19,40 +19,42 @@ from nova_assets.plan.merge_units import merge_tasks
 from nova_assets.plan.partition_size import EMPTY_SIZE
 
 Purpose: TypeAlias = Literal["frame", "here", "block"]
-"""What the rows are for: a frame of Spark's, a table in this process, or a block that is written."""
+"""Destination of the rows: a Spark frame, a table in this process, or a block to write."""
 
 MEMORY_ROWS = 1_000_000
 MEMORY_BYTES = 256 * 2**20
-"""Reads of no more rows, and of files no larger uncompressed, may be computed in memory."""
+"""Limits for reads computed in memory: number of rows, and uncompressed size of the files."""
 
 APPEND_MEMORY_FACTOR = 16
-"""So many times as much may be rolled in memory, file by file: of a channel that is only added to nothing is merged, so
-no more is there at once than one row group."""
+"""Factor on these limits when files of an append-only channel are rewritten in memory.
+
+Nothing is merged there, so only one row group is in memory at a time.
+"""
 
 _MEMORY_PER_FILE_BYTE = 4
-"""Bytes in memory for one in a file, about."""
+"""Approximate bytes in memory per byte in a file."""
 
 _ROW, _BYTE = 80e-9, 5e-9
-"""To decode."""
+"""Seconds for decoding a row, and a byte."""
 
 _START_SECONDS = {"memory": 0.02, "cells": 0.15, "frame": 0.30}
 _SPARK_COMPARISON_SECONDS = 1.2
-"""What Spark's own comparison of two snapshots takes however small they are, beside its start."""
+"""Minimum seconds for Spark's comparison of two snapshots of any size, besides its start."""
 
 _PROBED, _WINDOWED, _JOINED, _FOLDED = 100e-9, 2.5e-6, 0.75e-6, 30e-9
 _TO_FRAME_COST = {"cells": 200e-9, "frame": 0.0}
-"""To hand a row to Spark's own operators."""
+"""Seconds for passing a row to Spark's own operators."""
 
 _TO_TABLE_COST = {"memory": 0.0, "cells": 400e-9, "frame": 200e-9}
 _WRITE_COST = {"memory": 120e-9, "cells": 60e-9, "frame": 1e-6}
 
 
 def estimate_strategies(read: Read, purpose: Purpose = "frame") -> tuple[CostEstimate, ...]:
-    """The ways that lead to a read's rows, the cheapest first.
+    """Cost estimates of the applicable strategies of a read, cheapest first.
 
-    A snapshot that is not computed in memory is a scan of Spark's, which reads no column and no row group that the
-    query has no use for; and no frame is computed before it is known that somebody wants it. Of changes of several
-    kinds side by side (``Together``), each part goes its own way; what is given is the sum.
+    A snapshot that is not computed in memory is a scan by Spark, which skips columns and row groups that the query does
+    not need. For the purpose ``frame`` nothing is computed in memory, because it is unknown whether the frame will be
+    used. For a union of changes (``Together``), each part uses its own strategy, and the estimate is the sum.
     """
     if isinstance(read, Inserts):
         return estimate_strategies(read.snapshot, purpose)
@@ -67,7 +69,7 @@ def estimate_strategies(read: Read, purpose: Purpose = "frame") -> tuple[CostEst
 def choose_strategy(
     read: Read, purpose: Purpose = "frame", forced_strategy: ReadStrategy | None = None
 ) -> ReadStrategy:
-    """The way to take: the forced one where it leads there, otherwise the cheapest."""
+    """Strategy for a read: the forced strategy if applicable, otherwise the cheapest."""
     estimate = best_estimate(estimate_strategies(read, purpose), forced_strategy)
     return "frame" if estimate is None else estimate.strategy
 
@@ -75,7 +77,7 @@ def choose_strategy(
 def best_estimate(
     estimates: Sequence[CostEstimate], forced_strategy: ReadStrategy | None = None
 ) -> CostEstimate | None:
-    """Of several ways the forced one, otherwise the cheapest; None where nothing has to be read."""
+    """Estimate of the forced strategy if applicable, otherwise the cheapest; None if nothing has to be read."""
     forced_estimates = [e for e in estimates if e.strategy == forced_strategy]
     return next(iter([*forced_estimates, *estimates]), None)
 
@@ -115,7 +117,7 @@ def _fits_in_memory(read: Snapshot | Chain | Diff, purpose: Purpose) -> bool:
     )
     can_fold = can_fold and all(
         b.manifest.external_folder is None for b in blocks
-    )  # whose folders say values of columns
+    )  # values of partition columns are in folder names
     has_one_model = all(b.manifest.format == "parquet" and b.merge.as_json() == model.as_json() for b in blocks)
     size_factor = APPEND_MEMORY_FACTOR if purpose == "block" and isinstance(model, Append) else 1
     is_small = sum(b.rows for b in blocks) <= MEMORY_ROWS * size_factor
@@ -146,7 +148,7 @@ def _estimate_cost(read: Snapshot | Chain | Diff, strategy: ReadStrategy, purpos
 
 
 def _estimate_rewrite(read: Snapshot) -> CostEstimate:
-    """Of cells without a change the files stay as they are."""
+    """Estimate for rewriting a snapshot. Files of merge units without a change are reused."""
     common, changed_size = common_layout(read), EMPTY_SIZE
     assert common is not None
     blocks = _blocks(read)

@@ -1,7 +1,7 @@
-"""What is amiss, and what to do about it: decisions from facts, without touching anything. Pure.
+"""Damage reports with their repairs, decided from facts without changing anything. Pure.
 
-Nothing live is damage: an execution is left alone until its lease and the grace after it are over, a file until it has
-been lying for longer than anybody takes to record it.
+Active work is not damage. An execution is left alone until its lease and the following grace period are over, and a
+file until it is older than any process takes to record it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from nova_assets.model.firing import Firing
 from nova_assets.model.warehouse_contents import CatalogPaths, UnfinishedUpload, WarehouseEntry
 
 REPORT_DELAY = timedelta(minutes=1)
-"""For how long a commit is left to the run, or the sensor, that tells Dagster of it."""
+"""Time for the run or the sensor to report a commit to Dagster, before the commit counts as unreported."""
 
 FIRING_DELAY = timedelta(hours=1)
-"""For how long a firing may be without a run before it is worth a word."""
+"""Time that a firing may wait for a run before it is reported."""
 
 _NOVA_PATH = re.compile(r"blocks/[A-Za-z0-9_-]+(/[^/]+)?")
-"""Paths that this package gives: a block's folder, and the files right in it."""
+"""Paths that this package creates: the folder of a block, and files directly in it."""
 
 _NO_EFFECT_ON_ANSWERS = "nothing for any answer: what it staged was never visible"
 
@@ -34,12 +34,14 @@ _NO_EFFECT_ON_ANSWERS = "nothing for any answer: what it staged was never visibl
 def leftover_damage(
     execution: Execution, staged_count: int, now: datetime, grace: timedelta, is_orphaned: bool = False
 ) -> Damage | None:
-    """What an execution has left, or will; None where there is nothing to be said.
+    """Damage report for what an execution has left behind, or may leave; None if there is nothing to report.
 
     Args:
-        staged_count: how many it has staged.
-        is_orphaned: the process that holds it is known to be gone.
-        grace: after its end, or that of its lease, in which its process may not have noticed yet.
+        execution: the execution.
+        staged_count: number of its staged blocks.
+        now: current time.
+        grace: time after the end of the execution or of its lease, in which its process may not have noticed the end.
+        is_orphaned: the process that holds the lease is known to have ended.
     """
     is_lapsed = execution.state in ("running", "failed") and execution.lease_until < now
     if is_orphaned and execution.state == "running" and not is_lapsed:
@@ -66,7 +68,7 @@ def leftover_damage(
 
 
 def sweep_time_of(execution: Execution, grace: timedelta) -> datetime:
-    """When what an execution staged may be swept, if nobody goes on with it."""
+    """Time from which the staged blocks of an execution may be swept, unless it is resumed."""
     ends = [execution.lease_until]
     if execution.state in ("aborted", "committed") and execution.finished_at is not None:
         ends.append(execution.finished_at)
@@ -87,7 +89,7 @@ def _describe_state(execution: Execution, is_lapsed: bool) -> str:
 
 
 def unreported_commit_damage(commits: Iterable[Commit], now: datetime) -> list[Damage]:
-    """Commits which Dagster has not heard of, and which nobody is about to tell it."""
+    """Damage reports for commits that Dagster does not know and that no run or sensor is about to report."""
     return [
         Damage(
             "unpublished",
@@ -107,11 +109,12 @@ def unreported_commit_damage(commits: Iterable[Commit], now: datetime) -> list[D
 def dagster_differences(
     channel: str, reported_commits: frozenset[str], reported_by_commit: Mapping[str, bool]
 ) -> list[Damage]:
-    """Where Dagster and the catalog disagree about the commits on a channel.
+    """Damage reports for commits of a channel on which Dagster and the catalog disagree.
 
     Args:
-        reported_commits: commits that Dagster has of it.
-        reported_by_commit: those that the catalog has -> whether Dagster is taken to have heard of it.
+        channel: name of the channel.
+        reported_commits: ids of the commits that Dagster knows.
+        reported_by_commit: commit in the catalog -> whether the catalog considers it reported to Dagster.
     """
     unknown_commits, missing_events = (
         reported_commits - set(reported_by_commit),
@@ -139,7 +142,7 @@ def dagster_differences(
 
 
 def waiting_firing_damage(firing: Firing, now: datetime) -> Damage | None:
-    """A firing whose run Dagster does not have; None while that is to be expected."""
+    """Damage report for a firing whose run is unknown to Dagster; None while a delay is normal."""
     if now - firing.at <= FIRING_DELAY:
         return None
     return Damage(
@@ -163,13 +166,15 @@ def orphan_damage(
     now: datetime,
     grace: timedelta,
 ) -> list[Damage]:
-    """Files and folders that nobody lists; whose they are, and so whether they may go.
+    """Damage reports for unreferenced files and folders. Their owner determines whether they may be moved away.
 
     Args:
-        entries: all that lies below ``blocks/``, listed before the catalog was asked what it knows.
-        catalog_identities: of the catalogs that have written into the warehouse.
-        own_identity: of this one.
-        grace: for how long what lies there is left alone.
+        entries: everything under ``blocks/``, listed before the catalog was queried.
+        known_paths: paths that the catalog refers to.
+        catalog_identities: identities of all catalogs that have written into the warehouse.
+        own_identity: identity of this catalog.
+        now: current time.
+        grace: minimum age of reported files.
     """
     found = _unlisted_entries_by_path(entries, known_paths, now, grace)
     nova_paths = {path: some for path, some in found.items() if _has_nova_name(path, some)}
@@ -188,10 +193,12 @@ def unfinished_upload_damage(
     now: datetime,
     grace: timedelta,
 ) -> list[Damage]:
-    """Uploads in parts that nobody goes on with.
+    """Damage reports for multipart uploads that no process continues.
 
     Args:
-        catalog_identities, own_identity, grace: as for ``orphans``.
+        uploads: the unfinished uploads.
+        known_paths: paths that the catalog refers to.
+        catalog_identities, own_identity, now, grace: as for ``orphan_damage``.
     """
     old = [u for u in uploads if now - u.started_at > grace and u.path.rpartition("/")[0] not in known_paths.staged]
     means = "nothing for any answer: no object is there; its parts take room that the store charges for"
@@ -216,7 +223,7 @@ def unfinished_upload_damage(
 def _unlisted_entries_by_path(
     entries: Iterable[WarehouseEntry], known_paths: CatalogPaths, now: datetime, grace: timedelta
 ) -> dict[str, tuple[WarehouseEntry, ...]]:
-    """Path of a folder, or of a file in a folder that is known -> what lies there and is known to nobody."""
+    """Path of an unreferenced folder, or of an unreferenced file in a referenced folder -> its entries."""
     grouped: dict[str, list[WarehouseEntry]] = {}
     for entry in entries:
         grouped.setdefault("/".join(entry.path.split("/")[:2]), []).append(entry)
@@ -251,7 +258,7 @@ def _single_orphan_damage(path: str, entries: Sequence[WarehouseEntry]) -> Damag
 def _unknown_owner_damage(
     entries_by_path: Mapping[str, Sequence[WarehouseEntry]], other_identities: frozenset[str]
 ) -> Damage:
-    """Nobody here can tell whose they are; so they are told in one line, and left."""
+    """Single damage report for files of unknown owner, which are left in place."""
     size = _format_entries_size([e for entries in entries_by_path.values() for e in entries])
     what = f"{size} in {_format_count(len(entries_by_path), 'place')} that this catalog does not list"
     if other_identities:

@@ -1,4 +1,4 @@
-"""Partitions that are over for longer than they are kept: what retention drops (R19). Pure."""
+"""Retention of partitions: calendar partitions whose retention period is over are dropped (R19). Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from nova_assets.plan.modes import base_and_deltas
 def expired_partitions(
     dimensions: Sequence[Dimension], keep_by_column: Mapping[str, str], partitions: Iterable[str], now: datetime
 ) -> tuple[str, ...]:
-    """The partitions that are no longer kept.
+    """Partitions whose retention period is over.
 
     Args:
-        dimensions: of the channel.
-        keep_by_column: column -> for how long after its end a partition is kept.
-        partitions: those that hold anything.
-        now: with a zone.
+        dimensions: dimensions of the channel.
+        keep_by_column: column -> how long a partition is kept after its end.
+        partitions: partitions with data.
+        now: current time, with a zone.
     """
     dimensions_with_period = [
         (d, period_seconds(keep_by_column[d.column])) for d in dimensions if d.column in keep_by_column
@@ -35,7 +35,7 @@ def expired_partitions(
 
 
 def nonempty_partitions(history: History, partitions: Collection[str]) -> tuple[str, ...]:
-    """Those of some partitions in which anything may be read."""
+    """The partitions of a collection that may have rows."""
     found = []
     for track in history.partition_histories:
         if track.partition in partitions:

@@ -1,6 +1,6 @@
-"""From pins to a ``RunPlan``: which files to read and how to combine them, which tasks, what to stage, what to commit.
+"""Planner of a run: from pins to a ``RunPlan`` with its reads, tasks, staged blocks and commit.
 
-``nova plan`` prints this very object and the runtime interprets it; nothing decides twice (DESIGN §4).
+``nova plan`` prints this object and the runtime interprets it, so nothing is decided twice (DESIGN §4).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nova_assets.plan.run_plan import Handover, Input, Look, Output, RunPlan, St
 
 
 def channels_to_pin(binding: Binding) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The channels whose heads an execution pins, and those of them whose cursors it pins."""
+    """(channels whose heads an execution pins, channels among them whose cursors it pins)."""
     heads = dict.fromkeys(c.name for c in (*binding.reads, *binding.writes, *binding.looks_at))
     return tuple(heads), tuple(c.name for c in binding.cursor_channels)
 
@@ -35,14 +35,16 @@ def channels_to_pin(binding: Binding) -> tuple[tuple[str, ...], tuple[str, ...]]
 def scope_by_channel(
     binding: Binding, partition: str, now: datetime, existing_partitions: ExistingPartitions
 ) -> dict[str, str]:
-    """Channel -> the scope in which an execution of this partition reads and writes it (R13).
+    """Channel -> scope in which an execution of this partition reads and writes it (R13).
 
-    Channels that share a dimension are read in the same partition of it, others whole; and where a query says what is
-    read, in the narrowest scope that holds that.
+    Channels that share a dimension with the partition are read in the same partition, other channels completely. If a
+    query determines the partitions to read, the channel is read in the narrowest scope that contains them.
 
     Args:
-        now: when it begins.
-        existing_partitions: the partitions that channels have.
+        binding: the binding.
+        partition: partition of the execution.
+        now: start of the execution.
+        existing_partitions: lists the partitions of a channel.
     """
     partition_columns = partition_values(partition)
     channels = dict.fromkeys((*binding.reads, *binding.writes, *binding.looks_at))
@@ -54,7 +56,7 @@ def scope_by_channel(
     for channel, names in queried_partitions_by_channel(binding, partition, now, existing_partitions).items():
         if channel.name in written:
             continue
-        # A cursor stands for the same partitions each time; and what is discovered in data may come until it is pinned.
+        # A cursor covers the same partitions in every run, and dynamic partitions may appear until the pin.
         is_open = channel in binding.cursor_channels or any(d.kind == "dynamic" for d in channel.partitions)
         scope_by_channel_name[channel.name] = (
             WHOLE if is_open else narrowest_common_scope(channel.partition_columns, names)
@@ -65,7 +67,7 @@ def scope_by_channel(
 def queried_partitions_by_channel(
     binding: Binding, partition: str, now: datetime, existing_partitions: ExistingPartitions
 ) -> dict[Channel, frozenset[str]]:
-    """The partitions that queries read of channels, all of their places together."""
+    """Channel -> partitions that queries read, over all inputs of all tasks."""
     partitions_by_channel: dict[Channel, frozenset[str]] = {}
     for task in binding.tasks:
         partitions_by_input = (
@@ -81,9 +83,10 @@ def queried_partitions_by_channel(
 
 
 def changes_needed_after(binding: Binding, pin: Pin) -> int | None:
-    """After which number a plan needs a channel's blocks; None where it needs snapshots, too.
+    """Sequence number after which a plan needs the blocks of a channel; None if it also needs snapshots.
 
-    A channel may have very many: who only reads what is new, or only adds, need not look at the others.
+    A channel may have many blocks. A binding that only reads ``new``, or only writes deltas, does not need the older
+    ones.
     """
     modes_read = {e.mode for t in binding.tasks for e in t.consumes if _channel_name(binding, e.port) == pin.channel}
     looked_at = {e.mode for c in binding.checks for e in c.consumes if _channel_name(binding, e.port) == pin.channel}
@@ -96,8 +99,7 @@ def changes_needed_after(binding: Binding, pin: Pin) -> int | None:
 
 
 def oldest_snapshot_needed(pin: Pin) -> int:
-    """The oldest number of which a plan needs a snapshot: that of the cursor, for who reads what was there before; 0
-    where everything is needed."""
+    """Oldest number of which a plan needs a snapshot: the cursor, if ``old`` can be read; 0 if everything is needed."""
     if pin.has_run:
         return pin.cursor or 0
     return pin.cursor or pin.head
@@ -111,17 +113,18 @@ def plan_run(
     skipped_ports: frozenset[str] = frozenset(),
     now: datetime | None = None,
 ) -> RunPlan:
-    """The plan of one execution.
+    """Plan of one execution.
+
+    Args:
+        binding: binding to run.
+        pins: by channel, as the catalog fixed them at begin.
+        histories: by channel, up to the pinned heads.
+        partition: partition of the execution.
+        skipped_ports: ports whose writers had no new data. Their readers see the channel as pinned.
+        now: start of the execution, on which the partitions read by a query may depend.
 
     Raises:
         ModelChanged: a task would write a delta on a channel whose merge model was changed (R18).
-
-    Args:
-        binding: what is run.
-        pins: by channel, as the catalog fixed them at begin.
-        histories: by channel, up to the pinned heads.
-        skipped_ports: ports whose writers had nothing new to do: their readers see the channel as it is pinned.
-        now: when it began; what a query reads follows from it.
     """
     steps = tuple(
         _plan_step(binding, task, pins, _task_histories(task, histories, partition, now), skipped_ports)
@@ -136,7 +139,7 @@ def plan_run(
 
 @dataclass(frozen=True, slots=True)
 class _TaskHistories:
-    """The histories that a task reads: of channels, and of what its query says of an input alone."""
+    """Histories that a task reads: by channel, with the partitions to which a query restricts an input."""
 
     history_by_channel: Mapping[str, History]
     partitions_by_input: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -190,7 +193,10 @@ def _plan_check(
     histories: Mapping[str, History],
     skipped_ports: frozenset[str],
 ) -> Look:
-    """A check sees its outputs as this execution changes them: as if the cursor stood at the pinned head."""
+    """Plan of a check.
+
+    The check sees the outputs as changed by this execution, that is, as if the cursor were at the pinned head.
+    """
     written = {c.name for c in binding.writes}
     pins_at_head = {c: replace(p, cursor=p.head) if c in written else p for c, p in pins.items()}
     inputs = tuple(
@@ -201,8 +207,11 @@ def _plan_check(
 
 
 def _choose_handover(binding: Binding, task: Task) -> Handover:
-    """Private rows need not be written when evaluating them again cannot be seen: one output, read once, or a
-    deterministic task (R4). What nobody keeps is cheapest not written."""
+    """Handover of a task's outputs.
+
+    Private rows need not be written if a second evaluation has no visible effect: for a single output that is read
+    once, or for a deterministic task (R4). Not writing private rows is always cheaper.
+    """
     is_private = all(binding.channel(e.port) is None for e in task.produces)
     readers = [r for e in task.produces for r in binding.workflowette.readers(e.port)]
     is_read_once = (
@@ -277,17 +286,17 @@ def _cursor_moves(binding: Binding, pins: Mapping[str, Pin], partition: str) -> 
 
 
 def _required_heads(binding: Binding, pins: Mapping[str, Pin]) -> tuple[HeadAt, ...]:
-    """Channels both read and written, or written as a base, must not have moved (R6)."""
+    """Preconditions that channels have not changed: channels that are read and written, or written as a base (R6)."""
     read_and_written = {c.name for c in (*binding.reads, *binding.looks_at)} & {c.name for c in binding.writes}
     required_channels = read_and_written | {c.name for c in binding.base_writes}
     return tuple(HeadAt(c, pins[c].head, pins[c].partition) for c in sorted(required_channels))
 
 
 def check_model_unchanged(history: History) -> None:
-    """Check that a channel can take a delta: after a change of its merge model, a base has to come first (R18).
+    """Check that a channel accepts a delta. After a change of its merge model, a base must come first (R18).
 
     Raises:
-        ModelChanged: no base has come since the change.
+        ModelChanged: no base was committed since the change.
     """
     if history.last_merge is not None and history.last_merge.as_json() != history.merge.as_json():
         raise ModelChanged(

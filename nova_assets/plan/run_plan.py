@@ -1,4 +1,4 @@
-"""The plan of a run: which files to read and how to combine them, which tasks to run, what to stage and commit."""
+"""Plan of a run: the files to read and how to combine them, the tasks, and the blocks to stage and commit."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from nova_assets.plan.read_strategy import estimate_strategies
 from nova_assets.short_repr import short_repr
 
 Handover = Literal["stage", "pass"]
-"""How an output reaches its readers: written to staging, or handed on as a frame that is not evaluated yet."""
+"""How an output reaches its readers: ``stage`` writes it, ``pass`` passes an unevaluated frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One parameter of a task: the reads behind it, by mode (three for a ``View``, otherwise one)."""
+    """One parameter of a task with its reads by mode: three for a ``View``, otherwise one."""
 
     __repr__ = short_repr
 
@@ -52,7 +52,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One task: what it waits for, reads and writes."""
+    """One task with its predecessors, inputs and outputs."""
 
     __repr__ = short_repr
 
@@ -65,11 +65,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One check: what it looks at, once every task has staged what it made.
+    """One data check with its inputs; it runs after every task has staged its output.
 
     Args:
-        channel: the one that it is about.
-        port: of that channel.
+        channel: channel under test.
+        port: port of that channel.
     """
 
     __repr__ = short_repr
@@ -86,11 +86,11 @@ class RunPlan:
     """Everything that an execution of a binding will do.
 
     Args:
-        pins: what is read of each channel.
-        steps: the tasks, in an order in which they can run.
+        pins: pinned versions of each channel.
+        steps: the tasks, in an executable order.
         cursors: cursors that the commit moves.
         heads: channels that must still be at their pinned heads (R6).
-        checks: what is looked at before the commit.
+        checks: data checks before the commit.
     """
 
     __repr__ = short_repr
@@ -105,7 +105,7 @@ class RunPlan:
 
     @property
     def consumed(self) -> tuple[str, ...]:
-        """The channels that some task reads."""
+        """Channels that a task reads."""
         return tuple(dict.fromkeys(i.channel for s in self.steps for i in s.inputs if i.channel is not None))
 
     def step(self, task: str) -> Step:

@@ -1,4 +1,4 @@
-"""When a group of partitions, such as a day, is complete. Pure."""
+"""Sealing decisions: whether a group of partitions, such as a day, is complete. Pure."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _NOT_LISTED_SINCE = "files that were never announced have not been looked for si
 
 @dataclass(frozen=True, slots=True)
 class SealingState:
-    """What a decision rests on.
+    """State on which sealing decisions are based.
 
     Args:
-        now: the moment, with a zone.
-        since: when the channel came to be: groups before it are sealed only if they hold anything.
-        groups: those that hold anything.
+        now: current time, with a zone.
+        since: registration time of the channel. Groups before it are sealed only if they have data.
+        groups: groups with data.
         seals: group -> its latest seal.
-        is_fed: the channel has a source; the next two are of that.
-        looked: when the last look for files that were never announced began.
-        settling: seconds for which a file is left alone after it was changed.
-        oldest: when the first of the files that still wait was announced.
+        is_fed: the channel has a source. The following fields apply only then.
+        looked: start of the last listing for files that were never announced.
+        settling: minimum age of a file in seconds.
+        oldest: announcement time of the oldest waiting file.
     """
 
     now: datetime
@@ -43,10 +43,10 @@ class SealingState:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A group that is to be sealed.
+    """A group to seal.
 
     Args:
-        version: the seal's.
+        version: version of the new seal.
     """
 
     group: str
@@ -55,10 +55,10 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A group that is not complete yet, and why.
+    """A group that is not complete yet, with the reason.
 
     Args:
-        unlooked: only a look for files that were never announced is missing.
+        unlooked: only a listing for files that were never announced is missing.
     """
 
     group: str
@@ -67,10 +67,12 @@ class Open:
 
 
 def groups_to_seal(sealing: Sealing, dimension: Dimension, state: SealingState) -> tuple[list[Due], list[Open]]:
-    """The groups that are complete and not sealed, oldest first, and those that are not complete.
+    """(complete groups that are not sealed, oldest first; groups that are not complete).
 
     Args:
-        dimension: by which the channel is sealed.
+        sealing: sealing rules of the channel.
+        dimension: dimension by which the channel is sealed.
+        state: current state of the channel.
     """
     due: list[Due] = []
     open_groups: list[Open] = []
@@ -88,7 +90,7 @@ def groups_to_seal(sealing: Sealing, dimension: Dimension, state: SealingState) 
 
 def _reason_open(sealing: Sealing, dimension: Dimension, group: str, state: SealingState) -> str | None:
     end = dimension.end_of_partition(group)
-    assert end is not None  # of a calendar
+    assert end is not None  # sealing dimensions are calendars
     closes = end + timedelta(seconds=sealing.seconds)
     if state.now < end:
         return f"its time is not over before {_format_time(end)}"
@@ -96,7 +98,7 @@ def _reason_open(sealing: Sealing, dimension: Dimension, group: str, state: Seal
         return f"what is late is waited for until {_format_time(closes)}"
     if not state.is_fed:
         return None
-    # A clock that was ahead has looked in a future that is still to come.
+    # A listing time in the future comes from a clock that was fast, and proves nothing.
     if state.looked is None or not closes + timedelta(seconds=state.settling) <= state.looked <= state.now:
         return _NOT_LISTED_SINCE
     if state.oldest is not None and state.oldest <= state.looked:
@@ -105,7 +107,7 @@ def _reason_open(sealing: Sealing, dimension: Dimension, group: str, state: Seal
 
 
 def candidate_groups(dimension: Dimension, state: SealingState) -> list[str]:
-    """Every group that holds anything, and every one of the calendar from the first to be sealed up to now."""
+    """All groups with data, and all groups of the calendar from the first to be sealed up to now."""
     return sorted(
         {*state.groups, *_calendar_groups(dimension, state)}, key=lambda g: dimension.end_of_partition(g) or state.now
     )
@@ -122,7 +124,7 @@ def _calendar_groups(dimension: Dimension, state: SealingState) -> Iterator[str]
             day += timedelta(days=1)
     else:
         for hour in starts_of_clock_hours(first, state.now, zone):
-            with suppress(PartitionError):  # before the start
+            with suppress(PartitionError):  # an hour before the start of the dimension
                 yield dimension.partition_starting_at(hour)
 
 

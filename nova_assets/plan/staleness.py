@@ -1,7 +1,7 @@
-"""Which partitions of datasets are not as they should be, and why (BigDataFlow, part 2). Pure.
+"""Staleness of dataset partitions, with the reason (BigDataFlow, part 2). Pure.
 
-What was judged once stays so until something of it changes: another number on its own channel or on one that it reads,
-or other partitions that there should be. Then only what that concerns is judged again.
+A verdict stays valid until its inputs change: a new sequence number of the dataset's channel or of a channel that it
+reads, or other expected partitions. Then only the affected partitions are checked again.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from nova_assets.model.partition_state import MaterializedPartition
 StaleReason = Literal["missing", "dirty", "late data"]
 
 TaskInputs: TypeAlias = Callable[[str, str], Sequence[tuple[str, Collection[str]]]]
-"""(dataset, partition) -> what its task reads: (dataset or channel, partitions)."""
+"""Function from (dataset, partition) to the inputs of its task, each as (dataset or channel, partitions)."""
 
 PartitionsByDataset: TypeAlias = Mapping[str, Mapping[str, MaterializedPartition]]
-"""Dataset or channel -> its partitions that are there."""
+"""Dataset or channel -> its existing partitions."""
 
 
 class PartitionLookup(Mapping[str, MaterializedPartition]):
-    """The partitions of a channel that are there, to be asked for some of them at once.
+    """Existing partitions of a channel, with bulk lookup.
 
     Args:
-        head: the number at which one of them was given something last, at most; None where that is not known.
+        head: upper bound on the newest sequence number that added data to any partition; None if unknown.
     """
 
     def __init__(self, head: int | None) -> None:
@@ -34,15 +34,15 @@ class PartitionLookup(Mapping[str, MaterializedPartition]):
 
     @abstractmethod
     def find(self, partitions: Collection[str]) -> Iterable[MaterializedPartition]:
-        """Those of some that are there."""
+        """The existing ones of the given partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class StalePartition:
-    """Why a task has to run.
+    """Reason why a task has to run.
 
     Args:
-        seq: the number at which its partition stands; 0 where it is not there.
+        seq: current sequence number of its partition; 0 if it does not exist.
     """
 
     reason: StaleReason
@@ -51,11 +51,11 @@ class StalePartition:
 
 @dataclass(frozen=True)
 class StalenessReport:
-    """How the partitions of a dataset were found to be.
+    """Staleness of all partitions of a dataset.
 
     Args:
-        stale: those whose tasks have to run. All other tasks' partitions are as they should be.
-        orphaned: those that are there, and that no task writes any more.
+        stale: partitions whose tasks have to run. All other expected partitions are up to date.
+        orphaned: existing partitions that no task writes any more.
     """
 
     stale: Mapping[str, StalePartition] = field(default_factory=dict)
@@ -70,11 +70,14 @@ def check_staleness(
     *,
     late_data_is_stale: bool = True,
 ) -> StalenessReport:
-    """How all partitions of a dataset are.
+    """Check all partitions of a dataset.
 
     Args:
-        expected_partitions: the partitions that its tasks write, oldest first.
-        late_data_is_stale: whether data that came to an input after it was read makes what was made of it stale.
+        dataset: name of the dataset.
+        expected_partitions: partitions that its tasks write, oldest first.
+        task_inputs: returns the inputs of a task.
+        partitions_by_dataset: the existing partitions.
+        late_data_is_stale: whether a partition is stale if an input got data after it was read.
     """
     existing = partitions_by_dataset.get(dataset, {})
     checker = StalenessChecker(dataset, task_inputs, partitions_by_dataset, late_data_is_stale=late_data_is_stale)
@@ -97,12 +100,16 @@ def recheck_staleness(
     *,
     late_data_is_stale: bool = True,
 ) -> StalenessReport:
-    """The same, where only some partitions can be otherwise than before.
+    """Update a report after changes of some partitions.
 
     Args:
-        previous: what was found then.
-        expected_partitions: all that there are now; asked for single ones only.
-        changed_partitions: of the tasks and partitions that there are or were.
+        previous: the previous report.
+        dataset: name of the dataset.
+        expected_partitions: all partitions that its tasks write now; only membership is tested.
+        changed_partitions: partitions to check again, including former ones.
+        task_inputs: returns the inputs of a task.
+        partitions_by_dataset: the existing partitions.
+        late_data_is_stale: as for ``check_staleness``.
     """
     checker = StalenessChecker(dataset, task_inputs, partitions_by_dataset, late_data_is_stale=late_data_is_stale)
     stale, orphaned = dict(previous.stale), dict.fromkeys(previous.orphaned)
@@ -119,7 +126,7 @@ def recheck_staleness(
 
 
 class StalenessChecker:
-    """Judges single partitions of a dataset."""
+    """Checks single partitions of a dataset."""
 
     def __init__(
         self,
@@ -136,7 +143,7 @@ class StalenessChecker:
         self._newest_by_name: dict[str, int] = {}
 
     def check_partition(self, partition: str) -> StalePartition | None:
-        """Why its task has to run; None where it is as it should be."""
+        """Reason why the partition's task has to run; None if the partition is up to date."""
         state = self.partitions_by_dataset.get(self.dataset, {}).get(partition)
         if state is None:
             return StalePartition("missing")
@@ -147,9 +154,9 @@ class StalenessChecker:
         )
 
     def _has_late_data(self, partition: str, state: MaterializedPartition) -> bool:
-        """Whether something that it was made of was given something since."""
+        """Whether an input of a partition got data after it was read."""
         if not any(self._newest_data(read) > read_version for read, read_version in state.read_versions.items()):
-            return False  # whatever of it was read
+            return False  # no input changed in any partition
         for read, partitions in self.task_inputs(self.dataset, partition):
             seen = state.read_versions.get(read)
             if seen is not None and any(
@@ -159,7 +166,7 @@ class StalenessChecker:
         return False
 
     def _newest_data(self, name: str) -> int:
-        """The last number at which something of a dataset or channel was given something, at most."""
+        """Upper bound on the newest sequence number that added data to a dataset or channel."""
         if name not in self._newest_by_name:
             self._newest_by_name[name] = newest_data_sequence(self.partitions_by_dataset.get(name, {}))
         return self._newest_by_name[name]
@@ -168,7 +175,7 @@ class StalenessChecker:
 def find_existing(
     partitions_by_name: Mapping[str, MaterializedPartition], partitions: Collection[str]
 ) -> Iterable[MaterializedPartition]:
-    """Of some partitions those that are there."""
+    """The existing ones of the given partitions."""
     return (
         partitions_by_name.find(partitions)
         if isinstance(partitions_by_name, PartitionLookup)
@@ -177,7 +184,7 @@ def find_existing(
 
 
 def newest_data_sequence(partitions_by_name: Mapping[str, MaterializedPartition]) -> int:
-    """The last number at which one of some partitions was given something, at most."""
+    """Upper bound on the newest sequence number that added data to any of the partitions; 0 without partitions."""
     if isinstance(partitions_by_name, PartitionLookup) and partitions_by_name.head is not None:
         return partitions_by_name.head
     return max((m.last_data_seq for m in partitions_by_name.values()), default=0)

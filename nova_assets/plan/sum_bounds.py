@@ -1,7 +1,7 @@
-"""How far the sums of a channel are from overflowing, by what the catalog knows; and the blocks of each sum. Pure.
+"""Remaining headroom of the sums of a channel before they overflow, and the blocks of each sum. Pure.
 
-A snapshot adds up a base and the deltas since. A consumer adds up the deltas since its cursor, whatever there was
-before: where a sum goes from one end of its type to the other, that is too much, though each snapshot is right.
+A snapshot adds up a base and the deltas after it. A consumer adds up the deltas since its cursor, without the earlier
+sum. If a sum moves from one end of its type to the other, the consumer's sum overflows although each snapshot is valid.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from nova_assets.model.timeline import History, PartitionHistory
 from nova_assets.plan import modes
 
 SMALL_SUM_DIVISOR = 1000
-"""Sums of at most this part of their type are not compared with older versions."""
+"""Sums of at most this fraction of their type's range are not compared with older versions."""
 
 
 def sum_headrooms(history: History, delta: Manifest, type_by_column: Mapping[str, DataType]) -> tuple[SumHeadroom, ...]:
-    """For each partition that a delta touches, and each column, how far its sums can still grow.
+    """Remaining headroom of each summed column, for each partition that a delta touches.
 
     Args:
-        history: what the delta comes on top of.
-        type_by_column: of the summed columns.
+        history: history below the delta.
+        delta: manifest of the delta.
+        type_by_column: types of the summed columns.
     """
     headrooms: list[SumHeadroom] = []
     for partition, part in delta.split_by_partition().items():
@@ -36,7 +37,7 @@ def sum_headrooms(history: History, delta: Manifest, type_by_column: Mapping[str
 
 
 def are_sums_small(headrooms: Iterable[SumHeadroom], type_by_column: Mapping[str, DataType]) -> bool:
-    """Whether all sums are so small that no two versions are too far apart."""
+    """Whether all sums are so small that the difference between any two versions fits into the type."""
     return all(
         r.headroom is not None
         and r.headroom >= _greatest_number(type_by_column[r.column]) * (SMALL_SUM_DIVISOR - 1) / SMALL_SUM_DIVISOR
@@ -45,7 +46,7 @@ def are_sums_small(headrooms: Iterable[SumHeadroom], type_by_column: Mapping[str
 
 
 def _sum_headroom(blocks: Sequence[Block], delta: Manifest, column: str, type_: DataType) -> Fraction | None:
-    """What is left of a type once all deltas are added to the greatest base; None where bounds do not tell."""
+    """Remaining range of a type after all deltas are added to the largest base; None if the bounds do not suffice."""
     deltas = [largest_magnitude(m.files, column) for m in (delta, *(b.manifest for b in blocks if b.kind == "delta"))]
     bases = [largest_magnitude(b.manifest.files, column) for b in blocks if b.kind == "base"]
     if None in deltas or None in bases:
@@ -65,9 +66,9 @@ def _greatest_number(type_: DataType) -> Fraction:
 
 
 def summed_blocks(history: History, partition_history: PartitionHistory) -> Iterator[tuple[Block, ...]]:
-    """The blocks that sums are made of, the latest first: for the snapshot, and for changes since any version.
+    """Blocks of each possible sum, newest first: for the snapshot, and for changes since any version.
 
-    Consumers are not told of drops (R19), so their changes add up what came before a drop and after it.
+    Consumers do not read drops (R19), so their changes add up data from before and after a drop.
     """
     base, deltas = modes.base_and_deltas(history, partition_history, history.head)
     newest_first = tuple(reversed(deltas))
@@ -81,7 +82,7 @@ def summed_blocks(history: History, partition_history: PartitionHistory) -> Iter
 
 
 def _finest_deltas_to_head(partition_history: PartitionHistory) -> tuple[Block, ...]:
-    """The deltas that lead to the head, each the shortest there is, back to where none leads on or a base was given."""
+    """Shortest deltas that lead to the head, newest first, back to a gap or to a base that compaction did not add."""
     found: list[Block] = []
     newest_base = max((b.hi for b in partition_history.blocks if modes.is_given_base(b)), default=0)
     at = partition_history.numbers[-1] if partition_history.numbers else 0

@@ -1,8 +1,7 @@
-"""What a tick of the scheduler does: the tasks that there are are compared with the partitions that there are
-(BigDataFlow, part 2). Pure, and without a state of its own: facts in, decisions out.
+"""Scheduler tick: compares the expected tasks with the existing partitions (BigDataFlow, part 2).
 
-A task whose partition is missing, marked dirty, or older than what it was made of is run once everything that it reads
-is there and in order; a partition that no task writes any more is dropped.
+Pure and without state of its own. A task runs if its partition is missing, marked dirty, or older than its inputs, once
+all inputs exist and are up to date. A partition that no task writes any more is dropped.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from nova_assets.plan.staleness import StalenessReport, StaleReason, TaskInputs,
 
 @dataclass(frozen=True)
 class SchedulerState:
-    """What a tick rests on; all of it is in the catalog, or follows from definitions.
+    """State on which a tick is based, from the catalog and from definitions.
 
     Args:
-        now: the moment.
-        made: dataset or channel -> its partitions that are there.
-        complete: (channel, partition) of a channel that no task writes -> whether all of its data has come.
-        dirty: dataset -> its partitions that somebody has marked to be made again, and how soon: the higher first.
-            What is missing or stale has 0.
-        running: (dataset, partition) that are being made.
-        failed: of tasks whose last run has failed.
+        now: current time.
+        made: dataset or channel -> its existing partitions.
+        complete: (channel, partition) of a channel that no task writes -> whether all its data has arrived.
+        dirty: dataset -> partitions that are marked to be recomputed -> priority. Higher priorities run first. Missing
+            and stale partitions have priority 0.
+        running: (dataset, partition) of running tasks.
+        failed: failures of tasks whose last run failed.
     """
 
     now: datetime
@@ -39,16 +38,16 @@ class SchedulerState:
 
 @dataclass(frozen=True)
 class Policy:
-    """How much a tick does at once.
+    """Limits for one tick.
 
     Args:
-        at_once: tasks that run at the same time, those that run already included.
-        batch: neighbouring partitions of a dataset that are made by one run.
-        attempts: how often a task is tried before a person has to look at it.
-        backoff: seconds before the second try; each further one waits twice as long.
-        late: whether data that came to an input after it was read makes what was made of it stale.
-        drops: partitions of a dataset that one tick may drop by itself, as a share of all, and at least ``few``.
-        few: so many may always be dropped.
+        at_once: maximum number of concurrent tasks, including running ones.
+        batch: maximum number of neighbouring partitions of a dataset in one run.
+        attempts: number of attempts before a person has to intervene.
+        backoff: seconds before the second attempt; doubles for each further attempt.
+        late: dataset -> whether its partitions become stale if an input gets data after it was read.
+        drops: maximum share of a dataset's partitions that one tick drops automatically.
+        few: number of partitions that may always be dropped, whatever their share.
     """
 
     at_once: int = 8
@@ -62,10 +61,10 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Partitions of a dataset that are made by one run, one after the other, and why.
+    """Partitions of a dataset that one run computes in sequence, with the reasons.
 
     Args:
-        previous_seqs: the numbers at which they stood; 0 for those that were not there.
+        previous_seqs: their previous sequence numbers; 0 for missing partitions.
     """
 
     dataset: str
@@ -76,7 +75,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class WaitingTask:
-    """A task that is to run, but not yet."""
+    """A task that has to run but must wait."""
 
     dataset: str
     partition: str
@@ -86,13 +85,13 @@ class WaitingTask:
 
 @dataclass(frozen=True)
 class Tick:
-    """What is to be done.
+    """Decisions of one tick.
 
     Args:
-        run: in the order in which it is to be requested.
-        waits: what has to wait, and for what.
+        run: batches, in the order in which to request them.
+        waits: waiting tasks, with the reasons.
         drop: dataset -> partitions that no task writes any more.
-        held: dataset -> such partitions that are so many that a person has to say so.
+        held: dataset -> such partitions that are too many to drop without confirmation.
     """
 
     run: tuple[Batch, ...] = ()
@@ -107,12 +106,13 @@ def decide_tick(
     state: SchedulerState,
     policy: Policy | None = None,
 ) -> Tick:
-    """Decide what is to be done now, by all that there is.
+    """Decide a tick from the full state.
 
     Args:
-        partitions_by_dataset: dataset -> the partitions that its tasks write, oldest first; each dataset after those
-            that it reads.
-        task_inputs: what a task reads.
+        partitions_by_dataset: dataset -> partitions that its tasks write, oldest first; each dataset after its inputs.
+        task_inputs: returns the inputs of a task.
+        state: state of the scheduler.
+        policy: the limits; None for the defaults.
     """
     policy = policy or Policy()
     staleness_by_dataset = {
@@ -131,7 +131,7 @@ def decide_from_staleness(
     state: SchedulerState,
     policy: Policy,
 ) -> Tick:
-    """Decide what is to be done now, where it is known which partitions are not as they should be."""
+    """Decide a tick from existing staleness reports."""
     return _TickPlanner(partitions_by_dataset, staleness_by_dataset, task_inputs, state, policy).plan()
 
 
@@ -163,7 +163,7 @@ class _TickPlanner:
                 ready.append((dataset, partition, reason))
             else:
                 waiting.append(WaitingTask(dataset, partition, reason, obstacle))
-        ready.sort(key=lambda one: -self._priority(*one))  # else in order
+        ready.sort(key=lambda one: -self._priority(*one))  # a stable sort keeps the order of inputs
         free_slots = max(0, self.policy.at_once - len(self.state.running))
         run = tuple(self._group_into_batches(ready[:free_slots]))
         waiting += [WaitingTask(d, p, why, "others that come first") for d, p, why in ready[free_slots:]]
@@ -181,12 +181,15 @@ class _TickPlanner:
                     yield dataset, partition
 
     def _priority(self, dataset: str, partition: str, reason: StaleReason) -> int:
-        """What is missing, or stale, waits for nobody's sake: a mark makes it sooner, never later."""
+        """Priority of a task.
+
+        Missing and stale partitions have at least normal priority. A mark can raise it, but not lower it.
+        """
         requested_priority = self.state.dirty.get(dataset, {}).get(partition, 0)
         return requested_priority if reason == "dirty" else max(0, requested_priority)
 
     def reason_to_run(self, dataset: str, partition: str) -> StaleReason | None:
-        """Why a task has to run; None where its partition is as it should be."""
+        """Reason why a task has to run; None if its partition is up to date."""
         amiss = self.staleness_by_dataset[dataset].stale.get(partition)
         if amiss is not None and amiss.reason == "missing":
             return "missing"
@@ -195,7 +198,7 @@ class _TickPlanner:
         return None if amiss is None else amiss.reason
 
     def _blocking_reason(self, dataset: str, partition: str) -> str | None:
-        """What a task has to wait for; None where it can run."""
+        """Reason why a task has to wait; None if it can run."""
         failure = self.state.failed.get((dataset, partition))
         if failure is not None and failure.consecutive >= self.policy.attempts:
             return f"a person: it has failed {failure.consecutive} times"
@@ -212,7 +215,7 @@ class _TickPlanner:
         return None
 
     def _is_up_to_date(self, name: str, partition: str) -> bool:
-        """Whether something that is read is there, and will not be made anew first."""
+        """Whether an input partition exists and will not be recomputed first."""
         if name not in self.partitions_by_dataset:
             return self.state.complete(name, partition)
         if (name, partition) in self.state.running:
@@ -222,7 +225,7 @@ class _TickPlanner:
         return partition in self.state.made.get(name, {})
 
     def _inputs_of_running_tasks(self) -> frozenset[tuple[str, str]]:
-        """What running tasks read: nothing of it is written meanwhile."""
+        """Input partitions of running tasks, which must not be written meanwhile."""
         return frozenset(
             (read, p)
             for dataset, partition in self.state.running
@@ -232,7 +235,7 @@ class _TickPlanner:
         )
 
     def _group_into_batches(self, ready: Sequence[tuple[str, str, StaleReason]]) -> Iterator[Batch]:
-        """Neighbours of a dataset together."""
+        """Batches of ready tasks with the same dataset and priority."""
         tasks_by_priority: dict[tuple[str, int], list[tuple[str, StaleReason]]] = {}
         for dataset, partition, why in ready:
             tasks_by_priority.setdefault((dataset, self._priority(dataset, partition, why)), []).append(

@@ -1,8 +1,9 @@
-"""Pictures of a channel: its bases, its deltas, and how far behind each consumer is. Pure: what is shown is decided
-here, once; the terminal and the SVG only draw it.
+"""Timeline chart of a channel: its bases, its deltas, and the lag of each consumer.
 
-The partitions of a channel share its numbers (R13), so they are one picture: a block that any of them has is there,
-and a consumer that reads them one by one stands between its slowest and its fastest.
+Pure. This module decides the content of the chart. The terminal and the SVG output only draw it.
+
+The partitions of a channel share its sequence numbers (R13), so they share one chart. A block is shown if any partition
+has it. A consumer that reads partitions separately spans the positions from its slowest to its fastest partition.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from nova_assets.model.partitions import WHOLE
 
 @dataclass(frozen=True, slots=True)
 class ConsumerLane:
-    """One consumer: what it has read, and what not yet.
+    """One consumer in the chart, with its position and lag.
 
     Args:
-        at: the number up to which it has read, in all its partitions; the head where nothing is unread.
-        fastest: the same, for the partition that is ahead of the others.
-        lag: sequence numbers still unread, in the partition with most of them.
-        partitions: how many cursors it is put together from. Those that have never been run have none.
+        at: number up to which it has read all its partitions; the head if nothing is unread.
+        fastest: the same for its fastest partition.
+        lag: number of unread sequence numbers, in the partition with most of them.
+        partitions: number of its cursors. Partitions without a run have no cursor.
     """
 
     consumer: str
@@ -37,24 +38,24 @@ class ConsumerLane:
 
     @property
     def label(self) -> str:
-        """``at 3, lag 2``; of several partitions, the slowest and the fastest."""
+        """``at 3, lag 2``; with several partitions, the slowest and the fastest position."""
         at = f"{self.at}" if self.at == self.fastest else f"{self.at}–{self.fastest}"
         return f"at {at}, lag {self.lag}" + (f", {self.partitions} partitions" if self.partitions > 1 else "")
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineChart:
-    """What is seen of a channel: the numbers from ``start`` on, up to the head.
+    """Content of a chart: the sequence numbers from ``start`` to the head.
 
     Args:
-        start: the left edge: a number, or B_0. What lies to its left is left out.
-        bases: numbers at which a base was given.
-        compacted: numbers at which there is but a base made by compaction.
+        start: the left edge: a number, or 0 for B_0. Earlier numbers are left out.
+        bases: numbers with a base from a task, an insert or a restore.
+        compacted: numbers whose only base is from compaction.
         deltas: ``n`` for each Δ(n-1→n).
         chained: (lo, hi) of deltas that span several numbers.
-        collected: numbers whose blocks are gone.
-        dropped: numbers at which retention dropped a partition, and nothing was given (R19).
-        lanes: one for each consumer, by name.
+        collected: numbers whose blocks were collected.
+        dropped: numbers at which retention dropped a partition and no base was added (R19).
+        lanes: one per consumer, sorted by name.
     """
 
     channel: str
@@ -71,12 +72,12 @@ class TimelineChart:
 
     @property
     def numbers(self) -> int:
-        """How many numbers are shown."""
+        """Count of the shown numbers."""
         return self.head - self.start
 
     @property
     def left_out_label(self) -> str:
-        """``… 1–960``: the numbers to the left of what is shown; empty where there are none."""
+        """``… 1–960``: the numbers left of the chart; empty if there are none."""
         return "" if self.start == 0 else "… 1" if self.start == 1 else f"… 1–{self.start}"
 
     @property
@@ -85,17 +86,17 @@ class TimelineChart:
         return {lane.consumer: lane.lag for lane in self.lanes}
 
     def axis_numbers(self, min_distance: float) -> tuple[int, ...]:
-        """Numbers to be written at their places: the head, and round ones that leave each other room.
+        """Numbers to label on the axis: the head, and round numbers with enough distance.
 
         Args:
-            min_distance: how many numbers must lie between two.
+            min_distance: minimum difference between two labelled numbers.
         """
         step = next(s for s in _axis_steps() if s >= min_distance)
-        first = -(-(self.start + (self.start > 0)) // step) * step  # the left edge is told with what is left out
+        first = -(-(self.start + (self.start > 0)) // step) * step  # the left-out label names the edge
         return (*range(first, self.head - math.ceil(min_distance) + 1, step), self.head)
 
     def newest_only(self, max_numbers: int) -> TimelineChart:
-        """The same with no more than the newest numbers."""
+        """The chart restricted to its newest numbers."""
         start = max(self.start, self.head - max(max_numbers, 1), 0)
         return replace(
             self,
@@ -110,10 +111,11 @@ class TimelineChart:
 
 
 def build_chart(outline: ChannelOutline, bindings: Iterable[Binding] = ()) -> TimelineChart:
-    """The whole picture of a channel.
+    """Full chart of a channel.
 
     Args:
-        bindings: of the project: those that consume changes of the channel and never ran have read nothing.
+        outline: spans and cursors of the channel.
+        bindings: bindings of the project. Those that consume changes of the channel and never ran are shown at 0.
     """
     retained_spans = [s for s in outline.spans if not s.collected]
     given_numbers = {s.hi for s in retained_spans if s.origin != "compact"}
@@ -141,10 +143,12 @@ def build_chart(outline: ChannelOutline, bindings: Iterable[Binding] = ()) -> Ti
 def cursors_of_unrun_bindings(
     bindings: Iterable[Binding], existing_cursors: Iterable[Cursor], head_by_channel: Mapping[str, int]
 ) -> list[Cursor]:
-    """Cursors of bindings that have not run: they stand at 0, and the catalog has no row of them.
+    """Cursors at 0 for bindings that have not run and thus have no cursor in the catalog.
 
     Args:
-        head_by_channel: of the channels concerned.
+        bindings: the bindings.
+        existing_cursors: cursors in the catalog.
+        head_by_channel: heads of the channels concerned.
     """
     known = {(c.binding, c.channel) for c in existing_cursors}
     return [
@@ -166,7 +170,7 @@ def _consumer_lanes(cursors: Iterable[Cursor], head: int) -> tuple[ConsumerLane,
 
 
 def _consumer_lane(consumer: str, cursors: list[Cursor], head: int) -> ConsumerLane:
-    # Where a partition has not changed since it was read, nothing is unread up to the head of the channel.
+    # A partition without changes since it was read is read up to the head of the channel.
     positions = [c.seq if c.lag else head for c in cursors]
     return ConsumerLane(consumer, min(positions), max(positions), max(c.lag for c in cursors), len(cursors))
 

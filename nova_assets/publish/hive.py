@@ -1,10 +1,10 @@
-"""A channel as a folder that every tool of the field can read: Hive's layout, of hard links to the channel's own files.
+"""Publishing a channel as a folder in Hive layout, of hard links to the channel's own files.
 
-exports/actions -> .actions/00000012          the newest edition: a link, changed in one step
-exports/.actions/00000011/...                 the one before, for who reads it still
-exports/.actions/00000012/dt=2024-01-01/action=login/1f0c...-part-00000.parquet
-                                    .../_SUCCESS      the day is sealed
-                         /_SUCCESS                    the edition is whole
+exports/actions -> .actions.editions/00000012          the newest version: a link, replaced atomically
+exports/.actions.editions/00000011/...                 the previous version, for its current readers
+exports/.actions.editions/00000012/dt=2024-01-01/action=login/1f0c...-part-00000.parquet
+                                             .../_SUCCESS      the day is sealed
+                                  /_SUCCESS                    the version is complete
 """
 
 from __future__ import annotations
@@ -36,16 +36,17 @@ _LOCK_FILE = ".lock"
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _EMPTY_PARQUET_FILE = "no-rows.parquet"
 _ESCAPED_CHARACTERS = frozenset("\"#%'*/:=?\\{}[]^") | {chr(n) for n in (*range(32), 127)}
-_MAX_NAME_BYTES = 255  # bytes, of one name in most file systems
+_MAX_NAME_BYTES = 255  # limit of most file systems
 
 
 class HiveFolder:
-    """The folder of one channel.
+    """The published folder of one channel.
 
     Args:
-        path: where readers find it.
-        forbidden_folders: folders that it may have nothing in common with: of all blocks, and of the deployment itself.
-        owner: tells whose it is: the catalog and the channel.
+        path: path at which readers find the channel.
+        forbidden_folders: folders that the published folder must not overlap: the warehouse, and the deployment's own
+            folder.
+        owner: identifies the catalog and the channel.
     """
 
     def __init__(self, path: Path, forbidden_folders: Sequence[Path], owner: str) -> None:
@@ -87,7 +88,7 @@ class HiveFolder:
             self._check_no_later_version(number)
             self._write_owner_file()
             version_folder = self._version_folder(number)
-            if version_folder.exists():  # of an attempt that died
+            if version_folder.exists():  # left by a failed attempt
                 shutil.rmtree(version_folder)
             version_folder.mkdir()
             _write_version(version_folder, content, file_paths)
@@ -113,7 +114,7 @@ class HiveFolder:
                 self.path.unlink()
             if not self.versions_folder.exists():
                 return
-            for entry in self.versions_folder.iterdir():  # nothing but what was put there
+            for entry in self.versions_folder.iterdir():  # delete only files that nova wrote
                 if entry.name.isdigit():
                     shutil.rmtree(entry)
                 elif entry.name in (_OWNER_FILE, _LOCK_FILE) or entry.is_symlink():
@@ -132,14 +133,18 @@ class HiveFolder:
             unfinished.rename(owner_file)
 
     def _check_ownership(self) -> None:
-        """Editions of another channel, or of another deployment, are left alone."""
+        """Check that the folder holds no versions of another channel or deployment.
+
+        Raises:
+            TableTaken.
+        """
         if not os.path.lexists(self.versions_folder):
             return
         existing_names = (
             [p.name for p in self.versions_folder.iterdir()] if self.versions_folder.is_dir() else ["no folder"]
         )
         if not [name for name in existing_names if not name.startswith(f"{_OWNER_FILE}.")]:
-            return  # of one who died before he signed
+            return  # its creator died before it wrote the owner file
         try:
             owner = json.loads((self.versions_folder / _OWNER_FILE).read_text(encoding="utf-8"))["of"]
         except (OSError, ValueError, KeyError, TypeError):
@@ -183,8 +188,7 @@ class HiveFolder:
 
     @contextmanager
     def _publish_lock(self) -> Iterator[None]:
-        """A block in which no other process turns readers: one that has slept through its lease may still be about
-        to."""
+        """Lock out other processes that publish here. A process that outlived its lease may still try to."""
         if not self.versions_folder.exists():
             yield
             return
@@ -193,8 +197,10 @@ class HiveFolder:
             yield
 
     def _link_to_version(self, version_folder: Path) -> None:
-        """Have readers find this edition from now on, in one step. A folder that gives way is under its own new name
-        by the same step."""
+        """Show a version to readers in one atomic step.
+
+        A folder that was there before gets a backup name in the same step.
+        """
         target = Path(self.versions_folder.name) / version_folder.name
         if self.path.is_dir() and not self.path.is_symlink():
             backup = self.path.with_name(f"{self.path.name}.before-{time.strftime('%Y%m%dT%H%M%S')}")
@@ -224,8 +230,7 @@ class HiveFolder:
 
 
 def hive_partition_path(partition: str, content: PublishedContent) -> str:
-    """The folder of a partition in Hive's layout: ``dt=2024-01-01/action=a%2Fb``. Moments are in UTC, as their files
-    have them.
+    """Folder of a partition in Hive layout: ``dt=2024-01-01/action=a%2Fb``. Timestamps are in UTC, as in the files.
 
     Raises:
         NotSupported: a value is a text that readers of such folders take for null, or too long for a folder's name.
@@ -270,12 +275,12 @@ def _hive_partition_value(column: str, value: str | None, content: PublishedCont
 
 
 def _escape_hive_name(text: str) -> str:
-    """As Hive and Spark write it, and everybody reads it."""
+    """Escape a name as Hive and Spark do."""
     return "".join(f"%{ord(c):02X}" if c in _ESCAPED_CHARACTERS else c for c in text)
 
 
 def _write_version(version_folder: Path, content: PublishedContent, file_paths: Sequence[str]) -> None:
-    """Link all files, and then mark what is whole: each sealed day or hour, and last the edition."""
+    """Link all files, then mark complete parts: each sealed day or hour, and finally the version."""
     folders: dict[str, Path] = {}
     for file, path in zip(content.files, file_paths, strict=True):
         folder = folders.get(file.partition)
@@ -296,8 +301,10 @@ def _write_version(version_folder: Path, content: PublishedContent, file_paths: 
 
 
 def _write_empty_files(folders: Sequence[Path], content: PublishedContent) -> None:
-    """One file with the schema and no rows, in each folder: readers take the columns from a file, and refuse a folder
-    that has none."""
+    """Write a Parquet file with the schema and no rows to each folder.
+
+    Readers need a file for the columns, and reject a folder without one.
+    """
     first: Path | None = None
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
@@ -310,14 +317,14 @@ def _write_empty_files(folders: Sequence[Path], content: PublishedContent) -> No
 
 
 def _inner_null_folders(sealed_scope: str, content: PublishedContent) -> str:
-    """The folders below that of a day or an hour: all files of a table lie equally deep, or Spark refuses it."""
+    """Folders below a sealed day or hour that has no files. Spark requires all files of a table to have equal depth."""
     [column] = partition_values(sealed_scope)
     columns = [d.column for d in content.dimensions]
     return "/".join(f"{_escape_hive_name(c)}={_NULL_PARTITION}" for c in columns[columns.index(column) + 1 :])
 
 
 def _folders_of_scope(version_folder: Path, sealed_scope: str, content: PublishedContent) -> Iterable[Path]:
-    """The folders of a day or an hour: one, where its column is the outermost; an empty one, too."""
+    """Folders of a sealed day or hour, also if empty. There is exactly one if its column is the outermost."""
     [column] = partition_values(sealed_scope)
     dimension_columns = [d.column for d in content.dimensions]
     depth = dimension_columns.index(column)
@@ -329,7 +336,7 @@ def _folders_of_scope(version_folder: Path, sealed_scope: str, content: Publishe
 
 
 def _hard_link_or_symlink(source: str, target: Path) -> None:
-    """The same file under another name; across file systems, a link that leads to it."""
+    """Hard link to a file, or a symbolic link if hard links are not possible, for example across file systems."""
     try:
         os.link(source, target)
     except OSError as error:
@@ -339,7 +346,7 @@ def _hard_link_or_symlink(source: str, target: Path) -> None:
 
 
 def _swap_paths(one: Path, other: Path) -> None:
-    """Let two paths change places: at once where the kernel can, else with a moment between in which one is missing."""
+    """Exchange two paths: atomically if the kernel can; otherwise one path is missing for a moment."""
     with suppress(AttributeError, OSError):
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
         current_directory, exchange_flag = -100, 2  # AT_FDCWD, RENAME_EXCHANGE

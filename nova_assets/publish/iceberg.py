@@ -1,4 +1,4 @@
-"""A channel as a table of Apache Iceberg: each edition is a snapshot, whose files are the channel's own."""
+"""Publishing a channel as an Apache Iceberg table: each published version is a snapshot of the channel's own files."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ _VERSION_PROPERTY = "nova.edition"
 _SEQ_PROPERTY = "nova.seq"
 
 _TABLE_PROPERTIES = {
-    # Whose files these are decides when they go: not the table's own expiry, nor another engine's.
+    # nova decides when files are deleted, not the table's expiry or another engine.
     "gc.enabled": "false",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
     "commit.manifest-merge.enabled": "true",
-    # An edition that is late is no edition: it is not to be put on top of a newer one.
+    # A late version must not be committed on top of a newer one, so conflicts are not retried.
     "commit.retry.num-retries": "0",
 }
 
 
 class IcebergPublishTarget:
-    """The table of one channel.
+    """The Iceberg table of one channel.
 
     Args:
-        name: with its namespace.
-        load: opens the catalog that it is in.
-        owner: tells whose it is: our catalog and the channel.
+        name: name of the table, with its namespace.
+        open_catalog: opens the Iceberg catalog of the table.
+        owner: identifies nova's catalog and the channel.
     """
 
     def __init__(self, name: str, open_catalog: Callable[[], Catalog], owner: str) -> None:
@@ -61,7 +61,7 @@ class IcebergPublishTarget:
             return None if table is None else _version_of_snapshot(table.current_snapshot())
 
     def is_complete(self, number: int) -> bool:
-        return True  # its table would not have been loaded
+        return True  # an incomplete table could not be loaded
 
     def publish(
         self, number: int, content: PublishedContent, file_paths: Sequence[str], *, take_over: bool = False
@@ -159,7 +159,7 @@ class IcebergPublishTarget:
             raise CommitConflict(
                 f"the Iceberg table {self.name} was changed meanwhile", found=str(error), reason="edition"
             ) from error
-        except Exception as error:  # of the catalog, whichever it is: database, HTTP, files
+        except Exception as error:  # errors of any Iceberg catalog: database, HTTP, files
             raise TableUnavailable(
                 f"the Iceberg table {self.name} cannot be reached or written",
                 found=f"{type(error).__name__}: {error}".split("\n")[0],
@@ -169,7 +169,7 @@ class IcebergPublishTarget:
 
 
 def _commit_snapshot(table: Table, number: int, content: PublishedContent, file_paths: Sequence[str]) -> None:
-    """One snapshot: files that are new are added, those that are gone are removed."""
+    """Commit one snapshot that adds new files and removes files that the version no longer lists."""
     from pyiceberg.io.pyarrow import parquet_file_to_data_file
     from pyiceberg.table import TableProperties
 
@@ -178,7 +178,7 @@ def _commit_snapshot(table: Table, number: int, content: PublishedContent, file_
     with table.transaction() as transaction:
         with transaction.update_schema(allow_incompatible_changes=True) as schema:
             for field in table.schema().fields:
-                if field.name not in content.schema:  # no file has it any more
+                if field.name not in content.schema:  # no file contains it any more
                     schema.delete_column(field.name)
             schema.union_by_name(_nullable_arrow_schema(content))
         mapping = transaction.table_metadata.schema().name_mapping.model_dump_json()
@@ -194,19 +194,18 @@ def _commit_snapshot(table: Table, number: int, content: PublishedContent, file_
 
 
 def _nullable_arrow_schema(content: PublishedContent) -> pa.Schema:
-    """The channel's columns as Iceberg may hold them: none of them is required, since files that were written before a
-    column came lack it."""
+    """Arrow schema of the channel with all columns nullable. Files written before a column was added lack it."""
     return pa.schema([pa.field(f.name, f.type, nullable=True) for f in to_arrow_schema(content.schema)])
 
 
 def _version_of_snapshot(snapshot: Snapshot | None) -> int | None:
-    """The edition that a snapshot is."""
+    """Number of the published version in a snapshot; None if the snapshot is not from nova."""
     text: Any = None if snapshot is None or snapshot.summary is None else snapshot.summary[_VERSION_PROPERTY]
     return None if text is None else int(text)
 
 
 def _metadata_files(table: Table, snapshots: Iterable[Snapshot]) -> set[str]:
-    """The files in which it stands what some snapshots list."""
+    """Manifest lists and manifests of some snapshots."""
     paths: set[str] = set()
     for snapshot in snapshots:
         paths.add(snapshot.manifest_list)
@@ -215,18 +214,18 @@ def _metadata_files(table: Table, snapshots: Iterable[Snapshot]) -> set[str]:
 
 
 def default_iceberg_catalog(folder: Path) -> Catalog:
-    """The catalog that is there without being configured: SQLite, and a folder beside it."""
+    """Default catalog without configuration: SQLite, with a folder of tables beside it."""
     from pyiceberg.catalog.sql import SqlCatalog
 
     folder.mkdir(parents=True, exist_ok=True)
     endpoint, region = s3_endpoint_and_region()
     locations = {"uri": f"sqlite:///{folder / 'catalog.db'}", "warehouse": f"file://{folder / 'tables'}"}
-    s3_options = {"s3.endpoint": endpoint, "s3.region": region}  # which PyIceberg does not take from there itself
+    s3_options = {"s3.endpoint": endpoint, "s3.region": region}  # PyIceberg does not read these settings itself
     return SqlCatalog("nova", **locations, **{name: value for name, value in s3_options.items() if value})
 
 
 def configured_iceberg_catalog(name: str) -> Catalog:
-    """A catalog as PyIceberg's own configuration has it."""
+    """Catalog from PyIceberg's own configuration."""
     from pyiceberg.catalog import load_catalog
 
     return load_catalog(name)

@@ -1,4 +1,4 @@
-"""Which outlet a table is."""
+"""Opens the publish target of a table definition."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from nova_assets.publish.target import PublishTarget
 def open_publish_target(
     table: Table, base_folder: Path, default_folder: Path, warehouse_address: str, owner: str
 ) -> PublishTarget:
-    """What shows editions in a table.
+    """Open the publish target of a table.
 
     Args:
-        base_folder: from which relative paths go.
-        default_folder: the folder of what is made without being asked where.
-        warehouse_address: where all blocks are.
-        owner: tells whose the table is.
+        base_folder: folder to which relative paths refer.
+        default_folder: folder for tables and catalogs without a configured location.
+        warehouse_address: address of all blocks.
+        owner: identifies the catalog and the channel that own the table.
+
+    Raises:
+        NotSupported: a Hive table cannot link to files in an object store.
     """
     if isinstance(table, HiveTable):
         from nova_assets.publish.hive import HiveFolder

@@ -1,4 +1,4 @@
-"""What a table must be able to do, to show editions of a channel."""
+"""Protocol of a publish target: a table that can show published versions of a channel."""
 
 from __future__ import annotations
 
@@ -9,53 +9,57 @@ from nova_assets.model.published_version import PublishedContent
 
 
 class PublishTarget(Protocol):
-    """A table that readers find by itself. It decides nothing, and knows no catalog of ours."""
+    """A table that readers find outside of nova. It makes no decisions, and knows nothing of nova's catalog."""
 
     def check_can_publish(self, *, take_over: bool = False) -> None:
-        """See that it can be shown in, before anything is done.
+        """Check that versions can be published here, before anything is changed.
 
         Args:
-            take_over: what somebody else has put there is to give way.
+            take_over: replace data of another owner.
 
         Raises:
-            TableTaken: it is somebody else's.
-            TableUnavailable: it cannot be reached or written.
+            TableTaken: the table belongs to another owner.
+            TableUnavailable: the table cannot be reached or written.
         """
 
     def published_version(self) -> int | None:
-        """The number of the edition that readers find; None where they find none of ours.
+        """Number of the version that readers see; None if the table shows no version of this channel.
 
         Raises:
             TableUnavailable.
         """
 
     def is_complete(self, number: int) -> bool:
-        """Whether what it shows as an edition is there for readers."""
+        """Whether readers can use the whole content of a version."""
         ...
 
     def publish(
         self, number: int, content: PublishedContent, file_paths: Sequence[str], *, take_over: bool = False
     ) -> None:
-        """Show an edition instead of the one before, at once and whole.
+        """Show a version instead of the previous one, atomically and as a whole.
 
         Args:
-            number: the edition's; one that is not higher than what is shown is refused.
-            file_paths: the files of the content, in its order, as absolute paths.
+            number: number of the version. It must be higher than the number that is shown.
+            content: content of the version.
+            file_paths: files of the content, in its order, as absolute paths.
+            take_over: replace data of another owner.
 
         Raises:
-            CommitConflict: a later edition is shown already.
+            CommitConflict: the same or a later version is already shown.
             TableTaken, TableUnavailable.
         """
 
     def delete_versions(self, numbers: Collection[int]) -> None:
-        """Let go of editions that nobody reads any more; never of the one that is shown, no matter if they are gone.
+        """Delete versions that have no readers left.
+
+        Never deletes the version that is shown. Missing versions are ignored.
 
         Raises:
             TableUnavailable.
         """
 
     def withdraw(self) -> None:
-        """Show nothing any more, and let go of everything; no matter if it is gone.
+        """Stop showing any version, and delete everything. A missing table is ignored.
 
         Raises:
             TableTaken, TableUnavailable.

@@ -1,4 +1,4 @@
-"""The routes of a service, as one FastAPI app; what stands around them is in ``shell``."""
+"""FastAPI app with the routes of a service. Its middleware is in ``http/middleware``."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ one is told the way from there to what is answered."""
 
 
 def make_app(service: Service, *, views_only: bool = False) -> FastAPI:
-    """The routes, over a deployment.
+    """App with the routes of a deployment.
 
     Args:
-        views_only: which files there are, and nothing else.
+        views_only: serve only the file views.
     """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        # As many handlers as there may be requests: none waits for another one's thread.
+        # Enough threads that no handler waits for the thread of another request.
         anyio.to_thread.current_default_thread_limiter().total_tokens = 2 * service.config.max_requests
         try:
             yield
@@ -41,7 +41,7 @@ def make_app(service: Service, *, views_only: bool = False) -> FastAPI:
         version=__version__,
         description=_API_DESCRIPTION,
         openapi_url="/v1/openapi.json",
-        # Their pages would load scripts from elsewhere.
+        # The documentation pages would load scripts from other sites.
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,

@@ -1,4 +1,4 @@
-"""What is told of blocks, by what the caller may know: to change a channel is not to read it."""
+"""Redaction of blocks and errors for callers who may change a channel but not read it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from nova_assets.service.shapes.blocks import BlockShape, CommitShape
 
 
 def visible_block_shapes(caller: Caller, channel: str, blocks: Iterable[Block]) -> list[BlockShape]:
-    """Blocks of a channel; without their content for who may not read it."""
+    """Blocks of a channel, without content if the caller may not read the channel."""
     shapes = [BlockShape.of(b) for b in blocks]
     return shapes if caller.has_right("read", channel) else [s.without_content() for s in shapes]
 
 
 def visible_commit_shape(caller: Caller, channel: str, commit: Commit) -> CommitShape:
-    """A commit to a channel, likewise."""
+    """Commit to a channel, with blocks redacted like ``visible_block_shapes``."""
     return CommitShape.of(commit).model_copy(update={"blocks": visible_block_shapes(caller, channel, commit.blocks)})
 
 
@@ -30,7 +30,7 @@ _ERRORS_WITHOUT_COLUMNS = (
     *(errors.CommitConflict, errors.RequestRefused, errors.RequestTimedOut, errors.ServiceBusy),
     *(errors.ServiceUnavailable, errors.CommitOutcomeUnknown),
 )
-"""Refusals whose words name no column and no type, whatever the channel has. Everything else is reworded."""
+"""Errors whose messages never name columns or types. All other messages are replaced."""
 
 _REDACTED_TEXTS: dict[type[NovaError], str] = {
     errors.SchemaMismatch: "the rows do not have the columns and types of channel {!r}",
@@ -42,15 +42,15 @@ _REDACTED_TEXTS: dict[type[NovaError], str] = {
 
 @contextmanager
 def redact_refusals(caller: Caller, channel: str) -> Iterator[None]:
-    """Refusals of rows, as the caller may be told them: the channel's columns and types only if it may be read.
+    """Remove column names and types from errors if the caller may not read the channel.
 
     Raises:
-        NovaError: of the same kind and code as the one that the block raises.
+        NovaError: of the same class and code as the error that the body raises.
     """
     try:
         yield
     except NovaError as error:
-        own_words = problem_from_error(error)[0] < 500  # of other errors no word is told
+        own_words = problem_from_error(error)[0] < 500  # the messages of other errors are not sent at all
         if caller.has_right("read", channel) or isinstance(error, _ERRORS_WITHOUT_COLUMNS) or not own_words:
             raise
         what = _REDACTED_TEXTS.get(type(error), "channel {!r} does not take what was sent").format(channel)

@@ -1,4 +1,4 @@
-"""The worker process that decodes bodies of inserts (``decoders`` asks it)."""
+"""Worker process that decodes insert bodies for ``decoders``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nova_assets.nova_error import NovaError
 from nova_assets.service.http.problems import problem_from_error
 
 _PARQUET_BATCH_ROWS = 8192
-"""So many rows of a Parquet file are decoded at once."""
+"""Number of rows of a Parquet file that are decoded at once."""
 
 _SERVER_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE})
 _INVALID_BODY_TEXTS = {"arrow": "no Arrow IPC stream", "parquet": "no Parquet file", "jsonl": "no JSON lines"}
@@ -35,16 +35,18 @@ Part: TypeAlias = Any
 
 
 def decode_body(body: Path, body_format: str, schema: Schema | None, output_file: Path, max_bytes: int) -> None:
-    """Write the rows of a body, each piece of them validated whole, as an Arrow file of plain types: dictionaries and
-    views are written out, for what is done to rows later is done to each of them.
+    """Decode a body into an Arrow file, with full validation of each batch.
+
+    Dictionaries and views are expanded to plain types, since later steps process each row.
 
     Args:
         body_format: ``arrow``, ``parquet`` or ``jsonl``.
-        schema: of the channel; lines are parsed by it.
-        max_bytes: bytes that the rows may take.
+        schema: schema of the channel, by which lines are parsed.
+        max_bytes: size limit of the decoded rows.
 
     Raises:
         EmptyInput, BadRecord, RequestRefused.
+        ServiceUnavailable: the disk is full, or another resource of the server is exhausted.
     """
     if body.stat().st_size == 0:
         raise EmptyInput("the body is empty", expected="rows, as the Content-Type says")
@@ -54,7 +56,7 @@ def decode_body(body: Path, body_format: str, schema: Schema | None, output_file
         raise
     except MemoryError as error:
         raise decoded_body_too_large(max_bytes) from error
-    except Exception as error:  # whatever the libraries make of it
+    except Exception as error:  # the parsers raise many kinds of errors on invalid input
         if isinstance(error, OSError) and error.errno in _SERVER_ERRNOS:
             raise ServiceUnavailable("the service has no room for the body", next="ask again later") from error
         found, expected = str(error).split("\n")[0][:300], _EXPECTED_BODY_TEXTS[body_format]
@@ -62,7 +64,7 @@ def decode_body(body: Path, body_format: str, schema: Schema | None, output_file
 
 
 def decoded_body_too_large(max_bytes: int) -> RequestRefused:
-    """The refusal of a body that holds more than it looks like."""
+    """Error for a body whose decoded rows exceed the size limit."""
     return RequestRefused(
         "the body holds more rows than may come at once",
         found=f"more than {max_bytes:,} bytes once it is decoded",
@@ -73,7 +75,7 @@ def decoded_body_too_large(max_bytes: int) -> RequestRefused:
 
 
 def _schema_then_batches(body: Path, body_format: str, schema: Schema | None) -> Iterator[Part]:
-    """The schema, then the rows."""
+    """Schema of a body, followed by its record batches."""
     if body_format == "jsonl":
         table = readers.read(File(body, "the body"), "json", schema)
         yield table.schema
@@ -98,7 +100,7 @@ def _write_arrow_file(parts: Iterator[Part], output_file: Path, max_bytes: int) 
     with pa.OSFile(str(output_file), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
         for batch in parts:
             batch.validate(full=True)
-            # Rows without a byte take some where they are put together with others.
+            # Even rows without any bytes need memory when later steps combine them with others.
             size += 8 * batch.num_rows * (1 + null_columns)
             if size <= max_bytes:
                 batch = batch.cast(schema)
@@ -109,7 +111,7 @@ def _write_arrow_file(parts: Iterator[Part], output_file: Path, max_bytes: int) 
 
 
 def handle_decode_job(job: Job) -> Outcome:
-    """Decode one body; the problem, where that fails."""
+    """Decode one body. The outcome holds the problem if decoding fails."""
     schema = None if job["schema"] is None else Schema.from_json(job["schema"])
     try:
         decode_body(Path(job["body"]), job["kind"], schema, Path(job["out"]), job["most"])

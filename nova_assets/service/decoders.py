@@ -1,8 +1,7 @@
-"""Decodes bodies of inserts in processes of their own.
+"""Decoding of insert bodies in worker processes.
 
-Anybody may have written a body, and what decodes it was made for files of one's own: a few bytes become gigabytes, or
-end the process. Here that is a worker process (``formats.worker_pool``), with little memory and time, that knows no
-secret.
+A body comes from an untrusted client, but the decoders were made for trusted files: a few bytes can become gigabytes,
+or crash the process. A worker process (``formats.worker_pool``) has limited memory and time, and knows no secrets.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from nova_assets.service.http.problems import error_from_problem
 log = get_logger("nova_assets.service")
 
 _WORKER_BASE_MEMORY = 512 * 2**20
-"""Bytes that a process may take beside the rows."""
+"""Memory in bytes that a worker may use in addition to the rows."""
 
 
 class BodyDecoders:
-    """Some processes that decode, started when they are needed and kept for the next body.
+    """Pool of decoding processes. They start on demand and stay for later bodies.
 
     Args:
-        at_once: so many bodies are decoded at the same time; more wait.
+        max_parallel: maximum number of bodies that are decoded concurrently. Further bodies wait.
     """
 
     def __init__(self, max_parallel: int = min(4, max(2, (os.cpu_count() or 2) // 2))) -> None:
@@ -37,13 +36,13 @@ class BodyDecoders:
     def decode(
         self, body: Path, body_format: str, schema: Schema | None, max_bytes: int, timeout_seconds: float
     ) -> pa.Table:
-        """The rows of a body. They lie in a file beside it, which may be deleted as long as the table is there.
+        """Rows of a body. They are memory-mapped from a file beside it, which may be deleted while the table is in use.
 
         Args:
             body_format: ``arrow``, ``parquet`` or ``jsonl``.
-            schema: of the channel; lines are parsed by it.
-            max_bytes: bytes that the rows may take.
-            timeout_seconds: that decoding may take, and that it waits for its turn.
+            schema: schema of the channel, by which lines are parsed.
+            max_bytes: size limit of the decoded rows.
+            timeout_seconds: time limit of decoding, and of waiting for a free worker.
 
         Raises:
             EmptyInput, BadRecord, RequestRefused, ServiceBusy.
@@ -81,5 +80,5 @@ class BodyDecoders:
             return pa.ipc.open_file(source).read_all()
 
     def close(self) -> None:
-        """End the processes that wait for a body."""
+        """Stop the idle worker processes."""
         self._workers.close()

@@ -1,4 +1,4 @@
-"""What the routes stand on: a store, and the views of its channels."""
+"""Shared state and dependencies of the routes: the store, its file views, and parameter types."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from nova_assets.service.uploads import UploadSpool
 from nova_assets.store.store import Store
 
 _DEFINITION_CACHE_SECONDS = 5.0
-"""Seconds for which a channel's definition is not looked up again."""
+"""Seconds for which a channel's definition is cached."""
 
 
 @dataclass
 class Service:
-    """One deployment, served.
+    """State of one served deployment.
 
     Args:
-        identity: of its catalog: clients see by it that they ask the right one.
-        metrics: what is counted of it.
-        active_requests: what is at work, where it stops in good order.
-        spool: where bodies lie meanwhile.
-        decoders: what bodies are decoded by.
+        identity: identity of the catalog, by which clients recognize the deployment.
+        metrics: metrics of the service.
+        active_requests: requests in progress, for an orderly shutdown.
+        spool: temporary storage of request bodies.
+        decoders: worker processes that decode request bodies.
     """
 
     store: Store
@@ -57,7 +57,11 @@ class Service:
     _last_health_check: float = float("-inf")
 
     def channel_definition(self, channel: str) -> Channel:
-        """A channel as it was defined a moment ago. Raises ChannelNotFound."""
+        """Definition of a channel, cached for a few seconds.
+
+        Raises:
+            ChannelNotFound: no such channel.
+        """
         found = self.cached_definition(channel)
         if found is None:
             now = time.monotonic()
@@ -66,21 +70,26 @@ class Service:
         return found
 
     def cached_definition(self, channel: str) -> Channel | None:
-        """The same, where it was looked up a moment ago."""
+        """Cached definition of a channel, or None."""
         kept = self._cached_definitions.get(channel)
         return None if kept is None or kept[0] < time.monotonic() - _DEFINITION_CACHE_SECONDS else kept[1]
 
     def parse_scope(self, channel: str, partition: str | None) -> str:
-        """The scope that is meant. Raises ChannelNotFound, PartitionError."""
+        """Scope of a partition parameter.
+
+        Raises:
+            ChannelNotFound: no such channel.
+            PartitionError: the channel has no such partition.
+        """
         dimensions = self.channel_definition(channel).partitions
         return parse_partition(dimensions, partition, allow_scope=True) if partition else WHOLE
 
     def check_catalog_answers(self) -> None:
-        """Whoever asks, and however often: one at a time looks, once a second.
+        """Check the health of the catalog. Concurrent calls share one check per second.
 
         Raises:
-            CatalogUnavailable: it does not answer.
-            ServiceUnavailable: it is damaged: a table is missing or unreadable, or its file is.
+            CatalogUnavailable: the catalog does not answer.
+            ServiceUnavailable: the catalog is damaged: a table is missing or unreadable, or its file is.
         """
         with self._health_check_lock:
             if time.monotonic() > self._last_health_check + 1.0:
@@ -100,8 +109,11 @@ class Service:
 
 
 async def check_query_parameters(request: Request) -> None:
-    """Refuse parameters that the description does not know: who misspells one would be answered something else than
-    they asked for. Raises RequestRefused."""
+    """Reject unknown query parameters, since a misspelt parameter would silently change the answer.
+
+    Raises:
+        RequestRefused: a parameter is unknown, or a single-valued one is repeated.
+    """
     query = request.query_params
     allowed = _query_parameters_by_route(request.app)[request.scope["route"].path, request.method] if query else {}
     for name in query:
@@ -114,7 +126,7 @@ async def check_query_parameters(request: Request) -> None:
 
 
 def _query_parameters_by_route(app: FastAPI) -> dict[tuple[str, str], dict[str, bool]]:
-    """(address, method) -> the parameters that may stand in a query, and whether several times."""
+    """(path, method) -> allowed query parameters, and whether each may be repeated."""
     if not hasattr(app.state, "parameters"):
         app.state.parameters = {
             (path, method.upper()): {
@@ -129,7 +141,7 @@ def _query_parameters_by_route(app: FastAPI) -> dict[tuple[str, str], dict[str, 
     return found
 
 
-# What routes are given is found at once: as plain functions, each would wait for a thread.
+# The dependencies are coroutines: FastAPI would run plain functions in a thread, and each call would wait for one.
 
 
 async def get_service(request: Request) -> Service:
@@ -143,7 +155,7 @@ async def get_caller(request: Request) -> Caller:
 
 
 def require_right(right: Right) -> Callable[..., Awaitable[Caller]]:
-    """Finds whoever asks, who has this right on the channel."""
+    """Dependency that returns the caller if it has this right on the channel."""
 
     async def get_caller_with_right(request: Request, channel: ChannelName) -> Caller:
         request.state.channel = channel
@@ -187,7 +199,7 @@ Limit = Annotated[int, Query(ge=1, le=10_000)]
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """How an OpenAPI description tells of what may go wrong, beside what may go wrong everywhere."""
+    """OpenAPI responses for these error statuses and for those that every route may return."""
     everywhere = (400, 401, 403, 404, 413, 414, 421, 429, 431, 500, 503, 504)
     return {
         status: {

@@ -1,8 +1,7 @@
-"""Lookups of files that a view has at hand: they are answered at once, in front of the routes.
+"""Shortcut for file lookups that a file view can answer from memory, in front of the routes.
 
-A job asks for the files of thousands of partitions, at a position that it knows; for each, routes and their threads
-would take several times as long as the answer. Whatever is not quite such a lookup goes on to the route, which alone
-says what is wrong with it.
+A job may look up the files of thousands of partitions at a known position. Routing and threads would cost several times
+as much as the answer. Any other request goes on to the route, which also reports all errors.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _MAX_PARTITION_LENGTH = 2000
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """By which name logs and metrics know it: that of the route in whose place it answers."""
+    """Route name for logs and metrics: that of the route that would have answered."""
 
     path: str
 
@@ -36,7 +35,7 @@ _ROUTE = Route("/v1/channels/{channel}/files")
 
 
 class FastFileLookups:
-    """In front of the routes of a service, behind its guard."""
+    """ASGI middleware between the guard and the routes."""
 
     def __init__(self, app: App, service: Service) -> None:
         self.app = app

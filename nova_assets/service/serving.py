@@ -1,4 +1,4 @@
-"""A service put together: a store, its views, the routes, and the shell around them."""
+"""Assembly of a service: store, file views, routes and middleware."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ from nova_assets.store.store import Store
 
 
 def service_of_store(store: Store, config: ServiceConfig) -> Service:
-    """A service of a store that has views of its own (``service = "embedded"``)."""
+    """Service of a store with embedded file views (``service = "embedded"``).
+
+    Raises:
+        SettingsError: the store has no embedded file views.
+    """
     desk = getattr(store.catalog, "views", None)
     if not isinstance(desk, ViewQueryHandler):
         raise SettingsError("the store has no views of its own", expected='nova.open with service = "embedded"')
@@ -34,10 +38,10 @@ def service_of_store(store: Store, config: ServiceConfig) -> Service:
 
 
 def server_of_service(service: Service) -> Server:
-    """What listens for a service.
+    """Server for a service.
 
     Raises:
-        ServiceRefused: others could do everything, or read what is sent.
+        ServiceRefused: the configuration would let others access everything, or read the traffic.
     """
     catalog, config = service.store.catalog, service.config
     has_token = any(t.is_valid(catalog.now()) for t in catalog.tokens())
@@ -57,8 +61,9 @@ def server_of_service(service: Service) -> Server:
 
 @contextmanager
 def beside(store: Store, config: ServiceConfig | None = None) -> Iterator[str]:
-    """Serve a store that has views of its own (``service="embedded"``) from a thread of this process, as ``nova serve``
-    does from a process of its own: for notebooks and tests. Gives the address.
+    """Serve a store from a thread of this process, for notebooks and tests. Yields the address.
+
+    The store needs embedded file views (``service="embedded"``). ``nova serve`` does the same in a process of its own.
     """
     with server_of_service(service_of_store(store, config or ServiceConfig(port=0))).in_background() as url:
         yield url
@@ -66,9 +71,9 @@ def beside(store: Store, config: ServiceConfig | None = None) -> Iterator[str]:
 
 @contextmanager
 def serve_views_embedded(store: Store, query_handler: ViewQueryHandler) -> Iterator[tuple[str, str]]:
-    """A service of views alone, beside the work of this process, for other processes of this machine.
+    """Serve only the file views from a thread of this process, for other processes of this machine.
 
-    Gives its address, on a port that was free, and a token that is good for reading from it while it lasts.
+    Yields the address, on a free port, and a token with read access for the duration of the context.
     """
     now = store.catalog.now()
     text, token = mint_token("embedded", {"read": ("*",)}, now, now + timedelta(days=365))
@@ -90,7 +95,7 @@ def serve_views_embedded(store: Store, query_handler: ViewQueryHandler) -> Itera
 
 
 class _ViewMetrics(Collector):
-    """What a follower has done, for Prometheus."""
+    """Prometheus metrics of a timeline follower."""
 
     def __init__(self, follower: TimelineFollower) -> None:
         self._follower = follower

@@ -1,4 +1,4 @@
-"""Rows as an Arrow IPC stream: read while they are sent, and pinned until they are."""
+"""Streaming of rows as Arrow IPC, pinned until they are sent."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ RowsOpener = Callable[[], AbstractContextManager[pa.RecordBatchReader]]
 
 
 class RowStream:
-    """A stream of rows that is open: its first bytes are there, so whatever was wrong with it has been said.
+    """Open stream of rows. Its first bytes are computed, so errors have surfaced before a status is sent.
 
     Args:
-        opened: the rows, for as long as its block lasts.
-        compression: of the buffers; None for none.
-        seconds: that it may take to be sent: as long as it does, it holds what is pinned.
+        open_rows: opens the rows. They stay valid while its context lasts.
+        compression: compression of the buffers, or None.
+        max_seconds: time limit for sending. The pin lasts that long at most.
     """
 
     def __init__(self, open_rows: RowsOpener, compression: str | None = None, max_seconds: float = 3600.0) -> None:
         self._until = time.monotonic() + max_seconds
         stack = ExitStack()
-        self._close = weakref.finalize(self, stack.close)  # once; also of what was answered too late to be sent
+        self._close = weakref.finalize(self, stack.close)  # runs once, even if the stream is never sent
         try:
             reader = stack.enter_context(open_rows())
             self._chunks = _encode_arrow_stream(reader, compression)
@@ -41,22 +41,22 @@ class RowStream:
             raise
 
     async def body(self) -> AsyncIterator[bytes]:
-        """The bytes."""
+        """Bytes of the stream."""
         yield self._first
         while (chunk := await run_in_threadpool(next, self._chunks, None)) is not None:
-            if time.monotonic() > self._until:  # the connection is cut, which its reader takes for no end
+            if time.monotonic() > self._until:  # the error cuts the connection, so the reader sees incomplete rows
                 raise ServiceUnavailable(
                     "the rows are not read in time", next="read less at once", reason="slow reader"
                 )
             yield chunk
 
     def close(self) -> None:
-        """Let go of the pin."""
+        """Release the pin."""
         self._close()
 
 
 class RowStreamResponse(StreamingResponse):
-    """Sends a stream. However that ends, its pin is let go of."""
+    """Response that sends a stream and releases its pin in any case."""
 
     def __init__(
         self, stream: RowStream, status_code: int = 200, headers: Mapping[str, str] | None = None, **options: Any
@@ -68,7 +68,7 @@ class RowStreamResponse(StreamingResponse):
         try:
             await super().__call__(scope, receive, send)
         finally:
-            with anyio.CancelScope(shield=True):  # the caller may have gone
+            with anyio.CancelScope(shield=True):  # the caller may have disconnected
                 await run_in_threadpool(self._stream.close)
 
 
@@ -76,10 +76,10 @@ class RowStreamResponse(StreamingResponse):
 def open_selected_rows(
     pinned: AbstractContextManager[Any], select: Callable[[Any], Any]
 ) -> Iterator[pa.RecordBatchReader]:
-    """Rows that are selected from what is pinned.
+    """Rows selected from pinned channels.
 
     Args:
-        select: gives a ``Selection`` of what was pinned.
+        select: function from the pinned channels to a ``Selection``.
     """
     with pinned as held, select(held).to_batches() as reader:
         yield reader
@@ -89,7 +89,7 @@ def _encode_arrow_stream(reader: pa.RecordBatchReader, compression: str | None) 
     sink = _BufferSink()
     options = pa.ipc.IpcWriteOptions(compression=compression)
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), reader.schema, options=options) as writer:
-        # The first batch goes with the schema: what is wrong with the rows shows before a status is sent.
+        # The schema is sent together with the first batch, so that errors in the rows surface before a status is sent.
         for batch in reader:
             writer.write_batch(batch)
             yield sink.take_written()
@@ -97,7 +97,7 @@ def _encode_arrow_stream(reader: pa.RecordBatchReader, compression: str | None) 
 
 
 class _BufferSink:
-    """What a writer has written since it was looked at last."""
+    """Sink that collects the bytes written since the last ``take_written``."""
 
     closed = False
 

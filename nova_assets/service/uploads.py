@@ -1,4 +1,4 @@
-"""Bodies of inserts, spooled to a file; ``decoders`` opens it."""
+"""Spooling of insert bodies to files, which ``decoders`` opens."""
 
 from __future__ import annotations
 
@@ -28,14 +28,18 @@ _TYPES = {
 }
 
 MAX_EXPANSION = 16
-"""A body may hold so many times its own limit, once it is decoded."""
+"""Maximum size of a decoded body, as a multiple of the body size limit."""
 
 DECODE_TIME_SHARE = 0.75
-"""So much of the time for a request may go into that."""
+"""Share of a request's time limit that decoding may take."""
 
 
 def body_format(request: Request) -> str:
-    """What a body is, as its headers say. Raises RequestRefused, with 415."""
+    """Format of a request body by its headers.
+
+    Raises:
+        RequestRefused: the type is unknown or the body is encoded (status 415).
+    """
     said = ", ".join(request.headers.getlist("content-type"))
     encodings = request.headers.getlist("content-encoding")
     if any(e.strip().lower() != "identity" for e in encodings):
@@ -53,9 +57,9 @@ def body_format(request: Request) -> str:
 
 
 class UploadSpool:
-    """Where bodies lie while they are worked on: a folder of this process, which holds it by a lock on the folder.
+    """Temporary folder of this process for request bodies, protected by a lock on the folder.
 
-    What a process that was killed has left of its own is deleted by the next that begins one.
+    Folders of killed processes are deleted by the next process that creates one.
     """
 
     prefix = "nova-uploads-"
@@ -65,7 +69,7 @@ class UploadSpool:
         self._locked_folder: tuple[Path, int] | None = None
 
     def ensure_folder(self) -> Path:
-        """The folder, made when it is first needed; and again, where somebody has cleaned up."""
+        """The folder. Created on first use, and again if it was deleted from outside."""
         with self._folder_lock:
             if self._locked_folder is not None and not self._locked_folder[0].is_dir():
                 os.close(self._locked_folder[1])
@@ -93,13 +97,13 @@ class UploadSpool:
 
 
 _UNLOCKED_SECONDS = 60.0
-"""Seconds for which a folder may not be locked yet."""
+"""Age in seconds below which an unlocked folder may belong to a process that is about to lock it."""
 
 
 def _delete_abandoned_folders(parent: Path, prefix: str) -> None:
-    """Delete the folders of this user that no process holds any more."""
+    """Delete this user's folders that no process locks."""
     for left in parent.glob(f"{prefix}*"):
-        with suppress(OSError):  # it is held, or gone by now, or no folder
+        with suppress(OSError):  # the folder is locked, was deleted meanwhile, or is no folder
             held = _lock_folder(left)
             try:
                 status = os.fstat(held)
@@ -110,7 +114,7 @@ def _delete_abandoned_folders(parent: Path, prefix: str) -> None:
 
 
 def _lock_folder(folder: Path, flock_flags: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> int:
-    """Hold a folder, for as long as this process lasts or until what is given is closed. Raises OSError."""
+    """Lock a folder until the returned descriptor is closed or this process ends. Raises OSError."""
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(held, flock_flags)
@@ -122,7 +126,7 @@ def _lock_folder(folder: Path, flock_flags: int = fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 @asynccontextmanager
 async def spool_body(request: Request, suffix: str, spool: UploadSpool) -> AsyncIterator[Path]:
-    """The body as a file, gone afterwards. How large it may be, and how long it may take, is limited before."""
+    """Request body as a temporary file. Size and time limits are enforced by the middleware."""
     with tempfile.TemporaryDirectory(dir=await run_in_threadpool(spool.ensure_folder)) as folder:
         file = Path(folder) / f"body.{suffix}"
         try:

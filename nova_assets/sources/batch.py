@@ -1,4 +1,4 @@
-"""A batch of arrivals: the rows that go onto the channel, those that are set aside, and what became of each file."""
+"""Batch of arrived files: accepted rows, quarantined records, and the outcome of each file."""
 
 from __future__ import annotations
 
@@ -33,23 +33,28 @@ from nova_assets.sources.inbox import Changed, Gone, Inbox
 log = get_logger("nova_assets.ingest")
 
 _SCHEMA_SAMPLE_FILES = 10
+"""Number of files from which the schema is inferred, or more if none of these files has a schema."""
 
 _MAX_REASONS = 3
-"""Bad records of a file that was taken whose reasons are kept beside their number."""
+"""Maximum number of bad records of an accepted file whose reasons are kept with the file's outcome."""
 
 _MAX_REASON_CHARACTERS = 4000
-"""Characters."""
-"""So many files are looked at to find out the schema; more, if none of these says one."""
+"""Maximum length of a file's reason in characters."""
 
 
 @dataclass
 class ArrivalBatch:
-    """What was read of some arrivals.
+    """Rows and outcomes of the arrivals that are read together.
 
     Args:
-        schema: what they are held to.
-        now: when.
-        sealed_at_by_group: group -> since when nothing more is taken for it.
+        channel: channel that receives the rows.
+        source: declaration of the files.
+        schema: schema to which the records must conform.
+        now: time at which bad records are quarantined.
+        sealed_at_by_group: time at which each sealed group was sealed. Later records of a group are rejected.
+        accepted_tables: rows for the channel, one table per file.
+        quarantine_rows: rows for the quarantine channel.
+        outcomes: outcome of each file.
     """
 
     channel: Channel
@@ -71,17 +76,17 @@ class ArrivalBatch:
 
     @property
     def reason_counts(self) -> Mapping[str, int]:
-        """Reason -> how many records are set aside for it."""
+        """Number of quarantined records by reason."""
         return count_reasons(str(row["reason"]) for row in self.quarantine_rows)
 
     @property
     def memory_bytes(self) -> int:
-        """In memory."""
+        """Size of the accepted rows in memory, in bytes."""
         return sum(t.nbytes for t in self.accepted_tables)
 
     @property
     def accepted_rows(self) -> pa.Table:
-        """The rows that go onto the channel."""
+        """Rows for the channel."""
         return (
             pa.concat_tables(self.accepted_tables, promote_options="default")
             if self.accepted_tables
@@ -90,17 +95,19 @@ class ArrivalBatch:
 
     @property
     def quarantine_table(self) -> pa.Table:
-        """The rows that go into its quarantine."""
+        """Rows for the quarantine channel."""
         return pa.Table.from_pylist(self.quarantine_rows, to_arrow_schema(parse_ddl(QUARANTINE_COLUMNS)))
 
     def read_arrival(self, inbox: Inbox, arrival: Arrival, other_versions: Sequence[ArrivalStatus] = ()) -> None:
-        """Read one file.
+        """Read one file and record its rows, its bad records and its outcome.
 
         Args:
-            other_versions: other versions at its path.
+            inbox: inbox from which the file is fetched.
+            arrival: the file and its version.
+            other_versions: status of the other versions at the file's path.
 
         Raises:
-            SourceUnavailable, EngineUnavailable: nothing can be said of it now.
+            SourceUnavailable, EngineUnavailable: the file cannot be read now.
         """
         if self.source.replaced == "refuse" and any(b.state == "taken" for b in other_versions):
             self._refuse_file(arrival, "the file was replaced after it had been taken")
@@ -119,7 +126,7 @@ class ArrivalBatch:
         except NovaError as error:
             detail = "" if error.found is None else f" ({error.found})"
             self._refuse_file(arrival, f"{error.what.removeprefix(f'{arrival.path}: ')}{detail}")
-        except Exception as error:  # whatever a library makes of strange bytes: one file keeps no other waiting
+        except Exception as error:  # libraries raise any error on damaged bytes, and a file must not block others
             log.exception("%s of %s cannot be read", arrival.path, self.channel.name)
             self._refuse_file(arrival, f"the file cannot be read: {type(error).__name__}: {error}")
         else:
@@ -137,7 +144,7 @@ class ArrivalBatch:
         )
 
     def _refuse_file(self, arrival: Arrival, reason: str) -> None:
-        """All of a file."""
+        """Quarantine a whole file."""
         reason = _replace_unprintable(reason)
         self.quarantine_rows.append(
             self._quarantine_row(
@@ -164,7 +171,7 @@ class ArrivalBatch:
 
 
 def _replace_unprintable(text: str) -> str:
-    """PostgreSQL takes no NUL."""
+    """Text with blanks instead of unprintable characters, because PostgreSQL rejects NUL."""
     return "".join(c if c.isprintable() else " " for c in text)
 
 
@@ -173,10 +180,11 @@ def _truncate_reason(reason: str | None) -> str | None:
 
 
 def infer_schema(inbox: Inbox, channel: Channel, source: Files, arrivals: Iterable[Arrival]) -> Schema:
-    """The schema of the first files that say one; what arrives later is held to it.
+    """Infer a channel's schema from the first files. Later files must conform to this schema.
 
     Raises:
-        SchemaMismatch: none of them does, or they contradict each other.
+        SchemaMismatch: no file has a schema, or the files contradict each other.
+        SourceUnavailable, EngineUnavailable: a file cannot be read now.
     """
     schema: Schema | None = None
     errors: list[str] = []
@@ -216,13 +224,17 @@ def read_records(
     schema: Schema,
     sealed_at_by_group: Mapping[str, datetime] | None = None,
 ) -> ParsedRecords:
-    """The rows of a file that the channel can take, with the columns that follow from others; and those that it cannot.
+    """Read a file into rows that the channel accepts, with derived partition columns, and refused records.
 
     Args:
-        sealed_at_by_group: group -> since when nothing more is taken for it.
+        file: the file.
+        format_: format of the file.
+        channel: channel that receives the rows.
+        schema: schema to which the records must conform.
+        sealed_at_by_group: time at which each sealed group was sealed. Later records of a group are rejected.
 
     Raises:
-        NovaError: nothing of it can be taken.
+        NovaError: no record of the file can be accepted.
     """
     derived = [d.column for d in channel.partitions if d.of is not None]
     drop_undeclared = channel.source is not None and channel.source.extra == "drop"
@@ -236,8 +248,10 @@ def read_records(
 def _refuse_invalid_rows(
     parsed: ParsedRecords, channel: Channel, schema: Schema, sealed_at_by_group: Mapping[str, datetime]
 ) -> ParsedRecords:
-    """What was read, without the rows that the channel cannot take: nulls where there may be none, and values that no
-    partition has."""
+    """Move rows that the channel cannot accept to the refused records.
+
+    Such rows have a null in a required column, a deletion mark for an unkeyed channel, or no valid partition.
+    """
     reason_by_row = _find_invalid_rows(parsed.table, channel, schema, sealed_at_by_group)
     if not channel.merge.keyed and DELETED in parsed.table.column_names:
         parsed = replace(parsed, table=parsed.table.drop_columns([DELETED]))
@@ -258,7 +272,7 @@ def _refuse_invalid_rows(
 def _find_invalid_rows(
     table: pa.Table, channel: Channel, schema: Schema, sealed_at_by_group: Mapping[str, datetime]
 ) -> Mapping[int, str]:
-    """Row -> what is wrong with it."""
+    """Reason of each invalid row, by row index."""
     reason_by_row: dict[int, str] = {}
     required_columns = [*channel.merge.key, *(f.name for f in schema.fields if not f.nullable)]
     for name in dict.fromkeys(required_columns):
@@ -285,7 +299,7 @@ def _find_invalid_rows(
 def _partition_refusal_reason(
     channel: Channel, row: Mapping[str, Any], sealed_at_by_group: Mapping[str, datetime]
 ) -> str | None:
-    """Why a row can be in no partition, or not any more."""
+    """Reason why a row belongs to no partition or to a sealed group; None for a valid row."""
     try:
         partition = partition_of_row(channel.partitions, row, channel.name)
     except PartitionError as error:

@@ -1,4 +1,4 @@
-"""Files that arrive in a folder: announced by the operating system for as long as somebody watches, else looked for."""
+"""Inbox of a local folder. The operating system announces files while a process watches; a listing finds the rest."""
 
 from __future__ import annotations
 
@@ -22,19 +22,23 @@ from nova_assets.sources.hour_folders import folders_to_list
 from nova_assets.sources.inbox import Changed, Gone, Notice, Outside
 
 _MAX_CLOCK_SKEW_SECONDS = 60.0
-"""Seconds by which the clock of who writes may be ahead."""
+"""Seconds by which the writer's clock may be ahead."""
 
 _SURROGATE_PATTERN = re.compile("[\udc80-\udcff]")
 _ESCAPE_PATTERN = re.compile(r"\\(\\|x[0-9a-f]{2})")
 
 
 class FolderInbox:
-    """A local or mounted folder.
+    """Inbox of a local or mounted folder.
 
     Args:
-        root: the source's location.
-        watch: have the operating system tell of changes from now on. Over a network it tells of those alone that are
+        source: declaration of the files.
+        root: absolute path of the source's location.
+        watch: watch the folder for changes from now on. On a network mount, the operating system announces only changes
             made on this machine.
+
+    Raises:
+        SourceUnavailable: the folder cannot be read or watched.
     """
 
     is_local = True
@@ -51,11 +55,11 @@ class FolderInbox:
             self._start_watching()
 
     def has_news(self) -> bool:
-        """Whether a file was told of that is not being written any more."""
+        """Whether a changed file has settled."""
         return bool(self.poll(1))
 
     def poll(self, limit: int) -> list[Notice]:
-        """Files of which the operating system has told, and that are not being written any more."""
+        """Notices of at most ``limit`` changed files that have settled. Does not wait."""
         with self._lock:
             paths = sorted(self._changed_paths)
         notices: list[Notice] = []
@@ -68,7 +72,7 @@ class FolderInbox:
         return notices
 
     def acknowledge(self, notices: Sequence[Notice]) -> None:
-        """Nothing is kept for them; a file that has changed since is told of again."""
+        """Forget the files of the notices. A file that has changed since its notice is announced again."""
         for notice in notices:
             if (
                 not os.path.lexists(self._local_path(notice.receipt))
@@ -77,7 +81,7 @@ class FolderInbox:
                 self._forget_changed_path(notice.receipt)
 
     def look(self, now: datetime, since: datetime | None) -> Iterator[Arrival]:
-        """Every file in the folders of the last hours."""
+        """List every settled file in the folders of the last hours (see ``Inbox.look``)."""
         _check_folder_readable(self.root)
         for folder in folders_to_list(self.source, now, since):
             for path in self._walk_paths(folder):
@@ -87,14 +91,14 @@ class FolderInbox:
 
     @contextmanager
     def fetch(self, arrival: Arrival) -> Iterator[File]:
-        """The file where it is. It may be replaced meanwhile, so it is looked at once more when it has been read."""
+        """Open the file in place. Its version is checked again after the read, because the file may be replaced."""
         path = self._path_inside_root(arrival.path)
         self._check_unchanged(arrival, path)
         yield File(path, arrival.path, self.source.largest)
         self._check_unchanged(arrival, path)
 
     def close(self) -> None:
-        """Stop watching."""
+        """Stop watching the folder."""
         if self._observer is not None:
             self._observer.stop()
             self._observer.join()
@@ -139,14 +143,16 @@ class FolderInbox:
                 self._changed_paths.add(path)
 
     def _add_changed_folder(self, folder: Path) -> None:
-        """A folder that was moved here has files of which nobody tells. One that cannot be read is for the next look to
-        complain of: here it would end the watching."""
+        """Record all files of a new folder, because the operating system does not announce the files of a moved folder.
+
+        An unreadable folder is ignored here, because an error would end the watching. The next listing reports it.
+        """
         with suppress(ValueError, SourceUnavailable):
             for path in self._walk_paths(folder.relative_to(self.root).as_posix().removeprefix(".")):
                 self._add_changed_path(path)
 
     def _walk_paths(self, folder: str) -> Iterator[str]:
-        """Paths of the files in a folder and those below, in order; nothing where there is none."""
+        """Paths of the source's files in a folder and its subfolders, sorted; empty for a missing folder."""
         top = self.root / folder
         for parent, folder_names, files in os.walk(top, onerror=self._raise_unless_missing, followlinks=False):
             folder_names.sort()
@@ -156,7 +162,7 @@ class FolderInbox:
                     yield path
 
     def _raise_unless_missing(self, error: OSError) -> None:
-        """A folder that is gone holds nothing; of one that cannot be read nobody knows."""
+        """Ignore a missing file or folder, and raise SourceUnavailable for any other error."""
         if not isinstance(error, FileNotFoundError):
             raise SourceUnavailable(
                 f"folder {error.filename} cannot be read",
@@ -166,11 +172,11 @@ class FolderInbox:
             ) from error
 
     def _settled_arrival(self, path: str) -> Arrival | None:
-        """The file as it is now; None where it is no file, or still being written."""
+        """Arrival for the current version of a file; None for a path that is no file or is still being written."""
         try:
             stat_result = os.stat(self._local_path(path))
         except OSError as error:
-            if not self._local_path(path).is_symlink():  # a link to nowhere, or in a circle, is no file
+            if not self._local_path(path).is_symlink():  # a dangling or circular link is no file
                 self._raise_unless_missing(error)
             return None
         age = time.time() - stat_result.st_mtime
@@ -199,7 +205,7 @@ class FolderInbox:
             )
 
     def _path_inside_root(self, path: str) -> Path:
-        """Where a file is, if that is below the root, whatever links there are on the way."""
+        """Local path of a file. Raises Outside if a symbolic link leads out of the root."""
         resolved = self._local_path(path).resolve()
         if not resolved.is_relative_to(self.root.resolve()):
             raise Outside(f"{path}: the path leads out of {self.root}", found=str(resolved), path=path)
@@ -210,14 +216,14 @@ class FolderInbox:
 
 
 def _encode_file_name(name: str) -> str:
-    """A name as it can be stored: of one that is no UTF-8, the bytes in question as ``\\xNN``."""
+    """File name as storable text. Bytes that are not UTF-8 become ``\\xNN``."""
     if "\\x" not in name and not _SURROGATE_PATTERN.search(name):
         return name
     return _SURROGATE_PATTERN.sub(lambda m: f"\\x{ord(m[0]) - 0xDC00:02x}", name.replace("\\", "\\\\"))
 
 
 def _decode_file_name(encoded_name: str) -> str:
-    """The name that was shown so."""
+    """Original file name of an encoded name."""
     if "\\x" not in encoded_name:
         return encoded_name
     return _ESCAPE_PATTERN.sub(lambda m: "\\" if m[1] == "\\" else chr(0xDC00 + int(m[1][1:], 16)), encoded_name)

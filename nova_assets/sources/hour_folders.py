@@ -1,4 +1,4 @@
-"""The folders of the last hours: what is looked through for files that were never announced."""
+"""Folders of the last hours, which are listed to find files that were never announced."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from nova_assets.model.period import period_seconds
 
 
 def folders_to_list(source: Files, now: datetime, last_listing_at: datetime | None) -> Iterator[str]:
-    """Oldest first; the next hour, too, since clocks differ. Only ``""``, the location itself, at the first look, and
-    where the source does not say how the folders of an hour are called.
+    """Folders to list, oldest first, including the folder of the next hour, since clocks differ.
+
+    Yields only ``""``, the location itself, for the first listing and for a source without an ``hours`` pattern.
 
     Args:
-        last_listing_at: when the last look began: nothing between the two is left out.
+        source: declaration of the files, with ``hours``, ``look_back`` and ``tz``.
+        now: time of this listing.
+        last_listing_at: start of the last listing; None for the first. Every hour since then is listed.
     """
     if source.hours is None or last_listing_at is None:
         yield ""

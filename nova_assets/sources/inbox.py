@@ -1,4 +1,4 @@
-"""Inboxes: where a source's files are announced, looked for and fetched."""
+"""Inboxes, which announce, list and fetch the files of a source."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from nova_assets.nova_error import NovaError
 
 
 class Gone(NovaError):
-    """A file that was announced is not there any more."""
+    """An announced file no longer exists."""
 
     code = "NOVA-FILE-GONE"
 
 
 class Changed(NovaError):
-    """A file is not the version that was announced."""
+    """A file is no longer the version that was announced."""
 
     code = "NOVA-FILE-CHANGED"
 
@@ -33,11 +33,11 @@ class Outside(NovaError):
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """An announcement. It comes again until it is acknowledged.
+    """An announcement of files, which is repeated until it is acknowledged.
 
     Args:
-        arrivals: the files that it tells of; none where it is about something else.
-        receipt: by which the inbox knows it.
+        arrivals: the announced files; empty if the announcement concerns no file of the source.
+        receipt: handle with which the inbox acknowledges the notice.
     """
 
     arrivals: tuple[Arrival, ...]
@@ -45,49 +45,58 @@ class Notice:
 
 
 class Inbox(Protocol):
-    """Over one source. Whatever it tells of may have been told before.
+    """Announcements and files of one source. An inbox may announce the same file several times.
 
     Args:
-        is_local: it tells this process alone, as the operating system does; a queue tells whoever asks.
+        is_local: notices reach this process alone, as from the operating system. A queue answers any process.
     """
 
     is_local: bool
 
     def has_news(self) -> bool:
-        """Whether something is announced, as far as that can be told without taking note of it.
+        """Whether notices are waiting, as far as the inbox can tell without receiving them.
 
         Raises:
-            SourceUnavailable: it does not answer.
+            SourceUnavailable: the source does not answer.
         """
 
     def poll(self, limit: int) -> list[Notice]:
-        """What has been announced and not acknowledged. Does not wait.
+        """Notices that are not yet acknowledged. Does not wait.
+
+        Args:
+            limit: stop after about this many notices. An inbox that receives notices in groups may return a few more.
 
         Raises:
-            SourceUnavailable: it does not answer.
+            SourceUnavailable: the source does not answer.
         """
 
     def acknowledge(self, notices: Sequence[Notice]) -> None:
-        """These need not come again: what they tell of is committed."""
+        """Acknowledge notices whose files are committed, so that they are not repeated."""
 
     def look(self, now: datetime, since: datetime | None) -> Iterator[Arrival]:
-        """What is there, announced or not: in the folders of the last hours, where the source says how those are
-        called, and of all since the last look; otherwise everywhere.
+        """List existing files, announced or not.
+
+        If the source declares a folder name for each hour, only the folders of the last hours and of the time since the
+        last listing are listed. Otherwise the whole location is listed.
 
         Args:
-            since: when the last look began; None for the first, which is everywhere.
+            now: time of this listing.
+            since: start of the last listing; None for the first listing, which covers the whole location.
 
         Raises:
-            SourceUnavailable: it does not answer.
+            SourceUnavailable: the source does not answer.
         """
 
     def fetch(self, arrival: Arrival) -> AbstractContextManager[File]:
-        """A file, to be read within the block: exactly the version that was announced.
+        """Context manager for reading exactly the announced version of a file.
 
         Raises:
-            Gone, Changed, Outside: it cannot be had.
+            Gone: the file no longer exists.
+            Changed: the file is no longer the announced version.
+            Outside: the file's path leads out of the location.
+            BadRecord: the file is too large, or may not be read.
             SourceUnavailable: the source does not answer.
         """
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release connections and watchers."""

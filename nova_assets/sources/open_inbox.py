@@ -1,4 +1,4 @@
-"""The inbox of a source."""
+"""Factory of inboxes: a folder or an S3 bucket."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from nova_assets.sources.inbox import Inbox
 
 
 def open_inbox(source: Files, root: Path, *, watch: bool = False) -> Inbox:
-    """The inbox of a source.
+    """Open the inbox of a source.
 
     Args:
-        root: from where a relative location goes.
-        watch: have a folder's changes told from now on.
+        source: declaration of the files.
+        root: folder to which a relative location refers.
+        watch: watch a folder for changes from now on.
 
     Raises:
-        SourceUnavailable: it does not answer.
-        NotSupported: boto3 is not installed.
+        SourceUnavailable: the source does not answer.
+        NotSupported: the source is in S3, and boto3 is not installed.
     """
     if source.scheme == "file":
         return FolderInbox(source, root / Path(source.location).expanduser(), watch=watch)

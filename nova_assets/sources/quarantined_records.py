@@ -1,4 +1,4 @@
-"""Records of a quarantine, read again: as they stand there, or as somebody has mended them."""
+"""Parsing of quarantined records again, unchanged or repaired by a person."""
 
 from __future__ import annotations
 
@@ -24,15 +24,21 @@ def reparse_record(
     schema: Schema,
     sealed_at_by_group: Mapping[str, datetime],
 ) -> ParsedRecords:
-    """What a record holds.
+    """Parse a quarantined record again.
 
     Args:
-        quarantine_row: of the quarantine.
-        record_text: the record's text.
-        sealed_at_by_group: group -> since when nothing more is taken for it.
+        quarantine_row: the record's row in the quarantine channel.
+        record_text: text of the record, as stored or as repaired; None if no text was kept.
+        channel: channel for which the record is meant.
+        schema: schema to which the record must conform.
+        sealed_at_by_group: time at which each sealed group was sealed. Later records of a group are rejected.
+
+    Returns:
+        The parsed rows, none refused.
 
     Raises:
-        BadRecord: it is still not what the channel holds.
+        BadRecord: the record still does not conform to the channel, or its text was not kept.
+        SourceUnavailable, EngineUnavailable: the record cannot be parsed now.
     """
     if record_text is None or (record_text == quarantine_row["raw"] and not quarantine_row["whole"]):
         raise BadRecord("the record is too long to be kept, or no text", next="mend it, or let its file come again")

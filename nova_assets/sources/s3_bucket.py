@@ -1,6 +1,6 @@
-"""Files that arrive in an S3 bucket: announced by events in an SQS queue, read with boto3.
+"""Inbox of an S3 bucket. Events in an SQS queue announce objects, and boto3 reads them.
 
-Throttling is met by boto3's own adaptive retries, which slow down all requests of the client.
+Boto3's adaptive retries handle throttling. They slow down all requests of the client.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from nova_assets.sources.inbox import Changed, Gone, Notice
 
 log = get_logger("nova_assets.ingest")
 
-_MESSAGES_PER_REQUEST = 10  # SQS gives no more at once
+_MESSAGES_PER_REQUEST = 10  # the maximum of SQS
 _CHUNK_BYTES = 1 << 20
 _MISSING_CODES = ("NoSuchKey", "404", "NotFound")
 _CHANGED_CODES = ("PreconditionFailed", "412")
@@ -36,8 +36,13 @@ _FORBIDDEN_CODES = ("AccessDenied", "403", "InvalidObjectState")
 
 
 class S3Inbox:
-    """An S3 bucket, or a prefix of it. Where it is and who we are is for boto3 to find out, as usual
-    (``AWS_ENDPOINT_URL``, ``AWS_PROFILE``, ...)."""
+    """Inbox of an S3 bucket or of a prefix in it.
+
+    Boto3 finds the endpoint and the credentials as usual (``AWS_ENDPOINT_URL``, ``AWS_PROFILE``, ...).
+
+    Args:
+        source: declaration of the files, with a location ``s3://BUCKET/PREFIX`` and optionally a queue.
+    """
 
     is_local = False
 
@@ -52,7 +57,7 @@ class S3Inbox:
         self._cached_queue_url: str | None = None
 
     def has_news(self) -> bool:
-        """Whether messages are in the queue."""
+        """Whether the queue has messages. False for a source without a queue."""
         if self.sqs is None:
             return False
         with self._translate_errors():
@@ -61,7 +66,7 @@ class S3Inbox:
             return int(attributes["Attributes"][name]) > 0
 
     def poll(self, limit: int) -> list[Notice]:
-        """Events of the queue. Those that nobody can read are left there, for its dead-letter queue."""
+        """Receive events from the queue. Unreadable messages stay in the queue, for its dead-letter queue."""
         notices: list[Notice] = []
         if self.sqs is None:
             return notices
@@ -79,7 +84,7 @@ class S3Inbox:
         return notices
 
     def acknowledge(self, notices: Sequence[Notice]) -> None:
-        """Delete their messages."""
+        """Delete the messages of the notices from the queue."""
         receipts = [n.receipt for n in notices]
         with self._translate_errors():
             for start in range(0, len(receipts), _MESSAGES_PER_REQUEST):
@@ -90,7 +95,7 @@ class S3Inbox:
                 self.sqs.delete_message_batch(QueueUrl=self._queue_url(), Entries=entries)
 
     def look(self, now: datetime, since: datetime | None) -> Iterator[Arrival]:
-        """Every object below the prefixes of the last hours."""
+        """List every object under the prefixes of the last hours (see ``Inbox.look``)."""
         pages = self.s3.get_paginator("list_objects_v2")
         for folder in folders_to_list(self.source, now, since):
             prefix = f"{self.prefix}{folder}/" if folder else self.prefix
@@ -103,7 +108,14 @@ class S3Inbox:
 
     @contextmanager
     def fetch(self, arrival: Arrival) -> Iterator[File]:
-        """A copy of the object, for as long as the block lasts."""
+        """Download the object to a temporary file, which is deleted at the end of the block.
+
+        Raises:
+            BadRecord: the object is larger than the source allows, or may not be read.
+            Gone: the object no longer exists.
+            Changed: the object is no longer the announced version.
+            SourceUnavailable: S3 does not answer, or the local disk is full.
+        """
         if arrival.size > self.source.largest:
             raise BadRecord(f"the object is larger than {self.source.largest} bytes", found=f"{arrival.size} bytes")
         with tempfile.TemporaryDirectory(prefix="nova-arrival-") as folder:
@@ -189,10 +201,10 @@ def _expected_etag(arrival: Arrival) -> str:
 
 
 def _created_objects(body: Any) -> Iterator[tuple[str, str, int, str]]:
-    """(bucket, key, size, ETag) of each object that was created: told by S3 itself, or by way of SNS or EventBridge.
+    """Bucket, key, size in bytes and ETag of each created object in a message from S3, SNS or EventBridge.
 
     Raises:
-        ValueError, KeyError: it is none of these.
+        ValueError, KeyError: the message has none of these formats.
     """
     if body.get("Type") == "Notification":
         yield from _created_objects(json.loads(body["Message"]))

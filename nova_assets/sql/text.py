@@ -1,4 +1,4 @@
-"""The text of a query, and where in it something is: what an error shows, with a caret."""
+"""SQL texts and positions in them, for error messages that underline the place."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from sqlglot import exp
 from nova_assets.errors import SqlError
 
 Span = tuple[int, int]
-"""Of characters: the first, and the one after the last."""
+"""Character range: the first character, and the one after the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class SqlText:
-    """A query as its author wrote it.
+    """A SQL text as its author wrote it.
 
     Args:
-        name: of the file, or of the task that it was given to.
-        sql: all of it.
+        name: name of the file or of the task that contains the text.
+        sql: the complete text.
     """
 
     name: str
@@ -35,12 +35,11 @@ class SqlText:
         next: str | None = None,
         of_values: bool = False,
     ) -> SqlError:
-        """An error that shows the line and points at a place in it.
+        """An error that shows the line and underlines a place in it.
 
         Args:
-            location: what is meant: a part of the query, several, or a stretch of its characters; None for its
-                beginning.
-            of_values: it is the values of a scope or partition that are at fault, and not the query for all of them.
+            location: one or several nodes of the query, or a character range. None means the beginning of the text.
+            of_values: whether the error concerns the values of one scope or partition, rather than the query itself.
         """
         is_span = isinstance(location, tuple) and location and isinstance(location[0], int)
         found_span: Any = location if is_span else span_of(location)  # type: ignore[arg-type]
@@ -68,7 +67,7 @@ class SqlText:
         return before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1
 
     def _underlined_line(self, marked_span: Span) -> str:
-        """The line where a stretch begins, with what belongs to it underlined."""
+        """The line in which a span begins, with the span underlined."""
         begin, end = marked_span
         first = self.sql.rfind("\n", 0, begin) + 1
         last = self.sql.find("\n", begin)
@@ -80,12 +79,14 @@ class SqlText:
 
 
 def span_of(node: exp.Expr | Iterable[exp.Expr] | None) -> Span | None:
-    """Where parts of a query are in its text, or what is closest around them; None where the parser does not say."""
+    """The span of some nodes, or of the nearest enclosing node that has a position. None if the parser recorded no
+    position.
+    """
     if node is None:
         return None
     nodes = [node] if isinstance(node, exp.Expr) else list(node)
     places = [n.meta for part in nodes for n in part.walk() if n.meta.get("start") is not None]
-    if not places:  # it is what is around it, then
+    if not places:  # fall back to the enclosing node
         around = nodes[0].parent if nodes else None
         return None if around is None else span_of(around)
     return min(m["start"] for m in places), max(m["end"] for m in places) + 1

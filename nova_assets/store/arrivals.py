@@ -1,4 +1,4 @@
-"""What a store can do about files that arrive, and about days and hours that are complete."""
+"""Store methods for arriving files, and for sealing complete days and hours."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ArrivalMethods(ABC):
-    """This part of a store; the rest of it is in ``store.py``."""
+    """Arrival methods of ``Store``. ``store.py`` holds the rest of the class."""
 
     settings: Settings
     project: Project
@@ -43,18 +43,20 @@ class ArrivalMethods(ABC):
     def _compaction_policy(self, channel: str) -> Compacting: ...
 
     def receive(self, channel: Channel | str, *, look: bool = True, inbox: Inbox | None = None) -> Received:
-        """Take the files that have arrived for a channel, each exactly once: what is right goes onto the channel, what
-        is not into ``NAME_quarantine``, with its file, line, reason and text.
+        """Ingest the files that have arrived for a channel, each exactly once.
+
+        Valid records are inserted into the channel. Invalid records go to ``NAME_quarantine`` with their file, line,
+        reason and text.
 
         Args:
-            channel: one of the project that has a ``source``; or such a channel itself.
-            look: also for files that were never announced.
-            inbox: what announces them; by default that of the source, opened for this call.
+            channel: a channel of the project with a ``source``, or such a ``Channel`` object.
+            look: also list the source for files that were never announced.
+            inbox: the queue that announces files. By default, the inbox of the source, opened for this call.
 
         Raises:
             DefinitionError: the channel has no source.
-            SourceUnavailable: it does not answer; nothing is lost.
-            TooManyBadRecords: more of a batch is bad than the source allows; nothing of that batch was taken.
+            SourceUnavailable: the source does not answer. Nothing is lost.
+            TooManyBadRecords: a batch has more bad records than the source allows. Nothing of the batch was ingested.
         """
         with self._open_receiver(channel, inbox) as receiving:
             return receiving.receive_files(list_unannounced=look)
@@ -62,15 +64,15 @@ class ArrivalMethods(ABC):
     def follow(
         self, channel: Channel | str, *, every: float = 1.0, look_every: float = 600.0
     ) -> Generator[Received, None, None]:
-        """Take files as they arrive, for as long as this is iterated over: what came of each time something was taken.
+        """Ingest files as they arrive, for as long as the caller iterates. Yields one result for each ingested batch.
 
             for received in store.follow("actions"):
                 print(received.rows)
 
         Args:
             channel: as for ``receive``.
-            every: seconds between two looks at what was announced.
-            look_every: seconds between two looks for what was not.
+            every: seconds between two checks for announced files.
+            look_every: seconds between two listings for files that were never announced.
 
         Raises:
             DefinitionError: the channel has no source.
@@ -80,28 +82,31 @@ class ArrivalMethods(ABC):
             yield from receiving.follow_arrivals(every, look_every)
 
     def arriving(self, channel: Channel | str) -> list[Arrival]:
-        """The files that ``receive`` would take: those that wait, and those that are found by looking; its dry run."""
+        """Files that ``receive`` would ingest, waiting or found by listing: its dry run."""
         with self._open_receiver(channel) as receiving:
             return receiving.list_arriving()
 
     def replayable(self, channel: Channel | str, mend: Mend | None = None) -> Replayed:
-        """What ``replay`` would do: its dry run."""
+        """Result that ``replay`` would have: its dry run."""
         from nova_assets.operations.arrivals.replay import preview_replay
 
         with self._open_receiver(channel) as receiving:
             return preview_replay(receiving, mend)
 
     def replay(self, channel: Channel | str, mend: Mend | None = None) -> Replayed:
-        """Try what was set aside again: records that are right now go onto the channel and leave its quarantine, at
-        once; whole files wait to be received anew.
+        """Retry quarantined records and refused files.
+
+        Records that are valid now move from the quarantine to the channel in one commit. Refused files wait to be
+        received again.
 
             store.replay("actions", lambda row: row["raw"].replace("N/A", "null"))
 
         Args:
             channel: as for ``receive``.
-            mend: the text of a record as it should be, from its row of the quarantine (a dict with ``file``, ``line``,
-                ``reason``, ``raw``, ...); None leaves it there, and whole files stay, too. By default everything is
-                tried as it is: the channel's schema or partitions may have room for it by now.
+            mend: function from a quarantine row (a dict with ``file``, ``line``, ``reason``, ``raw``, ...) to the
+                corrected text of the record. None as a result leaves the record in quarantine. With ``mend``, refused
+                files stay, too. By default, every record is retried unchanged, since the channel's schema or partitions
+                may accept it by now.
         """
         from nova_assets.operations.arrivals.replay import replay
 
@@ -122,8 +127,8 @@ class ArrivalMethods(ABC):
     def _open_receiver(
         self, channel: Channel | str, inbox: Inbox | None = None, *, watch_folder: bool = False
     ) -> Iterator[FileReceiver]:
-        """What receives for a channel; its inbox is closed afterwards, unless it was given."""
-        # These load pyarrow, which a command that only prints its help does without.
+        """Receiver for a channel. Closes the inbox afterwards, unless the caller passed one."""
+        # These imports load pyarrow, and a command that only prints its help must stay fast.
         from nova_assets.operations.arrivals.receive import FileReceiver
         from nova_assets.sources.open_inbox import open_inbox
 
@@ -139,29 +144,29 @@ class ArrivalMethods(ABC):
     # seals
 
     def seal(self, channel: Channel | str) -> list[Seal]:
-        """Seal every day or hour of a channel that is complete: it gets its final form first, and its seal last.
+        """Seal every complete day or hour of a channel. Each group gets its final form first and its seal last.
 
         Raises:
-            DefinitionError: the channel does not say when its days or hours are complete.
+            DefinitionError: the channel does not define when its days or hours are complete.
         """
         name = self.known(channel)
         return self._sealer.seal_complete_groups(name, self._compaction_policy(name))
 
     def sealable(self, channel: Channel | str) -> tuple[list[Due], list[Open]]:
-        """Which days or hours ``seal`` would seal; and which it would not, and why: its dry run."""
+        """Days or hours that ``seal`` would seal, and the open ones with the reason: its dry run."""
         return self._sealer.find_sealable_groups(self.known(channel))
 
     def seals(self, channel: Channel | str, limit: int = 1000) -> list[Seal]:
-        """The seals of a channel, latest first. One that says ``reopened`` has been followed by more data."""
+        """Seals of a channel, latest first. More data arrived after a seal that says ``reopened``."""
         return self.catalog.seals(self.known(channel), limit)
 
     def _channel_with_source(self, channel: Channel | str) -> Channel:
-        """A channel with its source, registered together with its quarantine."""
+        """A channel with a source, registered together with its quarantine channel."""
         name = channel if isinstance(channel, str) else channel.name
         known = [c for c in self.project.channels if c.name == name]
         defined = channel if isinstance(channel, Channel) else next(iter(known), None)
         if defined is None or defined.source is None:
-            self.known(name)  # says so if there is none
+            self.known(name)  # a missing channel is the better error
             raise DefinitionError(
                 f"channel {name!r} has no source, from which files could arrive",
                 expected="a channel of the project, with source=nova.files(...)",

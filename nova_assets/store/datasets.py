@@ -1,4 +1,4 @@
-"""What a store can do about datasets in SQL: make what they lack, and make again what was at fault."""
+"""Store methods for datasets in SQL: refresh external inputs, run due tasks, backfill."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class DatasetMethods:
-    """This part of a store; the rest of it is in ``store.py``."""
+    """Dataset methods of ``Store``. ``store.py`` holds the rest of the class."""
 
     runtime: Runtime
     catalog: Catalog
@@ -30,7 +30,7 @@ class DatasetMethods:
 
     @cached_property
     def _scheduler(self) -> DatasetScheduler:
-        """Loaded on first use: it brings the parser of SQL."""
+        """Loaded on first use, since the scheduler imports the SQL parser."""
         from nova_assets.operations.datasets.tick import DatasetScheduler
 
         return DatasetScheduler(self.runtime, self._maintenance)
@@ -48,53 +48,59 @@ class DatasetMethods:
         return ExternalTableRefresher(self.runtime, self.settings.root)
 
     def refresh(self, channel: str, *, gone: bool = False) -> Refreshed:
-        """Look what others have written of an external channel, and commit what is otherwise since, as a base of each
-        partition that lists their files where they are. Nothing is copied, and nothing of theirs is ever touched.
+        """List the files of an external channel and commit the differences since the last refresh.
+
+        Each changed partition gets a base that references the external files in place. Nothing is copied, and the
+        external files are never modified.
 
         Args:
-            gone: partitions of which nothing is there any more may be gone, however many they are.
+            gone: accept that partitions have vanished, however many. Without it, nova assumes a storage failure if many
+                vanish at once, and keeps their state.
 
         Raises:
             DefinitionError: the channel is not external.
-            SourceUnavailable: its location cannot be listed.
-            NotSupported: it is a table of a format that says elsewhere which of its files count.
-            SchemaMismatch: no file has one of its columns.
+            SourceUnavailable: the location cannot be listed.
+            NotSupported: the location holds a table format with its own file list.
+            SchemaMismatch: no file has one of the declared columns.
         """
         return self._external_refresher.refresh(channel, allow_vanished=gone)
 
     def preview_refresh(self, channel: str, *, gone: bool = False) -> Refreshed:
-        """What ``refresh`` would commit. Changes nothing, and opens no file."""
+        """Changes that ``refresh`` would commit: its dry run. Opens no file."""
         return self._external_refresher.preview_refresh(channel, allow_vanished=gone)
 
     def refresh_all(self) -> list[Refreshed]:
-        """Look at all external channels of the project. One that cannot be looked at stops no other, is as it was, and
-        says why."""
+        """Refresh all external channels of the project.
+
+        A channel that fails keeps its state and does not stop the others. Its result holds the reason.
+        """
         return self._external_refresher.refresh_all() if any(c.external for c in self.runtime.project.channels) else []
 
     def next_tick(self, policy: Policy | None = None) -> Tick:
-        """What ``tick`` would do now, and what waits for what: its dry run.
+        """Tasks that ``tick`` would run now, and the tasks that wait for others: its dry run.
 
         Args:
-            policy: how much it does at once.
+            policy: how many tasks one tick runs at once.
         """
         return self._scheduler.plan_tick(policy)
 
     def tick(
         self, found: Tick | None = None, tell: Callable[[Ran], None] = lambda ran: None, run_id: str | None = None
     ) -> list[Ran]:
-        """Make what datasets in SQL lack, once: every task whose partition is missing, marked, or older than what it
-        was made of, as soon as all that it reads is there; and drop partitions that no task writes any more.
+        """Run every due task of the datasets in SQL once, and drop partitions that no task writes any more.
 
-        External channels are looked at first, unless ``found`` is given. Nothing is kept that the next tick needs. A
-        task that fails stops no other, and is tried again by a later tick.
+        A task is due if its partition is missing, marked for a backfill, or older than its inputs. It runs as soon as
+        all its inputs exist. A failed task does not stop the others. A later tick retries it. A tick keeps no state
+        that the next tick needs.
 
         Args:
-            found: what ``next_tick`` has said; what it says now by default.
-            tell: told of each task when it has ended.
-            run_id: of the run, of another orchestrator, that does this.
+            found: the result of ``next_tick``. By default, external channels are refreshed first, then the tick is
+                planned anew.
+            tell: called with each task when it has ended.
+            run_id: id of the orchestrator's run that executes the tick.
 
         Returns:
-            The tasks that were run; none where there was nothing to do, or everything waits.
+            The tasks that were run. Empty if no task is due or all due tasks wait.
         """
         if found is None:
             self.refresh_all()
@@ -112,22 +118,24 @@ class DatasetMethods:
         everything: bool = False,
         preview: Preview | None = None,
     ) -> Backfill:
-        """Have partitions of a dataset made again, and what was made of them: they are marked, and ticks make them.
+        """Mark partitions of a dataset, and the partitions derived from them, for recomputation by the next ticks.
 
-        Whatever reads a marked partition waits until it is made again. What does not follow is left as it is, and does
-        not become stale by it.
+        Readers of a marked partition wait until it is recomputed. Datasets that the backfill leaves out stay unchanged
+        and do not become stale by it.
 
         Args:
-            dataset: whose partitions are at fault.
-            partitions: which: ``day=2022-03-01..2022-03-31``, ``store=Paris``; all terms have to hold.
-            downstream: what follows: ``all`` that was made of them, near or far, ``none``, or these datasets.
-            priority: ``low``, after what is missing or stale; ``normal``, as that is; ``high``, before it.
-            why, by: kept with it.
-            everything: all partitions, where none are picked.
-            preview: what ``preview_backfill`` has said; what it says now by default.
+            dataset: the dataset whose partitions are wrong.
+            partitions: terms that select partitions, such as ``day=2022-03-01..2022-03-31`` or ``store=Paris``. A
+                partition has to match all terms.
+            downstream: which datasets follow: ``all`` direct and indirect descendants, ``none``, or the named datasets.
+            priority: ``low``: after missing and stale partitions. ``normal``: together with them. ``high``: before
+                them.
+            why, by: reason and requester, stored with the backfill.
+            everything: select all partitions if ``partitions`` is empty.
+            preview: the result of ``preview_backfill``. By default, a new preview.
 
         Raises:
-            DefinitionError: there is no such dataset; or one that is to follow reads nothing of it.
+            DefinitionError: there is no such dataset, or a named downstream dataset does not read from it.
             PartitionError: no task writes such a partition.
         """
         preview = preview or self.preview_backfill(dataset, *partitions, downstream=downstream, everything=everything)
@@ -140,17 +148,23 @@ class DatasetMethods:
         downstream: Literal["all", "none"] | Collection[str] = "all",
         everything: bool = False,
     ) -> Preview:
-        """What ``backfill`` would make again, and what each partition cost the last time. Changes nothing."""
+        """Partitions that ``backfill`` would recompute, each with the cost of its last run. Changes nothing."""
         chosen = None if downstream == "all" else () if downstream == "none" else _as_name_collection(downstream)
         return self._backfill_manager.preview_backfill(dataset, partitions, chosen, everything)
 
     def backfills(self, limit: int = 100) -> list[Backfill]:
-        """Who wanted what made again, and how far that is; newest first."""
+        """Backfills with requester, reason and progress, newest first."""
         return self.catalog.backfills(limit)
 
     def cancel_backfill(self, backfill_id: str) -> int:
-        """Leave as they are the partitions of a backfill that are not made yet, and give how many these are. What runs
-        is not stopped. Raises NovaError when there is no such backfill."""
+        """Cancel the pending partitions of a backfill. Running tasks are not stopped.
+
+        Returns:
+            The number of partitions that are left as they are.
+
+        Raises:
+            NovaError: there is no such backfill.
+        """
         return self.catalog.cancel_backfill(backfill_id)
 
 

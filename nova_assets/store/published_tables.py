@@ -1,4 +1,4 @@
-"""What a store can do about tables in which channels are published for others."""
+"""Store methods that publish channels as external tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from nova_assets.user_code_errors import summarize_user_error
 
 
 class PublishMethods(ABC):
-    """This part of a store; the rest of it is in ``store.py``."""
+    """Publishing methods of ``Store``. ``store.py`` holds the rest of the class."""
 
     settings: Settings
     project: Project
@@ -51,23 +51,24 @@ class PublishMethods(ABC):
     ) -> Commit: ...
 
     def publish(self, channel: Channel | str, *, take_over: bool = False) -> list[Edition]:
-        """Show a channel as it is now in the tables of its ``publish=``, whole and at once. Its data is not copied;
-        of a keyed channel, what has to be merged is compacted first.
+        """Publish the current version of a channel to the tables of its ``publish=``, atomically for each table.
+
+        The data is not copied. A keyed channel with unmerged deltas is compacted first.
 
         Args:
-            channel: one of the project that says where; or such a channel itself.
-            take_over: a folder that is there already and is not of this channel is replaced; it is kept beside it,
-                under another name. If the channel has no data yet, what the folder holds is put onto it first: its
-                readers find the same as before.
+            channel: a channel of the project with ``publish=``, or such a ``Channel`` object.
+            take_over: replace an existing folder that does not belong to the channel. The old folder is kept beside the
+                new table under another name. If the channel has no data yet, the folder's data is inserted into the
+                channel first, so that its readers see the same rows as before.
 
         Returns:
-            The new editions: none of a table that shows the newest already.
+            The new editions. A table that already shows the newest version gets none.
 
         Raises:
-            DefinitionError: the channel is not published anywhere.
-            TableTaken: what is there is somebody else's.
-            TableUnavailable: it cannot be reached or written. Other tables are shown all the same.
-            ExecutionInProgress: another process is just publishing it.
+            DefinitionError: the channel has no ``publish=``.
+            TableTaken: the existing table belongs to another owner.
+            TableUnavailable: the table cannot be reached or written. The other tables are published all the same.
+            ExecutionInProgress: another process is publishing the channel.
         """
         defined = self._channel_with_tables(channel)
         if take_over:
@@ -77,38 +78,40 @@ class PublishMethods(ABC):
         )
 
     def publishable(self, channel: Channel | str) -> list[Publishable]:
-        """What ``publish`` would do: its dry run. Empty of a channel that has no columns yet."""
+        """Actions that ``publish`` would take: its dry run. Empty for a channel without a schema."""
         defined = self._channel_with_tables(channel)
         return self._publisher.preview_publish(defined.name, defined.publish)
 
     def to_publish(self, channel: Channel | str) -> list[Table]:
-        """The tables of a channel that should show something newer by now."""
+        """Tables of a channel that do not show its newest version."""
         defined = self._channel_with_tables(channel)
         return self._publisher.outdated_tables(defined.name, defined.publish)
 
     def editions(self, channel: Channel | str) -> list[Edition]:
-        """The editions of a channel that somebody may still read, in all its tables, latest first. No file that one of
-        them lists is deleted."""
+        """Editions of a channel that readers may still use, in all its tables, latest first.
+
+        No file that one of these editions lists is deleted.
+        """
         return self.catalog.editions(self.known(channel))
 
     def withdraw(self, channel: Channel | str, table: str | None = None, *, dry_run: bool = False) -> list[str]:
-        """Show a channel no more. Take the table out of the channel's ``publish=`` as well, or it is published anew.
+        """Unpublish a channel. Remove the table from the channel's ``publish=`` as well, or it is published again.
 
         Args:
-            table: its id, such as ``hive:exports/actions``; by default every one of the channel.
-            dry_run: only say which.
+            table: id of the table, such as ``hive:exports/actions``. By default, all tables of the channel.
+            dry_run: return the ids without changing anything.
 
         Returns:
             The ids of the tables.
 
         Raises:
-            DefinitionError: the channel is not published there.
+            DefinitionError: the channel is not published in this table.
         """
         name = self.known(channel)
         defined = channel if isinstance(channel, Channel) else None
         definition = defined or next((c for c in self.project.channels if c.name == name), None)
         tables_by_id = {t.id: t for t in (() if definition is None else definition.publish)}
-        # What was taken out of the definition first is shown still.
+        # A table that was removed from the definition first is still published.
         tables_by_id = {**{e.table: table_from_id(e.table) for e in self.catalog.editions(name)}, **tables_by_id}
         chosen = sorted(i for i in tables_by_id if table in (None, i))
         if not chosen:
@@ -122,7 +125,7 @@ class PublishMethods(ABC):
         return chosen
 
     def _import_existing_folders(self, channel: Channel) -> None:
-        """Put what the folder holds onto a channel that has no data."""
+        """Insert the data of existing table folders into a channel that has no data."""
         for table in channel.publish:
             folder = self.settings.root / table.path if isinstance(table, HiveTable) else None
             if folder is None or not folder.is_dir() or folder.is_symlink():
@@ -164,7 +167,7 @@ class PublishMethods(ABC):
 
 
 def _holds_data_files(folder: Path) -> bool:
-    """Whether there is anything that readers take for data, whatever it is called."""
+    """Whether a folder holds a file that readers take for data. Names that begin with ``.`` or ``_`` are ignored."""
     return any(
         p.is_file() and not any(part.startswith((".", "_")) for part in p.relative_to(folder).parts)
         for p in folder.rglob("*")

@@ -1,4 +1,4 @@
-"""What ``nova.open()`` gives: everything that can be done with the channels, bindings and data of one deployment."""
+"""The store that ``nova.open()`` returns: all operations on the channels, bindings and data of one deployment."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ Observer = Callable[[str, Any], None]
 
 @check_public_method_arguments
 class Store(ArrivalMethods, PublishMethods, DatasetMethods):
-    """Channels, bindings and data of one deployment.
+    """All operations on the channels, bindings and data of one deployment.
 
-    Make one with ``nova.open``. Several processes may share a catalog and warehouse; each opens its own store.
+    ``nova.open`` makes a store. Several processes may share a catalog and a warehouse. Each process opens its own
+    store.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
         self.close()
 
     def close(self) -> None:
-        """Let go of the catalog. A Spark session that this process made stays warm for the next store."""
+        """Close the catalog. A Spark session that this process started stays warm for the next store."""
         if self.runtime.views_factory is not None:
             self.runtime.views_factory.close()
         self.engine.close()
@@ -97,16 +98,17 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
     # definitions
 
     def register(self, what: Channel | Project | Sequence[Channel], *, replace: bool = False) -> None:
-        """Make channels known to the catalog.
+        """Register channels, or a project with its bindings, in the catalog.
 
-        The same definition again is silent.
+        Registering the same definition again changes nothing.
 
         Args:
-            what: a channel, several, or a project with its bindings.
-            replace: accept another definition of a known channel. A changed merge model takes effect by a base (R18).
+            what: a channel, several channels, or a project with its bindings.
+            replace: accept a different definition of a registered channel. A changed merge model takes effect with the
+                next base (R18).
 
         Raises:
-            DefinitionConflict: the channel is registered with another definition, and ``replace`` is not given.
+            DefinitionConflict: the channel is registered with a different definition, and ``replace`` is false.
         """
         if isinstance(what, Project):
             self.catalog.register(what.channels, what.bindings, replace)
@@ -118,7 +120,7 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
         return self.catalog.channels()
 
     def bindings(self) -> list[BindingState]:
-        """Every binding of the project: its cursors, its last execution, and what is due."""
+        """Every binding of the project with its cursors, its last execution and its due partitions."""
         return [binding_state(b, self.catalog) for b in self.project.bindings]
 
     # data
@@ -131,33 +133,33 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
         idempotency_key: str | None = None,
         partition: str | Mapping[str, object] | None = None,
     ) -> Commit:
-        """Put one block onto a channel, in each of its partitions that the data is for: all of it, or nothing.
+        """Insert one block into a channel, in every partition that the data belongs to. The insert is atomic.
 
         Args:
-            channel: its name; one that the project defines is registered by its first use.
-            data: an Arrow table, a pandas or Spark DataFrame, a list of dicts, or one or several paths of Parquet, ORC,
-                Avro, CSV or JSON-lines files, the latter two also with ``.gz`` or ``.zst``. Deletions on keyed channels
-                are rows with ``_deleted`` true.
-            kind: ``delta`` adds, ``base`` replaces: the partitions that it leaves out are emptied, unless ``partition``
-                says which are concerned (R13).
-            idempotency_key: a second insert of the same rows with the same key changes nothing and gives back the first
-                commit. Rows are the same in any order, in any files, and as any kind of input.
-            partition: where all rows belong, such as ``"dt=2024-01-01"``; the columns need not be in the data then. By
-                default the data says.
+            channel: name of the channel. A channel that the project defines is registered on its first use.
+            data: an Arrow table, a pandas or Spark DataFrame, a list of dicts, or the paths of Parquet, ORC, Avro, CSV
+                or JSON-lines files. CSV and JSON-lines files may be compressed (``.gz``, ``.zst``). On keyed channels,
+                a row with ``_deleted`` true is a deletion.
+            kind: ``delta`` adds to the channel, ``base`` replaces its rows. A base empties every partition that it does
+                not contain, unless ``partition`` limits it to some partitions (R13).
+            idempotency_key: a second insert of the same rows with the same key changes nothing and returns the first
+                commit. Rows count as the same in any order, in any files, and as any kind of input.
+            partition: the partition of all rows, such as ``"dt=2024-01-01"``. The data then need not contain the
+                partition columns. By default, the partition columns of the data decide.
 
         Returns:
-            The commit; its ``seq`` is the number that the block took. An empty delta takes none (R1).
+            The commit. Its ``seq`` is the block's sequence number. An empty delta takes no number (R1).
 
         Raises:
             ChannelNotFound: no such channel.
-            SchemaMismatch: other columns or types than the channel's.
-            BadKey: a key is null, or one block has several live rows of it.
-            BadRecord: a file is damaged, or not what its name says.
-            EmptyInput: nothing was given.
-            PartitionError: a row that is in no partition, or in another than the one named.
-            UnrepresentableChange: a base that drops rows which consumers of an Append channel have seen (R10).
-            ModelChanged: a delta after a change of merge model (R18).
-            IdempotencyConflict: the key was used for other rows.
+            SchemaMismatch: the columns or types differ from the channel's.
+            BadKey: a key is null, or one block holds several live rows of one key.
+            BadRecord: a file is damaged, or its content does not fit its file name.
+            EmptyInput: the input is empty.
+            PartitionError: a row belongs to no partition, or to another partition than ``partition``.
+            UnrepresentableChange: the base drops rows that consumers of an Append channel have read (R10).
+            ModelChanged: a delta after a change of the merge model (R18).
+            IdempotencyConflict: the key was used for different rows.
         """
         return self._inserter.insert(self.known(channel), data, kind, idempotency_key, partition)
 
@@ -168,7 +170,7 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
         kind: Kind = "delta",
         partition: str | Mapping[str, object] | None = None,
     ) -> InsertCheck:
-        """What an insert would check, without changing anything: the dry run of ``insert``."""
+        """Validate an insert without changing anything: the dry run of ``insert``."""
         return self._inserter.check_insert(self.known(channel), data, kind, partition)
 
     def read(
@@ -184,20 +186,20 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
         """Select data of a channel.
 
         Args:
-            channel: its name.
-            at: the version; the head by default.
-            since: the changes after that version, up to ``at``, instead of a snapshot; on keyed channels with
-                ``_deleted``.
-            partition: one partition only, ``"dt=2024-01-01/action=login"``; or all that agree with some dimensions,
+            channel: name of the channel.
+            at: the version to read. By default, the head.
+            since: read the changes after this version, up to ``at``, instead of a snapshot. On keyed channels, the rows
+                carry ``_deleted``.
+            partition: one partition, ``"dt=2024-01-01/action=login"``, or every partition with these values,
                 ``"action=login"``.
-            columns: these columns only.
-            keys: a frame or table with the channel's key columns: these keys only.
+            columns: names of the columns to read. By default, all.
+            keys: a frame or table with the channel's key columns. Only rows with these keys are read.
 
         Raises:
             ChannelNotFound: no such channel.
-            VersionNotFound: it has no such number.
-            BlockCollected: that version is gone (R15).
-            PartitionError: it has no such partition.
+            VersionNotFound: the channel has no such sequence number.
+            BlockCollected: the blocks of the version were collected (R15).
+            PartitionError: the channel has no such partition.
         """
         return self._reader.read(self.known(channel), at, since, partition, columns, keys)
 
@@ -209,25 +211,30 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
         since: int | None = None,
         partition: str | Mapping[str, object] | None = None,
     ) -> Iterator[Pinned]:
-        """Hold channels as they are at this one moment, for as long as the block lasts (R15): whatever is committed or
-        collected meanwhile, what is read from the pin is there, and all of it goes together.
+        """Pin a consistent version of several channels for the duration of a ``with`` block (R15).
+
+        All reads from the pin see the channels at the same moment. Later commits and garbage collection do not affect
+        them.
 
             with store.pin("orders", "customers") as then:
                 join(then.read("orders").to_spark(), then.read("customers").to_spark())
 
-        The pin is a lease that is renewed; when this process dies, or sleeps for longer, it is over, and what has been
-        collected since is a ``BlockCollected``. A lazy frame has to be evaluated within the block.
+        The pin is a renewed lease. It ends when this process dies or sleeps for longer than the lease. A read of a
+        block that was collected after that raises ``BlockCollected``. A lazy frame has to be evaluated within the
+        ``with`` block.
 
         Args:
-            channels: their names.
-            at: the version, instead of the newest; of a single channel.
-            since: hold the changes after that version, too; of a single channel.
-            partition: that will be read; whether all is there that ``at`` and ``since`` need is seen of this only.
+            channels: names of the channels.
+            at: the version to pin. By default, the head. Only for a single channel.
+            since: pin the changes after this version, too. Only for a single channel.
+            partition: the partition that will be read. ``pin`` checks only this partition for the blocks that ``at``
+                and ``since`` need.
 
         Raises:
             ChannelNotFound: no such channel.
-            VersionNotFound: it has no such number.
-            BlockCollected: that version is gone already.
+            VersionNotFound: the channel has no such sequence number.
+            BlockCollected: the blocks of the version were collected already.
+            DefinitionError: ``at`` or ``since`` is combined with several channels.
         """
         if (at is not None or since is not None) and len(channels) != 1:
             raise DefinitionError("at= and since= are of one channel", found=f"{len(channels)} channels")
@@ -235,11 +242,13 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
             yield pinned
 
     def views(self, *channels: Channel | str) -> Any:
-        """What tells which files these channels have, as they are now: for code that opens them itself. It can be sent
-        along to other processes, such as Spark's workers (``Views``). It pins nothing: see ``pin``.
+        """File views of channels at their current heads, for code that opens the files itself.
+
+        The result (``Views``) can be sent to other processes, such as Spark's workers. It pins nothing. See ``pin``.
 
         Raises:
             ChannelNotFound: no such channel.
+            DefinitionError: this store was not made by ``nova.open()`` with views configured.
         """
         if self.runtime.views_factory is None:
             raise DefinitionError("this store has no views", expected="one that nova.open() has given")
@@ -259,19 +268,20 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
         """Execute a binding and commit.
 
         Args:
-            binding: its name.
-            partition: where the binding is partitioned, such as ``"dt=2024-01-01"``, or its one value.
-            whole: execute all partitions as one, although the binding is triggered per partition. Its cursors are then
-                those of the whole, until ``switch`` changes them back.
-            resume: the id of a failed execution, to go on with the pins and staged blocks that it kept (R4).
-            observer: told ("begin", Execution), ("task", TaskReport) and ("commit", Commit), as they happen.
+            binding: name of the binding.
+            partition: partition of a partitioned binding, such as ``"dt=2024-01-01"``, or its single value.
+            whole: execute all partitions together, although the binding is triggered per partition. The binding then
+                keeps one cursor per channel for all partitions, until ``switch`` changes it back.
+            resume: id of a failed execution. The run continues with the pins and staged blocks of that execution (R4).
+            observer: called with ("begin", Execution), ("task", TaskReport) and ("commit", Commit) as they happen.
 
         Raises:
             BindingNotFound: the project has no such binding.
-            PartitionError: the binding has no such partition; or is triggered per partition, and none is named.
+            PartitionError: the binding has no such partition, or it is triggered per partition and ``partition`` is
+                missing.
             InputsMissing: a query would read partitions that do not exist yet.
-            ExecutionInProgress: another execution of it is alive.
-            TaskFailed, CheckFailed: nothing was committed; the execution can be resumed.
+            ExecutionInProgress: another execution of the binding is alive.
+            TaskFailed, CheckFailed: nothing was committed. The execution can be resumed.
         """
         if resume is not None:
             return self.runtime.resume(resume, observer)
@@ -282,28 +292,30 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
     def plan(
         self, binding: str, partition: str | Mapping[str, object] | None = None, *, whole: bool = False
     ) -> RunPlan:
-        """What ``run`` would do now. Opens nothing and pins nothing, and raises what ``run`` would raise before its
-        first task."""
+        """Plan of the execution that ``run`` would carry out now: its dry run.
+
+        Opens nothing and pins nothing. Raises the errors that ``run`` raises before its first task.
+        """
         return self.runtime.plan(binding, self.project.binding(binding).partition(partition), whole=whole)
 
     def unread(self, binding: str) -> list[str]:
-        """The partitions of a binding that have data which it has not read yet: one ``run`` for each reads it all.
+        """Partitions of a binding with unread data. One ``run`` per partition reads all of it.
 
-        A binding that keeps no cursor has not read a partition that its inputs have and none of its outputs has.
+        For a binding without cursors, a partition counts as unread if an input has it and no output does.
         """
         return unread_partitions(self.project.binding(binding), self.catalog)
 
     def switch(self, binding: str, to: SwitchTo) -> Switch:
-        """Switch a binding between executions of the whole and executions per partition (R13).
+        """Switch a binding between unpartitioned executions and executions per partition (R13).
 
-        Exactly the same rows have been read afterwards: none is lost, and none is read again.
+        The switch keeps the set of rows that were read. No row is lost and none is read again.
 
         Args:
-            to: ``partitions``: each partition stands where the whole stood. ``whole``: nothing may be unread in any
-                partition, since one cursor cannot say that partitions were read to different numbers.
+            to: ``partitions``: each partition gets the position of the unpartitioned cursor. ``whole``: requires that
+                no partition has unread data, since one cursor cannot hold a different position for each partition.
 
         Raises:
-            PartitionError: the binding has no partitions; or, on the way to the whole, some have unread data.
+            PartitionError: the binding has no partitions, or ``to`` is ``whole`` and some partitions have unread data.
             ExecutionInProgress: an execution of the binding is alive.
         """
         planned = self.plan_switch(binding, to)
@@ -311,16 +323,16 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
         return planned
 
     def plan_switch(self, binding: str, to: SwitchTo) -> Switch:
-        """The cursors that ``switch`` would set: its dry run."""
+        """Cursors that ``switch`` would set: its dry run."""
         return plan_binding_switch(self.project.binding(binding), self.catalog, to)
 
     def partitions(
         self, channel: Channel | str, partition: str | Mapping[str, object] | None = None
     ) -> list[PartitionState]:
-        """The partitions of a channel that hold anything, by name.
+        """Partitions of a channel, sorted by name. Dropped partitions are included (``dropped``).
 
         Args:
-            partition: those alone that agree with some dimensions.
+            partition: only partitions with these values of some dimensions.
         """
         name = self.known(channel)
         dimensions = self.catalog.channel(name).channel.partitions
@@ -329,19 +341,20 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
         )
 
     def open_executions(self) -> list[OpenExecution]:
-        """Executions that have not ended, and what is known of who holds each; readers and inserts among them."""
+        """Executions that have not ended, with the liveness of their owners. Readers and inserts are included."""
         return open_executions(self.catalog)
 
     def release(self, execution_id: str, *, force: bool = False, dry_run: bool = False) -> OpenExecution:
-        """End an execution without a commit, whose process is gone (R6). Its cursors stay where they are.
+        """End an execution of a dead process without a commit (R6). Its cursors do not move.
 
         Args:
-            execution_id: or the beginning of one.
-            force: also if its holder is alive, or not known to be gone.
+            execution_id: id of the execution, or a unique prefix.
+            force: end the execution although its owner is alive or may be alive.
+            dry_run: change nothing.
 
         Raises:
-            ExecutionNotLive: no such execution, or several.
-            ExecutionInProgress: its holder is not known to be gone.
+            ExecutionNotLive: no live execution has this id or prefix, or several do.
+            ExecutionInProgress: the owner is not known to be dead.
         """
         return release(self.catalog, execution_id, force=force, dry_run=dry_run)
 
@@ -350,19 +363,19 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
         return self.catalog.executions(binding, limit)
 
     def restore(self, channel: Channel | str, at: int) -> Commit:
-        """Make a channel what it was at a number: a base on top of what is there, since history is not rewritten (R19).
+        """Restore the content that a channel had at a sequence number. History is not rewritten (R19).
 
-        Consumers are told what it changes, as with every base.
+        The restored content is committed as a new base. Consumers see the differences as changes, as with every base.
 
         Raises:
             ChannelNotFound: no such channel.
-            VersionNotFound: it has no such number.
-            BlockCollected: that version is gone (R15).
+            VersionNotFound: the channel has no such sequence number.
+            BlockCollected: the blocks of the version were collected (R15).
             UnrepresentableChange: an Append channel with consumers would lose rows (R10).
         """
         return self._inserter.restore(self.known(channel), at)
 
-    # upkeep
+    # maintenance
 
     def compact(
         self,
@@ -373,18 +386,20 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
         policy: Compacting | None = None,
         partitions: Sequence[str] | None = None,
     ) -> Commit | None:
-        """Add a base at the newest number of each partition that has deltas, so that they need not be merged by every
-        reader (R14). The head does not move, no trigger fires, and no answer changes.
+        """Add a base at the newest number of each partition that has deltas, so that readers need not merge them (R14).
+
+        The head does not move, no trigger fires, and no answer changes.
 
         Args:
-            channel: its name.
-            force: also where it is not worth it.
-            chained: chain deltas into fewer, instead.
-            policy: when it is worth it; what the project's definition of the channel says by default.
-            partitions: only these, by their names.
+            channel: name of the channel.
+            force: compact even where the policy considers it not worth the cost.
+            chained: chain deltas into fewer deltas instead of adding a base.
+            policy: when compaction is worth the cost. By default, the policy in the project's definition of the
+                channel.
+            partitions: names of the partitions to compact. By default, all.
 
         Returns:
-            The commit; None where there was nothing to compact.
+            The commit, or None if there was nothing to compact.
         """
         name = self.known(channel)
         return self._maintenance.compact(name, self._compaction_options(name, force, chained, policy, partitions))
@@ -398,39 +413,42 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
         policy: Compacting | None = None,
         partitions: Sequence[str] | None = None,
     ) -> tuple[Compact, ...]:
-        """What ``compact`` would add, and why: its dry run."""
+        """Blocks that ``compact`` would add, with the reasons: its dry run."""
         name = self.known(channel)
         return self._maintenance.plan_compaction(
             name, self._compaction_options(name, force, chained, policy, partitions)
         )
 
     def collect(self, channel: Channel | str, *, retain: str | None = None) -> Collection:
-        """Take the blocks of a channel that nobody needs any more (R15). Their files are deleted after a grace.
+        """Collect the blocks of a channel that no retained answer needs (R15).
+
+        The files are deleted after ``collect_grace``.
 
         Args:
-            retain: ``"30d"``: how long old versions are kept for time travel; what the project's definition says by
-                default, and if it says nothing, not at all.
+            retain: how long old versions stay readable (time travel), such as ``"30d"``. By default, the retention in
+                the project's definition of the channel. Without a definition, old versions are not retained.
         """
         name = self.known(channel)
         return self._maintenance.collect(name, channel_retention_seconds(self.runtime, name, retain))
 
     def held(self, channel: Channel | str, *, retain: str | None = None) -> tuple[Verdict, ...]:
-        """Of every block of a channel, who needs it and for what: the dry run of ``collect``."""
+        """Retention verdict of every block of a channel: which reader needs it, and why. Dry run of ``collect``."""
         name = self.known(channel)
         return self._maintenance.collection_verdicts(name, channel_retention_seconds(self.runtime, name, retain))
 
     def drop(self, channel: Channel | str, partition: str | Mapping[str, object]) -> Commit | None:
-        """Drop a partition, or all that agree with some dimensions: from the next number on there is nothing in it.
+        """Drop a partition, or every partition with given values of some dimensions.
 
-        It is not history rewritten (R19): versions before are read as they were, for as long as they are kept. No data
-        trigger fires, and consumers are not told of it: they keep what they made of it. To have them told, insert an
+        The partition is empty from the next number on. Dropping does not rewrite history (R19): earlier versions stay
+        readable for as long as they are retained. No data trigger fires, and consumers do not see the drop as a change.
+        They keep the results that they derived from the partition. To propagate the removal to consumers, insert an
         empty base instead.
 
         Args:
             partition: ``"dt=2024-01-01"``, or ``"dt=2024-01-01/action=login"``.
 
         Returns:
-            The commit; None where there was nothing to drop.
+            The commit, or None if there was nothing to drop.
 
         Raises:
             PartitionError: the channel has no such partition.
@@ -450,7 +468,7 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
         )
 
     def expired(self, channel: Channel | str) -> tuple[str, ...]:
-        """The partitions of a channel that are over for longer than its dimensions say they are kept."""
+        """Partitions of a channel that are past the retention of its dimensions."""
         name = self.known(channel)
         state = self.catalog.channel(name)
         keep = next((c.upkeep.get("keep", {}) for c in self.project.channels if c.name == name), state.keep)
@@ -458,12 +476,12 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
         return expired_partitions(state.channel.partitions, keep, held, self.catalog.now())
 
     def drop_expired(self, channel: Channel | str) -> Commit | None:
-        """Drop what is ``expired``. None where nothing is."""
+        """Drop the partitions that ``expired`` lists. Returns None if there are none."""
         gone = self.expired(channel)
         return self._maintenance.drop_partitions(self.known(channel), gone) if gone else None
 
     def delete_collected(self) -> int:
-        """Delete the files of blocks that were collected longer than ``collect_grace`` ago. Gives how many."""
+        """Delete the files of blocks that were collected longer than ``collect_grace`` ago. Returns their number."""
         return self._maintenance.delete_collected_files()
 
     def _compaction_options(
@@ -473,25 +491,25 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
         return CompactionOptions(policy or self._compaction_policy(channel), force, chained, only)
 
     def _compaction_policy(self, channel: str) -> Compacting:
-        """When a channel is compacted, and into what, as the project says."""
+        """Compaction policy of a channel in the project's definition."""
         defined = next((c.compacting for c in self.project.channels if c.name == channel), None)
         return defined or Compacting()
 
-    # looking
+    # inspection
 
     def timeline(self, channel: Channel | str, limit: int | None = None) -> list[Instant]:
-        """What happened to a channel, oldest first.
+        """Instants of a channel, oldest first.
 
         Args:
-            limit: the latest of it, no more instants than these; all by default.
+            limit: return only the latest ``limit`` instants. By default, all.
         """
         return self.catalog.timeline(self.known(channel), limit)
 
     def cursors(self, binding: str | None = None) -> list[Cursor]:
-        """How far each binding has read.
+        """Cursors: how far each binding has read each channel and partition.
 
         Raises:
-            BindingNotFound: that binding has not run, and the project has none of that name.
+            BindingNotFound: the binding has no cursors, and the project does not define it.
         """
         cursors = self.catalog.cursors(binding)
         if binding is not None and not cursors:
@@ -499,7 +517,13 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
         return cursors
 
     def known(self, channel: Channel | str) -> str:
-        """The name of a registered channel; one of the project, or one given whole, is registered by its first use."""
+        """Name of a registered channel.
+
+        A channel of the project, or a ``Channel`` object, is registered on its first use.
+
+        Raises:
+            ChannelNotFound: neither the catalog nor the project has the channel.
+        """
         if isinstance(channel, Channel):
             self.register(channel)
             return channel.name

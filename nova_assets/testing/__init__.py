@@ -1,5 +1,4 @@
-"""For users' own tests: a deployment in a temporary folder, and checks of the laws that models and tasks have to
-keep."""
+"""Test helpers for users: a deployment in a temporary folder, and checks of the laws for merge models and tasks."""
 
 from nova_assets.testing.incremental import check_incremental
 from nova_assets.testing.laws import check_laws

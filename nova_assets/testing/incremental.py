@@ -1,4 +1,4 @@
-"""Whether a binding gives batch by batch what it gives all at once (R12), under several batchings."""
+"""Check that a binding gives the same result in batches as in one run (R12), under several schedules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nova_assets.testing.shrinking import Lists, shrink
 from nova_assets.testing.world import Rows, World, difference, for_tiny_queries, rows_of
 
 _MAX_SINGLE_ROWS = 12
-"""Batches of more rows together are not cut into single rows."""
+"""Maximum total number of rows that are also tried as single-row batches."""
 
 _MAX_SHRINK_TRIES = 16
 
@@ -35,13 +35,13 @@ class _Arrival:
 
 @dataclass(frozen=True)
 class _Schedule:
-    """When a binding runs.
+    """Times at which a binding runs between arrivals.
 
     Args:
         name: for people.
-        arrivals: in their order.
-        runs: after so many arrivals each; the last run is after all of them.
-        compact_and_rerun: after each run the channels are compacted, and the binding runs once more, with nothing new.
+        arrivals: batches in order of arrival.
+        runs: numbers of arrivals after which the binding runs. The last run follows the last arrival.
+        compact_and_rerun: after each run, compact the channels and run the binding once more without new data.
     """
 
     name: str
@@ -53,19 +53,25 @@ class _Schedule:
 def check_incremental(
     binding: Binding, inputs: Mapping[str, Sequence[Any]], spark: Any = None, kind: Kind = "delta", schedules: int = 2
 ) -> None:
-    """Whether a binding is incremental-safe on these inputs (R12): every batching gives what all at once gives.
+    """Check that a binding is incremental-safe on these inputs (R12): each schedule gives the result of a single run.
 
-    Tried are: a run after each step of arrivals; after each arrival of a single channel; each row as a batch of its own
-    (of few rows; deletions first); compaction and a run without anything new after each run; and some random batchings.
+    These schedules are checked:
+
+    - a run after each step of arrivals
+    - a run after each arrival on a single channel
+    - each row as its own batch, for few rows, with deletions first
+    - compaction and a run without new data after each run
+    - some random schedules
 
     Args:
-        binding: what is run.
-        inputs: channel -> its batches, in the order of arrival.
-        kind: of the batches; bases are not cut into rows.
-        schedules: how many random batchings are tried, always the same ones.
+        binding: the binding to run.
+        inputs: channel -> its batches in order of arrival.
+        spark: a session to use. By default, the local session of this process.
+        kind: kind of the batches. Bases are not split into rows.
+        schedules: number of random schedules. They are the same in every call.
 
     Raises:
-        AssertionError: names the batching, the channel and the rows that differ, and the smallest input that shows it.
+        AssertionError: names the schedule, the channel, the rows that differ, and the smallest failing input.
     """
     project = Project([binding])
     with World(project, spark) as store:
@@ -119,7 +125,7 @@ def _schedules(
 
 
 def _single_rows(arrivals: Sequence[_Arrival]) -> Iterator[_Arrival]:
-    """Each row as an arrival of its own. Of one key the deletion comes first, as in a delta (R11)."""
+    """Each row as an arrival of its own. The deletion of a key comes before its new row, as in a delta (R11)."""
     for arrival in arrivals:
         rows: Rows = sorted(arrival.table.to_pylist(), key=lambda r: not r.get(DELETED))
         for row in rows:
@@ -127,7 +133,7 @@ def _single_rows(arrivals: Sequence[_Arrival]) -> Iterator[_Arrival]:
 
 
 def _run_schedule(project: Project, binding: Binding, schedule: _Schedule, kind: Kind, spark: Any) -> dict[str, Rows]:
-    """What is on the channels that the binding writes, in the end."""
+    """Final rows of the channels that the binding writes."""
     with World(project, spark) as store:
         for number, arrival in enumerate(schedule.arrivals, start=1):
             if arrival.table.num_rows or kind == "base":
@@ -144,7 +150,7 @@ def _run_schedule(project: Project, binding: Binding, schedule: _Schedule, kind:
 
 @dataclass
 class _CounterExampleSearch:
-    """Looks for the smallest arrivals with which a schedule gives something else on a channel than one run."""
+    """Search for the smallest arrivals for which a schedule and a single run differ on a channel."""
 
     project: Project
     binding: Binding
@@ -167,7 +173,7 @@ class _CounterExampleSearch:
         return "\n".join(lines)
 
     def _drop_unneeded_runs(self, lists: Sequence[Rows]) -> None:
-        """Leave out each run without which these arrivals still show the fault. The last run stays."""
+        """Remove each run that is not needed to reproduce the failure. The last run stays."""
         *earlier, last = sorted(self.schedule.runs)
         tables = [a.with_rows(rows) for a, rows in zip(self.schedule.arrivals, lists, strict=True)]
         expected = self._output_rows(_single_run_schedule(tables))
@@ -186,7 +192,7 @@ class _CounterExampleSearch:
         return actual != expected
 
     def _actual_and_expected(self, lists: Sequence[Rows]) -> tuple[Rows, Rows]:
-        """What the schedule gives, and what one run gives."""
+        """Result of the schedule, and result of a single run."""
         key = repr(lists)
         if key not in self._results:
             arrivals = [a.with_rows(rows) for a, rows in zip(self.schedule.arrivals, lists, strict=True)]

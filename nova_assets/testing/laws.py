@@ -1,4 +1,4 @@
-"""The laws of merge models (R10), tried on frames."""
+"""Check of the laws of merge models (R10) on frames."""
 
 from __future__ import annotations
 
@@ -30,20 +30,22 @@ _SIDE_COLUMN = "__nova_side"
 
 
 def check_laws(model: MergeModel, frames: Sequence[Any], schema: Any = None, spark: Any = None) -> None:
-    """Try the laws of R10 on a merge model: on its own functions, then with real blocks.
+    """Check the laws of R10 for a merge model: on its own functions, then with real blocks.
 
-    The functions of ``Custom`` are tried on the deltas in the order in which they are given, each also twice, and from
-    an empty base: chain is associative, merging deltas one by one is merging their chain, and merge(B, diff(B, C)) is
-    C. A ``diff`` that raises is one that cannot tell a change, and is legal. The functions in ``Keyed(combine=…)`` are
-    tried on all values of their columns.
+    The functions of ``Custom`` are checked on the deltas in the given order, on each delta twice, and on an empty base.
+    The laws: chain is associative. Merging deltas one by one equals merging their chain. merge(B, diff(B, C)) is C. A
+    ``diff`` that raises cannot represent the change, which is legal. The functions in ``Keyed(combine=…)`` are checked
+    on all values of their columns.
 
     Args:
         model: the merge model.
-        frames: a base and two or more deltas, as ``store.insert`` takes them.
-        schema: of the channel, where the frames do not tell.
+        frames: a base and two or more deltas, in any form that ``store.insert`` accepts.
+        schema: schema of the channel, if it does not follow from the frames.
+        spark: a session to use. By default, the local session of this process.
 
     Raises:
-        AssertionError: names the law, the rows that differ, and the smallest input that shows it.
+        AssertionError: names the law, the rows that differ, and the smallest failing input.
+        ValueError: there are fewer than three frames.
     """
     if len(frames) < 3:
         raise ValueError("check_laws needs a base and two or more deltas")
@@ -66,14 +68,14 @@ def check_laws(model: MergeModel, frames: Sequence[Any], schema: Any = None, spa
 
 @dataclass(frozen=True)
 class _ModelFunctions:
-    """The functions of a model, on rows."""
+    """The functions of a merge model, applied to rows."""
 
     store: Store
     model: Custom
     schemas: Sequence[pa.Schema]
 
     def frame(self, rows: Rows, frame_index: int) -> Any:
-        """Rows as a frame of the types of the frame at a place."""
+        """Rows as a frame with the types of the input frame at an index."""
         table = pa.Table.from_pylist(rows, self.schemas[frame_index])
         return self.store.engine.to_frame(table, self.store.engine.schema_of(table))
 
@@ -81,7 +83,7 @@ class _ModelFunctions:
         return FunctionRef.parse(getattr(self.model, f"{name}_ref")).load()
 
     def rows_of_both(self, left: Any, right: Any) -> tuple[Rows, Rows]:
-        """The rows of two frames, by one query where they have the same columns: small queries cost the most."""
+        """Rows of two frames. Frames with equal columns share one query, since small queries have a high fixed cost."""
         if sorted(left.columns) != sorted(right.columns):
             return self._rows(left), self._rows(right)
         sides = left.selectExpr("*", f"0 AS {_SIDE_COLUMN}").unionByName(right.selectExpr("*", f"1 AS {_SIDE_COLUMN}"))
@@ -100,8 +102,9 @@ class _MergeLaw:
     """A law on a base and some deltas.
 
     Args:
-        frame_indexes: the frames that it is about, by their place among those given; None is the empty base.
-        sides: both sides of the equation.
+        text: the equation.
+        frame_indexes: indexes of the input frames that the law uses. None stands for the empty base.
+        sides: function that computes both sides of the equation.
     """
 
     text: str
@@ -109,7 +112,7 @@ class _MergeLaw:
     sides: Callable[[_ModelFunctions, list[Any]], tuple[Any, Any]]
 
     def difference(self, functions: _ModelFunctions, lists: Sequence[Rows]) -> str | None:
-        """What differs between the two sides; None where nothing does."""
+        """Difference between the two sides, or None if they are equal."""
         frames = [functions.frame(rows, place or 0) for rows, place in zip(lists, self.frame_indexes, strict=True)]
         try:
             left, right = functions.rows_of_both(*self.sides(functions, frames))
@@ -119,7 +122,7 @@ class _MergeLaw:
 
 
 class _DiffNotRepresentable(Exception):
-    """``diff`` has raised: it does not tell this change, and loses none."""
+    """``diff`` raised: it cannot represent this change, and loses no rows."""
 
 
 def _chain_associativity_sides(functions: _ModelFunctions, frames: list[Any]) -> tuple[Any, Any]:
@@ -189,7 +192,7 @@ def _check_keyed_combiners(store: Store, model: Keyed, tables: Sequence[pa.Table
 
 
 def _check_associative(store: Store, column: str, ref: FunctionRef, tables: Sequence[pa.Table]) -> None:
-    """One query over all triples of values."""
+    """Check all triples of values with one query."""
     values: dict[str, Any] = {}
     type_ = next(t.schema.field(column).type for t in tables if column in t.column_names)
     for table in tables:
@@ -218,7 +221,7 @@ def _check_associative(store: Store, column: str, ref: FunctionRef, tables: Sequ
 
 
 def _display_size(value: Any) -> tuple[float, str]:
-    """How large a value looks to a reader."""
+    """Size of a value for a human reader."""
     is_number = isinstance(value, int | float) and value == value
     return (abs(value) if is_number else len(repr(value))), repr(value)
 

@@ -1,4 +1,4 @@
-"""The smallest input that still shows a fault."""
+"""Search for the smallest input that still fails."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ MAX_TRIES = 60
 
 
 def shrink(lists: Sequence[Sequence[Any]], fails: Callable[[Lists], bool], max_tries: int = MAX_TRIES) -> Lists:
-    """Lists of rows of which none can be left out without ``fails`` becoming false.
+    """Smallest lists of rows for which ``fails`` is still true: no single row can be removed.
 
-    First whole lists are emptied, then rows are left out one by one, until none can be, or after ``max_tries`` tries.
+    First whole lists are emptied. Then single rows are removed, until none can be, or after ``max_tries`` tries.
 
     Args:
         lists: an input that fails.
-        fails: whether an input fails. What raises does not.
+        fails: whether an input fails. An input for which it raises counts as not failing.
+        max_tries: limit of calls of ``fails``.
     """
     smallest = [list(rows) for rows in lists]
     left = max_tries
@@ -27,7 +28,7 @@ def shrink(lists: Sequence[Sequence[Any]], fails: Callable[[Lists], bool], max_t
         left -= 1
         try:
             return fails(candidate)
-        except Exception:  # another fault, or no fault: the smaller input shows something else
+        except Exception:  # the smaller input fails in another way, so it does not reproduce the failure
             return False
 
     for n in [n for n, rows in enumerate(smallest) if len(rows) > 1]:

@@ -1,4 +1,4 @@
-"""A deployment in a temporary folder, and rows of it that can be compared."""
+"""A deployment in a temporary folder, and comparable rows of its channels."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Rows = list[dict[str, Any]]
 
 
 class World:
-    """A deployment of its own: catalog and warehouse in a temporary folder that goes when the ``with`` block ends.
+    """A deployment with catalog and warehouse in a temporary folder, which is deleted when the ``with`` block ends.
 
     Args:
         project: bindings and channels, or None.
-        spark: a session to use; by default the local one of this process, which stays warm between worlds.
+        spark: a session to use. By default, the local session of this process, which stays warm between worlds.
     """
 
     def __init__(self, project: Project | None = None, spark: Any = None) -> None:
@@ -50,34 +50,37 @@ _TINY_QUERY_SETTINGS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "1",
 }
-"""Of a query over a few rows, compiling and distributing it is what costs. What it gives stays the same."""
+"""Spark settings for queries over a few rows, whose main cost is compilation and distribution.
+
+The results do not change.
+"""
 
 
 def for_tiny_queries(store: Store) -> AbstractContextManager[None]:
-    """A block in which Spark plans for a few rows. It starts Spark, where that does not run yet."""
+    """Context in which Spark plans for a few rows. Starts Spark if it is not running."""
     return temporary_settings(store.engine.session, _TINY_QUERY_SETTINGS)
 
 
 def rows_of(store: Store, channel: str, at: int | None = None) -> Rows:
-    """A snapshot as sorted rows, comparable with ``==``."""
+    """Snapshot of a channel as sorted rows, comparable with ``==``."""
     table = store.read(channel, at=at).to_arrow()
     rows: Rows = table.to_pylist()
     return canonical([{k: v for k, v in r.items() if k != DELETED} for r in rows])
 
 
 def snapshot_frame(store: Store, channel: str, at: int) -> Any:
-    """A snapshot as a frame that can be inserted."""
+    """Snapshot of a channel as a frame that can be inserted."""
     return store.read(channel, at=at).to_arrow()
 
 
 def canonical(rows: Rows) -> Rows:
-    """Rows in an order of their own, with floats rounded: equal lists are equal multisets (R12)."""
+    """Rows in a canonical order with rounded floats. Equal lists are equal multisets (R12)."""
     rounded: Rows = [{name: _round_floats(row[name]) for name in sorted(row)} for row in rows]
     return sorted(rounded, key=repr)
 
 
 def _round_floats(value: Any) -> Any:
-    """Floats compare within 1e-9 relative (R12)."""
+    """Value with floats rounded to nine digits, since floats compare within 1e-9 relative (R12)."""
     if isinstance(value, float):
         return float(f"{value:.9g}")
     if isinstance(value, list):
@@ -86,7 +89,7 @@ def _round_floats(value: Any) -> Any:
 
 
 def difference(actual: Rows, expected: Rows) -> str:
-    """What is in one of two canonical lists of rows and not in the other."""
+    """Rows that only one of two canonical lists contains."""
     extra, missing = _count_rows(actual), _count_rows(expected)
     return f"extra {list((extra - missing).elements())[:5]}, missing {list((missing - extra).elements())[:5]}"
 

@@ -1,4 +1,4 @@
-"""What a store looks at its channels through: views of a service, of this process, or none."""
+"""File views of a store's channels, from a service, from this process, or from the catalog alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nova_assets.store.store import Store
 def catalog_with_views(
     settings: Settings, catalog: Catalog, storage_factory: Callable[[str], Any] | None
 ) -> tuple[Catalog, Any]:
-    """The catalog as the settings say that channels are looked at, and what they are looked at through."""
+    """Catalog and view source that the settings choose. The view source is None for the catalog alone."""
     if settings.service is None:
         return catalog, None
     with _require_service_extra():
@@ -37,12 +37,12 @@ def catalog_with_views(
 
 
 class StoreViewsFactory:
-    """Gives ``Views`` of channels at the numbers that are pinned.
+    """Creates ``Views`` of channels at pinned sequence numbers.
 
     Args:
-        store: the store that an embedded service answers from. It reads the same catalog and warehouse.
-        source: the client of a service, or the query handler of an embedded one. An embedded service listens from the
-            first request for views on.
+        store: the store from which an embedded service answers. It reads the same catalog and warehouse.
+        view_source: the client of a service, or the query handler of an embedded service. An embedded service starts to
+            listen with the first request for views.
     """
 
     def __init__(self, settings: Settings, catalog: Catalog, store: Store, view_source: Any) -> None:
@@ -84,7 +84,7 @@ class StoreViewsFactory:
 
 
 def _reopen_catalog(url: str) -> Catalog:
-    """The catalog, in another process."""
+    """Open the catalog in another process."""
     from nova_assets.catalog.catalog import open_catalog
 
     return open_catalog(url)

@@ -1,6 +1,6 @@
-"""``nova.open()``: catalog, engine and project of one deployment, found and wired.
+"""``nova.open()``: find and connect the catalog, engine and project of one deployment.
 
-Spark is loaded when data is touched.
+Spark is loaded on the first access to data.
 """
 
 from __future__ import annotations
@@ -34,25 +34,28 @@ def open(
     settings: Settings | None = None,
     storage: Callable[[str], Any] | None = None,
 ) -> Store:
-    """Open a deployment. Everything is optional: arguments, then ``NOVA_*``, then ``[tool.nova]`` in pyproject.toml.
+    """Open a deployment.
+
+    Every argument is optional. Arguments win over ``NOVA_*`` variables, these over ``[tool.nova]`` in pyproject.toml.
 
     Args:
-        project: a ``nova.Project`` or where it is: ``package.module:attribute``.
-        catalog: a SQLAlchemy URL; SQLite under ``.nova/`` by default.
-        warehouse: the folder for all blocks; under ``.nova/`` by default.
-        spark: a session, or a function that gives one when it is needed; or where one is had from, as in
-            ``Settings.spark``: ``local`` (the default), ``server`` or ``sc://host:port``.
-        lease, grace: seconds; see ``Settings``.
-        service: where views of channels come from: the address of ``nova serve``, or ``embedded``; see ``Settings``.
-        storage: given the catalog's identity, where views of this process are kept; in its memory by default.
+        project: a ``nova.Project``, or its import path ``package.module:attribute``.
+        catalog: a SQLAlchemy URL. By default, SQLite under ``.nova/``.
+        warehouse: the folder of all blocks. By default, under ``.nova/``.
+        spark: a session, a function that returns one on first use, or the kind of session as in ``Settings.spark``:
+            ``local`` (the default), ``server`` or ``sc://host:port``.
+        lease, grace: seconds. See ``Settings``.
+        service: source of file views: the address of ``nova serve``, or ``embedded``. See ``Settings``.
+        settings: complete settings, used instead of the other sources.
+        storage: function from the catalog's identity to the storage of this process's file views. By default, memory.
 
     Raises:
-        SettingsError: a setting is wrong, or the project cannot be loaded.
-        NotSupported: the warehouse is of a kind that is not known.
-        DefinitionError: the project is not sound.
+        SettingsError: a setting is invalid, or the project cannot be loaded.
+        NotSupported: the warehouse has an unknown address scheme.
+        DefinitionError: the project is invalid.
         CatalogUnavailable: the catalog does not answer.
-        CatalogVersion: it is of a newer version, or something else.
-        WarehouseMismatch: the warehouse is not the one that the catalog's blocks are in.
+        CatalogVersion: the database has a newer catalog version, or is no catalog.
+        WarehouseMismatch: the warehouse is not the one that holds the catalog's blocks.
     """
     from nova_assets.catalog.catalog import open_catalog
     from nova_assets.crash_points import crash_point
@@ -76,7 +79,7 @@ def open(
         spark=where,
         service=service,
     )
-    parse_address(settings.warehouse)  # what is wrong with it is said before a catalog is made
+    parse_address(settings.warehouse)  # a bad address must fail before a catalog is created
     loaded = project if isinstance(project, Project) else load_project(settings)
     database_catalog = open_catalog(
         settings.catalog,
@@ -100,7 +103,11 @@ def open(
 
 
 def load_project(settings: Settings) -> Project | None:
-    """The project that the settings name, imported. Raises SettingsError when it cannot be, or is none."""
+    """Import the project that the settings name.
+
+    Raises:
+        SettingsError: the project cannot be imported, or is no ``nova.Project``.
+    """
     if settings.project is None:
         return None
     module, _, attribute = settings.project.partition(":")
@@ -115,7 +122,7 @@ def load_project(settings: Settings) -> Project | None:
         imported = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and not f"{module}.".startswith(f"{error.name}."):
-            raise  # the project is there, and something that it imports is not
+            raise  # the project exists, but one of its own imports does not
         raise _project_load_error(settings, error) from error
     try:
         found = getattr(imported, attribute)

@@ -1,6 +1,7 @@
-"""Files written from rows, laid out or as they come, each with a report of what is in it. Arrow alone.
+"""Writer of block files, with a key layout or in input order. Each file comes with a report of its content. Uses Arrow
+alone.
 
-Row groups end where buckets do, as far as these are not tiny, so that the rows of one bucket are read without those of
+Row groups end at bucket boundaries, except for tiny buckets, so that the rows of a bucket can be read without those of
 its neighbours.
 """
 
@@ -30,42 +31,42 @@ from nova_assets.model.schema import DELETED
 from nova_assets.plan.merge_units import HashBucket
 
 GROUP_ROWS = 1 << 17
-"""At most so many rows are in a row group, so that a few keys can be looked up without decoding the whole bucket."""
+"""Maximum number of rows in a row group, so that a lookup of a few keys does not decode the whole bucket."""
 
 GROUP_BYTES = 16 * 2**20
-"""Nor so many bytes, before they are compressed."""
+"""Maximum size of a row group, by the size of its rows in memory."""
 
 _SAMPLE_ROWS, _MIN_SAMPLE_ROWS = 4000, 100
 
 FEW_ROWS = 1 << 14
-"""Buckets of fewer rows share a row group."""
+"""Number of rows below which buckets share a row group."""
 
 FEW_BYTES = 2 * 2**20
-"""Unless they have more bytes in memory."""
+"""Size in memory from which a bucket has a row group of its own, even with fewer rows."""
 
 FILE_BYTES = 128 * 2**20
-"""Bytes of a file that is neither small nor unwieldy."""
+"""Target size of a file."""
 
 UNSORTED_GROUP_BYTES = 64 * 2**20
-"""Bytes in memory of a row group whose rows lie as they come: several cores can share a file."""
+"""Size in memory of a row group in input order, so that several cores can share a file."""
 
 _UNSORTED_GROUP_ROWS = 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class FileTarget:
-    """Where rows are written, and how.
+    """Target for writing rows into files.
 
     Args:
-        folder: of the block.
-        block_id: of the block; part of the files' names.
-        schema: of the rows, with ``_deleted`` where they are changes.
-        layout: None where rows lie as they come.
-        allows_delete_and_live: a key may have a deletion and a live row.
-        split_columns: partition columns; no file has rows of two partitions.
-        dimensions: of the channel: files report the partitions of their rows.
-        error_label: names the block in errors.
-        range_columns, null_count_columns: columns whose bounds and whose nulls files report.
+        folder: folder of the block.
+        block_id: id of the block; part of the file names.
+        schema: schema of the rows, with ``_deleted`` if they are changes.
+        layout: key layout; None if rows stay in input order.
+        allows_delete_and_live: whether a key may have both a deletion and a live row.
+        split_columns: partition columns; each file has rows of one partition only.
+        dimensions: dimensions of the channel, by which files report the partitions of their rows.
+        error_label: name of the block in errors.
+        range_columns, null_count_columns: columns whose bounds, or null counts, are reported.
     """
 
     folder: str
@@ -81,24 +82,24 @@ class FileTarget:
 
     @property
     def required_layout(self) -> KeyLayout:
-        """The layout, where there is one."""
+        """Key layout, which must exist."""
         assert self.layout is not None
         return self.layout
 
     def new_path(self, prefix: str, suffix: str = "") -> str:
-        """Address of a new file, of a name that no other file has."""
+        """Address of a new file with a unique name."""
         return file_io.join(self.folder, f"{prefix}-{uuid.uuid4().hex[:12]}{suffix}-{self.block_id}.zstd.parquet")
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file as it was written.
+    """Report of a written file.
 
     Args:
-        place: None where rows lie as they come, and where a key is too long to be kept in the catalog.
-        has_repeated_keys: some key occurs oftener in it than a block may hold it.
-        partitions: of its rows.
-        partition_error_args: why some row is in no partition, as the parts of the error; None where all are.
+        place: key placement; None if rows are in input order, or if a bounding key is too long for the catalog.
+        has_repeated_keys: whether a key has more rows in the file than a block may hold.
+        partitions: partitions of its rows.
+        partition_error_args: error arguments if a row belongs to no partition; None otherwise.
     """
 
     footer: Footer
@@ -145,12 +146,12 @@ class WrittenFile:
 def write_laid_out_file(
     table: pa.Table, path: str, target: FileTarget, *, bucket_count: int = 1, bucket: HashBucket | None = None
 ) -> WrittenFile:
-    """Rows as one file that is laid out.
+    """Write rows as one file with a key layout.
 
     Args:
-        table: not empty; without nulls in the key.
-        bucket_count: into which the rows are laid out.
-        bucket: the one bucket that all rows are of, where they are; then they are sorted in that alone.
+        table: non-empty rows, without nulls in the key.
+        bucket_count: number of buckets into which the rows are sorted.
+        bucket: the common bucket of all rows, if there is one; the rows are then sorted by key only.
     """
     layout = target.required_layout
     table, counts = sort_into_buckets(one_chunk(table), layout, bucket_count)
@@ -174,11 +175,11 @@ def write_laid_out_file(
 def write_unsorted_files(
     tables: Iterable[pa.Table], target: FileTarget, target_file_bytes: int, name_suffix: str = ""
 ) -> Iterator[WrittenFile]:
-    """Rows as they come, in files of about so many bytes; of no rows, no file.
+    """Write rows in input order, in files of about the target size. No file is written without rows.
 
     Args:
-        tables: each as much as is in memory at once.
-        name_suffix: part of the files' names.
+        tables: tables that each fit into memory.
+        name_suffix: part of the file names.
     """
     file: _ReportingFileWriter | None = None
     for table in tables:
@@ -198,10 +199,10 @@ def write_unsorted_files(
 
 
 def check_row_count(written_files: Iterable[WrittenFile], expected_rows: int, error_label: str) -> None:
-    """Compare what files hold with the rows that were handed to their writers.
+    """Compare the row count of files with the number of rows that were passed to their writers.
 
     Raises:
-        WarehouseUnavailable: rows are missing, or there are more.
+        WarehouseUnavailable: the numbers differ.
     """
     count = sum(w.rows for w in written_files)
     if count != expected_rows:
@@ -214,12 +215,12 @@ def check_row_count(written_files: Iterable[WrittenFile], expected_rows: int, er
 
 
 def unsorted_row_group_size(table: pa.Table) -> int:
-    """Rows of a row group of rows that lie as they come."""
+    """Number of rows per row group for rows in input order."""
     return max(1, min(_UNSORTED_GROUP_ROWS, UNSORTED_GROUP_BYTES * int(table.num_rows) // max(1, int(table.nbytes))))
 
 
 class _ReportingFileWriter:
-    """A file that is being written, and what is to be reported of its rows."""
+    """Writer of a file that collects the data for its report."""
 
     def __init__(self, path: str, schema: pa.Schema, target: FileTarget, **options: Any) -> None:
         self.target = target
@@ -243,7 +244,7 @@ class _ReportingFileWriter:
 
     @contextmanager
     def discard_on_error(self) -> Iterator[None]:
-        """A block in which rows are written. If that fails, the file is let go of."""
+        """Context for writing rows. If the body fails, the file is discarded."""
         try:
             yield
         except BaseException:
@@ -257,7 +258,8 @@ class _ReportingFileWriter:
         return WrittenFile(footer, None, self.deleted_rows, False, *self._partitions_or_error())
 
     def _partitions_or_error(self) -> tuple[tuple[str, ...], Mapping[str, Any] | None]:
-        """The partitions of all rows; or why some row is in none, for the driver: an error of a task is Spark's."""
+        """Partitions of all rows, or error arguments if a row belongs to none. The driver raises the error, since Spark
+        would replace an error of a task by its own."""
         rows = (row for table in self._partition_values for row in table.to_pylist())
         try:
             found = dict.fromkeys(
@@ -270,8 +272,8 @@ class _ReportingFileWriter:
 
 
 def _parquet_writer_options(table: pa.Table) -> dict[str, object]:
-    """How a file is written: with dictionaries where values come again and again, by a sample. To begin one that is
-    given up costs as much as the rest of a column's writing."""
+    """Options of the Parquet writer: dictionaries for columns whose values repeat in a sample. An abandoned dictionary
+    costs as much as the rest of writing the column."""
     step = max(1, table.num_rows // _SAMPLE_ROWS)
     sample = table.take(pa.array(np.arange(0, table.num_rows, step)))
     repeated = [name for name in table.column_names if _is_worth_dictionary(sample[name])]
@@ -284,13 +286,13 @@ def _is_worth_dictionary(sample: pa.ChunkedArray) -> bool:
 
 
 def _rows_for_bytes(byte_budget: int, table: pa.Table) -> int:
-    """How many rows of a table have so many bytes in memory, on average."""
+    """Average number of rows of a table that need the given number of bytes in memory."""
     return byte_budget * int(table.num_rows) // max(1, int(table.nbytes))
 
 
 def _row_group_bounds(bucket_rows: IntArray, min_rows: int, max_rows: int) -> Iterator[tuple[int, int]]:
-    """Where row groups start and end. Buckets of few rows share one, and those of more than ``max_rows`` have
-    several."""
+    """Start and end of each row group. Small buckets share a row group, and buckets with more than ``max_rows`` rows
+    have several."""
     start = end = 0
     for n, count in enumerate(bucket_rows.tolist()):
         end += count
@@ -308,7 +310,7 @@ def _key_placement(
         ends = table.select(list(layout.order)).take([0, table.num_rows - 1])
         try:
             least, greatest = (tuple(to_json_value(v) for v in row.values()) for row in ends.to_pylist())
-        except (ValueError, OverflowError):  # a date that Python does not have
+        except (ValueError, OverflowError):  # a date outside Python's range
             return None
         return None if None in (*least, *greatest) else KeyRange(least, greatest)
     if bucket is not None:
@@ -317,7 +319,7 @@ def _key_placement(
 
 
 def _has_repeated_keys(table: pa.Table, layout: KeyLayout, allows_delete_and_live: bool) -> bool:
-    """Whether a key occurs oftener than a block may hold it (R11); rows of one key are side by side."""
+    """Whether a key has more rows than a block may hold (R11). Rows of a key are adjacent."""
     again = np.flatnonzero(~first_of_key_mask(table, layout.order))
     if not len(again) or not allows_delete_and_live or DELETED not in table.column_names:
         return bool(len(again))

@@ -1,4 +1,4 @@
-"""Diff of one bucket, in Arrow: the same as ``engine/diff`` says for Spark, for rows that fit into memory."""
+"""Diff of one bucket in Arrow, for rows that fit into memory. Equivalent to ``engine/read/spark_diff``."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from nova_assets.model.schema import DELETED
 
 
 def diff_tables(old: pa.Table, new: pa.Table, model: MergeModel, layout: KeyLayout) -> pa.Table:
-    """What turns one table into another, ``_deleted`` last; deletions carry the old row.
+    """Change from one table to another, with ``_deleted`` last. Deletions carry the old row.
 
     Args:
-        old, new: the same columns, sorted by the key, each key once.
+        old, new: tables with the same columns, sorted by key, each key once.
     """
     old, new = one_chunk(old), one_chunk(new)
     new_positions, is_in_new = find_key_positions(new, old, layout.order)
@@ -40,7 +40,7 @@ def diff_tables(old: pa.Table, new: pa.Table, model: MergeModel, layout: KeyLayo
 def _is_column_unchanged(
     old: pa.ChunkedArray, new: pa.ChunkedArray, old_rows: RowIndices, new_rows: RowIndices
 ) -> bool:
-    """Whether nothing in a column can have changed: both have it, bit for bit."""
+    """Whether a column is certainly unchanged: both tables have identical data in it."""
     return len(old_rows) == len(old) == len(new) == len(new_rows) and bool(old.equals(new))
 
 
@@ -52,7 +52,7 @@ def _take_rows(column: pa.ChunkedArray, row_indices: RowIndices) -> pa.Array:
 
 
 def _equal_null_safe(left: pa.Array, right: pa.Array) -> Mask:
-    """Row by row, whether values are equal as Spark's ``<=>`` has it: nulls are, and so are NaNs."""
+    """Mask of rows with equal values, as in Spark's ``<=>``: nulls are equal, and so are NaNs."""
     left_valid, right_valid = _to_numpy_mask(pc.is_valid(left)), _to_numpy_mask(pc.is_valid(right))
     if pa.types.is_struct(left.type):
         equal = np.ones(len(left), np.bool_)
@@ -66,7 +66,7 @@ def _equal_null_safe(left: pa.Array, right: pa.Array) -> Mask:
 
 
 def _less_in_spark_order(left: pa.Array, right: pa.Array) -> Mask:
-    """Row by row, whether a value is less as Spark orders them: null is least, and NaN greatest."""
+    """Mask of rows whose left value is less in Spark's order: null is smallest, NaN is greatest."""
     left_valid, right_valid = _to_numpy_mask(pc.is_valid(left)), _to_numpy_mask(pc.is_valid(right))
     less = _to_numpy_mask(pc.fill_null(pc.less(left, right), False))
     if pa.types.is_floating(left.type):
@@ -75,7 +75,7 @@ def _less_in_spark_order(left: pa.Array, right: pa.Array) -> Mask:
 
 
 def _needs_explicit_delete(old_rows: pa.Table, new_rows: pa.Table, model: MergeModel) -> Mask:
-    """Whether a key's new row would not simply displace its old one (``engine/diff``)."""
+    """Whether a key's new row would not simply replace its old row (``engine/read/spark_diff``)."""
     if isinstance(model, Keyed):
         return np.ones(old_rows.num_rows, np.bool_)
     lesser, tied = np.zeros(old_rows.num_rows, np.bool_), np.ones(old_rows.num_rows, np.bool_)

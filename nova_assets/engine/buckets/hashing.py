@@ -1,7 +1,9 @@
-"""Where a key lies among the buckets: XXH64 of its columns, as Spark's ``xxhash64`` gives it. Arrow and NumPy alone.
+"""Hashes of keys that select buckets: XXH64 of the key columns, equal to Spark's ``xxhash64``. Uses Arrow and NumPy
+alone.
 
-The algorithm is Yann Collet's XXH64. Several columns are hashed one after the other, each with the hash so far as its
-seed, and the first with 42, as Spark does it: so every engine that has Spark's function finds a key's bucket.
+The algorithm is Yann Collet's XXH64. As in Spark, several columns are hashed one after the other, each with the
+previous hash as its seed, and the first with 42. Every engine with Spark's function therefore finds the bucket of a
+key.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ Hashes: TypeAlias = npt.NDArray[np.uint64]
 SEED = 42
 
 _BATCH_BYTES = 1 << 22
-"""Bytes of strings gathered at a time: for each there is a number of eight bytes meanwhile."""
+"""Bytes of strings to gather at a time. Each of these bytes temporarily needs an index of eight bytes."""
 
 
 def _to_uint64(value: int) -> np.uint64:
@@ -33,10 +35,10 @@ _P1, _P2, _P3, _P4, _P5 = map(
 
 
 def hash_keys(table: pa.Table, key_columns: Sequence[str]) -> Hashes:
-    """The hash of each row's key.
+    """Hash of each row's key.
 
     Args:
-        table: without nulls in the key columns, whose types are among ``model.layout.HASHED_TYPES``.
+        table: rows without nulls in the key columns, whose types are among ``model.block_layout.HASHED_TYPES``.
     """
     found = np.full(table.num_rows, SEED, np.uint64)
     with np.errstate(over="ignore"):
@@ -46,7 +48,7 @@ def hash_keys(table: pa.Table, key_columns: Sequence[str]) -> Hashes:
 
 
 def _hash_column(values: pa.Array, seeds: Hashes) -> Hashes:
-    if isinstance(values, pa.ChunkedArray):  # of no rows, or of several chunks still
+    if isinstance(values, pa.ChunkedArray):  # without rows, or still with several chunks
         values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
     type_ = values.type
     if pa.types.is_string(type_) or pa.types.is_binary(type_) or pa.types.is_large_string(type_):
@@ -70,7 +72,7 @@ def _hash_longs(values: npt.NDArray[np.int64], seeds: Hashes) -> Hashes:
 
 
 def hash_bytes(values: pa.Array, seeds: Hashes) -> Hashes:
-    """Strings of one length at a time: each step is then one of whole columns."""
+    """Hashes of strings or bytes, computed for all values of one length at a time, so that each step is vectorized."""
     lengths = pc.binary_length(values).to_numpy(zero_copy_only=False).astype(np.int64)
     width = np.int64 if pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type) else np.int32
     _, offsets, data = values.buffers()

@@ -1,7 +1,7 @@
-"""Rows by their keys: sorted, searched, and told apart. Arrow and NumPy alone.
+"""Sorting and searching of rows by key. Uses Arrow and NumPy alone.
 
-A key of one whole number is handled as a NumPy array, which is several times faster; any other by Arrow's own order,
-which is Spark's for every type that blocks are laid out by.
+A key of a single integer is handled as a NumPy array, which is several times faster. Other keys use Arrow's sort order,
+which equals Spark's for every type that has a key layout.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def sort_by_key(table: pa.Table, key_columns: Sequence[str]) -> pa.Table:
-    """The rows in the order of their keys; of one key, in the order in which they were."""
+    """Rows sorted by key. The sort is stable."""
     if is_sorted_by_key(table, key_columns):
         return table
     return table.take(pa.array(key_sort_indices(KeyArrays.from_table(table, key_columns))))
 
 
 def is_sorted_by_key(table: pa.Table, key_columns: Sequence[str]) -> bool:
-    """Whether no row has a smaller key than the one before it."""
+    """Whether no row has a smaller key than the row before it."""
     return KeyArrays.from_table(table, key_columns).are_sorted()
 
 
 def first_of_key_mask(table: pa.Table, key_columns: Sequence[str]) -> Mask:
-    """Of sorted rows, those with another key than the row before."""
+    """Mask of the rows, among sorted rows, whose key differs from that of the row before."""
     found = np.ones(table.num_rows, np.bool_)
     if table.num_rows > 1:
         here, before = (
@@ -44,12 +44,13 @@ def first_of_key_mask(table: pa.Table, key_columns: Sequence[str]) -> Mask:
 
 
 def last_of_key_mask(table: pa.Table, key_columns: Sequence[str]) -> Mask:
-    """Of sorted rows, those with another key than the row after."""
+    """Mask of the rows, among sorted rows, whose key differs from that of the row after."""
     return np.append(first_of_key_mask(table, key_columns)[1:], True) if table.num_rows else np.zeros(0, np.bool_)
 
 
 def split_at_key_boundaries(sorted_rows: pa.Table, key_columns: Sequence[str], max_pieces: int) -> list[pa.Table]:
-    """Sorted rows in so many pieces of about one size, at most; all of one key are in one."""
+    """Sorted rows divided into at most ``max_pieces`` pieces of about equal size. All rows of a key are in one
+    piece."""
     starts = np.append(np.flatnonzero(first_of_key_mask(sorted_rows, key_columns)), sorted_rows.num_rows)
     wanted = [sorted_rows.num_rows * n // max_pieces for n in range(max_pieces + 1)]
     bounds = sorted(set(starts[np.searchsorted(starts, wanted)].tolist()))
@@ -59,12 +60,13 @@ def split_at_key_boundaries(sorted_rows: pa.Table, key_columns: Sequence[str], m
 def find_key_positions(
     sorted_rows: pa.Table, wanted_rows: pa.Table, key_columns: Sequence[str]
 ) -> tuple[RowIndices, Mask]:
-    """Where each wanted key is, or would have to be put; and whether it is there.
+    """Position of each requested key in sorted rows, or its insertion position, and a mask of the keys that exist.
 
-    Takes time as the wanted keys do, times the logarithm of what is there.
+    The time is proportional to the number of requested keys, times the logarithm of the number of sorted rows.
 
     Args:
-        sorted_rows: sorted by the key, each key once.
+        sorted_rows: rows sorted by key, each key once.
+        wanted_rows: rows with the requested keys.
     """
     sorted_keys, search_keys = (
         KeyArrays.from_table(sorted_rows, key_columns),
@@ -81,11 +83,11 @@ def find_key_positions(
 
 
 class KeyArrays:
-    """The key columns of some rows.
+    """Key columns of some rows.
 
     Args:
-        numbers: where the key is one whole number.
-        columns: the arrays of all others.
+        numbers: values of a key of a single integer; None for other keys.
+        columns: arrays of other keys.
     """
 
     __slots__ = ("columns", "numbers")
@@ -105,7 +107,7 @@ class KeyArrays:
         return len(self.columns[0] if self.numbers is None else self.numbers)
 
     def are_sorted(self) -> bool:
-        """Whether none is less than the one before it."""
+        """Whether no key is less than the key before it."""
         if len(self) < 2:
             return True
         if self.numbers is not None:
@@ -121,9 +123,9 @@ class KeyArrays:
 
 
 def one_chunk(table: pa.Table) -> pa.Table:
-    """The same rows, each column in one piece: what is taken out of several pieces is searched for in each.
+    """Table with one chunk per column, because a take from several chunks searches each chunk.
 
-    Of so much text that it needs longer offsets, with those.
+    Text that exceeds 32-bit offsets gets 64-bit offsets.
     """
     if table.nbytes >= _MAX_OFFSET_BYTES:
         table = table.cast(pa.schema([_with_large_offsets(f) for f in table.schema]))
@@ -140,7 +142,7 @@ def _with_large_offsets(field: pa.Field) -> pa.Field:
 
 
 def bisect_keys(sorted_keys: KeyArrays, search_keys: KeyArrays) -> RowIndices:
-    """By halves, all wanted keys at once."""
+    """Lower bound of each search key among sorted keys, by a binary search over all search keys at once."""
     low, high = np.zeros(len(search_keys), np.int64), np.full(len(search_keys), len(sorted_keys), np.int64)
     while True:
         left = np.flatnonzero(low < high)
@@ -172,10 +174,10 @@ def _equal(left: KeyArrays, right: KeyArrays) -> Mask:
 
 
 def key_sort_indices(keys: KeyArrays) -> RowIndices:
-    """The places of rows in the order of their keys; of one key, in the order in which they are."""
+    """Indices of the rows sorted by key. The sort is stable."""
     if keys.numbers is not None:
         return np.argsort(keys.numbers, kind="stable").astype(np.int64)
-    if keys.are_sorted():  # to look is cheap, to sort text is not
+    if keys.are_sorted():  # a check is cheap compared to sorting text
         return np.arange(len(keys))
     by = pa.table(list(keys.columns), names=[f"k{n}" for n in range(len(keys.columns))])
     found = pc.sort_indices(by, sort_keys=[(name, "ascending") for name in by.column_names])

@@ -1,6 +1,6 @@
-"""Merge and chain of one bucket, in Arrow: the same as ``engine/merge`` says for Spark, for rows that fit into memory.
+"""Merge and chain of one bucket in Arrow, for rows that fit into memory. Equivalent to ``engine/read/spark_merge``.
 
-All tables come and go sorted by the key, of one key the deletion before the live row.
+All input and output tables are sorted by key, with the deletion of a key before its live row.
 """
 
 from __future__ import annotations
@@ -26,34 +26,35 @@ from nova_assets.model.merge import Keyed, MergeModel
 from nova_assets.model.schema import DELETED
 
 _MAX_SAFE_SUM = 2.0**62
-"""Up to here a sum of whole numbers fits into 64 bits, however rough it is; beyond, it is computed exactly."""
+"""Bound up to which a sum of integers fits into 64 bits, even if it is only estimated in floating point. Larger sums
+are computed exactly."""
 
 
 def compose_deltas(deltas: Sequence[pa.Table], model: MergeModel, key_columns: Sequence[str]) -> pa.Table:
     """All changes of each key, composed: at most one deletion and one live row per key (R11).
 
     Args:
-        deltas: in their order, with the same columns, ``_deleted`` among them.
-        key_columns: the columns of the model's key, in the order by which rows are sorted.
+        deltas: deltas in their order, with the same columns, including ``_deleted``.
+        key_columns: key columns of the model, in the sort order of the rows.
     """
     if len(deltas) == 1:
         return deltas[0]
     rows = one_chunk(pa.concat_tables(deltas, promote_options="permissive"))
     places = np.repeat(np.arange(len(deltas)), [d.num_rows for d in deltas])
     rows = rows.append_column(_SEQ, pa.array(places))
-    rows = one_chunk(sort_by_key(rows, key_columns))  # stable: of one key in the order of the deltas
+    rows = one_chunk(sort_by_key(rows, key_columns))  # stable: rows of a key stay in delta order
     if not model.combines:
         return rows.filter(pa.array(last_of_key_mask(rows, key_columns))).drop_columns([_SEQ])
     return _compose_per_key(rows, model, key_columns).drop_columns([_SEQ])
 
 
 def merge_changes(base: pa.Table, changes: pa.Table, model: MergeModel, key_columns: Sequence[str]) -> pa.Table:
-    """A base with changes on top.
+    """Base after the given changes.
 
     Args:
         base: each key once.
-        changes: folded, with the base's columns and ``_deleted``.
-        key_columns: as for ``fold``.
+        changes: composed changes, with the base's columns and ``_deleted``.
+        key_columns: as for ``compose_deltas``.
     """
     base, changes = one_chunk(base), one_chunk(changes)
     first_change_per_key = changes.filter(pa.array(first_of_key_mask(changes, key_columns)))
@@ -66,12 +67,12 @@ def merge_changes(base: pa.Table, changes: pa.Table, model: MergeModel, key_colu
         places, _ = find_key_positions(base, first_change_per_key, key_columns)
     alive = pc.invert(changes[DELETED])
     live = changes.filter(alive).select(base.column_names)
-    spread = np.cumsum(first_of_key_mask(changes, key_columns)) - 1  # of each change, which of the keys it has
+    spread = np.cumsum(first_of_key_mask(changes, key_columns)) - 1  # index of each change's key
     return _merge_sorted_rows(base, live, places[spread[_to_numpy_mask(alive)]], changed_base_rows)
 
 
 def drop_deletions(changes: pa.Table) -> pa.Table:
-    """What a change leaves of nothing: its live rows."""
+    """Live rows of a change: its result on an empty base."""
     return changes.filter(pc.invert(changes[DELETED])).drop_columns([DELETED])
 
 
@@ -87,7 +88,7 @@ def _as_insert_changes(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 def _merge_sorted_rows(
     base: pa.Table, live_rows: pa.Table, insert_positions: RowIndices, removed_rows: RowIndices
 ) -> pa.Table:
-    """The base without some rows, and live rows each before the place that it was searched for."""
+    """Base without the removed rows, with each live row inserted before its search position."""
     keep = np.ones(base.num_rows, np.bool_)
     keep[removed_rows] = False
     rows = one_chunk(pa.concat_tables([base, live_rows.cast(base.schema)]))
@@ -97,7 +98,7 @@ def _merge_sorted_rows(
 
 
 def _compose_per_key(rows: pa.Table, model: MergeModel, key_columns: Sequence[str]) -> pa.Table:
-    """Changes of several deltas under a model that combines; keys that occur once are as they were."""
+    """Composed changes of several deltas under a combining model. Keys that occur once stay unchanged."""
     first = first_of_key_mask(rows, key_columns)
     group = np.cumsum(first) - 1
     occurs_once = np.bincount(group, minlength=1)[group] == 1 if rows.num_rows else np.zeros(0, np.bool_)
@@ -111,7 +112,7 @@ def _compose_per_key(rows: pa.Table, model: MergeModel, key_columns: Sequence[st
 
 
 def _compose_repeated_keys(rows: pa.Table, model: MergeModel) -> pa.Table:
-    """The changes of keys that occur several times, sorted by group and, within it, by delta."""
+    """Composed changes of keys that occur several times. Rows are sorted by group and, within a group, by delta."""
     group, seq = rows[_GROUP].to_numpy(), rows[_SEQ].to_numpy()
     deleted = _to_numpy_mask(rows[DELETED])
     last_delete_seq = np.full(int(group.max()) + 1, -1, np.int64)
@@ -119,7 +120,7 @@ def _compose_repeated_keys(rows: pa.Table, model: MergeModel) -> pa.Table:
     gone = rows.filter(pa.array(deleted))
     gone = gone.filter(
         pa.array(_group_start_mask(gone[_GROUP].to_numpy()))
-    )  # the first: it tells what there was before
+    )  # the first deletion describes the state before all changes
     alive = rows.filter(pa.array(~deleted & (seq >= last_delete_seq[group])))
     if not alive.num_rows:
         return gone.drop_columns([_GROUP])
@@ -131,7 +132,7 @@ def _compose_repeated_keys(rows: pa.Table, model: MergeModel) -> pa.Table:
 
 
 def _greatest_row_per_group(rows: pa.Table, order_by: Sequence[str]) -> pa.Table:
-    """Of each group the row that is greatest by ``order_by``, and of several the last; in the order of the groups."""
+    """Greatest row of each group by ``order_by``, and the last of several such rows, in group order."""
     if order_by:
         rows = rows.take(_group_sort_indices(rows, order_by))
     group = rows[_GROUP].to_numpy()
@@ -139,7 +140,7 @@ def _greatest_row_per_group(rows: pa.Table, order_by: Sequence[str]) -> pa.Table
 
 
 def _group_sort_indices(rows: pa.Table, columns: Sequence[str]) -> pa.Array:
-    """Rows by group and then by columns, as Spark orders them: nulls least, and NaN greatest."""
+    """Sort indices by group and then by columns in Spark's order: nulls are smallest, NaN is greatest."""
     by: dict[str, Any] = {"g": rows[_GROUP]}
     for n, column in enumerate(columns):
         values = rows[column]
@@ -153,7 +154,7 @@ def _group_sort_indices(rows: pa.Table, columns: Sequence[str]) -> pa.Array:
 
 
 def _combine_per_group(rows: pa.Table, column: str, combiner: str) -> pa.Array:
-    """One value for each group, in their order: nulls are passed over."""
+    """Combined value of each group, in group order. Nulls are ignored."""
     type_ = rows.schema.field(column).type
     some = rows.select([_GROUP, column]).filter(pc.is_valid(rows[column]))
     groups = rows[_GROUP].to_numpy()
@@ -201,7 +202,7 @@ def _sum_per_group(rows: pa.Table, column: str, result_type: pa.DataType) -> tup
 
 
 def _may_overflow_decimal(values: pa.ChunkedArray, group_starts: RowIndices, decimal_type: pa.DataType) -> bool:
-    """Whether a group may have a sum of more than 38 digits, at which Arrow's sums of decimals wrap round."""
+    """Whether a group may have a sum of more than 38 digits, at which Arrow's decimal sums wrap around."""
     rough = np.add.reduceat(np.abs(values.cast(pa.float64()).to_numpy()), group_starts)
     return bool((rough >= 0.99 * 10.0 ** (38 - decimal_type.scale)).any())
 
@@ -211,7 +212,7 @@ def _sum_decimals_exactly(
 ) -> pa.Array:
     numbers, ends = values.to_pylist(), [*group_starts[1:].tolist(), len(values)]
     with localcontext() as context:
-        context.prec = 76  # of 38 digits each, more than there can be rows
+        context.prec = 76  # enough for sums of 38-digit values over any number of rows
         sums = [sum(numbers[a:b], start=Decimal(0)) for a, b in zip(group_starts.tolist(), ends, strict=True)]
     try:
         return pa.array(sums, decimal_type)
@@ -227,7 +228,7 @@ def _cast_sums(sums: pa.Array, result_type: pa.DataType, column: str) -> pa.Arra
 
 
 def _group_start_mask(sorted_groups: RowIndices) -> Mask:
-    """Where a sorted column begins anew."""
+    """Mask of the first row of each group in a sorted column."""
     return np.append(True, sorted_groups[1:] != sorted_groups[:-1]) if len(sorted_groups) else np.zeros(0, np.bool_)
 
 

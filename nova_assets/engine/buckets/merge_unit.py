@@ -1,4 +1,4 @@
-"""What is in a cell: the rows of its files, put together. Arrow alone."""
+"""Merge of one merge unit: the rows of its base and delta files, combined. Uses Arrow alone."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from nova_assets.plan.merge_units import MergeUnit
 
 @dataclass(frozen=True, slots=True)
 class MergeSourceFile:
-    """A file of which a cell's rows are read.
+    """File from which rows of a merge unit are read.
 
     Args:
-        stored_column_names: what the file calls each column of the schema; None for those that it lacks.
+        place: key placement of the file.
+        stored_column_names: stored name of each column of the schema; None for columns that the file lacks.
     """
 
     path: str
@@ -35,13 +36,15 @@ class MergeSourceFile:
 
 @dataclass(frozen=True, slots=True)
 class MergeUnitTask:
-    """One cell: what is there, and what comes on top.
+    """One merge unit with its base files and its delta files.
 
     Args:
-        buckets_or_max_rows: where it is written: the buckets that the outcome is cut into, or the most rows of a file
-            of a range.
-        always_write: it is written, also where no change is in it.
-        key_filter: the keys of the cell that matter, sorted and each once; None for all.
+        base_files: files of the base.
+        delta_files: files of each delta, oldest delta first.
+        buckets_or_max_rows: how a written result is divided: the number of buckets for a hash bucket, or the maximum
+            number of rows per file for a key range.
+        always_write: whether the unit is written even without a change.
+        key_filter: keys of the unit to read, sorted and distinct; None for all keys.
     """
 
     merge_unit: MergeUnit
@@ -54,12 +57,12 @@ class MergeUnitTask:
 
 @dataclass(frozen=True, slots=True)
 class MergeUnitRead:
-    """What a read wants of one cell.
+    """Read of one merge unit.
 
     Args:
-        task: what is there.
-        changes_only: not the rows themselves, but what the deltas change; or, where there is a ``old_task``, what
-            turns that into this.
+        task: the unit with its files.
+        changes_only: whether to return the composed changes of the deltas, not the merged rows.
+        old_task: the unit in an older snapshot; if given, the result is the diff from that snapshot to ``task``.
     """
 
     task: MergeUnitTask
@@ -68,7 +71,7 @@ class MergeUnitRead:
 
 
 def read_merge_unit(unit_read: MergeUnitRead, schema: Schema, model: MergeModel, layout: KeyLayout) -> pa.Table:
-    """The rows that a read wants of one cell."""
+    """Rows of a read of one merge unit."""
     if unit_read.old_task is not None:
         old, new = (read_unit_snapshot(w, schema, model, layout) for w in (unit_read.old_task, unit_read.task))
         return diff_tables(old, new, model, layout)
@@ -78,14 +81,14 @@ def read_merge_unit(unit_read: MergeUnitRead, schema: Schema, model: MergeModel,
 
 
 def read_unit_snapshot(task: MergeUnitTask, schema: Schema, model: MergeModel, layout: KeyLayout) -> pa.Table:
-    """The rows of a snapshot in a cell, sorted."""
+    """Sorted rows of a snapshot in a merge unit."""
     return merge_onto_base(task, read_unit_changes(task, schema, model, layout), schema, model, layout)
 
 
 def merge_onto_base(
     task: MergeUnitTask, changes: pa.Table, schema: Schema, model: MergeModel, layout: KeyLayout
 ) -> pa.Table:
-    """The base of a cell with changes on top."""
+    """Base of a merge unit after the given changes."""
     if not task.base_files:
         return merge.drop_deletions(changes).cast(to_arrow_schema(schema.with_all_nullable()))
     base = _read_block_rows(task.base_files, task, schema, layout)
@@ -93,7 +96,7 @@ def merge_onto_base(
 
 
 def read_unit_changes(task: MergeUnitTask, schema: Schema, model: MergeModel, layout: KeyLayout) -> pa.Table:
-    """What all deltas together change in a cell."""
+    """Composed changes of all deltas in a merge unit."""
     marked = schema.with_deleted()
     each = [_read_block_rows(delta, task, marked, layout) for delta in task.delta_files]
     return (
@@ -106,8 +109,8 @@ def read_unit_changes(task: MergeUnitTask, schema: Schema, model: MergeModel, la
 def _read_block_rows(
     source_files: Sequence[MergeSourceFile], task: MergeUnitTask, schema: Schema, layout: KeyLayout
 ) -> pa.Table:
-    """The rows of one block in a cell, sorted."""
-    names, relaxed = schema.names, schema.with_all_nullable()  # a file may be older than a column that may not be null
+    """Sorted rows of one block in a merge unit."""
+    names, relaxed = schema.names, schema.with_all_nullable()  # a file may be older than a required column
     tables = []
     for source in source_files:
         column_by_stored_name = {

@@ -1,4 +1,4 @@
-"""Which partition rows are in (R13), by the values of their partition columns."""
+"""Partitions of rows (R13), by the values of their partition columns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DAY = 24 * _HOUR
 
 
 def parse_partition_value(dimension: Dimension, partition_text: str | None, column_type: DataType) -> Any:
-    """What a partition's name says of one dimension, as a value of its column."""
+    """Value of a partition column, parsed from its text in a partition's name."""
     if partition_text is None or column_type.name == "string":
         return partition_text
     if column_type.name == "boolean":
@@ -44,10 +44,10 @@ def parse_partition_value(dimension: Dimension, partition_text: str | None, colu
 
 
 def add_derived_columns(frame: Any, dimensions: Sequence[Dimension], schema: Schema | None) -> Any:
-    """A frame, or a table, with those partition columns that follow from others, where it lacks them.
+    """Frame or table with its missing derived partition columns added.
 
     Raises:
-        PartitionError: it lacks the column from which one follows, too, or that holds no moments.
+        PartitionError: the source column of a derived column is missing, or holds neither timestamps nor dates.
     """
     if isinstance(frame, pa.Table):
         return add_derived_partition_columns(frame, dimensions, schema)
@@ -58,7 +58,8 @@ def add_derived_columns(frame: Any, dimensions: Sequence[Dimension], schema: Sch
 
 
 def _add_derived_column(frame: Any, dimension: Dimension, schema: Schema | None) -> Any:
-    """Independent of the session's own zone, which a given session may have set to any."""
+    """Frame with one derived partition column. The result does not depend on the session's time zone, which may be
+    any."""
     from pyspark.sql import functions as F
 
     from nova_assets.engine.rows.spark_types import to_spark_type
@@ -73,7 +74,7 @@ def _add_derived_column(frame: Any, dimension: Dimension, schema: Schema | None)
         if dimension.kind == "hourly":
             value = _floor_to_local_hour(
                 _floor_to_local_hour(moment, dimension), dimension
-            )  # twice, for clocks that change by half an hour (model/clock)
+            )  # twice, for clock changes of half an hour (model/local_hours)
         else:
             value = F.date_from_unix_date(F.floor(_local_micros(moment, dimension) / _DAY).cast("int"))
     return frame.withColumn(dimension.column, value.cast(to_spark_type(dimension.derived_type(schema))))
@@ -92,7 +93,7 @@ def _local_micros(moment: Column, dimension: Dimension) -> Column:
 
 
 def split_by_columns(table: pa.Table, columns: Sequence[str]) -> list[pa.Table]:
-    """The rows of each partition, in their order."""
+    """Rows of each partition, in their original order."""
     row_indices = table.select(list(columns)).append_column(_ROW_INDEX, pa.array(np.arange(table.num_rows)))
     groups = (
         row_indices.group_by(list(columns), use_threads=False)
@@ -101,17 +102,17 @@ def split_by_columns(table: pa.Table, columns: Sequence[str]) -> list[pa.Table]:
     )
     if len(groups) == 1:
         return [table]
-    # Brought side by side at once, and then cut: to take rows out for each partition costs as much for each.
+    # One take for all partitions, then slices: a take costs as much for one partition as for all.
     grouped_rows = one_chunk(table).take(pc.list_flatten(groups))
     lengths = pc.list_value_length(groups).to_pylist()
     return [grouped_rows.slice(end - n, n) for n, end in zip(lengths, accumulate(lengths), strict=True)]
 
 
 def single_partition_of_file(written_file: WrittenFile, scope: str, error_label: str) -> str:
-    """The one partition that all rows of a file are in.
+    """The one partition of all rows of a file.
 
     Raises:
-        PartitionError: a row is in no partition, or in one outside the scope.
+        PartitionError: a row belongs to no partition, or to a partition outside the scope.
     """
     if written_file.partition_error_args is not None:
         raise PartitionError(**written_file.partition_error_args)

@@ -1,6 +1,5 @@
-"""Files that are laid out, read: the rows of one cell, or of some keys, and no more row groups than have them. Arrow
-alone.
-"""
+"""Reader of files with a key layout: the rows of one merge unit, or of certain keys. Only row groups that may contain
+these rows are read. Uses Arrow alone."""
 
 from __future__ import annotations
 
@@ -30,10 +29,12 @@ def read_unit_rows(
     columns: Sequence[str],
     key_filter: pa.Table | None = None,
 ) -> pa.Table:
-    """The rows of a cell in one file; a file has none of columns that are not in it.
+    """Rows of a merge unit in one file. Columns that the file lacks are omitted.
 
     Args:
-        key_filter: keys of the cell, sorted and each once: of their rows alone.
+        place: key placement of the file.
+        merge_unit: the unit to read.
+        key_filter: keys of the unit, sorted and distinct, to restrict the read to their rows; None for all rows.
     """
     file = open_block_file(path)
     have = set(file.schema_arrow.names)
@@ -52,7 +53,7 @@ def read_unit_rows(
 
 
 def _read_row_range(file: pq.ParquetFile, start: int, end: int, columns: list[str]) -> pa.Table:
-    """Some rows, of the row groups alone that have them."""
+    """Rows from ``start`` to ``end``. Only the row groups that contain them are read."""
     groups: list[int] = []
     first = done = 0
     for n in range(file.metadata.num_row_groups):
@@ -66,7 +67,7 @@ def _read_row_range(file: pq.ParquetFile, start: int, end: int, columns: list[st
 
 
 def _read_rows_of_keys(file: pq.ParquetFile, layout: KeyLayout, columns: list[str], key_filter: pa.Table) -> pa.Table:
-    """The rows of some keys: first the key's own columns are read, and the others where a key was found."""
+    """Rows of certain keys. The key columns are read first, and the other columns only in row groups with a match."""
     order = list(layout.order)
     key_filter = key_filter.cast(pa.schema([file.schema_arrow.field(name) for name in order]))
     found = [file.schema_arrow.empty_table().select(columns)]
@@ -80,11 +81,11 @@ def _read_rows_of_keys(file: pq.ParquetFile, layout: KeyLayout, columns: list[st
 
 
 def _row_groups_with_keys(file: pq.ParquetFile, column: str, key_filter: pa.Table) -> list[int]:
-    """The row groups that may have some of the keys, by the first column of their order."""
+    """Row groups that may contain some of the keys, by the first column of the key order."""
     groups = list(range(file.metadata.num_row_groups if key_filter.num_rows else 0))
     try:
         values = key_filter.column(column).to_pylist()
-    except (ValueError, OverflowError):  # dates that Python does not have
+    except (ValueError, OverflowError):  # dates outside Python's range
         return groups
 
     def may_have(low: Any, high: Any) -> bool:
@@ -95,18 +96,18 @@ def _row_groups_with_keys(file: pq.ParquetFile, column: str, key_filter: pa.Tabl
 
 
 def _row_group_bounds(file: pq.ParquetFile, row_group: int, column: str) -> tuple[Any, Any] | None:
-    """The least and the greatest value of a column in a row group; None where they are not known."""
+    """Minimum and maximum of a column in a row group; None if they are unknown."""
     statistics = _column_statistics(file, row_group, column)
     try:
         if statistics is None or not statistics.has_min_max or statistics.max < statistics.min:
-            return None  # a bound that is too long is left out, by older versions of Arrow without a word
+            return None  # Arrow omits bounds that are too long; older versions do so without a flag
         return statistics.min, statistics.max
-    except (ValueError, OverflowError):  # dates that Python does not have
+    except (ValueError, OverflowError):  # dates outside Python's range
         return None
 
 
 def _matching_row_indices(keys: pa.Table, key_filter: pa.Table, key_columns: list[str]) -> RowIndices:
-    """Where rows of wanted keys are."""
+    """Indices of the rows whose keys are in the filter."""
     row_keys, filter_keys = KeyArrays.from_table(keys, key_columns), KeyArrays.from_table(key_filter, key_columns)
     if row_keys.numbers is not None and filter_keys.numbers is not None and row_keys.are_sorted():
         starts, ends = (np.searchsorted(row_keys.numbers, filter_keys.numbers, side) for side in ("left", "right"))
@@ -122,21 +123,21 @@ def _matching_row_indices(keys: pa.Table, key_filter: pa.Table, key_columns: lis
 
 
 def _read_key_range(file: pq.ParquetFile, key_range: KeySpan, layout: KeyLayout, columns: list[str]) -> pa.Table:
-    """The rows from one key up to another: of sorted rows, some that are side by side."""
+    """Rows of a key range, which are contiguous because the file is sorted."""
     return slice_key_range(
         one_chunk(file.read_row_groups(_row_groups_in_range(file, key_range, layout), columns)), key_range, layout
     )
 
 
 def slice_key_range(sorted_rows: pa.Table, key_range: KeySpan, layout: KeyLayout) -> pa.Table:
-    """Of sorted rows those of a span."""
+    """Rows of a key range out of sorted rows."""
     start = 0 if key_range.least is None else _lower_bound(sorted_rows, key_range.least, layout)
     end = sorted_rows.num_rows if key_range.below is None else _lower_bound(sorted_rows, key_range.below, layout)
     return sorted_rows.slice(start, end - start)
 
 
 def _row_groups_in_range(file: pq.ParquetFile, key_range: KeySpan, layout: KeyLayout) -> list[int]:
-    """The row groups that may have keys of a span, by the first column of its order."""
+    """Row groups that may contain keys of a range, by the first column of the key order."""
     name = layout.order[0]
     key_type = spark_type(file.schema_arrow.field(name).type, name)
     least, below = (
@@ -151,7 +152,7 @@ def _row_groups_in_range(file: pq.ParquetFile, key_range: KeySpan, layout: KeyLa
 
 
 def _column_statistics(file: pq.ParquetFile, row_group: int, column: str) -> Any:
-    """Of a column of the rows; a field of a struct may be called alike."""
+    """Statistics of a top-level column. A struct field may have the same name, so columns are counted by position."""
     leaf_index = 0
     for field in file.schema_arrow:
         if field.name == column:
@@ -161,14 +162,14 @@ def _column_statistics(file: pq.ParquetFile, row_group: int, column: str) -> Any
 
 
 def _leaf_column_count(type_: pa.DataType) -> int:
-    """How many columns a file has for one of a type."""
+    """Number of Parquet leaf columns of a type."""
     if not pa.types.is_nested(type_):
         return 1
     return sum(_leaf_column_count(type_.field(n).type) for n in range(type_.num_fields))
 
 
 def _lower_bound(sorted_rows: pa.Table, key: LayoutKey, layout: KeyLayout) -> int:
-    """The place of the first row whose key is no less."""
+    """Index of the first row whose key is not less than the given key."""
     types = {name: sorted_rows.schema.field(name).type for name in layout.order}
     wanted = {
         name: pa.array([convert_value(v, spark_type(t, name))], t)

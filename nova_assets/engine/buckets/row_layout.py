@@ -1,4 +1,4 @@
-"""Rows laid out: which bucket each is in, and the order inside. Arrow and NumPy alone."""
+"""Key layout of rows: the bucket of each row, and the order inside a bucket. Uses Arrow and NumPy alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IntArray: TypeAlias = npt.NDArray[np.int64]
 
 
 def bucket_numbers(table: pa.Table, key_columns: tuple[str, ...], bucket_count: int) -> IntArray:
-    """The bucket of each row, by the first bits of its key's hash.
+    """Bucket of each row, by the first bits of the hash of its key.
 
     Args:
         key_columns: in the order of the merge model.
@@ -30,7 +30,8 @@ def bucket_numbers(table: pa.Table, key_columns: tuple[str, ...], bucket_count: 
 
 
 def sort_into_buckets(table: pa.Table, layout: KeyLayout, bucket_count: int = 1) -> tuple[pa.Table, IntArray]:
-    """The rows by bucket, in each by key, and of one key the deletion first; and how many rows each bucket has."""
+    """Rows sorted by bucket, then by key, with the deletion of a key before its live row; and the row count of each
+    bucket."""
     row_indices = _deletions_first_indices(table)
     counts = np.array([table.num_rows])
     if bucket_count > 1:

@@ -1,4 +1,4 @@
-"""The same as jobs of Spark: what its Python workers wrote, for the driver."""
+"""Spark jobs that run the tasks of ``spark_worker`` and return their results to the driver."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 ARROW_BATCH_SETTINGS: Mapping[str, int] = {
-    # Rows travel to Python in pieces of so many, unless they are wide; each piece costs a little.
+    # Maximum number of rows per batch sent to Python, unless rows are wide. Each batch has a small overhead.
     "spark.sql.execution.arrow.maxRecordsPerBatch": 65536,
 }
-"""Settings under which rows are sent to Python."""
+"""Settings for sending rows to Python."""
 
 _RESULT_SCHEMA = "written string"
 
 
 def write_runs_by_spark(frame: DataFrame, target: FileTarget) -> list[WrittenFile]:
-    """Write a frame where its rows are computed, with no shuffle: each task lays out its own."""
+    """Write a frame as runs. Each task writes its own rows, without a shuffle."""
     rows = frame.mapInArrow(write_runs_job(target), _RESULT_SCHEMA).collect()
     return [w for _, files in decode_written_files(r[0] for r in rows) for w in files or ()]
 
@@ -40,7 +40,8 @@ def write_runs_by_spark(frame: DataFrame, target: FileTarget) -> list[WrittenFil
 def merge_units_by_spark(
     spark: SparkSession, tasks: Sequence[MergeUnitTask], schema: Schema, model: MergeModel, target: FileTarget
 ) -> list[list[WrittenFile] | None]:
-    """Merge cells, each in a task of its own. Gives what was written of each; None where its files stay."""
+    """Merge units, one Spark task for each. Returns the written files of each unit; None for a unit whose base files
+    stay."""
     job = merge_units_job(tasks, schema, model, target)
     rows = spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(job, _RESULT_SCHEMA).collect()
     found = dict(decode_written_files(r[0] for r in rows))
@@ -56,17 +57,17 @@ def read_units_by_spark(
     row_schema: Schema,
     spark_schema: StructType,
 ) -> DataFrame:
-    """The rows of some cells as a frame, each cell by a task of its own.
+    """Rows of some merge units as a frame, one Spark task for each unit.
 
     Args:
-        row_schema: of the rows.
-        spark_schema: the same as Spark has it.
+        row_schema: schema of the rows.
+        spark_schema: the same schema as a Spark type.
     """
     job = read_units_job(unit_reads, schema, model, layout, row_schema)
     return spark.range(0, len(unit_reads), 1, max(1, len(unit_reads))).mapInArrow(job, spark_schema)
 
 
 def can_workers_run_nova(spark: SparkSession) -> bool:
-    """Whether Python workers can load what they would have to run."""
+    """Whether Python workers can import and run the code of this package."""
     rows = spark.range(0, 1, 1, 1).mapInArrow(worker_probe_job, "known boolean").collect()
     return bool(rows[0][0])

@@ -1,4 +1,5 @@
-"""What Spark's Python workers do: write the rows of a task, and merge cells. Arrow alone; no session here."""
+"""Jobs of Spark's Python workers: writing the rows of a task, and merging units. Uses Arrow alone, without a
+session."""
 
 from __future__ import annotations
 
@@ -34,37 +35,39 @@ from nova_assets.plan.batch_size import ARROW_BATCH_BYTES, rows_per_batch
 from nova_assets.plan.merge_units import HashBucket
 
 RUN_BYTES = 128 * 2**20
-"""Rows of a task are written whenever they are so many bytes."""
+"""Size in memory at which the rows of a task are written as a run."""
 
 FINE_ROWS = 1 << 14
-"""Of a run, about so many rows are in a bucket."""
+"""Approximate number of rows per bucket of a run."""
 
 FINE_BYTES = 2 * 2**20
-"""Nor more bytes in memory: wide rows are few, and a merge reads whole buckets of every run."""
+"""Maximum size of a bucket of a run in memory, which matters for wide rows: a merge reads whole buckets of every
+run."""
 
 MAX_BUCKETS = 1 << 12
 
 _MAX_BATCH_ROWS = 1 << 16
-"""In a piece that is handed to Spark."""
+"""Maximum number of rows in a batch that is passed to Spark."""
 
 Batches: TypeAlias = Iterable[pa.RecordBatch]
 Job: TypeAlias = Callable[[Batches], Iterator[pa.RecordBatch]]
 
 
 def bucket_count_of_run(row_count: int, memory_bytes: int) -> int:
-    """How many buckets a run has: a power of two.
+    """Number of buckets of a run, a power of two.
 
     Args:
-        memory_bytes: of the rows in memory.
+        memory_bytes: size of the rows in memory.
     """
     pieces = max(row_count // FINE_ROWS, min(row_count, memory_bytes // FINE_BYTES), 1)
     return min(MAX_BUCKETS, 1 << (pieces.bit_length() - 1))
 
 
 def write_rows_as_runs(table: pa.Table, target: FileTarget) -> Iterator[WrittenFile]:
-    """Write rows as runs: a file for each partition, in which rows lie by bucket, or as they come.
+    """Write rows as runs: one file per partition, with the key layout of the target if it has one.
 
-    Rows with a null in the key cannot be laid out: they lie as they come, for whoever tells what is wrong with them.
+    Rows with a null in the key cannot have a key layout. They are written in input order, and a later check reports
+    them.
     """
     for n, part in enumerate(
         split_by_columns(table, target.split_columns) if target.split_columns and table.num_rows else [table]
@@ -79,7 +82,7 @@ def write_rows_as_runs(table: pa.Table, target: FileTarget) -> Iterator[WrittenF
 
 
 def write_runs_job(target: FileTarget) -> Job:
-    """Spark's task: its rows in, what was written out, as one column of JSON."""
+    """Task for Spark: consumes rows, and yields the written files as one column of JSON."""
     streams = target.layout is None and not target.split_columns
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -96,7 +99,7 @@ def write_runs_job(target: FileTarget) -> Job:
 
 
 def merge_units_job(tasks: Sequence[MergeUnitTask], schema: Schema, model: MergeModel, target: FileTarget) -> Job:
-    """Spark's task: numbers of cells in, and what became of each as JSON."""
+    """Task for Spark: consumes numbers of tasks, and yields the written files of each task as JSON."""
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -107,7 +110,7 @@ def merge_units_job(tasks: Sequence[MergeUnitTask], schema: Schema, model: Merge
 
 
 def worker_probe_job(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Spark's task that says no more than that it can run."""
+    """Task for Spark that only proves that it can run."""
     for _ in batches:
         yield pa.RecordBatch.from_pydict({"known": [True]})
 
@@ -115,7 +118,7 @@ def worker_probe_job(batches: Batches) -> Iterator[pa.RecordBatch]:
 def read_units_job(
     unit_reads: Sequence[MergeUnitRead], schema: Schema, model: MergeModel, layout: KeyLayout, row_schema: Schema
 ) -> Job:
-    """Spark's task: numbers of pieces in, their rows out."""
+    """Task for Spark: consumes numbers of unit reads, and yields their rows."""
     kind = to_arrow_schema(row_schema.with_all_nullable())
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -132,8 +135,11 @@ def read_units_job(
 def write_merged_unit(
     task: MergeUnitTask, schema: Schema, model: MergeModel, target: FileTarget
 ) -> list[WrittenFile] | None:
-    """Write a cell anew, or a delta's rows of it; None, and nothing is written, where no change is in it and the base's
-    files stay."""
+    """Write the merged rows of a unit, or the composed delta rows if the target is a delta.
+
+    Returns:
+        The written files; None if nothing was written, because the unit has no change and its base files stay.
+    """
     layout = target.required_layout
     rows = read_unit_changes(task, schema, model, layout)
     if DELETED not in target.schema.names:
@@ -149,7 +155,7 @@ def write_merged_unit(
 def _split_into_files(
     rows: pa.Table, task: MergeUnitTask, layout: KeyLayout
 ) -> Iterator[tuple[pa.Table, HashBucket | None]]:
-    """A cell's rows in files of a good size."""
+    """Rows of a unit, divided into files of a good size."""
     if not rows.num_rows:
         return
     if isinstance(task.merge_unit, HashBucket):
@@ -169,19 +175,19 @@ def _split_into_files(
 
 
 def encode_written_files(written_files: Sequence[WrittenFile] | None, task_number: int = 0) -> pa.RecordBatch:
-    """What was written, for the driver."""
+    """Reports of written files, encoded for the driver."""
     files = None if written_files is None else [one.as_json() for one in written_files]
     return pa.RecordBatch.from_pydict({"written": [json.dumps({"work": task_number, "files": files})]})
 
 
 def decode_written_files(json_rows: Iterable[str]) -> list[tuple[int, list[WrittenFile] | None]]:
-    """The number of each cell, and what was written of it."""
+    """Number of each task, with the reports of its written files."""
     found = [json.loads(r) for r in json_rows]
     return [(f["work"], None if f["files"] is None else [WrittenFile.from_json(w) for w in f["files"]]) for f in found]
 
 
 def _batches_to_tables(batches: Batches, schema: pa.Schema, target_bytes: int) -> Iterator[pa.Table]:
-    """The rows of a task, about so many bytes at a time."""
+    """Rows of a task in tables of about the given size."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -195,6 +201,6 @@ def _batches_to_tables(batches: Batches, schema: pa.Schema, target_bytes: int) -
 
 
 def _concat_batches(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """The rows of a task in the types of the files; the session's own time zone is no part of the data."""
+    """Rows of a task in the types of the files. The session's own time zone is not part of the data."""
     rows = one_chunk(pa.Table.from_batches(batches))
     return rows if rows.schema.equals(schema) else rows.rename_columns(schema.names).cast(schema)

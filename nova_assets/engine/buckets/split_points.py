@@ -1,4 +1,4 @@
-"""Keys between which about equally many rows lie, by a sample of the files that have them. Arrow alone."""
+"""Split points: sampled keys that divide files into key ranges with about equal numbers of rows. Uses Arrow alone."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from nova_assets.model.block_layout import LayoutKey
 from nova_assets.plan.merge_units import KeySpan
 
 _SAMPLES_PER_PIECE = 64
-"""Of all files together, so many keys for each range that is wanted."""
+"""Number of sampled keys, over all files, per requested range."""
 
 
 def sample_split_points(paths: Sequence[str], key_columns: Sequence[str], piece_count: int) -> list[LayoutKey]:
-    """At most ``pieces - 1`` keys, in order.
+    """At most ``piece_count - 1`` keys, in ascending order.
 
     Args:
-        paths: their paths.
-        key_columns: the columns of the key.
+        paths: paths of the files to sample.
+        key_columns: columns of the key.
+        piece_count: number of requested ranges.
     """
     opened, names = [open_block_file(path) for path in paths], list(key_columns)
     step = max(1, sum(f.metadata.num_rows for f in opened) // (_SAMPLES_PER_PIECE * piece_count))
@@ -29,7 +30,7 @@ def sample_split_points(paths: Sequence[str], key_columns: Sequence[str], piece_
     for file in opened:
         keys = file.read(names).select(names)
         some = keys.take(pa.array(range(step // 2, keys.num_rows, step), pa.int64()))
-        with suppress(ValueError, OverflowError):  # dates that Python does not have
+        with suppress(ValueError, OverflowError):  # dates outside Python's range
             found |= {tuple(to_json_value(row[name]) for name in names) for row in some.to_pylist()}
     sampled_keys = sorted(k for k in found if None not in k)
     places = sorted({len(sampled_keys) * n // piece_count for n in range(1, piece_count)})
@@ -37,7 +38,7 @@ def sample_split_points(paths: Sequence[str], key_columns: Sequence[str], piece_
 
 
 def split_key_range(key_range: KeySpan, split_points: Sequence[LayoutKey]) -> list[KeySpan]:
-    """A span, cut at those of the keys that lie within it."""
+    """Key range, split at the points that lie inside it."""
     inside = [
         k
         for k in split_points

@@ -1,6 +1,6 @@
-"""What users give to ``insert``, as an Arrow table or a Spark DataFrame. Spark is not started for any of it.
+"""Conversion of user data for ``insert`` to an Arrow table or a Spark DataFrame. The conversion never starts Spark.
 
-Only Parquet files that are too big for memory, and frames that are Spark's already, stay with Spark.
+Only Spark DataFrames, and Parquet files that are too large for memory, are left to Spark.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from nova_assets.model.schema import DELETED, DataType, Schema
 from nova_assets.nova_error import NovaError
 
 LARGE = 512 * 1024 * 1024
-"""Parquet files of more bytes than this together are read by tasks of Spark."""
+"""Total size of Parquet files above which Spark tasks read them."""
 
 _SUPPORTED_SUFFIXES = [suffix for suffix, format_ in readers.FORMAT_BY_SUFFIX.items() if format_ != "text"]
 _SUPPORTED_INPUTS = (
@@ -39,22 +39,25 @@ _SUPPORTED_INPUTS = (
 
 
 def is_spark_frame(data: Any) -> bool:
-    """Whether something is a Spark DataFrame, classic or Connect. Loads no Spark to find out."""
+    """Whether an object is a Spark DataFrame, classic or Connect. The check does not import Spark."""
     return "pyspark" in sys.modules and any(
         c.__name__ == "DataFrame" and c.__module__.startswith("pyspark.sql") for c in type(data).__mro__
     )
 
 
 def convert_insert_data(data: Any, schema: Schema | None, *, allow_widening: bool = False) -> Any:
-    """A Spark DataFrame as it is; anything else as an Arrow table, converted to the declared types.
+    """A Spark DataFrame unchanged, large Parquet files as ``LargeParquet``, and all other data as an Arrow table in the
+    declared types.
 
     Args:
-        allow_widening: the channel takes wider types than it has.
+        data: data that the user passed.
+        schema: schema of the channel; None leaves the types unchanged.
+        allow_widening: whether the channel accepts wider types than it has.
 
     Raises:
-        EmptyInput: nothing was given, or a file without a record. (A table without rows is a legal, empty block.)
-        BadRecord: a file that is missing, cut short, or not what its name says.
-        SchemaMismatch: a value or type that cannot be a channel's.
+        EmptyInput: there is no data, or a file has no record. (A table without rows is a valid, empty block.)
+        BadRecord: a file is missing, truncated, or not in the format that its name says.
+        SchemaMismatch: a channel cannot hold a value or type.
     """
     if is_spark_frame(data):
         if not data.columns:
@@ -83,9 +86,10 @@ def _check_rows_are_dicts(rows: Sequence[Any]) -> None:
 
 
 def _is_dataframe_of(library: str, data: Any) -> bool:
-    """Whether something is a DataFrame of a library. Does not import the library to find out.
+    """Whether an object is a DataFrame of a library. The check does not import the library.
 
-    Another thread can be importing it just now. Then its module is there without the class, and no frame of it is.
+    Another thread may be importing the library. Its module then exists without the class, and no object can be its
+    DataFrame.
     """
     frame = getattr(sys.modules.get(library), "DataFrame", None)
     return frame is not None and isinstance(data, frame)
@@ -100,7 +104,7 @@ def _arrow_like_to_table(data: Any) -> pa.Table:
         return _export_arrow_table(data)
     except NovaError:
         raise
-    except Exception as error:  # of whatever library exports it, or of the rows that a reader computes
+    except Exception as error:  # the exporting library, or a reader's computation, can raise anything
         raise SchemaMismatch(
             "the data cannot be read as Arrow data",
             found=f"{type(data).__name__}: {error}"[:500],
@@ -125,7 +129,7 @@ def _export_arrow_table(data: Any) -> pa.Table:
 
 
 def _check_no_polars_objects(data: Any) -> None:
-    """polars exports a column of Python objects as their addresses in memory. Raises SchemaMismatch."""
+    """Reject polars columns of Python objects, which polars exports as memory addresses. Raises SchemaMismatch."""
     if not _is_dataframe_of("polars", data):
         return
     objects = [name for name, type_ in data.schema.items() if "Object" in str(type_)]
@@ -139,7 +143,7 @@ def _check_no_polars_objects(data: Any) -> None:
 
 
 def _pandas_to_table(data: Any, schema: Schema | None) -> pa.Table:
-    """A DataFrame; its columns of Python objects value by value, as those of dicts."""
+    """Table of a pandas DataFrame. Columns of Python objects are converted value by value, as for dicts."""
     if not all(isinstance(c, str) and _is_unicode(c) for c in data.columns):
         raise SchemaMismatch(
             "a pandas DataFrame has columns whose names are no text",
@@ -171,7 +175,7 @@ def _pandas_column_to_arrow(name: str, series: Any, schema: Schema | None) -> pa
 
 
 def _dicts_to_table(rows: Sequence[Mapping[str, Any]], schema: Schema | None) -> pa.Table:
-    """Dicts; one that lacks a name that others have is null there."""
+    """Table of dicts. A name that a dict lacks is null in its row."""
     names = dict.fromkeys(n for row in rows for n in row)
     invalid_names = [n for n in names if not isinstance(n, str) or not _is_unicode(n)]
     if invalid_names:
@@ -210,7 +214,8 @@ def _values_to_column(name: str, values: list[Any], declared_type: DataType | No
 
 
 def _infer_arrow_array(values: Iterable[Any]) -> pa.Array:
-    """What Arrow makes of values. It sees none of NumPy's own: some of them together end the process."""
+    """Array with the type that Arrow infers. NumPy values are replaced first, because some combinations crash the
+    process."""
     _check_nesting_depth(values, _MAX_DEPTH)
     return pa.array([_numpy_to_python(v) for v in values], from_pandas=True)
 
@@ -227,7 +232,7 @@ def _numpy_to_python(value: Any) -> Any:
 
 
 def _check_nesting_depth(values: Iterable[Any], remaining_depth: int) -> None:
-    """pyarrow follows values into their depth until the process ends. Raises ValueError."""
+    """Reject deeply nested values, at which pyarrow's recursion would crash the process. Raises ValueError."""
     for value in values:
         if isinstance(value, list | tuple | Mapping):
             if not remaining_depth:
@@ -237,7 +242,7 @@ def _check_nesting_depth(values: Iterable[Any], remaining_depth: int) -> None:
 
 _MAX_DEPTH = 64
 _CONVERSION_ERRORS = (pa.ArrowException, OverflowError, ValueError, TypeError, AttributeError)
-"""What pyarrow raises of values of which it cannot make a column."""
+"""Exceptions that pyarrow raises for values that do not form a column."""
 
 
 # files

@@ -1,8 +1,7 @@
-"""Parquet files that are too big for memory. Spark's tasks read them with Arrow, by the rules by which small ones are
-read.
+"""Parquet files that are too large for memory. Spark tasks read them with Arrow, by the same rules as small files.
 
-Spark's own reader takes the columns of one file for those of all. It needs each page in Java's memory as a whole, and
-other writers put hundreds of megabytes of wide rows into a page.
+Spark's own reader assumes that all files have the columns of one file. It also needs each page as a whole in Java's
+memory, while other writers put hundreds of megabytes of wide rows into a page.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _MAX_BATCH_ROWS = 1 << 16
-"""In a batch that is handed to Spark."""
+"""Maximum number of rows in a batch that is passed to Spark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +50,8 @@ class ParquetPart:
     """Row groups of one file that one task reads.
 
     Args:
-        first_row: of the file, counted from 1.
-        batch_rows: so many rows are read at a time.
+        first_row: number of the part's first row in the file, from 1.
+        batch_rows: number of rows to read at a time.
     """
 
     path: Path
@@ -62,12 +61,12 @@ class ParquetPart:
 
 
 class LargeParquet:
-    """The rows of Parquet files that are seen to be whole.
+    """Rows of Parquet files that were checked to be complete.
 
     Args:
-        paths: of the files.
-        schema: the channel's; None leaves the types as they are.
-        evolves: the channel takes wider types than it has.
+        paths: paths of the files.
+        schema: schema of the channel; None leaves the types unchanged.
+        allow_widening: whether the channel accepts wider types than it has.
     """
 
     def __init__(self, paths: Sequence[Path], schema: Schema | None, allow_widening: bool) -> None:
@@ -78,17 +77,17 @@ class LargeParquet:
 
     @property
     def row_width(self) -> RowWidth:
-        """Of the widest rows."""
+        """Width of the rows in the file with the widest rows."""
         sizes = (p.stat().st_size for p in self.paths)
         return widest_row_width(
             row_width(f.num_rows, size, uncompressed_bytes(f)) for f, size in zip(self._footers, sizes, strict=True)
         )
 
     def row_schema(self) -> Schema:
-        """Of the rows, in the types in which the channel takes them.
+        """Schema of the rows, in the types that the channel accepts.
 
         Raises:
-            SchemaMismatch: two files have one column in different types, or no file says which type a column has.
+            SchemaMismatch: files have different types for one column, or no file gives the type of a column.
         """
         empty = [self._empty_table(p, f) for p, f in zip(self.paths, self._footers, strict=True)]
         found = schema_of(concat_file_tables(empty, [str(p) for p in self.paths]))
@@ -103,7 +102,7 @@ class LargeParquet:
         return found
 
     def parts(self) -> Iterator[ParquetPart]:
-        """What each task reads: about as many bytes, unpacked, as suit one."""
+        """One part per task, each with about the same uncompressed size."""
         for path, footer in zip(self.paths, self._footers, strict=True):
             row = uncompressed_bytes(footer) // max(1, footer.num_rows)
             batch_rows, first = rows_per_batch(ARROW_BATCH_BYTES, row, _MAX_BATCH_ROWS), 1
@@ -112,7 +111,8 @@ class LargeParquet:
                 first += sum(footer.row_group(n).num_rows for n in groups)
 
     def to_frame(self, spark: SparkSession) -> DataFrame:
-        """The rows as a frame. What ``read_part`` raises ends its evaluation, and is carried (``carried_by``)."""
+        """Rows as a frame. An error of ``read_part`` ends the evaluation and is transported to the driver
+        (``worker_errors``)."""
         from nova_assets.engine.rows.spark_types import to_struct
 
         columns, parts = self.row_schema(), list(self.parts())
@@ -120,7 +120,7 @@ class LargeParquet:
         return spark.range(0, len(parts), 1, max(1, len(parts))).mapInArrow(job, to_struct(columns))
 
     def _empty_table(self, path: Path, footer: pq.FileMetaData) -> pa.Table:
-        """A table without rows that has the columns of a file."""
+        """Empty table with the columns of a file."""
         with name_file_in_errors(str(path)):
             schema = open_parquet(path).schema_arrow.remove_metadata()
             table = convert_user_table(schema.empty_table(), self._schema, TYPED, allow_widening=self._allow_widening)
@@ -128,14 +128,14 @@ class LargeParquet:
 
 
 def read_part(part: ParquetPart, schema: Schema | None, allow_widening: bool, row_schema: Schema) -> Iterator[pa.Table]:
-    """The rows of a part, in pieces.
+    """Rows of a part, in batches.
 
     Args:
         schema, allow_widening: as for ``LargeParquet``.
-        row_schema: of all files.
+        row_schema: common schema of all files.
 
     Raises:
-        SchemaMismatch: a value that cannot be the channel's, with file, row and column.
+        SchemaMismatch: the channel cannot hold a value. The error names file, row and column.
         BadRecord: the file is damaged.
     """
     row = part.first_row
@@ -169,7 +169,7 @@ def _row_groups_per_task(footer: pq.FileMetaData) -> Iterator[tuple[int, ...]]:
 
 
 def _has_only_deletions(footer: pq.FileMetaData) -> bool:
-    """Whether it is known that all rows of a file are deletions."""
+    """Whether the footer proves that all rows of a file are deletions."""
     names = [footer.schema.column(n).path for n in range(footer.num_columns)]
     if DELETED not in names or not footer.num_rows:
         return False
@@ -180,7 +180,7 @@ def _has_only_deletions(footer: pq.FileMetaData) -> bool:
 def _read_parts_job(
     parts: Sequence[ParquetPart], schema: Schema | None, allow_widening: bool, row_schema: Schema
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Spark's task: numbers of parts in, their rows out."""
+    """Task for Spark: consumes numbers of parts, and yields the rows of these parts."""
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:

@@ -1,4 +1,4 @@
-"""Rows that a user gave, in the types in which a channel takes them: the same rules whatever they come in."""
+"""Conversion of user rows to the types of a channel, by the same rules for all kinds of input."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ def convert_user_table(
     allow_widening: bool = False,
     first_row_number: int = 1,
 ) -> pa.Table:
-    """A user's table with the columns of a schema in their declared types.
+    """User's table with the columns of a schema in their declared types.
 
-    A table of nothing but deletions gets the columns that it lacks: a deletion needs no more than its key.
+    If all rows are deletions, the missing columns are added as nulls: a deletion needs only its key.
 
     Args:
-        schema: the channel's; None leaves the types as they are.
-        allow_widening: the channel takes wider types than it has.
-        first_row_number: what the first row is called in an error.
+        schema: schema of the channel; None leaves the types unchanged.
+        allow_widening: whether the channel accepts wider types than it has.
+        first_row_number: number of the first row in errors.
 
     Raises:
-        EmptyInput: it has rows, and no column.
-        SchemaMismatch: a value or type that cannot be a channel's.
+        EmptyInput: the table has rows but no column.
+        SchemaMismatch: a channel cannot hold a value or type.
     """
     check_has_columns(table.num_rows, table.num_columns)
     table = convert_table(
         table, schema, input_kind, allow_wider_types=allow_widening, first_row_number=first_row_number
     )
-    schema_of(table)  # refuses twin names and types that Spark lacks
+    schema_of(table)  # rejects duplicate names and types that Spark lacks
     return _null_fill_delete_only_table(table, schema)
 
 
 def check_has_columns(row_count: int, column_count: int) -> None:
-    """An Arrow table without a column forgets how many rows it has. Raises EmptyInput."""
+    """Reject rows without columns. An Arrow table without columns loses its number of rows. Raises EmptyInput."""
     if row_count and not column_count:
         raise EmptyInput(
             "rows without a column were given to insert",
@@ -66,7 +66,7 @@ def _null_fill_delete_only_table(table: pa.Table, schema: Schema | None) -> pa.T
 
 
 def add_missing_columns(table: pa.Table, schema: Schema | None) -> pa.Table:
-    """A table with all columns of a schema: those that it lacks are null."""
+    """Table with all columns of a schema. Missing columns are null."""
     for field in schema.fields if schema is not None else ():
         if field.name not in table.column_names:
             table = table.append_column(field.name, pa.nulls(table.num_rows, arrow_type(field.type)))
@@ -74,14 +74,14 @@ def add_missing_columns(table: pa.Table, schema: Schema | None) -> pa.Table:
 
 
 def concat_file_tables(tables: Sequence[pa.Table], file_names: Sequence[str]) -> pa.Table:
-    """The rows of all files; one that lacks a column that others have is null there.
+    """Rows of all files. A column that a file lacks is null.
 
     Args:
-        tables: of each file.
-        file_names: what they are called.
+        tables: table of each file.
+        file_names: names of the files in errors.
 
     Raises:
-        SchemaMismatch: a column is of one type here, and of another there.
+        SchemaMismatch: a column has different types in different files.
     """
     rows = tables[0]
     for table, file in zip(tables[1:], file_names[1:], strict=True):
@@ -100,7 +100,7 @@ def concat_file_tables(tables: Sequence[pa.Table], file_names: Sequence[str]) ->
 
 @contextmanager
 def name_file_in_errors(file_name: str) -> Iterator[None]:
-    """A block in which a file is read: its errors name the file."""
+    """Context for reading a file: errors name the file."""
     try:
         yield
     except NovaError as error:

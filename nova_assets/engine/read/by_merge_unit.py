@@ -1,7 +1,8 @@
-"""Reads of blocks that are laid out, cell by cell: here, or in Spark's Python workers, with no shuffle.
+"""Reads of blocks with a key layout, one merge unit at a time: in this process, or in Spark's Python workers without a
+shuffle.
 
-Of a cell only what the read needs is opened: the row groups that may have the wanted keys, and of two snapshots only
-what they do not share.
+Only the necessary parts of a unit are opened: row groups that may contain the requested keys, and for a diff only the
+files that the two snapshots do not share.
 """
 
 from __future__ import annotations
@@ -45,17 +46,18 @@ if TYPE_CHECKING:
 _THREADS = 4
 
 MOST_BYTES = 512 * 2**20
-"""What is put together at once has no more bytes of files, or about: it has to fit into memory several times."""
+"""Approximate maximum size of the files that are merged at once. Memory must hold this size several times."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergeUnitReadPlan:
-    """A read, taken apart.
+    """A read, divided into merge units.
 
     Args:
-        schema: of the channel's rows.
+        unit_reads: the reads of the single units.
+        schema: schema of the channel's rows.
         has_deleted_column: whether the rows are changes, with ``_deleted``.
-        opened_bytes: of the files, or of their parts, that are opened.
+        opened_bytes: size of the files, or parts of files, that are opened.
     """
 
     unit_reads: tuple[MergeUnitRead, ...]
@@ -71,21 +73,21 @@ class MergeUnitReadPlan:
 
 
 class MergeUnitReader:
-    """Takes reads apart, and puts together what is in their cells."""
+    """Divides reads into merge units, and merges the rows of each unit."""
 
     def __init__(self, session: LazySparkSession, warehouse: Warehouse) -> None:
         self.session = session
         self.warehouse = warehouse
 
     def read_table(self, plan: MergeUnitReadPlan) -> pa.Table:
-        """The rows, computed here."""
+        """Rows of a plan, computed in this process."""
         with ThreadPoolExecutor(_THREADS) as pool:
             found = list(pool.map(lambda p: read_merge_unit(p, plan.schema, plan.model, plan.layout), plan.unit_reads))
         kind = to_arrow_schema(plan.row_schema.with_all_nullable())
         return pa.concat_tables(t.cast(kind) for t in found) if found else kind.empty_table()
 
     def read_frame(self, plan: MergeUnitReadPlan) -> DataFrame:
-        """The rows as a frame; each cell is computed by a task of Spark's when the frame is."""
+        """Rows of a plan as a frame. A Spark task computes each unit when the frame is evaluated."""
         from nova_assets.engine.buckets.spark_jobs import read_units_by_spark
         from nova_assets.engine.rows.spark_types import to_struct
 
@@ -97,10 +99,13 @@ class MergeUnitReader:
     def plan_unit_reads(
         self, read: Snapshot | Chain | Diff, key_filter: pa.Table | None = None
     ) -> MergeUnitReadPlan | None:
-        """A read in cells; None where some block is laid out otherwise, or a model folds elsewhere.
+        """Plan for a read by merge units.
+
+        None if a block has another key layout, if only Spark can execute the merge model, or if a unit is too large for
+        memory.
 
         Args:
-            key_filter: a table with the key's columns: their rows alone.
+            key_filter: table with the key columns, to restrict the read to the rows of these keys; None for all rows.
         """
         found = common_layout(read)
         if found is None:
@@ -158,7 +163,7 @@ class MergeUnitReader:
         return MergeUnitReadPlan(tuple(pieces), schema, shared_layout.model, layout, True, size)
 
     def check_unit_files(self, units: Iterable[MergeTask]) -> None:
-        """See that the files of some cells are there as they were written, all side by side.
+        """Check that the files of some units exist unchanged, all concurrently.
 
         Raises:
             FileMissing, FileAltered.
@@ -167,7 +172,7 @@ class MergeUnitReader:
         self.warehouse.verified_addresses(files.values())
 
     def build_task(self, unit_files: MergeTask, schema: Schema) -> MergeUnitTask:
-        """A cell with the files that are opened for it, which ``check`` looks at."""
+        """Task for a unit, with the files to open. ``check_unit_files`` checks these files."""
         deltas: dict[int, list[MergeSourceFile]] = {}
         for n, block, file in unit_files.deltas:
             deltas.setdefault(n, []).append(self._source_file(block, file, schema.with_deleted()))
@@ -182,10 +187,10 @@ class MergeUnitReader:
 
 
 class _KeyFilter:
-    """Keys that are looked for.
+    """Keys of a lookup.
 
     Args:
-        keys: a table with their columns; None for all keys that there are.
+        keys: table with the key columns; None for no restriction.
     """
 
     def __init__(self, keys: pa.Table | None, layout: KeyLayout, schema: Schema) -> None:
@@ -201,7 +206,7 @@ class _KeyFilter:
             self.keys = ordered.filter(pa.array(first_of_key_mask(ordered, layout.order)))
 
     def keys_in_unit(self, unit_files: MergeTask) -> pa.Table | None:
-        """Those that may be in a cell; None where no key is looked for but all are."""
+        """Keys that may be in a unit; None if the lookup is not restricted."""
         if self.keys is None:
             return None
         cell = unit_files.unit
@@ -234,7 +239,7 @@ class _KeyFilter:
         return found
 
     def _in_file_range(self, keys: pa.Table, file: DataFile) -> pa.Array:
-        """Which keys lie between the bounds that are known of a file."""
+        """Mask of the keys that lie within the known bounds of a file."""
         found = pa.repeat(pa.scalar(True), keys.num_rows)
         for name, type_ in self.types.items():
             if name in file.ranges:
@@ -245,7 +250,7 @@ class _KeyFilter:
 
 
 def _is_lossless_cast(source_type: pa.DataType, target_type: pa.DataType) -> bool:
-    """Whether a cast that fails where a value does not fit keeps every value as it is."""
+    """Whether a checked cast between the types, which fails for a value that does not fit, preserves every value."""
     same = (pa.types.is_integer, pa.types.is_timestamp, _is_string_type, _is_binary_type)
     alike = any(of(source_type) and of(target_type) for of in same)
     zones = (

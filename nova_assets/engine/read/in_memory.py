@@ -1,7 +1,7 @@
-"""Small reads computed in memory: what costs Spark a second and a started JVM takes some hundredths of it here.
+"""Small reads computed in memory: hundredths of a second, instead of a second and a started JVM with Spark.
 
-The same functions as those that merge a cell in Spark's workers (``buckets/fold``); everything large, and what takes
-functions of Spark's columns, is Spark's.
+The functions are those that merge a unit in Spark's workers (``buckets/merge``). Spark computes all large reads, and
+all models with functions on Spark columns.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _OpenedBlocks = list[tuple[Block, list[pq.ParquetFile]]]
 
 
 def compute_in_memory(read: Snapshot | Chain | Diff, warehouse: Warehouse) -> pa.Table | None:
-    """The rows of a snapshot, of a chain as one delta, or of a diff, for which ``plan/way`` has chosen memory; None
-    where they are larger than they look.
+    """Rows of a snapshot, of a chain as one delta, or of a diff, if ``plan/read_strategy`` has chosen memory; None if
+    the rows are larger than estimated.
 
     Raises:
-        FileMissing: a file is gone, or was changed.
+        FileMissing: a file is missing or was changed.
     """
     if isinstance(read, Diff):
         return _diff_in_memory(read, warehouse)
@@ -44,7 +44,7 @@ def compute_in_memory(read: Snapshot | Chain | Diff, warehouse: Warehouse) -> pa
     model, schema = read.merge, read.schema
     if schema is None:
         return None
-    warehouse.verified_addresses([f for b in blocks for f in b.manifest.files], prefetch=True)  # side by side
+    warehouse.verified_addresses([f for b in blocks for f in b.manifest.files], prefetch=True)  # concurrently
     opened = {b.id: [open_block_file(warehouse.file_address(f)) for f in b.manifest.files] for b in blocks}
     if sum(uncompressed_bytes(f.metadata) for some in opened.values() for f in some) > MEMORY_BYTES:
         return None
@@ -76,19 +76,19 @@ def _diff_in_memory(read: Diff, warehouse: Warehouse) -> pa.Table | None:
 
 
 def _read_block_rows(block: Block, files: Sequence[pq.ParquetFile], schema: Schema) -> pa.Table:
-    """The rows of a block in the columns of a schema, whatever it calls them."""
-    relaxed = schema.with_all_nullable()  # a file may be older than a column that may not be null
+    """Rows of a block in the columns of a schema, under the block's own column names."""
+    relaxed = schema.with_all_nullable()  # a file may be older than a required column
     return _concat_or_empty([read_fitted_rows(block, f, f.read, relaxed) for f in files], schema)
 
 
 def read_fitted_rows(
     block: Block, file: pq.ParquetFile, read_columns: Callable[[list[str]], pa.Table], schema: Schema
 ) -> pa.Table:
-    """Rows of a file of a block, in the columns of a schema, whatever it calls them.
+    """Rows of a file of a block in the columns of a schema, whatever names the block has for them.
 
     Args:
-        read_columns: gives some columns of them.
-        schema: relaxed, where the file may be older than a column that may not be null.
+        read_columns: returns the rows of the file in the given stored columns.
+        schema: schema of the result, nullable if the file may be older than a required column.
     """
     column_by_stored_name = {
         own: name for name, own in zip(schema.names, stored_column_names(block, schema), strict=True) if own is not None

@@ -1,4 +1,4 @@
-"""Rows that have certain keys, where both are tables in this process."""
+"""Rows with certain keys, if both rows and keys are tables in this process."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ _ROW = "__nova_row"
 
 
 def filter_rows_by_keys(rows: pa.Table, keys: pa.Table, key_columns: Sequence[str]) -> pa.Table | None:
-    """The rows whose ``key_columns`` columns occur in ``keys``, in their order; None where Spark alone knows what
-    equals what.
+    """Rows whose key occurs in ``keys``, in their order; None if only Spark can decide which values are equal.
 
     As in SQL, a null equals nothing.
+
+    Args:
+        key_columns: columns to compare, present in both tables.
     """
     if not rows.num_rows:
         return rows
@@ -25,7 +27,7 @@ def filter_rows_by_keys(rows: pa.Table, keys: pa.Table, key_columns: Sequence[st
         return None
     try:
         wanted_keys = pa.table({c: keys.column(c).cast(type_) for c, type_ in types.items()})
-    except pa.ArrowInvalid:  # a number that no row can have
+    except pa.ArrowInvalid:  # a number outside the range of the column
         return None
     numbered = pa.table({**{c: rows.column(c) for c in key_columns}, _ROW: pa.array(range(rows.num_rows), pa.int64())})
     found = numbered.join(wanted_keys, list(key_columns), join_type="left semi").column(_ROW)
@@ -33,7 +35,7 @@ def filter_rows_by_keys(rows: pa.Table, keys: pa.Table, key_columns: Sequence[st
 
 
 def _has_bytewise_equality(type_: pa.DataType) -> bool:
-    """Whether two values are equal where their bytes are."""
+    """Whether two values of a type are equal if and only if their bytes are."""
     kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_date, pa.types.is_boolean, pa.types.is_timestamp)
     return any(kind(type_) for kind in kinds)
 

@@ -1,4 +1,4 @@
-"""What older blocks call the columns of a schema (R18)."""
+"""Names and types under which older blocks store the columns of a schema (R18)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from nova_assets.model.schema import DELETED, DataType, Schema
 
 
 def stored_column_names(block: Block, schema: Schema) -> tuple[str | None, ...]:
-    """What a block calls the columns; None for those that it lacks, though it may have another of that name."""
+    """Stored name of each column in a block; None for columns that the block lacks, even if it has an unrelated column
+    of that name."""
     stored_schema = block.manifest.schema
     return tuple(
         f.name
@@ -18,6 +19,6 @@ def stored_column_names(block: Block, schema: Schema) -> tuple[str | None, ...]:
 
 
 def stored_column_types(block: Block, stored_names: tuple[str | None, ...]) -> tuple[DataType | None, ...]:
-    """Of which types those columns are there; None where the block does not say."""
+    """Stored types of these columns; None if the block does not record the type."""
     stored_schema = block.manifest.schema
     return tuple(stored_schema.field(n).type if n is not None and n in stored_schema else None for n in stored_names)

@@ -1,4 +1,4 @@
-"""Diff on Spark: what turns one snapshot into another, keyed or as bags."""
+"""Diff on Spark: the change from one snapshot to another, for keyed channels and for channels without a key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OLD, _NEW, _COUNT, _ROW = "__nova_old", "__nova_new", "__nova_count", "__nova_r
 
 
 def diff_snapshots(old: DataFrame, new: DataFrame, model: MergeModel) -> DataFrame:
-    """What turns one snapshot of a keyed channel into another, ``_deleted`` last; deletions carry the old row.
+    """Change from one snapshot of a keyed channel to another, with ``_deleted`` last. Deletions carry the old row.
 
     Args:
         old, new: snapshots with the same columns, one row per key.
@@ -38,13 +38,13 @@ def diff_snapshots(old: DataFrame, new: DataFrame, model: MergeModel) -> DataFra
 
 
 def added_rows_or_raise(old: DataFrame, new: DataFrame, channel_name: str, *, assume_none_removed: bool) -> DataFrame:
-    """The rows that came to an Append channel, each as often as it came.
+    """Rows that were added to an Append channel, each as often as it was added.
 
     Args:
-        assume_none_removed: it is known that no row has gone.
+        assume_none_removed: whether it is known that no row was removed.
 
     Raises:
-        UnrepresentableChange: rows have gone (R10). Found out here and now, by a job.
+        UnrepresentableChange: rows were removed (R10). A Spark job checks this immediately.
     """
     counted = _row_count_changes(old, new)
     removed_rows = 0 if assume_none_removed else _count_removals(counted)
@@ -63,13 +63,16 @@ def added_rows_or_raise(old: DataFrame, new: DataFrame, channel_name: str, *, as
 
 
 def count_removed_rows(old: DataFrame, new: DataFrame) -> int:
-    """How many rows of ``old`` are not in ``new``, counted as bags."""
+    """Number of rows of ``old`` that are not in ``new``, with duplicates counted."""
     return _count_removals(_row_count_changes(old, new))
 
 
 def _needs_explicit_delete(model: MergeModel) -> Column:
-    """Whether a key's new row would not simply displace its old one. Combined columns cannot say every change, so a
-    changed row is deleted and given anew (R11); by ``order_by`` a lesser row would lose."""
+    """Whether a key's new row would not simply replace its old row.
+
+    Combined columns cannot express every change, so a changed row is deleted and inserted again (R11). With
+    ``order_by``, a lesser new row would lose against the old row.
+    """
     if isinstance(model, Keyed):
         return F.lit(True)
     if not model.order_by:
@@ -78,13 +81,13 @@ def _needs_explicit_delete(model: MergeModel) -> Column:
 
 
 def _order_by_rank(side: str, model: MergeModel) -> Column:
-    """Where a row stands by ``order_by``; nulls are least."""
+    """Rank of a row by ``order_by``; nulls are smallest."""
     values = [col(side).getField(c) for c in model.order_by]
     return F.struct(*(p.alias(f"p{n}") for n, p in enumerate(x for v in values for x in (v.isNotNull(), v))))
 
 
 def _row_count_changes(old: DataFrame, new: DataFrame) -> DataFrame:
-    """Each different row with how much oftener it is in ``new`` than in ``old``."""
+    """Each distinct row with its count in ``new`` minus its count in ``old``."""
     columns = new.columns
     sides = [f.select(struct_of_columns(columns).alias(_ROW), F.lit(n).alias(_COUNT)) for f, n in ((new, 1), (old, -1))]
     by = maps_to_sorted_arrays(col(_ROW), new.schema).alias("by")

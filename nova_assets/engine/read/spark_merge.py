@@ -1,12 +1,12 @@
-"""Merge and chain on Spark: what the merge models say (model/merge), carried out.
+"""Merge and chain on Spark: execution of the merge models (``model/merge``).
 
-The change that a delta makes to one key is a pair (deletion?, live row?), the deletion first. Pairs compose: of two,
-the later's deletion wins over everything before it; otherwise the live rows are combined. ``fold`` composes all changes
-of each key, and serves chain and merge alike. The base is never shuffled for a small delta, and no window runs over it:
-its untouched rows are what an anti-join with the delta's keys leaves (DESIGN §6).
+The change that a delta makes to one key is a pair (deletion?, live row?), the deletion first. Pairs compose: the
+deletion of the later pair overrides everything before it; otherwise the live rows are combined. ``compose_changes``
+composes all changes of each key, for chain and merge alike. The base is never shuffled for a small delta, and no window
+runs over it: an anti-join with the keys of the delta yields its untouched rows (DESIGN §6).
 
-Windows over the *deltas* were measured against one list of changes per key and higher-order functions over it: half the
-time, and no list that could outgrow memory.
+Windows over the *deltas* were measured against one list of changes per key with higher-order functions. Windows take
+half the time, and there is no list that could exceed memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nova_assets.model.merge import Keyed, MergeModel
 from nova_assets.model.schema import DELETED
 
 SEQ = "__nova_seq"
-"""Which delta a row is of, in order from 0; base rows are before all of them."""
+"""Index of the delta of a row, from 0 in order. Base rows precede all deltas."""
 
 _BASE = -1
 ROW_COUNT = "__nova_rows"
@@ -48,12 +48,13 @@ _COMBINE: Mapping[str, Callable[[Column], Column]] = {
 def merge_deltas(
     base: DataFrame, deltas: DataFrame, model: MergeModel, *, is_multi_delta: bool, broadcast_keys: bool
 ) -> DataFrame:
-    """A base and the deltas on top of it, as a base of a keyed channel.
+    """Base of a keyed channel after the deltas on top of it.
 
     Args:
-        deltas: the base's columns, ``_deleted`` and, of several, ``SEQ``.
-        is_multi_delta: whether the rows are of more than one delta.
-        broadcast_keys: whether the deltas' keys may be sent to every worker.
+        base: the base, one row per key.
+        deltas: the base's columns, ``_deleted`` and, with several deltas, ``SEQ``.
+        is_multi_delta: whether the rows come from more than one delta.
+        broadcast_keys: whether the keys of the deltas may be broadcast to every worker.
     """
     columns, on = base.columns, list(model.key)
     keys = deltas.select(*map(col, on))
@@ -75,35 +76,38 @@ def merge_deltas(
 def filter_superseded_rows(
     rows: DataFrame, changed_keys: DataFrame, model: MergeModel, columns: Sequence[str], may_be_changed: Column | None
 ) -> DataFrame:
-    """``merge`` where the last change of a key decides and nothing is combined: of the rows of a base and of its
-    deltas, in one frame, those that no later delta changes.
+    """Rows of a base and its deltas, in one frame, that no later delta changes.
 
-    One scan, one join with a small table, nothing brought together, no window: what comes after can be computed as the
-    rows are read. (The rows of a union are copied first, which costs as much as the join.)
+    This is a merge for models in which the last change of a key decides and nothing is combined. It needs one scan and
+    one join with a small table, without a shuffle or a window, so that later steps are computed during the scan. (A
+    union of base and deltas would copy the rows first, which costs as much as the join.)
 
     Args:
-        rows: the columns, and ``SEQ``: of a live row of a delta its place, and less of any other.
-        changed_keys: the keys of all rows of the deltas, with their ``SEQ``; few enough to be sent to every worker.
-        may_be_changed: false of rows that have none of these keys, as far as can be told without looking them up.
+        rows: the columns, and ``SEQ``: the index of the delta for a live row of a delta, and a smaller value for other
+            rows.
+        changed_keys: keys of all rows of the deltas, with their ``SEQ``; few enough to broadcast to every worker.
+        columns: columns to return.
+        may_be_changed: false for rows that have none of these keys, as far as this is known without a lookup; None if
+            nothing is known.
     """
     keys = {k: f"{_KEY} {k}" for k in model.key}
     later = changed_keys.select(*(col(k).alias(n) for k, n in keys.items()), col(SEQ).alias(_LATER_SEQ))
-    # A key that is null is not looked up.
+    # A join skips null keys.
     sought = {k: col(k) if may_be_changed is None else F.when(may_be_changed, col(k)) for k in keys}
     same = reduce(Column.__and__, (sought[k] == col(n) for k, n in keys.items()))
     return rows.join(F.broadcast(later), same & (col(SEQ) < col(_LATER_SEQ)), "left_anti").select(*map(col, columns))
 
 
 def drop_deletions(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """What a change leaves of nothing: its live rows."""
+    """Live rows of a change: its result on an empty base."""
     return changes.filter(~col(DELETED)).select(*map(col, columns))
 
 
 def compose_changes(rows: DataFrame, model: MergeModel) -> DataFrame:
     """All changes of each key, composed: at most one deletion and one live row per key, ``_deleted`` last (R11).
 
-    Where both the earlier and the later change of a key delete it, the first deletion's row stays: it is the one that
-    tells what there was before all of them.
+    If both the earlier and the later change of a key delete it, the row of the first deletion remains, because it
+    describes the state before all changes.
 
     Args:
         rows: columns, ``_deleted`` and ``SEQ``; per key and delta at most one deletion and one live row.
@@ -130,7 +134,8 @@ def compose_changes(rows: DataFrame, model: MergeModel) -> DataFrame:
 
 
 def resolve_repeated_keys(rows: DataFrame, model: MergeModel) -> DataFrame:
-    """The rows of one delta, reduced to what a delta may hold: ``fold``, with ``order_by`` as the order of arrival.
+    """Rows of one delta, reduced to the rows that a delta may hold: ``compose_changes`` with ``order_by`` as the order
+    of arrival.
 
     Args:
         rows: columns and ``_deleted``.
@@ -143,10 +148,10 @@ def resolve_repeated_keys(rows: DataFrame, model: MergeModel) -> DataFrame:
 
 
 def find_undecided_keys(rows: DataFrame, model: MergeModel) -> DataFrame:
-    """The keys of which several live rows are the greatest by ``order_by`` and yet differ in what it has to decide,
-    with how many rows those are (``ROWS``).
+    """Keys of which several live rows are greatest by ``order_by`` but differ in a column that needs a decision.
 
-    Columns that are combined by name need no decision; those combined by a function do, at every tie.
+    The result has the key columns and the number of these rows (``ROW_COUNT``). Columns that are combined by a named
+    combiner need no decision. Columns that are combined by a user function need a decision at every tie.
     """
     functions = dict(model.combine) if isinstance(model, Keyed) else {}
     alive = rows.filter(~col(DELETED))
@@ -173,7 +178,7 @@ def _groups_with_differing_values(
 
 
 def _combined_live_columns(schema: t.StructType, model: MergeModel, key_window: WindowSpec) -> dict[str, Column]:
-    """Helper columns with the live rows of a key combined, in their own columns' types; nulls are passed over."""
+    """Helper columns with the combined live rows of a key, in the types of the original columns. Nulls are ignored."""
     found = {}
     for column, function in model.combine if isinstance(model, Keyed) else ():
         value, type_ = F.when(~col(DELETED), col(column)), schema[column].dataType

@@ -1,4 +1,4 @@
-"""Reads (model/reads) as Spark frames: exactly the listed files, with their schema, and nothing is listed (R16)."""
+"""Reads (``model/reads``) as Spark frames: exactly the listed files, with their schema, without any listing (R16)."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ from nova_assets.plan.block_layout import changed_key_range, split_off_untouched
 
 BROADCAST_ROWS = 2_000_000
 BROADCAST_BYTES = 256 * 2**20
-"""Deltas up to this size have their keys sent to every worker. Measured with a driver of 2 GB: four million keys of 32
-characters fit, ten million do not."""
+"""Maximum size of deltas whose keys are broadcast to every worker. Measured with a driver of 2 GB: four million keys of
+32 characters fit, ten million do not."""
 
 FORMATS = ("parquet", "orc", "avro")
-"""What blocks may be written in; this engine writes Parquet. For Avro, Spark needs a package of its own."""
+"""File formats that blocks may have. This engine writes Parquet. For Avro, Spark needs a separate package."""
 
 FEW_ROWS = 100_000
-"""So few rows have few keys, however many bytes their other columns take."""
+"""Number of rows up to which keys are broadcast, independent of the size of the other columns."""
 
 _LITERAL_FILES = 200
-"""Above this many files their order is joined in, not written into the query."""
+"""Number of files above which their order is joined as a table, not written into the query."""
 
 _CHECKSUMS = {"parquet.page.verify-checksum.enabled": "true"}
-"""Pages are compared with their checksums, where they have some."""
+"""Reader option that verifies the checksums of pages that have one."""
 
 _FILE = "__nova_file"
 _GLOB = re.compile(r"[{}\[\]*?\\]")
@@ -82,9 +82,10 @@ class SparkReader:
         self.warehouse = warehouse
 
     def read(self, read: Read) -> DataFrame:
-        """The frame that a read describes.
+        """Frame of a read.
 
-        A channel that has no schema yet gives a frame without columns (and ``_deleted``, for a change of a keyed one).
+        A channel without a schema yields a frame without columns (or with ``_deleted`` alone, for a change of a keyed
+        channel).
 
         Raises:
             FileMissing, UnrepresentableChange, NotSupported.
@@ -108,7 +109,7 @@ class SparkReader:
             return self._empty_read_frame(read)
         raise NotSupported(f"{type(read).__name__} is no read of blocks")
 
-    # the five reads
+    # kinds of reads
 
     def _snapshot_frame(self, read: Snapshot) -> DataFrame:
         base, deltas = _resolved_blocks(read.bases), _resolved_blocks(read.deltas)
@@ -116,7 +117,7 @@ class SparkReader:
         if isinstance(model, Custom):
             return self._custom_snapshot(read, base, deltas, model)
         if not deltas or not model.keyed:
-            return self.read_blocks([*base, *deltas], schema)  # a bag is one read of everything
+            return self.read_blocks([*base, *deltas], schema)  # without a key, all blocks are one read
         if self._can_use_anti_join(base, deltas, model):
             return self._snapshot_by_anti_join(read, base, deltas, schema)
         untouched, rest = (_resolved_blocks(s.bases) for s in split_off_untouched_files(read))
@@ -124,7 +125,7 @@ class SparkReader:
         return self.read_blocks(untouched, schema).union(merged) if untouched else merged
 
     def _can_use_anti_join(self, base: Sequence[Block], deltas: Sequence[Block], model: MergeModel) -> bool:
-        """Whether the keys of the deltas tell what is left of each row, and are few."""
+        """Whether the keys of the deltas alone decide which rows remain, and are few enough to broadcast."""
         plain = all(b.manifest.format == "parquet" for b in (*base, *deltas))
         few = sum(len(d.manifest.files) for d in deltas) <= _LITERAL_FILES
         return (bool(base) or len(deltas) > 1) and plain and few and not model.combines and _can_broadcast_keys(deltas)
@@ -136,7 +137,7 @@ class SparkReader:
         rows = self.read_blocks([*base, *deltas], schema.with_deleted(), order)
         changed = self.read_blocks(deltas, Schema(tuple(schema.field(k) for k in model.key)), order)
         place = col(SEQ) if order else F.lit(0)
-        # Of rows of the base, and of deletions, the place is not looked up.
+        # Rows of the base and deletions need no index.
         rows = rows.withColumn(SEQ, F.when(F.coalesce(col(DELETED), F.lit(True)), -1).otherwise(place))
         changed = changed if order else changed.withColumn(SEQ, place)
         return filter_superseded_rows(rows, changed, model, schema.names, _in_changed_range(read, schema))
@@ -157,7 +158,7 @@ class SparkReader:
 
     def _inserts_frame(self, snapshot: Snapshot) -> DataFrame:
         model, rows = merge_model_of(snapshot), self._snapshot_frame(snapshot)
-        if isinstance(model, Custom):  # its deltas may look otherwise than its bases: what leads here from B_0
+        if isinstance(model, Custom):  # its deltas may have other columns than its bases: diff from B_0
             return _reduce_with_function(model.diff_ref, [self._empty_frame(snapshot.schema or _NO_COLUMNS), rows])
         return rows.withColumn(DELETED, F.lit(False)) if model.keyed else rows
 
@@ -176,12 +177,12 @@ class SparkReader:
         new = self._snapshot_frame(read.new)
         if isinstance(model, Custom):
             return _reduce_with_function(model.diff_ref, [self._snapshot_frame(read.old), new])
-        old = self._snapshot_frame(replace(read.old, schema=read.new.schema or read.old.schema))  # as it is called now
+        old = self._snapshot_frame(replace(read.old, schema=read.new.schema or read.old.schema))  # under current names
         if not model.keyed:
             bases = _resolved_blocks(read.new.bases)
             keeps = bool(bases) and all(b.manifest.keeps_all and b.hi == read.old.at + 1 for b in bases)
             return added_rows_or_raise(old, new, read.new.channel, assume_none_removed=keeps)
-        if merge_model_of(read.old).key != model.key:  # of another model (R18): a bag, or other keys
+        if merge_model_of(read.old).key != model.key:  # written under another merge model (R18): no key, or another one
             old = old.dropDuplicates(list(model.key))
         return diff_snapshots(old, new, model)
 
@@ -199,7 +200,7 @@ class SparkReader:
         self, read: Snapshot, base: Sequence[Block], deltas: Sequence[Block], model: Custom
     ) -> DataFrame:
         schema = read.schema or _NO_COLUMNS
-        # its own schema, or that of B_0
+        # schema of the latest base block, or of B_0
         start = self.read_blocks(base, base[-1].manifest.schema) if base else self._empty_frame(schema)
         if deltas:
             changes = _reduce_with_function(model.chain_ref, self._custom_delta_frames(deltas))
@@ -207,7 +208,7 @@ class SparkReader:
         return start if read.schema is None else cast_custom_merge_result(start, read.schema, read.channel)
 
     def _custom_delta_frames(self, deltas: Sequence[Block]) -> list[DataFrame]:
-        """The deltas of each commit as one frame: its functions take partitions together as they take them apart."""
+        """One frame per commit with its deltas. User functions must see all partitions of a commit together."""
         by_number: dict[int, list[Block]] = {}
         for d in deltas:
             by_number.setdefault(d.hi, []).append(d)
@@ -216,7 +217,8 @@ class SparkReader:
     # files
 
     def _keyed_delta_rows(self, deltas: Sequence[Block], schema: Schema) -> DataFrame:
-        """The rows of keyed deltas: columns, ``_deleted``, and, of several, the delta's place in the order."""
+        """Rows of keyed deltas: their columns, ``_deleted``, and, with several deltas, the index of the delta as
+        ``SEQ``."""
         several, order = len(deltas) > 1, _index_deltas_by_path(deltas)
         rows = self.read_blocks(deltas, schema.with_deleted(), order)
         if several and not order:
@@ -226,14 +228,14 @@ class SparkReader:
     def read_blocks(
         self, blocks: Sequence[Block], schema: Schema, delta_index_by_path: Mapping[str, int] | None = None
     ) -> DataFrame:
-        """The rows of some blocks in the columns of a schema, in one read for all blocks that are alike.
+        """Rows of some blocks in the columns of a schema. Blocks with equal stored schemas share one read.
 
-        Columns that a block is too old to have are null, types are widened (Spark 4's Parquet reader does every one
-        that ``model.schema.widens`` admits; with 3.5, blocks of other types are read apart, and cast), and a column is
-        found under whatever name the block has it (R18).
+        Columns that a block lacks are null. Types are widened: Spark 4's Parquet reader supports every widening that
+        ``model.schema.can_widen`` allows, while with Spark 3.5, blocks with other types are read separately and cast. A
+        column is found under its stored name in each block (R18).
 
         Args:
-            delta_index_by_path: file -> its place, to be added as ``SEQ``.
+            delta_index_by_path: index of the delta of each file, to be added as ``SEQ``; None to add no index.
         """
         files_by_stored_schema: dict[tuple[str, _Names, _Types], list[DataFile]] = {}
         blocks_by_external_location: dict[tuple[str, str], list[Block]] = {}
@@ -256,8 +258,8 @@ class SparkReader:
         return reduce(DataFrame.unionByName, frames)
 
     def _read_external_blocks(self, blocks: Sequence[Block], schema: Schema) -> DataFrame:
-        """The rows of files that another system keeps. What their folders are called says the values of partition
-        columns; columns that some files do not have are null."""
+        """Rows of external files. Folder names give the values of partition columns. Columns that a file lacks are
+        null."""
         manifest = blocks[0].manifest
         assert manifest.external_folder is not None
         paths = [p for b in blocks for p in external_files.verified_paths(b.manifest, b.channel)]
@@ -291,7 +293,7 @@ class SparkReader:
         ]
         stored_schema = Schema(tuple(f for f in stored_fields if f is not None))
         reader = self.session.get().read.format(file_format).schema(to_struct(stored_schema))
-        # No file is passed over in silence.
+        # A missing or corrupt file must not be skipped silently.
         reader = reader.options(ignoreMissingFiles="false", ignoreCorruptFiles="false", **_CHECKSUMS)
         try:
             rows = load_paths(reader, self.session.get(), self.warehouse.verified_addresses(files))
@@ -312,13 +314,13 @@ class SparkReader:
         return rows.select(*found, *([col(SEQ)] if delta_index_by_path else []))
 
     def _add_delta_index(self, rows: DataFrame, delta_index_by_path: Mapping[str, int]) -> DataFrame:
-        """Rows with the place of their file's delta.
+        """Rows with the index of their file's delta as ``SEQ``.
 
-        A file is known by its name and its block's folder, the last two parts of its path: unique in the warehouse, and
-        free of characters that a URL would write otherwise.
+        A file is identified by its name and the folder of its block, the last two parts of its path. They are unique in
+        the warehouse, and contain no characters that a URL would escape.
         """
         places = {"/".join(path.split("/")[-2:]): n for path, n in delta_index_by_path.items()}
-        # Asked for by name, it costs nothing where it is not needed; but a user's column may have that name.
+        # Access by name costs nothing if the column is unused, but a user's column may have the same name.
         taken = any(c.lower() == "_metadata" for c in rows.columns)
         path = file_metadata_column(rows).getField("file_path") if taken else F.col("_metadata.file_path")
         name = F.substring_index(path, "/", -2)
@@ -329,14 +331,15 @@ class SparkReader:
         return rows.withColumn(_FILE, name).join(F.broadcast(table), _FILE).drop(_FILE)
 
     def _empty_frame(self, schema: Schema) -> DataFrame:
-        """A frame without rows; planned as such, so that what is joined with it is not read either."""
+        """Frame without rows. Spark's planner knows that it is empty, so the other side of a join is not read
+        either."""
         columns = [F.lit(None).cast(to_spark_type(f.type)).alias(f.name) for f in schema.fields if f.name != DELETED]
         marks = [F.lit(False).alias(DELETED)] if DELETED in schema else []
         return self.session.get().range(0).select(*columns, *marks)
 
 
 def _column_as_field(field: Field, stored_field: Field | None) -> Column:
-    """A column as it is called now, of what a file has."""
+    """Stored column of a file as a column of the current schema."""
     if stored_field is None:
         return F.lit(None).cast(to_spark_type(field.type))
     return (
@@ -347,15 +350,15 @@ def _column_as_field(field: Field, stored_field: Field | None) -> Column:
 
 
 def load_paths(reader: DataFrameReader, spark: SparkSession, paths: list[str]) -> DataFrame:
-    """Files by their paths: a path is a path, whatever characters the warehouse's own name has."""
+    """Frame over files by their literal paths, even if the warehouse's path contains glob characters."""
     paths = [file_io.to_spark_address(p) for p in paths]
-    if is_connect_session(spark):  # which takes every path for a pattern
+    if is_connect_session(spark):  # Spark Connect interprets every path as a glob pattern
         return reader.load([_GLOB.sub(r"\\\g<0>", p) for p in paths])
     return reader.option("__globPaths__", "false").load(paths)
 
 
 def _reduce_with_function(function_ref: str, frames: Sequence[DataFrame]) -> DataFrame:
-    """Frames combined by a user's function of two, left to right."""
+    """Frames combined from left to right by a user's function of two frames."""
     return reduce(FunctionRef.parse(function_ref).load(), frames)
 
 
@@ -368,12 +371,13 @@ def _resolved_blocks(sources: Sequence[BlockSource]) -> list[Block]:
 
 
 def _index_deltas_by_path(deltas: Sequence[Block]) -> dict[str, int]:
-    """File -> the place of its delta, where there are several."""
+    """Index of the delta of each file; empty unless there are several deltas."""
     return {f.path: n for n, d in enumerate(deltas) for f in d.manifest.files} if len(deltas) > 1 else {}
 
 
 def _in_changed_range(read: Snapshot, schema: Schema) -> Column | None:
-    """Whether a row may have a key of the deltas, as far as one column tells: where keys come in ranges."""
+    """Whether a row may have a key of the deltas, by the bounds of one column; None unless keys are clustered by
+    range."""
     found = changed_key_range(read)
     if found is None:
         return None

@@ -1,6 +1,6 @@
-"""Reads carried out by the way that costs least (``plan/way``): in memory, cell by cell, or by Spark's joins.
+"""Execution of reads by the cheapest strategy (``plan/read_strategy``): in memory, by merge units, or by Spark's joins.
 
-All lead to the same rows; the last is the reference for the other two, and what they fall back to.
+All strategies return the same rows. The last strategy is the reference for the other two, and their fallback.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
 log = get_logger("nova_assets.engine")
 
 SCANNED_BYTES = 32 * 2**20
-"""Snapshots of fewer bytes are joined with the keys that are looked for: to evaluate those first costs more."""
+"""Snapshots with fewer bytes are joined with the keys of a lookup: to collect the keys first would cost more."""
 
 MAX_LOOKUP_KEYS = 1_000_000
-"""At most so many keys are looked up; for more, everything is looked through."""
+"""Maximum number of keys in a lookup. With more keys, all rows are scanned."""
 
 HERE_BYTES = 64 * 2**20
-"""What is looked up in so many bytes of files is looked up in this process."""
+"""Maximum size of the opened files for a lookup in this process."""
 
 
 class ReadExecutor:
-    """Carries out reads.
+    """Executes reads.
 
     Args:
-        forced: the way to take wherever it leads there; None for the cheapest.
+        forced_strategy: strategy to use wherever it is applicable; None for the cheapest strategy.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ReadExecutor:
         self.frame_scope = shared_settings.BatchLimitScope()
 
     def read_frame(self, read: Read) -> DataFrame:
-        """The rows as Spark's frame."""
+        """Rows of a read as a Spark frame."""
         from nova_assets.engine.read.spark_read import SparkReader
 
         if isinstance(read, Together):
@@ -72,7 +72,7 @@ class ReadExecutor:
         return SparkReader(self.session, self.warehouse).read(read)
 
     def read_without_spark(self, read: Read) -> pa.Table | None:
-        """The rows as a table, where that takes no Spark."""
+        """Rows of a read as a table; None if the read needs Spark."""
         if is_certainly_empty(read) and (columns := columns_of_read(read)) is not None:
             return to_arrow_schema(columns.with_all_nullable()).empty_table()
         if isinstance(read, Inserts):
@@ -87,18 +87,18 @@ class ReadExecutor:
         return self._try_compute_in_memory(read)
 
     def look_up_keys(self, read: Read, keys: Any, *, as_table: bool) -> Any | None:
-        """The rows of a snapshot that have certain keys, of whose buckets and row groups alone files are opened.
+        """Rows of a snapshot with certain keys. Only the buckets and row groups that may contain these keys are opened.
 
-        None where everything has to be looked through.
+        None if all rows must be scanned.
 
         Args:
-            keys: a table or frame with the columns of the key.
-            as_table: a table is wanted, not a frame.
+            keys: table or frame with the key columns.
+            as_table: whether to return a table, not a frame.
         """
         if not isinstance(read, Snapshot) or self.forced == "frame" or (shared_layout := common_layout(read)) is None:
             return None
         order = list(shared_layout.layout.order)
-        if set(order) != set(read.merge.key):  # of another model (R18)
+        if set(order) != set(read.merge.key):  # written under another merge model (R18)
             return None
         if not isinstance(keys, pa.Table):
             size = sum(b.bytes for b in source_blocks(read) if isinstance(b, Block))
@@ -107,11 +107,11 @@ class ReadExecutor:
             return None
         try:
             pieces = self.merge_unit_reader.plan_unit_reads(read, keys)
-        except pa.ArrowException:  # keys of another type: Spark knows what it makes of them
+        except pa.ArrowException:  # keys of another type, which only Spark can compare
             return None
         try:
             return None if pieces is None else self._read_planned_units(pieces, as_table=as_table)
-        except OverflowError:  # of a combined value: Spark says it as it does elsewhere
+        except OverflowError:  # of a combined value; the fallback to Spark raises the usual error
             return None
 
     def _read_planned_units(self, plan: MergeUnitReadPlan, *, as_table: bool) -> Any:
@@ -129,12 +129,12 @@ class ReadExecutor:
     def _try_compute_in_memory(self, read: Snapshot | Chain | Diff) -> pa.Table | None:
         try:
             rows = compute_in_memory(read, self.warehouse)
-        except OverflowError as error:  # of a combined value: Spark says it as it does elsewhere
+        except OverflowError as error:  # of a combined value; the fallback to Spark raises the usual error
             log.info("computed by Spark: %s", error)
             return None
         return None if rows is None else rows.cast(pa.schema([f.with_nullable(True) for f in rows.schema]))
 
 
 def mark_as_inserts(rows: pa.Table) -> pa.Table:
-    """Rows as a change that brings all of them."""
+    """Rows as a change that inserts all of them."""
     return rows.append_column(DELETED, pa.repeat(pa.scalar(False), rows.num_rows))

@@ -1,7 +1,7 @@
-"""Reads as streams, for tables that are larger than memory: by row groups, by cells, or partition by partition.
+"""Streaming reads for tables larger than memory: by row groups, by merge units, or by portions of partitions.
 
-While it waits for whoever reads it, a stream has no file open, so it can be left at any time. Spark takes part only
-where nothing else knows how rows are put together.
+Between two requests for rows, a stream has no open file, so it can be abandoned at any time. Spark takes part only in
+reads that no other strategy can compute.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ Tables = Iterator[pa.Table]
 
 
 class StreamingReader:
-    """Carries out reads a piece at a time.
+    """Executes reads piece by piece.
 
     Args:
-        engine: carries out what can only be had at once.
+        engine: executes the reads, or parts of reads, that cannot be split.
     """
 
     def __init__(self, engine: Engine, read_executor: ReadExecutor) -> None:
@@ -65,11 +65,12 @@ class StreamingReader:
         self.warehouse = read_executor.warehouse
 
     def open_reader(self, read: Read, columns: Sequence[str] | None) -> pa.RecordBatchReader:
-        """The rows of a read, in some of its columns.
+        """Record batches of a read, in the given columns; None for all columns.
 
         Raises:
-            FileMissing: a file is gone, or was changed; by the reader, too, where one goes while it is used.
-            SchemaMismatch: there is no such column.
+            FileMissing: a file is missing or was changed. The reader raises it, too, if a file disappears while it is
+                used.
+            SchemaMismatch: a column does not exist.
         """
         known = columns_of_read(read)
         if known is None:
@@ -80,15 +81,17 @@ class StreamingReader:
         return record_batches.stream_tables(wanted, _explain_missing_file(tables))
 
     def _open_reader_of_frame(self, read: Read, columns: Sequence[str] | None) -> pa.RecordBatchReader:
-        """Of a read whose columns only its frame tells."""
+        """Reader for a read whose columns are known only from its frame."""
         frame = self.engine.fetch(read)
         frame = frame if columns is None else self.engine.select(frame, columns)
         schema = frame.schema if isinstance(frame, pa.Table) else to_arrow_schema(self.engine.schema_of(frame))
         return record_batches.stream_tables(schema, map(self.engine.to_arrow, iter([frame])))
 
     def _read_tables(self, read: Read, columns: Schema) -> Tables:
-        """The rows of a read, with the columns that are asked for and maybe others. Files are seen to be there now,
-        before the first row is given; Spark sees to its own."""
+        """Rows of a read, with the requested columns and possibly others.
+
+        Files are checked now, before the first row is returned. Spark checks the files that it reads itself.
+        """
         if isinstance(read, Empty | Port):
             return iter(())
         if isinstance(read, Inserts):
@@ -104,7 +107,7 @@ class StreamingReader:
         return self._read_merged(narrow_columns(read, columns.names), columns)
 
     def _read_merged(self, read: Snapshot | Chain | Diff, columns: Schema) -> Tables:
-        """Cell by cell; files of a base that nothing changes are read as they are."""
+        """Rows of a merge, one merge unit at a time. Base files that no delta changes are read directly."""
         unchanged_base, rest = split_off_untouched_files(read) if isinstance(read, Snapshot) else (None, read)
         found = iter(()) if unchanged_base is None else self._read_unmerged(unchanged_base, columns)
         if is_certainly_empty(rest):
@@ -113,7 +116,7 @@ class StreamingReader:
         return chain(found, self._at_once(split_into_portions(rest)) if pieces is None else _read_merge_units(pieces))
 
     def _read_unmerged(self, read: Snapshot | Chain, columns: Schema) -> Tables:
-        """File by file: nothing is put together."""
+        """Rows of blocks that need no merge, file by file."""
         own_blocks, external_blocks, other_format_blocks = list[Block](), list[Block](), list[Block]()
         for block in source_blocks(read):
             assert isinstance(block, Block), "a read is resolved before it is carried out"
@@ -139,8 +142,7 @@ class StreamingReader:
     def _read_external_files(
         self, files: Sequence[tuple[Block, DataFile, str]], read: Snapshot | Chain, columns: Schema
     ) -> Tables:
-        """Files that other systems keep. Those of which only Spark knows what it reads there are left to it, many
-        together."""
+        """Rows of external files. Files that only Spark can interpret are passed to Spark, many at a time."""
         blocks_for_spark: list[Block] = []
         for block, file, path in files:
             found = open_external_file(block, path, columns)
@@ -155,7 +157,7 @@ class StreamingReader:
             yield from self._at_once([_snapshot_of_blocks(blocks_for_spark, read, columns)])
 
     def _at_once(self, reads: Sequence[Read]) -> Tables:
-        """By whichever way the engine takes, one after the other."""
+        """Rows of reads by the engine's own choice of strategy, one read after the other."""
         return (self.engine.to_arrow(self.engine.fetch(r)) for r in reads)
 
 
@@ -176,7 +178,7 @@ def _read_merge_units(plan: MergeUnitReadPlan) -> Tables:
 
 
 def _read_row_groups(files: Sequence[tuple[Block, str]], schema: Schema) -> Tables:
-    """The rows of some files, a row group at a time."""
+    """Rows of some files, one row group at a time."""
     for block, path in files:
         footer = footer_of_block_file(path)
         for n in range(footer.num_row_groups):
@@ -193,6 +195,6 @@ def _external_file_paths(block: Block) -> Iterator[tuple[DataFile, str]]:
 
 
 def _snapshot_of_blocks(blocks: Sequence[Block], read: Snapshot | Chain, columns: Schema) -> Snapshot:
-    """Some blocks of a read that merges nothing."""
+    """Snapshot of some blocks of a read that needs no merge."""
     at = read.at if isinstance(read, Snapshot) else read.hi
     return Snapshot(read.channel, at, tuple(blocks), (), columns, merge_model_of(read))

@@ -1,4 +1,4 @@
-"""Sums of single keys, looked at where the bounds of files do not tell whether they fit (``model/sums``)."""
+"""Sums of single keys, computed only if the bounds of files do not prove that they fit (``model/sum_bounds``)."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ def check_sums(
     sum_types: Mapping[str, DataType],
     read_rows: Callable[[Read, pa.Table | None], pa.Table],
 ) -> None:
-    """Refuse a delta with which a sum leaves its column's type: in all, or over the deltas after some version.
+    """Reject a delta that makes a sum exceed the type of its column, in total or over the deltas after some version.
 
     Args:
-        staged_delta: the delta.
-        older_blocks: the deltas that it comes on top of, the latest first, and the base below them, if there is one.
-        sum_types: of the summed columns.
-        read_rows: the rows of a read, of some keys alone.
+        error_label: name of the block in errors.
+        staged_delta: delta to check.
+        older_blocks: deltas below it, latest first, then their base if there is one.
+        sum_types: types of the summed columns.
+        read_rows: returns the rows of a read; the second argument restricts them to some keys.
 
     Raises:
         SumOverflow: with key, column and value.
@@ -59,7 +60,8 @@ def _add_to_totals(
     key_values: dict[str, dict[str, Any]],
     candidate_keys: set[str] | None,
 ) -> set[str]:
-    """Add the live rows of some keys to their sums. Gives the keys that no deletion has cut off from what is older."""
+    """Add the live rows of some keys to their totals. Returns the keys without a deletion, whose older rows count,
+    too."""
     deleted = set()
     keys_in_rows = set()
     for row in rows:

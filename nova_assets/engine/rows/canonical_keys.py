@@ -1,4 +1,4 @@
-"""Keys in canonical form (``model/equality``), in Arrow and in Spark."""
+"""Canonical form of keys (``model/equality``), for Arrow and for Spark."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def canonical_columns(schema: Schema, names: Sequence[str]) -> tuple[str, ...]:
-    """Those of some columns whose values are brought into canonical form before they are written."""
+    """Columns among the given names whose values need a canonical form before they are written."""
     return tuple(n for n in names if n in schema and has_unequal_representations(schema.field(n).type))
 
 
 def canonicalize_columns(table: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """A table with canonical values in some columns."""
+    """Table with canonical values in the given columns."""
     for name in columns:
         index = table.schema.get_field_index(name)
         chunks = [canonicalize_array(chunk) for chunk in table.column(index).chunks]
@@ -45,7 +45,7 @@ def canonicalize_array(array: pa.Array) -> pa.Array:
 
 
 def canonicalize_spark_column(value: Column, type_: DataType) -> Column:
-    """A column of a frame with canonical values."""
+    """Spark column with canonical values."""
     from pyspark.sql import functions as F
 
     from nova_assets.engine.rows.spark_types import to_spark_type

@@ -1,4 +1,4 @@
-"""Columns by their exact names, whatever those are, and values in a form that can be compared."""
+"""Spark columns by exact name, and values in a comparable form."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pyspark.sql import types as t
 
 
 def col(name: str) -> Column:
-    """A column called ``a.b`` or ``52 week low`` as itself."""
+    """Column by its literal name, even if that is ``a.b`` or ``52 week low``."""
     return F.col("`" + name.replace("`", "``") + "`")
 
 
 def struct_of_columns(names: Iterable[str]) -> Column:
-    """Some columns as one."""
+    """Struct column of the given columns."""
     return F.struct(*(col(n).alias(n) for n in names))
 
 
 def maps_to_sorted_arrays(value: Column, type_: t.DataType) -> Column:
-    """A value that is equal when and only when the given one is; Spark compares no maps, so they become sorted
-    lists."""
+    """Comparable form of a value: two values are equal if and only if their forms are. Spark cannot compare maps, so
+    they become sorted lists."""
     if not _contains_map(type_):
         return value
     if isinstance(type_, t.MapType):

@@ -1,4 +1,4 @@
-"""Columns of Spark frames converted to declared types by the rules of ``model.conversion``, when they are computed."""
+"""Conversion of Spark frames to declared types by the rules of ``model.conversion``, at evaluation time."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ _ERROR_PATTERN = re.compile(rf"{_ERROR_MARK}\[(.*?)\]\[(.*?)\]\[(.*?)\]{_ERROR_M
 
 
 def convert_frame(frame: DataFrame, schema: Schema | None, *, allow_widening: bool) -> DataFrame:
-    """A user's frame with the columns of a schema in their declared types. Evaluates nothing.
+    """User's frame with the columns of a schema in their declared types. Nothing is evaluated.
 
-    A column that no rule converts is left as it is: ``model.evolution.reconcile`` names all such columns at once. The
-    evaluation fails at a value that the rules refuse; ``refusal_of`` tells which.
+    A column that no rule converts stays unchanged: ``model.schema_evolution.reconcile_schema`` reports all such columns
+    at once. The evaluation fails at a value that the rules reject. ``parse_conversion_error`` then returns the error
+    for it.
 
     Args:
-        schema: the channel's; None leaves the types as they are.
-        allow_widening: the channel takes wider types: a column of a wider type is left as it is.
+        schema: schema of the channel; None leaves the types unchanged.
+        allow_widening: whether the channel accepts wider types. A column of a wider type then stays unchanged.
     """
     if schema is None:
         return frame
@@ -42,7 +43,7 @@ def convert_frame(frame: DataFrame, schema: Schema | None, *, allow_widening: bo
 
 
 def parse_conversion_error(error: BaseException, error_label: str) -> SchemaMismatch | None:
-    """The refusal that ended an evaluation; None where something else did."""
+    """Conversion error that ended an evaluation; None if it failed otherwise."""
     match = _ERROR_PATTERN.search(str(error))
     if match is None:
         return None
@@ -87,13 +88,14 @@ def _cast_column(value: Column, source_type: DataType, declared_type: DataType) 
     if (source_type.name, declared_type.name) == (
         "timestamp_ntz",
         "timestamp",
-    ):  # UTC, whatever the zone of the session is
+    ):  # UTC, independent of the session's zone
         return F.concat(value.cast("string"), F.lit("Z")).cast("timestamp")
     return try_cast(value, to_spark_type(declared_type))
 
 
 def _is_conversion_exact(value: Column, converted: Column, source_type: DataType, declared_type: DataType) -> Column:
-    """Whether a value is still what it was: cast back, it is the same; floats are the nearest."""
+    """Whether a conversion preserves a value: the value survives a cast back, or, for floats, the result is the nearest
+    float."""
     if declared_type.name == "timestamp":
         return converted.isNotNull()
     if declared_type.name not in ("float", "double") or source_type.name not in ("float", "double", "decimal"):

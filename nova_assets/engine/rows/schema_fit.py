@@ -1,4 +1,4 @@
-"""Spark frames fitted to a schema, column by column."""
+"""Fitting of Spark frames to a schema, column by column."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def fit_frame(
     reject_deletions: bool = False,
     canonical_key_columns: Collection[str] = (),
 ) -> DataFrame:
-    """The frame with exactly the columns of the schema, in its order and types. Absent columns are null.
+    """Frame with exactly the columns of the schema, in its order and types. Missing columns are null.
 
     Args:
-        schema: of the files; with ``_deleted`` it is false wherever the frame does not say.
-        error_label: names the block in errors.
-        reject_deletions: fail, when evaluated, at a row whose ``_deleted`` is true, with ``DELETION_IN_BASE`` in the
-            message. (Looking first would evaluate the frame twice, and might see other rows.)
+        schema: schema of the files. With ``_deleted``, a missing mark means false.
+        error_label: name of the block in errors.
+        reject_deletions: whether the evaluation fails at a row whose ``_deleted`` is true, with ``DELETION_IN_BASE`` in
+            the message. A separate check would evaluate the frame twice, and might see other rows.
         canonical_key_columns: columns whose values are brought into canonical form (``model/equality``).
 
     Raises:
-        SchemaMismatch: a column of no place in the schema, one that is missing and may not be null, another type.
+        SchemaMismatch: a column is not in the schema, a required column is missing, or a type differs.
     """
     frame_schema = from_struct(frame.schema)
     extra = [n for n in frame_schema.names if n not in schema and not (n == DELETED and reject_deletions)]
@@ -55,16 +55,16 @@ def fit_frame(
 
 
 def cast_to_schema(frame: DataFrame, schema: Schema) -> DataFrame:
-    """A snapshot in the columns and types of a later schema of its channel."""
+    """Snapshot in the columns and types of a later schema of its channel."""
     have = from_struct(frame.schema)
     return frame.select(*(_fitted_column(f, have, "an older snapshot", allow_missing=True) for f in schema.fields))
 
 
 def cast_custom_merge_result(frame: DataFrame, schema: Schema, channel_name: str) -> DataFrame:
-    """What a user's merge function gave, as the base that it has to be.
+    """Result of a user's merge function, as a base of the channel.
 
     Raises:
-        SchemaMismatch: it has not the channel's columns.
+        SchemaMismatch: the columns differ from those of the channel.
     """
     given = from_struct(frame.schema)
     reconcile_schema(channel_name, schema, given, "freeze")

@@ -1,4 +1,4 @@
-"""Schemas and Spark's StructTypes, each as the other. Needs no session."""
+"""Conversion between schemas and Spark's StructTypes. Needs no session."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAMES = {type(kind): name for name, kind in _SIMPLE.items()} | {t.VarcharType: 
 
 
 def to_struct(schema: Schema) -> t.StructType:
-    """The schema as Spark takes it, to read files with or to cast to."""
+    """Schema as a Spark StructType, for reading files or casting."""
     return t.StructType([t.StructField(f.name, to_spark_type(f.type), f.nullable) for f in schema.fields])
 
 
@@ -42,10 +42,10 @@ def to_spark_type(type_: DataType) -> t.DataType:
 
 
 def from_struct(struct: t.StructType) -> Schema:
-    """The schema of a frame. Every column may be null: what Spark infers about nulls is no promise of the author's.
+    """Schema of a frame. Every column is nullable, since Spark's inference about nulls is not a promise of the author.
 
     Raises:
-        SchemaMismatch: a column has a type that channels do not have.
+        SchemaMismatch: a column has a type that channels do not support.
     """
     return Schema(tuple(Field(f.name, from_spark_type(f.dataType, f.name)) for f in struct.fields))
 

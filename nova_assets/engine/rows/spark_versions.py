@@ -1,4 +1,4 @@
-"""What Spark 3.5 lacks beside Spark 4, in one place. On Spark 4 these are Spark's own functions and nothing more."""
+"""Replacements for functions that Spark 3.5 lacks. On Spark 4, they call Spark's own functions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from nova_assets.model.arrow_types import from_arrow_schema, to_arrow_schema
 SPARK_4 = not pyspark.__version__.startswith("3.")
 
 READER_WIDENS_TYPES = SPARK_4
-"""Whether the reader of Parquet files widens what they hold to the types that it is asked for."""
+"""Whether the Parquet reader widens the types of a file to the requested types."""
 
 
 def collect_to_arrow(frame: DataFrame) -> pa.Table:
-    """All rows of a frame, here."""
+    """All rows of a frame as a local table."""
     if SPARK_4:
         return frame.toArrow()
     classic: Any = frame
@@ -28,12 +28,12 @@ def collect_to_arrow(frame: DataFrame) -> pa.Table:
 
 
 def frame_from_arrow(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """A table as a frame. Says the types: by itself, Spark makes ``timestamp`` of ``timestamp_ntz``."""
+    """Spark frame of a table, with explicit types. Otherwise Spark would turn ``timestamp_ntz`` into ``timestamp``."""
     struct = to_struct(from_arrow_schema(table.schema))
     if SPARK_4:
         return spark.createDataFrame(table, struct)
-    # Spark 3.5 takes pandas alone, which would make floats of whole numbers that may be null. This is how it goes on
-    # when it has made an Arrow stream of those.
+    # Spark 3.5 accepts only pandas, which would turn nullable integers into floats. The following steps are those
+    # of Spark 3.5 once it has converted pandas to an Arrow stream.
     from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
     classic: Any = spark
@@ -46,12 +46,12 @@ def frame_from_arrow(spark: SparkSession, table: pa.Table) -> DataFrame:
 
 
 def try_cast(value: Column, type_: DataType) -> Column:
-    """A value in another type; null where it has no such value. Spark 3.5 fails there."""
+    """Value cast to another type; null if the cast is impossible. On Spark 3.5, an impossible cast fails."""
     return value.try_cast(type_) if SPARK_4 else value.cast(type_)
 
 
 def file_metadata_column(frame: DataFrame) -> Column:
-    """What a row's file is, also where a user's column has that name."""
+    """Metadata column with the file of each row, even if a user's column has the same name."""
     if SPARK_4:
         return frame.metadataColumn("_metadata")
     classic: Any = frame
@@ -61,15 +61,15 @@ def file_metadata_column(frame: DataFrame) -> Column:
 
 
 def rebalance_by_column(frame: DataFrame, column: str) -> DataFrame:
-    """A frame whose rows of one value of a column lie together, in files of a good size."""
+    """Frame whose rows with equal values of a column are together, in partitions of a good size."""
     if SPARK_4:
         return frame.hint("rebalance", column)
-    # Its frames' hint takes columns from Scala alone.
+    # The hint of Spark 3.5's Python frames does not accept columns.
     return frame.sparkSession.sql(f"SELECT /*+ REBALANCE(`{column}`) */ * FROM {{frame}}", frame=frame)
 
 
 def jvm_dataset_class(spark: SparkSession) -> Any:
-    """The JVM's class of the frames of a classic session."""
+    """JVM class of the frames of a classic session."""
     jvm: Any = spark._jvm
     sql = jvm.org.apache.spark.sql
     return sql.classic.Dataset if SPARK_4 else sql.Dataset

@@ -1,8 +1,8 @@
-"""The Spark Connect server of a deployment: started when it is first needed, kept warm for every process until stopped.
+"""Spark Connect server of a deployment: started on first use, and kept running for all processes until it is stopped.
 
-PySpark 4.3 knows how to start, find and stop such a server (``pyspark.sql.connect.local_server``); it listens on this
-machine alone and asks for a token that only its user can read. Here it gets this deployment's settings, and a place of
-its own to be found at, so that deployments with different code don't share one.
+PySpark 4.3 can start, find and stop such a server (``pyspark.sql.connect.local_server``). The server listens on this
+machine only, and requires a token that only its user can read. This module gives the server the settings of the
+deployment and a record file of its own, so that deployments with different code do not share a server.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ log = get_logger("nova_assets.engine")
 _RECORD_FILE_VARIABLE = "SPARK_LOCAL_CONNECT_DISCOVERY"
 
 STOP_TIMEOUT = 10.0
-"""Seconds in which a server that is stopped has to end by itself."""
+"""Seconds that a stopped server has to end before it is killed."""
 
 
 _sessions: MutableMapping[Any, Callable[[], bool]] = WeakKeyDictionary()
-"""Session of this process -> whether its server is there."""
+"""For each session of this process, a function that tells whether its server is alive."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectServer:
-    """A server as it is recorded.
+    """A recorded server.
 
     Args:
-        is_alive: it runs and takes connections.
-        log_folder: the folder of its logs.
+        is_alive: whether the server runs and accepts connections.
+        log_folder: folder of its logs.
     """
 
     address: str
@@ -56,10 +56,10 @@ class ConnectServer:
 
 
 def ensure_server_running(home: Path, extra_settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings of a session on the deployment's server, which is started if it does not run.
+    """Start the deployment's server unless it runs. Returns the settings for a session on it.
 
     Raises:
-        EngineUnavailable: this PySpark cannot keep one.
+        EngineUnavailable: this PySpark version does not support such a server.
     """
 
     _set_record_file(home)
@@ -67,24 +67,25 @@ def ensure_server_running(home: Path, extra_settings: Mapping[str, str]) -> dict
     from pyspark.sql.connect.local_server import reuse_or_start_local_connect_server
 
     config = {**spark_config(), "spark.app.name": f"nova_assets {home.parent.name}", **extra_settings}
-    paths = dict.fromkeys([str(home.parent), *own_import_paths()])  # where its workers import a user's functions from
+    paths = dict.fromkeys([str(home.parent), *own_import_paths()])  # import paths of its workers
     config["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(paths)
     with temporary_environment(PYTHONPATH=config["spark.executorEnv.PYTHONPATH"]):
         address = reuse_or_start_local_connect_server(config["spark.master"], dict(config))
     _warn_if_settings_changed(home, extra_settings)
-    return {"spark.remote": address}  # and nothing that the session would be asked for before it is ready for that
+    return {"spark.remote": address}  # further settings would be applied before the session is ready
 
 
 def connect_session(
     make_session: Callable[[Mapping[str, str]], Any], home: Path, extra_settings: Mapping[str, str]
 ) -> Any:
-    """A session on the deployment's server, which is started if it does not run.
+    """Session on the deployment's server, which is started unless it runs.
 
-    PySpark asks a server that does not answer again and again, for ten minutes. That is right for one far away. Here it
-    is known whether it runs; one that has ended does not come back, and another knows nothing of its sessions.
+    By default, PySpark retries calls to a silent server for ten minutes. That is appropriate for a remote server. Here
+    it is known whether the server runs. A server that has ended does not come back, and a new server does not know its
+    sessions.
 
     Args:
-        make_session: makes a session of settings, or gives the one that this process has.
+        make_session: creates a session from settings, or returns the existing session of this process.
     """
     config = ensure_server_running(home, extra_settings)
     session = make_session(config)
@@ -92,23 +93,23 @@ def connect_session(
         session.stop()
         session = make_session(config)
     if session not in _sessions:
-        # Another may take the place of one that has ended, at the same address: what counts is the process.
+        # A new server may reuse the address of an ended one, so the process id identifies the server.
         _sessions[session] = partial(_is_server_process, _recorded_pid(_set_record_file(home), config["spark.remote"]))
         session.client.set_retry_policies([_retry_policy_while(_sessions[session])])
     make_session(
         {**config, **{k: v for k, v in extra_settings.items() if k.startswith("spark.sql.")}}
-    )  # sets them on this very one
+    )  # applies the settings to the existing session
     return session
 
 
 def is_server_gone(session: Any) -> bool:
-    """Whether it is known that the server of a session has ended."""
+    """Whether the server of a session is known to have ended."""
     there = _sessions.get(session)
     return there is not None and not there()
 
 
 def recorded_server(home: Path) -> ConnectServer | None:
-    """The deployment's server; None where none was started."""
+    """Server of the deployment; None if none was started."""
     record_file = _set_record_file(home)
     try:
         found = json.loads(record_file.read_text(encoding="utf-8"))
@@ -123,7 +124,7 @@ def recorded_server(home: Path) -> ConnectServer | None:
 
 
 def stop_server(home: Path) -> bool:
-    """Stop the deployment's server, and wait until it is gone. Says whether one ran."""
+    """Stop the deployment's server and wait for its end. Returns whether a server ran."""
     server = recorded_server(home)
     from pyspark.sql.connect.local_server import stop_local_connect_server
 
@@ -135,11 +136,14 @@ def stop_server(home: Path) -> bool:
 
 
 def _end_unrecorded_server() -> bool:
-    """End a server that nobody lived to record: who starts one does so, once it is ready. Nobody can use it, and beside
-    it, or what Spark's script takes for it, none would be started. Says whether there was one."""
+    """End a server whose starter died before it recorded the server. Returns whether there was one.
+
+    The starter records the server once it is ready. Nobody can use an unrecorded server. Spark's script would also
+    mistake it, or a leftover of it, for a running server and start no other.
+    """
     from pyspark.sql.connect.local_server import Discovery
 
-    with Discovery() as discovery:  # whoever is about to start one holds this, too
+    with Discovery() as discovery:  # a process that starts a server holds this lock, too
         known, pid = discovery.load(), discovery.daemon_pid()
         if pid is None:
             return False
@@ -154,7 +158,7 @@ def _end_unrecorded_server() -> bool:
 
 
 def _end_process(pid: int) -> None:
-    """End a server. Its JVM may hang at that, and nobody would find it any more: then it is killed."""
+    """End a server. If its JVM hangs during shutdown, it is killed, since nobody could find it afterwards."""
     until = time.monotonic() + STOP_TIMEOUT
     if not _is_server_process(pid):
         return
@@ -169,7 +173,7 @@ def _end_process(pid: int) -> None:
 
 
 def _recorded_pid(record_file: Path, address: str) -> int | None:
-    """The process of the server that is recorded under an address."""
+    """Process id of the server that is recorded under an address."""
     try:
         found = json.loads(record_file.read_text(encoding="utf-8"))
         return int(found["pid"]) if f"sc://{found['host']}:{found['port']}" == address else None
@@ -178,7 +182,7 @@ def _recorded_pid(record_file: Path, address: str) -> int | None:
 
 
 def _retry_policy_while(is_server_alive: Callable[[], bool]) -> Any:
-    """How often a server is asked again: as long as it is there."""
+    """Retry policy that retries calls only as long as the server is alive."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     class WhileItRuns(DefaultPolicy):
@@ -189,7 +193,7 @@ def _retry_policy_while(is_server_alive: Callable[[], bool]) -> Any:
 
 
 def _is_server_process(pid: int | None) -> bool:
-    """Whether a process is a server still: one that has ended may be listed, and its number may be given again."""
+    """Whether a process is a running server. An ended process may still be listed, and its id may be reused."""
     if pid is None:
         return False
     listed = subprocess.run(["ps", "-ww", "-p", str(pid), "-o", "command="], capture_output=True, text=True)
@@ -197,9 +201,9 @@ def _is_server_process(pid: int | None) -> bool:
 
 
 def _warn_if_settings_changed(home: Path, extra_settings: Mapping[str, str]) -> None:
-    """Say so where the server was started with other settings than are asked for now, and keeps them.
+    """Log a warning if the running server was started with other settings than the current ones. It keeps its settings.
 
-    What is recorded is a digest: settings may hold secrets.
+    Only a digest of the settings is recorded, since they may contain secrets.
     """
     fixed = sorted((k, v) for k, v in extra_settings.items() if not k.startswith("spark.sql."))
     digest = hashlib.sha256(json.dumps(fixed).encode()).hexdigest()
@@ -217,10 +221,15 @@ def _warn_if_settings_changed(home: Path, extra_settings: Mapping[str, str]) -> 
 
 
 def _set_record_file(home: Path) -> Path:
-    """Point PySpark to where this deployment's server is recorded."""
+    """Point PySpark to the record file of the deployment's server. Returns the path of the file.
+
+    Raises:
+        EngineUnavailable: packages of Spark Connect are missing, or this PySpark version does not support such a
+            server.
+    """
     try:
         known = find_spec("pyspark.sql.connect.local_server")
-    except ImportError as error:  # Connect looks at once for what it needs
+    except ImportError as error:  # importing Connect checks for its dependencies
         raise EngineUnavailable(
             "Spark Connect needs packages that are not installed",
             found=str(error),

@@ -1,4 +1,4 @@
-"""Variables of the environment, for as long as a block lasts."""
+"""Temporary environment variables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def temporary_environment(**values: str | None) -> Iterator[None]:
-    """A block in which variables have these values, or, where it is None, are not there."""
+    """Context in which variables have the given values. None removes a variable."""
     before = {name: os.environ.get(name) for name in values}
     _set_variables(values)
     try:

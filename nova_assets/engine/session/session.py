@@ -1,8 +1,8 @@
-"""The Spark session: the only place that builds one. One that is given (by Dagster, by a user) is used as it is.
+"""Spark sessions: the only module that builds them. A session from Dagster or from the user is used as it is.
 
-Two kinds of settings: those that a session has to be *built* with (memory, logs), and those that can be changed while
-it runs. What the engine's correctness or speed depends on is of the second kind, and is set around each use, so that it
-holds on a given session, too, and leaves that session's own settings alone.
+There are two kinds of settings: those that a session must be *built* with (memory, logs), and those that can change
+while it runs. All settings on which correctness or speed of the engine depends are of the second kind. They are set
+around each use. They therefore also apply to a session of the user, whose own settings stay unchanged.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ log = get_logger("nova_assets.engine")
 
 
 class LazySparkSession:
-    """A Spark session when it is first needed, and not before.
+    """A Spark session that starts on first use.
 
     Args:
-        given: a session, a function of no arguments that gives one, or None to build one.
+        session_source: session, function without arguments that returns a session, or None to build a session.
     """
 
     def __init__(self, session_source: SparkSession | Callable[[], SparkSession] | None = None) -> None:
@@ -56,10 +56,10 @@ class LazySparkSession:
         return self._session is not None
 
     def get(self) -> SparkSession:
-        """The session; a new one, where the last one has ended and this package, or a function, can make another.
+        """Spark session. A session that has ended is replaced if this package, or the function, can create another one.
 
         Raises:
-            EngineUnavailable: there can be none; or a session that was given has ended.
+            EngineUnavailable: no session can be created, or the session that the user passed has ended.
         """
         with self._lock:
             if self._session is not None and has_session_ended(self._session):
@@ -76,7 +76,8 @@ class LazySparkSession:
             return self._session
 
     def _drop_ended_session(self, spark: SparkSession) -> None:
-        """Raises EngineUnavailable where the session is a user's, which nobody else can make again."""
+        """Forget an ended session. Raises EngineUnavailable if the session is a user's, which only the user can
+        recreate."""
         own = self._session_source is None or callable(self._session_source)
         if not own or (not is_connect_session(spark) and spark.sparkContext not in _own_contexts):
             raise EngineUnavailable(
@@ -91,11 +92,11 @@ class LazySparkSession:
 
     @contextmanager
     def explain_spark_failure(self) -> Iterator[None]:
-        """A block that uses the session. If Spark ends in it, that is said, and not what broke because of it.
+        """Context for uses of the session. If Spark ends in it, the error reports this end and not its consequences.
 
         Raises:
             EngineUnavailable: Spark has ended.
-            NovaError: one ended a task of Spark, and was carried (``carried``).
+            NovaError: an error of this package that ended a Spark task (``worker_errors``).
         """
         before = self._session
         try:
@@ -105,7 +106,7 @@ class LazySparkSession:
         except Exception as error:
             if (of_task := nova_error_from(error)) is not None:
                 raise of_task from error
-            # A frame of the session that has ended fails, too, after another session has been started.
+            # A frame of an ended session also fails after a new session was started.
             replaced = before is not None and before is not self._session and is_spark_connection_lost(error)
             spark = before if replaced else self._session
             if spark is None or not _is_session_end_error(error, spark):
@@ -120,8 +121,8 @@ class LazySparkSession:
 
     @property
     def can_use_workers(self) -> bool:
-        """Whether functions of this package can be run by Spark's Python workers: they need it, and its version of
-        Arrow, where they are. Found out once."""
+        """Whether Spark's Python workers can run functions of this package: they need the package and its version of
+        Arrow. Checked once per session."""
         spark = self.get()
         if self._worker_check is None or self._worker_check[0] != id(spark):
             known = _can_workers_import_nova(spark)
@@ -131,13 +132,13 @@ class LazySparkSession:
         return self._worker_check[1]
 
     def to_frame(self, table: pa.Table) -> DataFrame:
-        """A table as a frame."""
+        """Spark frame of a table."""
         from nova_assets.engine.rows.spark_versions import frame_from_arrow
 
         return frame_from_arrow(self.get(), table)
 
     def to_table(self, frame: DataFrame) -> pa.Table:
-        """All rows of a frame, in the types that files have: the session's own time zone is no part of the data."""
+        """All rows of a frame, in the column types of files: the session's own time zone is not part of the data."""
         from nova_assets.engine.rows.spark_types import from_struct
         from nova_assets.engine.rows.spark_versions import collect_to_arrow
 
@@ -152,7 +153,7 @@ class LazySparkSession:
 
 
 def _can_workers_import_nova(spark: SparkSession) -> bool | None:
-    """None where that could not be found out this time."""
+    """Whether Spark's Python workers can import this package; None if this attempt could not determine it."""
     from nova_assets.engine.buckets.spark_jobs import can_workers_run_nova
 
     try:
@@ -187,10 +188,10 @@ def create_session(
     home: Path | None,
     extra_settings: Mapping[str, str],
 ) -> SparkSession:
-    """A session, made of its settings, after what it takes from the environment is there.
+    """Create a session from settings, after a preparation of the environment.
 
     Args:
-        make_session: makes a session of settings, or gives the one that this process has.
+        make_session: creates a session from settings, or returns the existing session of this process.
         spark_location, home, extra_settings: as for ``build``.
     """
     if spark_location.startswith("sc://"):
@@ -213,7 +214,8 @@ def create_session(
 def _hide_master_variable(
     make_session: Callable[[Mapping[str, str]], SparkSession],
 ) -> Callable[[Mapping[str, str]], SparkSession]:
-    """MASTER names that of the server which is started; PySpark would take it for that of its client."""
+    """Session factory that hides the variable MASTER. It names the master of the server, but PySpark would use it for
+    the client."""
 
     def without(config: Mapping[str, str]) -> SparkSession:
         with temporary_environment(MASTER=None):
@@ -223,7 +225,7 @@ def _hide_master_variable(
 
 
 def prepare_environment() -> None:
-    """What Spark takes from the environment when it starts: this Python, and a Java that it can use."""
+    """Set the environment that Spark needs at its start: this Python, and a suitable Java."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     use_java()
 
@@ -231,15 +233,15 @@ def prepare_environment() -> None:
 def build(
     spark_location: str = "local", home: Path | None = None, extra_settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session: the one that is active in this process, or a new one.
+    """Active Spark session of this process, or a new one.
 
     Args:
         spark_location: ``local``, ``server`` or ``sc://host:port``, as in ``Settings.spark``.
-        home: the folder in which the server of a deployment is recorded.
-        extra_settings: settings beside, or instead of, those of this package.
+        home: folder in which the server of a deployment is recorded.
+        extra_settings: settings that extend or override those of this package.
 
     Raises:
-        EngineUnavailable: there can be none.
+        EngineUnavailable: no session can be created.
     """
     try:
         from pyspark.sql import SparkSession
@@ -272,11 +274,11 @@ def _get_or_create(config: Mapping[str, str]) -> SparkSession:
 
 
 _own_contexts: WeakSet[Any] = WeakSet()
-"""Contexts of the classic sessions that this package has made."""
+"""Contexts of the classic sessions that this package has created."""
 
 
 def has_session_ended(spark: Any) -> bool:
-    """Whether a session can compute nothing any more: its server, its Java process or its context is gone."""
+    """Whether a session can no longer compute: its server, its Java process or its context has ended."""
     if is_connect_session(spark):
         from nova_assets.engine.session.connect_server import is_server_gone
 
@@ -296,7 +298,7 @@ def _java_has_ended(context: Any) -> bool:
 
 
 def _is_session_end_error(error: BaseException, spark: Any) -> bool:
-    """Whether a failure is due to Spark's end. Java closes its connections some moments before it is gone."""
+    """Whether the end of Spark caused a failure. Java closes its connections shortly before its process ends."""
     patience = 5.0 if is_spark_connection_lost(error) else 0.0
     until = time.monotonic() + patience
     while not has_session_ended(spark):
@@ -307,7 +309,8 @@ def _is_session_end_error(error: BaseException, spark: Any) -> bool:
 
 
 def _clear_pyspark_singletons(spark: Any) -> None:
-    """Have PySpark forget a session that has ended: it would give it out again, and ask a process that is gone."""
+    """Make PySpark forget an ended session. Otherwise it would return that session again and call a process that has
+    ended."""
     if is_connect_session(spark):
         return
     from pyspark import SparkContext
@@ -317,7 +320,7 @@ def _clear_pyspark_singletons(spark: Any) -> None:
     gateway = spark.sparkContext._gateway
     with context._lock:
         if context._gateway is not gateway and context._gateway is not None:
-            return  # somebody has made another already
+            return  # another thread has created a new gateway
         if _java_has_ended(spark.sparkContext):
             with suppress(Exception):
                 gateway.shutdown()

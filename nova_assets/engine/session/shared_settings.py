@@ -1,8 +1,8 @@
-"""Settings of a Spark session that several threads want at once, each for a while: held, counted, and put back.
+"""Temporary settings of a Spark session that several threads share: held, counted and restored.
 
-A session is shared by all executions of a process, and its settings are read when a frame is executed, not when it is
-built. So whoever needs a setting holds it. Of *limits*, the least that anybody holds counts; of other settings, the
-latest. When nobody holds a setting any more, the session has the one that it had before.
+All executions of a process share a session. Spark reads its settings when a frame is executed, not when it is built.
+Code that needs a setting therefore holds it. For *limits*, the smallest held value applies. For other settings, the
+latest held value applies. When the last holder releases a setting, the session gets its original value back.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class _SettingHolders:
-    """Who holds a setting.
+    """Holders of one setting.
 
     Args:
-        original_value: what was set before anybody held it, by a user; None where nothing was. Limits leave it alone.
-        value_by_holder: holder -> value, in the order in which they came.
+        original_value: value before the first holder, set by a user; None if there was none. Limits do not override it.
+        value_by_holder: value of each holder, in the order in which they came.
     """
 
     original_value: str | None
@@ -35,7 +35,7 @@ class _SettingHolders:
 
 
 class _SessionSettings:
-    """The held settings of one session."""
+    """Held settings of one session."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
@@ -78,21 +78,21 @@ _holder_ids = itertools.count()
 
 @contextmanager
 def temporary_settings(spark: SparkSession, settings: Mapping[str, str | int]) -> Iterator[None]:
-    """Some settings of a session, for the time of a block.
+    """Context in which a session has the given settings.
 
     Args:
-        settings: texts as they are to be; numbers as upper limits, which leave alone what a user has set.
+        settings: a text is set as it is. A number is an upper limit, which does not override a value of the user.
     """
     holder = hold_settings(spark, settings)
     try:
         yield
     finally:
-        with suppress(Exception):  # of a session that has ended meanwhile
+        with suppress(Exception):  # the session may have ended
             _settings_of(spark).release(holder)
 
 
 def hold_settings(spark: SparkSession, settings: Mapping[str, str | int]) -> int:
-    """Hold settings until they are given back; gives who holds them."""
+    """Hold settings until they are released. Returns the holder id for the release."""
     holder = next(_holder_ids)
     if settings:
         _settings_of(spark).acquire(holder, settings)
@@ -101,16 +101,22 @@ def hold_settings(spark: SparkSession, settings: Mapping[str, str | int]) -> int
 
 @dataclass
 class BatchLimitScope:
-    """The widest rows that are read within a block of work, and who holds the limits for them."""
+    """Scope that limits Spark's batch sizes for the widest rows that are read in it.
+
+    Args:
+        widest_row_width: width of the widest rows so far.
+        holders: sessions with the holder ids of their limits.
+    """
 
     widest_row_width: RowWidth = field(default_factory=RowWidth)
     holders: list[tuple[SparkSession, int]] = field(default_factory=list)
 
     def limit_batches(self, get_session: Callable[[], SparkSession], row_width: RowWidth) -> None:
-        """Have Spark's batches fit rows of this width, until the scope ends. Narrow rows need nothing.
+        """Limit Spark's batches for rows of this width, until the scope ends. Narrow rows need no limit.
 
         Args:
-            get_session: gives the session; not asked for where nothing has to be set.
+            get_session: returns the session. It is called only if a limit must be set.
+            row_width: width of the rows.
         """
         if row_width.is_narrow or row_width.row_bytes <= self.widest_row_width.row_bytes:
             return
@@ -119,7 +125,7 @@ class BatchLimitScope:
         self.holders.append((spark, hold_settings(spark, spark_batch_settings(row_width))))
 
     def release(self) -> None:
-        """Give back what is held."""
+        """Release all held limits."""
         for spark, holder in self.holders:
             with suppress(Exception):
                 _settings_of(spark).release(holder)
@@ -132,7 +138,7 @@ _current_scope: ContextVar[BatchLimitScope | None] = ContextVar("nova_scope", de
 
 @contextmanager
 def batch_limit_scope() -> Iterator[BatchLimitScope]:
-    """A block of work; one within another is part of it."""
+    """Context with a scope for batch limits. A nested context joins the outer scope."""
     outer = _current_scope.get()
     if outer is not None:
         yield outer
@@ -147,16 +153,16 @@ def batch_limit_scope() -> Iterator[BatchLimitScope]:
 
 
 def current_scope(default: BatchLimitScope) -> BatchLimitScope:
-    """The scope of the work that is under way.
+    """Active scope of the current work.
 
     Args:
-        default: of frames that are handed out, and executed nobody knows when.
+        default: scope of frames that are handed out to callers and executed at an unknown time.
     """
     return _current_scope.get() or default
 
 
 def _settings_of(spark: SparkSession) -> _SessionSettings:
-    """Of a session; several Python objects may stand for one."""
+    """Held settings of a session. Several Python objects may represent the same session."""
     with _sessions_lock:
         return _sessions.setdefault(_session_identity(spark), _SessionSettings(spark))
 

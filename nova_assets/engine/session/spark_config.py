@@ -1,4 +1,4 @@
-"""Settings of the Spark sessions that this package makes."""
+"""Settings of the Spark sessions that this package creates."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Mapping
 from pathlib import Path
 
 READ_SETTINGS: Mapping[str, str] = {
-    # Above this many paths Spark starts a job that looks at each; the catalog has told us already (DESIGN §6).
+    # Above this many paths, Spark starts a job that checks each path. The catalog has the files already (DESIGN §6).
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
-    # A sum that overflows has to fail, not to wrap round.
+    # An overflowing sum must fail, not wrap around.
     "spark.sql.ansi.enabled": "true",
 }
-"""Settings under which files are opened and blocks are combined."""
+"""Settings for opening files and combining blocks."""
 
 
 WRITE_SETTINGS: Mapping[str, str] = {
     **READ_SETTINGS,
     "spark.sql.parquet.compression.codec": "zstd",
-    # The default, INT96, has no statistics, and other readers take it for nanoseconds.
+    # The default, INT96, has no statistics, and other readers interpret it as nanoseconds.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
-"""Settings under which blocks are written."""
+"""Settings for writing blocks."""
 
 
 _GC_RETRY_OPTIONS = (
@@ -30,15 +30,18 @@ _GC_RETRY_OPTIONS = (
     "-XX:+UnlockDiagnosticVMOptions",
     "-XX:GCLockerRetryAllocationCount=100",
 )
-"""Java's options: while one task unpacks a page, Java frees no memory, and by default another task that waits for some
-gives up after two attempts. Newer versions of Java do not know the last option, nor need it."""
+"""Java options against spurious out-of-memory failures.
+
+While one task decompresses a page, Java cannot free memory. By default, another task that waits for memory gives up
+after two attempts. Newer versions of Java neither know nor need the last option.
+"""
 
 
 _LOG4J_FILE = Path(__file__).with_name("log4j2.properties")
 
 
 def spark_config() -> dict[str, str]:
-    """How a session for this package is built, as Spark's settings: here, and for dagster-pyspark's resource.
+    """Spark settings of a session for this package, used here and for dagster-pyspark's resource.
 
     The master is ``local[*]`` unless the environment variable ``MASTER`` names another.
     """
@@ -50,12 +53,12 @@ def spark_config() -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.catalogImplementation": "in-memory",
-        # Names of columns differ in more than case (model/schema), as SQL has it.
+        # Column names are case-insensitive, as in SQL (model/schema).
         "spark.sql.caseSensitive": "false",
-        # Inputs known to be this small are sent to every core instead of being shuffled, with what they are joined to.
+        # Inputs up to this size are broadcast to every core; otherwise both sides of the join are shuffled.
         "spark.sql.autoBroadcastJoinThreshold": str(64 * 1024 * 1024),
         "spark.sql.adaptive.enabled": "true",
-        # A small result becomes one file, not one per core.
+        # A small result should become one file, not one per core.
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -64,28 +67,31 @@ def spark_config() -> dict[str, str]:
         config |= {
             "spark.sql.shuffle.partitions": str(max(4, 2 * (os.cpu_count() or 1))),
             "spark.driver.memory": "2g",
-            # Works in containers and on laptops whose own name does not resolve.
+            # Works in containers and laptops whose host name does not resolve.
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.extraJavaOptions": " ".join(
                 (f"-Dlog4j2.configurationFile={_LOG4J_FILE.as_uri()}", *_GC_RETRY_OPTIONS)
             ),
-            # Python workers find the modules of a user's functions where this process does.
+            # Python workers must find the modules of user functions.
             "spark.executorEnv.PYTHONPATH": os.pathsep.join(own_import_paths()),
         }
     return config
 
 
 def own_import_paths() -> list[str]:
-    """Where this process imports from, besides its Python's own folders."""
+    """Import paths of this process, except those of the Python installation itself."""
     homes = {Path(p).resolve() for p in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
     paths = [Path(p or os.curdir).resolve() for p in sys.path]
     return [str(p) for p in dict.fromkeys(paths) if not any(p.is_relative_to(h) for h in homes)]
 
 
 def _s3a_package_setting(extra_settings: Mapping[str, str]) -> dict[str, str]:
-    """What Spark needs for S3 and does not bring: the module of its own version of Hadoop, unless it is there, or
-    something else is asked for."""
+    """Setting that adds Hadoop's S3 module, which Spark needs for S3 but does not include.
+
+    Its version is that of Spark's own Hadoop. The setting is empty if the module is installed, if S3 is not configured,
+    or if the user sets other jars.
+    """
     if not any(name.startswith("spark.hadoop.fs.s3a.") for name in extra_settings) or any(
         j in extra_settings for j in _JAR_SETTINGS
     ):
@@ -96,7 +102,7 @@ def _s3a_package_setting(extra_settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def hadoop_version() -> str:
-    """Of the Hadoop that PySpark brings."""
+    """Version of the Hadoop that PySpark includes."""
     return next(
         n.removeprefix(_HADOOP_JAR_PREFIX).removesuffix(".jar")
         for n in _hadoop_jar_names()

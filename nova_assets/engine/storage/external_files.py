@@ -1,4 +1,5 @@
-"""Files that other systems make: what is there, and what each of them holds. Nothing here writes or deletes one."""
+"""External files, which other systems write: file listings and descriptions of their content. This module never writes
+or deletes files."""
 
 from __future__ import annotations
 
@@ -19,32 +20,32 @@ from nova_assets.model.external_table import ExternalFilesContent
 from nova_assets.model.schema import DataType, Field
 
 MAX_PARALLEL_READS = 16
-"""Files that are looked into side by side: far away, each is a wait."""
+"""Maximum number of footers that are read concurrently."""
 
 _TABLE_FORMAT_BY_FOLDER: Mapping[str, str] = {
     "_delta_log": "Delta Lake",
     ".hoodie": "Hudi",
     "_spark_metadata": "Spark's streaming",
 }
-"""Folders by which a table of another format is known, some of whose files may hold rows that are gone."""
+"""Folders that identify tables of other formats. Some of their files may hold rows that the table has deleted."""
 
 
 _RowsAndSchema = tuple[int, pa.Schema]
-"""Rows, and columns."""
+"""Row count and schema of a file."""
 
 
 def list_files(location: str) -> list[ExternalFileInfo]:
     """All files below a location.
 
     Raises:
-        SourceUnavailable: it cannot be listed.
-        NotSupported: it is a table of a format that says elsewhere which of its files count.
+        SourceUnavailable: the location cannot be listed.
+        NotSupported: the location is a table of a format whose metadata decides which files are valid.
     """
     try:
         files, path = file_io.filesystem_and_path(location)
         prefix = location.removesuffix(path)  # the scheme, which the store leaves out
         found = files.get_file_info(fs.FileSelector(path, recursive=True))
-    except (OSError, ValueError, RuntimeError) as error:  # Arrow's own are among them
+    except (OSError, ValueError, RuntimeError) as error:  # includes Arrow's errors
         raise SourceUnavailable(
             f"{location} cannot be listed",
             found=str(error),
@@ -69,12 +70,12 @@ def _check_no_table_format(location: str, paths: Sequence[str]) -> None:
 
 
 def describe_files(channel: Channel, partition: str, files: Sequence[ExternalFileInfo]) -> ExternalFilesContent:
-    """What files hold, by their footers: rows, and whether their columns are the channel's.
+    """Row counts of files, from their footers, and the columns that occur in them.
 
     Raises:
-        FileMissing: one is gone since it was listed.
-        BadRecord: one is not what it should be.
-        SchemaMismatch: a column of one is of another type.
+        FileMissing: a file was removed since the listing.
+        BadRecord: a file is damaged or has another format.
+        SchemaMismatch: a column of a file has another type than the channel's column.
     """
     assert channel.external is not None and channel.schema is not None
     read_footer = _read_orc_footer if channel.external.format == "orc" else _read_parquet_footer
@@ -90,10 +91,10 @@ def describe_files(channel: Channel, partition: str, files: Sequence[ExternalFil
 
 
 def verified_paths(manifest: Manifest, channel_name: str) -> list[str]:
-    """Where the files of a block are that others keep, each seen to be there with the size that it had.
+    """Paths of the files of an external block, after a check of their existence and sizes.
 
     Raises:
-        FileMissing: one is gone, was changed, or is not where the block says.
+        FileMissing: a file was removed or changed, or is outside the block's folder.
     """
     outside = manifest.external_folder
     assert outside is not None
@@ -165,7 +166,8 @@ def _check_column_types(channel: Channel, file: ExternalFileInfo, file_schema: p
 
 
 def _is_readable_as(file_type: DataType, declared_type: DataType) -> bool:
-    """Whether Spark reads the one as the other. Older files have moments without a zone, and mean them in UTC."""
+    """Whether Spark reads the file type as the declared type. Older files have timestamps without a zone that mean
+    UTC."""
     return str(file_type) == str(declared_type) or (
         file_type.name == "timestamp_ntz" and declared_type.name == "timestamp"
     )

@@ -1,4 +1,4 @@
-"""Rows of Parquet files that other systems keep (``outside``), without Spark, wherever that gives what Spark reads."""
+"""Rows of external Parquet files, read without Spark wherever the result equals Spark's."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 
 @dataclass(frozen=True, slots=True)
 class ExternalParquetFile:
-    """One file.
+    """One external Parquet file.
 
     Args:
-        column_by_stored_name: what it calls a column -> what the channel does; in other small and great letters, maybe.
-        partition_scalars: the columns whose value its folder says, whatever is in the file.
-        schema: of the rows that are read.
+        column_by_stored_name: channel column of each column of the file. The names may differ in case.
+        partition_scalars: partition columns with the values that the folder names give, which override the file's
+            columns.
+        schema: schema of the returned rows.
     """
 
     path: str
@@ -36,7 +37,7 @@ class ExternalParquetFile:
     schema: Schema
 
     def read_row_groups(self) -> Iterator[pa.Table]:
-        """Its rows, a row group at a time."""
+        """Rows of the file, one row group at a time."""
         return (self._read_row_group(n) for n in range(self.footer.num_row_groups))
 
     def _read_row_group(self, row_group: int) -> pa.Table:
@@ -49,10 +50,10 @@ class ExternalParquetFile:
 
 
 def open_external_file(block: Block, path: str, schema: Schema) -> ExternalParquetFile | None:
-    """A file of a block; None where only Spark knows what it reads there.
+    """Open a file of an external block; None if only Spark can interpret the file.
 
     Args:
-        schema: the columns that are wanted.
+        schema: the columns to read.
     """
     relaxed = schema.with_all_nullable()
     partition_scalars = _partition_scalars(block, relaxed)
@@ -72,7 +73,10 @@ def open_external_file(block: Block, path: str, schema: Schema) -> ExternalParqu
 
 
 def _partition_scalars(block: Block, schema: Schema) -> dict[str, pa.Scalar] | None:
-    """What a partition's name says of columns. It was written by what Spark reads in its folder (``plan/external``)."""
+    """Values of partition columns in a partition's name; None if a column has a type that only Spark can interpret.
+
+    The values in a name equal those that Spark reads from the folder names (``plan/external_changes``).
+    """
     found: dict[str, pa.Scalar] = {}
     for column, text in partition_values(block.partition).items():
         if column not in schema:
@@ -93,6 +97,9 @@ def _parse_partition_value(text: str, column_type: DataType) -> str | bool | dat
 
 
 def _has_declared_type(file_type: pa.DataType, field: Field) -> bool:
-    """Whether a column is of the declared type. Moments without a zone, and those that are finer than a microsecond as
-    those of old files are, Spark reads by rules of its own."""
+    """Whether a column of the file has the declared type.
+
+    Spark has rules of its own for timestamps without a zone, and for timestamps with a precision finer than
+    microseconds, such as those in old files. They count as different.
+    """
     return str(spark_type(file_type, field.name)) == str(field.type) and "timestamp[ns" not in str(file_type)

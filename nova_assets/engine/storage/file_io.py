@@ -1,9 +1,9 @@
-"""Files by their addresses: paths of this machine, ``s3://BUCKET/KEY``, or ``hdfs://NAMENODE:PORT/PATH``.
+"""Files by address: local paths, ``s3://BUCKET/KEY``, or ``hdfs://NAMENODE:PORT/PATH``.
 
-Whoever reads or writes a file of a block does it here, in Spark's Python workers, too: an address is all that they are
-given. How a store is reached is for its own variables to say, as every tool of the field has it:
-``AWS_ACCESS_KEY_ID``, ``AWS_REGION``, ``AWS_ENDPOINT_URL``, ...; ``HADOOP_USER_NAME``, and ``WEBHDFS_URL`` where a
-namenode does not answer at port 9870.
+All reads and writes of block files use this module, also in Spark's Python workers, which get nothing but addresses.
+Access to a store is configured by the usual environment variables: ``AWS_ACCESS_KEY_ID``, ``AWS_REGION``,
+``AWS_ENDPOINT_URL``, ... for S3, and ``HADOOP_USER_NAME`` for HDFS, with ``WEBHDFS_URL`` if the namenode does not
+answer at port 9870.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ name_of = posixpath.basename
 
 
 def is_remote(address: str) -> bool:
-    """Whether it is not on this machine."""
+    """Whether an address is in a remote store."""
     return "://" in address
 
 
 def open_parquet_file(address: str, footer: pq.FileMetaData | None = None) -> pq.ParquetFile:
-    """A Parquet file, to read some of.
+    """Open a Parquet file for reading.
 
     Args:
-        footer: of the file, where it was read before.
+        footer: footer of the file, if it was read before.
     """
     files, path = remote_filesystem_and_path(address)
     more = {} if files is None else {"filesystem": files}
@@ -53,13 +53,13 @@ def read_parquet_metadata(address: str) -> pq.FileMetaData:
 
 
 def open_input_stream(address: str) -> Any:
-    """A file to read some bytes of. Its size is known without a further request. Raises FileNotFoundError."""
+    """Open a file for random access. Its size is known without a further request. Raises FileNotFoundError."""
     files, path = remote_filesystem_and_path(address)
     return pa.OSFile(path) if files is None else files.open_input_file(path)
 
 
 def etag_of(open_file: Any) -> str | None:
-    """What a store calls the content of a file that is open; None where it calls it nothing."""
+    """ETag by which a store identifies the content of an open file; None if there is none."""
     found = (
         open_file.metadata()
         if isinstance(open_file, pa.NativeFile) and not isinstance(open_file, pa.PythonFile)
@@ -69,7 +69,7 @@ def etag_of(open_file: Any) -> str | None:
 
 
 def size_of(address: str) -> int:
-    """Bytes. Raises FileNotFoundError."""
+    """Size of a file in bytes. Raises FileNotFoundError."""
     if not is_remote(address):
         return os.stat(address).st_size
     files, path = _remote_store(address)
@@ -80,7 +80,7 @@ def size_of(address: str) -> int:
 
 
 def sizes_of(addresses: Sequence[str]) -> list[int | None]:
-    """Bytes of files that are in one store, asked for side by side; None of those that are not there."""
+    """Sizes of files of one store in bytes, fetched concurrently; None for each file that does not exist."""
     if not addresses or not is_remote(addresses[0]):
         return [_local_size(a) for a in addresses]
     found = [_remote_store(a) for a in addresses]
@@ -96,12 +96,12 @@ def _local_size(path: str) -> int | None:
 
 
 def page_write_options(rows: pa.Table) -> dict[str, Any]:
-    """How pyarrow writes pages of a good size: it looks at how large one is after so many rows."""
+    """Options for pyarrow that give pages a good size: after how many rows it checks the size of a page."""
     return {"write_batch_size": rows_per_batch(PAGE_BYTES, rows.nbytes // max(1, rows.num_rows), 1024)}
 
 
 def delete_file(address: str) -> None:
-    """Raises FileNotFoundError."""
+    """Delete a file. Raises FileNotFoundError."""
     if is_remote(address):
         files, path = _remote_store(address)
         files.delete_file(path)
@@ -110,10 +110,10 @@ def delete_file(address: str) -> None:
 
 
 def list_and_clean_folder(folder: str) -> list[str]:
-    """The Parquet files of a folder that was just written, in order of their names; everything else in it is removed.
+    """Parquet files of a newly written folder, sorted by name. All other entries of the folder are removed.
 
-    Spark leaves checksums and markers beside what it writes; nothing may lie in a block's folder that no manifest
-    lists.
+    Spark leaves checksums and markers beside its files. The folder of a block must hold no file that the manifest does
+    not list.
     """
     files, path = filesystem_and_path(folder)
     kept = []
@@ -128,7 +128,7 @@ def list_and_clean_folder(folder: str) -> list[str]:
 
 
 def remove_files_except(folder: str, names: Container[str]) -> None:
-    """Remove every file of a folder that has none of these names."""
+    """Remove all files of a folder except those with the given names."""
     files, path = filesystem_and_path(folder)
     for found in files.get_file_info(fs.FileSelector(path, allow_not_found=True)):
         if found.is_file and found.base_name not in names:
@@ -136,7 +136,7 @@ def remove_files_except(folder: str, names: Container[str]) -> None:
 
 
 def flatten_partition_folders(folder: str, column: str) -> None:
-    """Move the files that Spark put into folders by the values of a column up to where all the others are."""
+    """Move the files of Spark's partition folders for a column up into the parent folder."""
     files, path = filesystem_and_path(folder)
     subs = [f for f in files.get_file_info(fs.FileSelector(path)) if f.base_name.startswith(f"{column}=")]
     for n, sub in enumerate(sorted(subs, key=lambda f: f.base_name)):
@@ -147,8 +147,10 @@ def flatten_partition_folders(folder: str, column: str) -> None:
 
 
 def fsync_paths(addresses: Iterable[str]) -> None:
-    """Put files and folders on disk for good: what a commit lists has to outlast a power cut, as the commit does. An
-    object store keeps what it has acknowledged."""
+    """Sync files and folders to disk, so that the files of a commit survive a power failure as the commit itself does.
+
+    Object stores are skipped: their acknowledged writes are durable.
+    """
     for address in addresses:
         if is_remote(address):
             continue
@@ -160,17 +162,18 @@ def fsync_paths(addresses: Iterable[str]) -> None:
 
 
 def to_spark_address(address: str) -> str:
-    """As Spark calls it, whose S3 goes by the name of the client that it has."""
+    """Address as Spark expects it. Spark names S3 by its client, ``s3a``."""
     return f"s3a://{address.removeprefix('s3://')}" if address.startswith("s3://") else address
 
 
 def filesystem_and_path(address: str) -> tuple[fs.FileSystem, str]:
-    """The store that an address is in, and what that calls it."""
+    """Filesystem of an address, and the path in it."""
     return _remote_store(address) if is_remote(address) else (_local_filesystem(), address)
 
 
 def remote_filesystem_and_path(address: str) -> tuple[fs.FileSystem | None, str]:
-    """The store of an address, and its name there; None for a path of this machine, which is opened as such."""
+    """Filesystem of a remote address, and the path in it; None as the filesystem for a local path, which is opened
+    directly."""
     return _remote_store(address) if is_remote(address) else (None, address)
 
 
@@ -190,10 +193,10 @@ def _local_filesystem() -> fs.FileSystem:
 
 @lru_cache(maxsize=1)
 def _s3_filesystem() -> fs.FileSystem:
-    """Made anew in each process: it has threads and connections of its own."""
+    """S3 client of this process. Its threads and connections must not be shared between processes."""
     endpoint, region = s3_endpoint_and_region()
     given: dict[str, Any] = {"region": region} if region else {}
-    given |= {"allow_delayed_open": True}  # what is small is put with one request, not uploaded in parts
+    given |= {"allow_delayed_open": True}  # a small file is one PUT request, not a multipart upload
     if endpoint:
         scheme_, _, host = endpoint.rpartition("://")
         given |= {"endpoint_override": host.rstrip("/"), "scheme": scheme_ or "https"}
@@ -202,7 +205,7 @@ def _s3_filesystem() -> fs.FileSystem:
 
 @lru_cache(maxsize=4)
 def _hdfs_filesystem(namenode: str) -> fs.FileSystem:
-    """By HTTP: nothing of Hadoop has to be installed for it."""
+    """HDFS client over HTTP (WebHDFS), which needs no Hadoop installation."""
     try:
         from fsspec.implementations.webhdfs import WebHDFS
     except ModuleNotFoundError as error:
@@ -213,7 +216,7 @@ def _hdfs_filesystem(namenode: str) -> fs.FileSystem:
         ) from error
 
     class Handler(fs.FSSpecHandler):  # type: ignore[misc]
-        """Knows what WebHDFS calls the time of a file's last change."""
+        """fsspec handler that reads the modification time of a file from WebHDFS's own field."""
 
         @staticmethod
         def _create_file_info(path: str, info: dict[str, Any]) -> fs.FileInfo:

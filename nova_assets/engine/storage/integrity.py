@@ -1,8 +1,8 @@
-"""Files of blocks compared with what was written: by size and footer before they are read, by page while they are read,
-and by all their bytes where somebody asks for that (``nova doctor --verify``).
+"""Integrity checks of block files: by size and footer before a read, by page checksums during a read, and by all bytes
+on request (``nova doctor --verify``).
 
-A file's footer names the file, so no two files have the same footer: another block's file that was copied over one is
-noticed by the digest of its footer, whatever its size. Pages have checksums of their own.
+The footer of a file names the file, so no two files have the same footer. If a file is overwritten with the file of
+another block, the digest of its footer differs, even if its size does not. Pages have checksums of their own.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from nova_assets.model.block import DataFile
 T = TypeVar("T")
 
 MAX_PARALLEL_REQUESTS = 16
-"""Requests under way at a time: far away, each is a wait."""
+"""Maximum number of concurrent requests to a remote store."""
 
 _TAIL_BYTES = 64 * 2**10
-"""Bytes that are read of a file's end at first: most footers are shorter."""
+"""Bytes of a file's end to read first. Most footers are shorter."""
 
 _FETCH_WHOLE_BYTES = 2**20
-"""Files in a store that are no larger are fetched whole, with one request."""
+"""Maximum size of a remote file that is fetched as a whole, with one request."""
 
 _CACHE_BYTES = 64 * 2**20
 _MAX_VERIFIED_FILES = 200_000
@@ -50,7 +50,7 @@ _SPARK_FAILURE_TEXTS = ("CRC checksum verification failed", "could not verify", 
 
 
 class _VerifiedFileCache:
-    """What was looked at in this process: files that were as they should be, and small files that are read next."""
+    """Cache of this process: states of verified files, and contents of small files that are read next."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -85,20 +85,20 @@ class _VerifiedFileCache:
 _file_cache = _VerifiedFileCache()
 
 
-# before a read
+# checks before a read
 
 
 def check_files_unaltered(files: Sequence[tuple[DataFile, str]], *, prefetch: bool = False) -> None:
-    """See that listed files are there as they were written, by their sizes and footers. Files in a store are asked for
-    side by side.
+    """Check the existence, size and footer of listed files. Remote files are checked concurrently.
 
     Args:
-        files: with their addresses.
-        prefetch: they are read in this process next. Of small files in a store all bytes are fetched at once, and kept.
+        files: listed files with their addresses.
+        prefetch: whether this process reads the files next. All bytes of small remote files are then fetched and cached
+            at once.
 
     Raises:
-        FileMissing: one is gone, or was changed.
-        FileAltered: one is another file.
+        FileMissing: a file is missing or was changed.
+        FileAltered: a file was replaced by another file.
         WarehouseUnavailable: the store does not answer.
     """
     if not files:
@@ -127,7 +127,11 @@ def _check_local_file(file: DataFile, address: str) -> None:
 
 
 def _check_remote_file(file: DataFile, address: str, cache_content: bool) -> None:
-    """With one request for the size, and one for the end of a file that was not looked at before, or for all of it."""
+    """Check a remote file.
+
+    This takes one request for the size. A file that has not been checked before takes a second request, for its end or
+    for all its bytes.
+    """
     try:
         with file_io.open_input_stream(address) as stream:
             if stream.size() != file.bytes:
@@ -147,7 +151,7 @@ def _check_remote_file(file: DataFile, address: str, cache_content: bool) -> Non
 
 
 def _check_footer(file: DataFile, stream: Any, max_bytes: int) -> bytes:
-    """Compare the footer. Gives the bytes of the file's end that were read for it."""
+    """Compare the digest of the footer. Returns the bytes at the end of the file that were read for the check."""
     length = min(file.bytes, max_bytes)
     tail: bytes = stream.read_at(length, file.bytes - length)
     footer = extract_footer(tail)
@@ -167,11 +171,11 @@ def _file_access_error(file: DataFile, address: str, error: OSError) -> FileMiss
     return _unreadable_error(address, error)
 
 
-# while it is read
+# checks during a read
 
 
 class BlockFile(pq.ParquetFile):  # type: ignore[misc]
-    """A file of a block: its pages are compared with their checksums, and errors name the file."""
+    """File of a block. Reads verify page checksums, and errors name the file."""
 
     address = ""
 
@@ -186,15 +190,15 @@ class BlockFile(pq.ParquetFile):  # type: ignore[misc]
 
 
 def open_block_file(address: str, footer: pq.FileMetaData | None = None) -> BlockFile:
-    """A Parquet file of a block, to read some of.
+    """Open a Parquet file of a block for reading.
 
     Args:
-        footer: of the file, where it was read before.
+        footer: footer of the file, if it was read before.
 
     Raises:
-        FileNotFoundError: it is gone.
-        FileAltered: it is no Parquet file.
-        WarehouseUnavailable: it cannot be read.
+        FileNotFoundError: the file is missing.
+        FileAltered: the file is not a Parquet file.
+        WarehouseUnavailable: the file cannot be read.
     """
     return _convert_read_errors(address, partial(_open_parquet, address, footer))
 
@@ -223,7 +227,7 @@ def _convert_read_errors(address: str, read: Callable[[], T]) -> T:
 
 
 def _unreadable_error(address: str, error: Exception) -> FileMissing | WarehouseUnavailable:
-    """The error for a file that cannot be read: it was altered, or the store does not give it."""
+    """Error for a file that cannot be read: the file was altered, or the store fails."""
     text = str(error).split("\n")[0]
     if (isinstance(error, OSError) and error.errno is not None) or "AWS Error" in text or "HTTP" in text:
         return WarehouseUnavailable(
@@ -236,14 +240,14 @@ def _unreadable_error(address: str, error: Exception) -> FileMissing | Warehouse
     return file_altered_error(_BLOCK_FILE_PATH.search(address), text, address)
 
 
-# all of it
+# checks of all bytes
 
 
 def find_defect(file: DataFile, address: str, *, thorough: bool) -> str | None:
-    """What is wrong with a file that is there with its size; None where nothing is.
+    """Defect of an existing file of the expected size, as a phrase; None if there is no defect.
 
     Args:
-        thorough: all bytes are read. Of a file without a digest, each page is compared with its checksum.
+        thorough: whether to read all bytes. If a file has no digest, its page checksums are verified instead.
     """
     if file.footer_digest == "" and not thorough:
         return None
@@ -275,7 +279,7 @@ def _file_digest(address: str) -> str:
 
 
 def altered_file_error_from(spark_error: BaseException) -> FileAltered | None:
-    """The altered file that a failure of Spark's is about; None where it is about something else."""
+    """Error for the altered file that caused a Spark failure; None if the failure has another cause."""
     text = str(spark_error)
     path = _BLOCK_FILE_PATH.search(text) if any(sign in text for sign in _SPARK_FAILURE_TEXTS) else None
     corrupt = _CORRUPT.search(text)
@@ -283,7 +287,7 @@ def altered_file_error_from(spark_error: BaseException) -> FileAltered | None:
 
 
 def file_altered_error(path: re.Match[str] | str | None, reason: str, address: str = "") -> FileAltered:
-    """The error for a file whose bytes are others than were written."""
+    """Error for a file whose bytes differ from the written bytes."""
     name = path[0] if isinstance(path, re.Match) else path or address
     return FileAltered(
         f"the file {name} was altered after it was committed",
@@ -295,7 +299,7 @@ def file_altered_error(path: re.Match[str] | str | None, reason: str, address: s
 
 
 def file_missing_error(file: DataFile, address: str, reason: object) -> FileMissing:
-    """The error for a listed file that is not there."""
+    """Error for a listed file that does not exist."""
     return FileMissing(
         f"the file {file.path} is listed in the catalog and not in the warehouse",
         found=reason,
@@ -306,7 +310,7 @@ def file_missing_error(file: DataFile, address: str, reason: object) -> FileMiss
 
 
 def size_changed_error(file: DataFile, address: str, actual_size: int) -> FileMissing:
-    """The error for a listed file of another size."""
+    """Error for a listed file whose size differs."""
     return FileMissing(
         f"the file {file.path} was changed after it was committed",
         found=f"{actual_size} bytes",

@@ -1,4 +1,4 @@
-"""What Parquet files tell: their footers of exact rows and bytes, key ranges and nulls (R16); and their rows."""
+"""Parquet footers with exact row counts, bytes, key ranges and null counts (R16), and the rows of Parquet files."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ from nova_assets.engine.storage.parquet_writer import FileReport
 from nova_assets.model.block import DataFile
 
 _MAX_BOUND_LENGTH = 512
-"""A bound that is longer than this many characters is left out: the catalog is no place for documents."""
+"""Maximum length of a text bound in characters. A longer bound is omitted, since the catalog should not hold
+documents."""
 
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """One file, as its footer describes it.
+    """Description of one file by its footer.
 
     Args:
-        nulls: column -> rows that are null in it; None where the file does not say.
-        digest: of all bytes of the file; empty where its writer computed none.
-        footer_digest: of the footer alone.
-        unpacked: bytes of its rows before they are compressed.
+        ranges: minimum and maximum of each requested column that has both.
+        nulls: null count of each requested column; None if the file does not record it.
+        digest: digest of all bytes of the file; empty if the writer computed none.
+        footer_digest: digest of the footer alone.
+        unpacked: uncompressed size of the rows in bytes.
     """
 
     path: str
@@ -41,10 +43,10 @@ class Footer:
     unpacked: int = 0
 
     def to_data_file(self, block_folder: str) -> DataFile:
-        """As a block lists it.
+        """Entry of the file in a manifest.
 
         Args:
-            block_folder: the block's, below the warehouse's root.
+            block_folder: folder of the block, relative to the warehouse's root.
         """
         path = file_io.join(block_folder, file_io.name_of(self.path))
         return DataFile(
@@ -68,7 +70,7 @@ class Footer:
 def footer_from_report(
     report: FileReport, range_columns: Sequence[str] = (), null_count_columns: Sequence[str] = ()
 ) -> Footer:
-    """The footer of a file that was just written, as its writer reports it. Nothing is read.
+    """Footer of a file that was just written, from the report of its writer. Nothing is read.
 
     Args:
         range_columns, null_count_columns: as for ``read_footer``.
@@ -82,9 +84,9 @@ def read_footer(path: str, range_columns: Sequence[str] = (), null_count_columns
     """Read one footer.
 
     Args:
-        path: a Parquet file.
-        range_columns: columns whose least and greatest values are wanted; those that have none are left out.
-        null_count_columns: columns whose nulls are to be counted.
+        path: address of a Parquet file.
+        range_columns: columns whose minimum and maximum are returned. Columns without statistics are omitted.
+        null_count_columns: columns whose nulls are counted.
     """
     metadata = footer_of_block_file(path)
     described = _ranges_and_null_counts(metadata, range_columns, null_count_columns)
@@ -99,23 +101,23 @@ def _ranges_and_null_counts(
 
 
 def uncompressed_bytes(metadata: pq.FileMetaData) -> int:
-    """Bytes of the rows of a file before they are compressed."""
+    """Uncompressed size of the rows of a file, in bytes."""
     return sum(int(metadata.row_group(n).total_byte_size) for n in range(metadata.num_row_groups))
 
 
 def read_block_files(paths: Sequence[str], columns: list[str] | None = None) -> pa.Table:
-    """The rows of some files of one block."""
+    """Rows of some files of one block."""
     return pa.concat_tables([open_block_file(f).read(columns) for f in paths], promote_options="default")
 
 
 def total_nulls(footers: Iterable[Footer], column: str) -> int | None:
-    """Nulls of one column in all files; None where one of them does not say."""
+    """Number of nulls of a column in all files; None if a file does not record it."""
     counts = [f.nulls[column] for f in footers]
     return None if None in counts else sum(c for c in counts if c is not None)
 
 
 def _row_group_statistics(metadata: pq.FileMetaData, column: str) -> list[Any] | None:
-    """Statistics of a top-level column, by row group; None where it is nested, absent, or has none."""
+    """Statistics of a top-level column per row group; None if the column is nested or missing, or has no statistics."""
     schema = metadata.schema
     leaves = (i for i in range(metadata.num_columns) if schema.column(i).path == column)
     # A field "b" of a struct "a" has the same path as a column "a.b", but more levels.
@@ -137,7 +139,7 @@ def _value_range(statistics: list[Any] | None) -> tuple[Any, Any] | None:
         return None
     try:
         bounds = list(_row_group_bounds(statistics))
-    except (ValueError, OverflowError):  # dates that Python does not have
+    except (ValueError, OverflowError):  # dates outside Python's range
         return None
     if not bounds:
         return None
@@ -149,7 +151,7 @@ def _value_range(statistics: list[Any] | None) -> tuple[Any, Any] | None:
 
 
 def _row_group_bounds(statistics: list[Any]) -> Iterator[tuple[Any, Any]]:
-    """Least and greatest of each row group; nothing at all if one that has values does not give them."""
+    """Minimum and maximum of each row group; empty if a row group with values has no bounds."""
     found = []
     for chunk in statistics:
         if chunk.has_min_max:
@@ -160,8 +162,10 @@ def _row_group_bounds(statistics: list[Any]) -> Iterator[tuple[Any, Any]]:
 
 
 def to_json_value(value: Any) -> Any:
-    """A value as JSON has it; None for what JSON cannot hold, what is too long to keep, and floats, whose bounds leave
-    out any NaN."""
+    """Value in JSON form.
+
+    None for values that JSON cannot hold, for text that is too long, and for floats, whose bounds ignore NaN.
+    """
     if isinstance(value, bool | int):
         return value
     if isinstance(value, str):

@@ -1,6 +1,7 @@
-"""One Parquet file, written once and described by its writer: nobody has to list, reopen or ask for what was written.
+"""Writer of one Parquet file, which describes the file itself: the file is never listed, reopened or inspected
+afterwards.
 
-A file carries its own name, and a checksum for each page. Its digest is computed while its bytes pass.
+A file carries its own name, and a checksum for each page. Its digest is computed while its bytes are written.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from nova_assets.engine.storage import file_io
 from nova_assets.errors import WarehouseUnavailable
 
 FILE_NAME = b"nova.file"
-"""Key of the footer's entry that names the file: two files never have the same footer."""
+"""Key of the footer entry with the file's name. It makes the footer of every file unique."""
 
 _MAGIC = b"PAR1"
 _TRAILER_BYTES = 8
-"""Bytes after the footer: its length, and the magic number."""
+"""Bytes after the footer: the length of the footer, and the magic number."""
 
 
 def digest_bytes(data: bytes | memoryview) -> str:
-    """Digest of some bytes, as manifests keep it."""
+    """Digest of some bytes, in the form that manifests keep."""
     return str(_new_hasher(data).hexdigest())
 
 
@@ -36,9 +37,9 @@ def _new_hasher(data: bytes | memoryview = b"") -> Any:
 
 
 def extract_footer(tail: bytes) -> bytes | None:
-    """Footer of a Parquet file with its length and magic number, out of the file's last bytes.
+    """Footer of a Parquet file with its length and magic number, from the last bytes of the file.
 
-    None where these bytes are no end of a Parquet file, or too few.
+    None if the bytes are not the end of a Parquet file, or do not contain the whole footer.
     """
     if len(tail) < _TRAILER_BYTES or tail[-4:] != _MAGIC:
         return None
@@ -48,11 +49,11 @@ def extract_footer(tail: bytes) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class FileReport:
-    """A file, as its writer knows it.
+    """Description of a file by its writer.
 
     Args:
-        digest: of all bytes.
-        footer_digest: of the footer, its length and the magic number.
+        digest: digest of all bytes.
+        footer_digest: digest of the footer, its length and the magic number.
     """
 
     path: str
@@ -68,9 +69,9 @@ class ParquetFileWriter:
 
     Args:
         path: address of the file.
-        dictionaries: names of the columns that are written with a dictionary; all by default. Numbers in lists never
-            are.
-        options: of ``pyarrow.parquet.ParquetWriter``.
+        schema: schema of the rows.
+        dictionary_columns: columns that are written with a dictionary; None for all. Numbers in lists never have one.
+        options: options of ``pyarrow.parquet.ParquetWriter``.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class ParquetFileWriter:
 
     @property
     def bytes(self) -> int:
-        """Bytes that were written until now."""
+        """Bytes written so far."""
         return self._sink.bytes
 
     def write(self, table: pa.Table, row_group_size: int | None = None) -> None:
@@ -106,11 +107,11 @@ class ParquetFileWriter:
         self.rows += table.num_rows
 
     def close(self) -> FileReport:
-        """Finish the file.
+        """Finish the file and return its report.
 
         Raises:
             OSError: the file cannot be finished.
-            WarehouseUnavailable: the footer counts other rows than were handed over.
+            WarehouseUnavailable: the row count in the footer differs from the number of appended rows.
         """
         self._writer.add_key_value_metadata({FILE_NAME: file_io.name_of(self.path).encode()})
         self._sink.start_recording_tail()
@@ -128,9 +129,9 @@ class ParquetFileWriter:
         return FileReport(self.path, self.rows, self.bytes, self._sink.digest, digest_bytes(footer), metadata)
 
     def discard(self) -> None:
-        """Let go of an unfinished file, which is removed with its folder. Raises nothing.
+        """Close an unfinished file without a report. Its folder is deleted by the caller. Raises nothing.
 
-        What stays open is finished by Arrow whenever it is collected, maybe after its folder was removed.
+        Arrow would finish an open file at garbage collection, possibly after its folder was deleted.
         """
         with suppress(Exception):
             self._writer.close()
@@ -138,10 +139,10 @@ class ParquetFileWriter:
 
 
 def _dictionary_leaf_paths(schema: pa.Schema, columns: Collection[str] | None) -> list[str]:
-    """Parquet paths of the leaves of some columns that are written with a dictionary.
+    """Parquet paths of the leaf columns that are written with a dictionary.
 
-    Spark's vectorized reader decodes a number in a list before it looks whether the number is null. It fails where the
-    dictionary has no entry, because all numbers of the row group are null.
+    Numbers in lists are excluded. Spark's vectorized reader decodes such a number before it checks whether the number
+    is null. The reader fails if the dictionary is empty, because all numbers of the row group are null.
     """
     fields = [f for f in schema if columns is None or f.name in columns]
     return [path for field in fields for path in _leaf_paths(field.type, field.name)]
@@ -165,7 +166,7 @@ def _open_local_file(path: str) -> BinaryIO:
 
 
 class _DigestingSink:
-    """The bytes of a file on their way. Speaks what Arrow asks of a Python file."""
+    """Output stream that computes the digest of its bytes. Implements the file interface that Arrow uses."""
 
     def __init__(self, path: str) -> None:
         files, name = file_io.remote_filesystem_and_path(path)
@@ -181,7 +182,7 @@ class _DigestingSink:
 
     @property
     def recorded_tail(self) -> bytes:
-        """Everything that was written since ``remember_end``."""
+        """All bytes written since ``start_recording_tail``."""
         return b"".join(self._tail_chunks or ())
 
     def start_recording_tail(self) -> None:

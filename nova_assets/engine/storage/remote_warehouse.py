@@ -1,7 +1,7 @@
-"""The warehouse in S3 or HDFS. The same names as in a folder: ``s3://BUCKET/PREFIX/blocks/<block id>/<file>``.
+"""Warehouse in S3 or HDFS, with the same names as in a local folder: ``s3://BUCKET/PREFIX/blocks/<block id>/<file>``.
 
-What such a store has acknowledged is there for everybody and lasts, so nothing has to be synced; and there are no links
-that could lead elsewhere.
+A write that such a store has acknowledged is durable and visible to all readers, so no sync is needed. There are no
+links that could lead elsewhere.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from nova_assets.model.warehouse_contents import UnfinishedUpload, WarehouseEntr
 
 
 def open_warehouse(root: str | Path) -> Warehouse:
-    """The warehouse at a path or an address.
+    """Warehouse at a path or an address.
 
     Raises:
-        SettingsError, NotSupported: as ``parse_address`` does.
+        SettingsError, NotSupported: as for ``parse_address``.
     """
     address = parse_address(str(root))
     return RemoteWarehouse(str(address)) if address.scheme else Warehouse(root)
 
 
 class RemoteWarehouse(Warehouse):
-    """A part of S3 or HDFS that holds the files of all blocks.
+    """Part of S3 or HDFS that holds the files of all blocks.
 
     Args:
         root: ``s3://BUCKET/PREFIX`` or ``hdfs://NAMENODE:PORT/PATH``.
@@ -60,7 +60,7 @@ class RemoteWarehouse(Warehouse):
         return bool(self._list_folder(BLOCKS))
 
     def create_block_folder(self, name: str) -> str:
-        return self.block_folder_address(name)  # the beginning of names; a block's id is new, so nothing can be there
+        return self.block_folder_address(name)  # only a key prefix; a block id is new, so no file can exist
 
     def delete_block_folder(self, name: str) -> None:
         if not is_block_folder_name(name) and stays_inside_root(name) and not self._files_below(name):
@@ -73,8 +73,11 @@ class RemoteWarehouse(Warehouse):
             raise self.unavailable_error("be cleaned up", error) from error
 
     def delete_files(self, paths: Iterable[str]) -> None:
-        """S3 keeps an empty object of a folder whose files are deleted. It is left: to remove it takes a listing, and
-        one that leaves out a retained file would delete that file."""
+        """Delete files. In HDFS, folders that become empty are deleted, too.
+
+        In S3, an empty object that stands for the folder remains. Its removal would need a listing, and a listing that
+        misses a retained file would delete that file.
+        """
         names = list(paths)
         for name in names:
             self.file_address(DataFile(name, 0, 0))
@@ -165,7 +168,7 @@ class RemoteWarehouse(Warehouse):
             found = self.files.get_file_info(fs.FileSelector(self._store_key(folder), allow_not_found=True))
         except OSError as error:
             raise self.unavailable_error("be listed", error) from error
-        now = datetime.now(UTC)  # what S3 calls a folder is the beginning of names, and has no time
+        now = datetime.now(UTC)  # a folder of S3 is only a key prefix, without a modification time
         return [
             WarehouseEntry(
                 f"{folder}/{f.base_name}", f.size or 0, f.mtime.astimezone(UTC) if f.mtime else now, not f.is_file
@@ -181,7 +184,8 @@ class RemoteWarehouse(Warehouse):
         return [f for f in self.files.get_file_info(selector) if f.is_file]
 
     def _move(self, source: str, target: str) -> None:
-        """Raises OSError: HDFS moves nothing into a folder that is not there, and says so to nobody."""
+        """Move a file. Raises OSError if the file did not arrive: HDFS silently ignores a move into a missing
+        folder."""
         if not self.address.startswith("s3:"):
             self.files.create_dir(target.rpartition("/")[0], recursive=True)
         self.files.move(source, target)

@@ -1,4 +1,4 @@
-"""Uploads in parts that nobody has finished: what a process that died leaves in S3. It is no object, and costs room."""
+"""Unfinished multipart uploads in S3, left by a process that died. They are not objects, but they use paid storage."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from nova_assets.settings import s3_endpoint_and_region
 
 
 def pending_uploads(address: str) -> list[UnfinishedUpload]:
-    """Uploads below ``blocks/`` of a warehouse in S3.
+    """Unfinished uploads below ``blocks/`` of a warehouse in S3.
 
     Raises:
         NotSupported: boto3 is not installed.
-        WarehouseUnavailable: they cannot be listed.
+        WarehouseUnavailable: the listing fails.
     """
     client, bucket, root = _s3_client_bucket_prefix(address)
     try:
@@ -28,7 +28,7 @@ def pending_uploads(address: str) -> list[UnfinishedUpload]:
 
 
 def abort_upload(address: str, upload: UnfinishedUpload) -> None:
-    """Give the room of an upload's parts back; no matter if it is gone already.
+    """Abort an upload and free the space of its parts. Idempotent.
 
     Raises:
         NotSupported, WarehouseUnavailable.
@@ -43,7 +43,7 @@ def abort_upload(address: str, upload: UnfinishedUpload) -> None:
 
 
 def _s3_client_bucket_prefix(address: str) -> tuple[Any, str, str]:
-    """A client, the bucket, and what the names of the warehouse begin with."""
+    """S3 client, bucket, and key prefix of the warehouse."""
     try:
         import boto3
     except ModuleNotFoundError as error:

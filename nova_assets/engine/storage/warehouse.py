@@ -1,9 +1,10 @@
-"""The warehouse: a folder of blocks. Every path that is read, written or deleted goes through here.
+"""Warehouse: a folder of blocks. Every path that is read, written or deleted passes through this module.
 
-A block's files lie in ``blocks/<block id>/`` under the root and nowhere else. Folders are made, filled once, and
-deleted whole; a read is told every file by the catalog and lists nothing (R16). Beside them, ``catalogs/`` has a file
-for each catalog that writes here, with the identity that it knows the warehouse by, so that none takes another's blocks
-for orphans, and ``orphans/`` what was taken for such.
+The files of a block are in ``blocks/<block id>/`` under the root, and nowhere else. A folder is created and filled
+once, and deleted as a whole. A read gets every file from the catalog and lists nothing (R16). In addition,
+``catalogs/`` has one marker file per catalog that writes here. The marker holds the identity by which the catalog knows
+the warehouse, so that no catalog treats blocks of another catalog as orphans. ``orphans/`` holds files that were
+identified as orphans.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ _CATALOG_ID = re.compile(r"[A-Za-z0-9-]+")
 
 
 class Warehouse:
-    """A local folder that holds the files of all blocks.
+    """Local folder that holds the files of all blocks.
 
     Args:
-        root: its path, or a ``file:`` URL. It is made when the first block is.
+        root: path, or ``file:`` URL. The folder is created together with the first block.
 
     Raises:
-        SettingsError, NotSupported: as ``parse_address`` does.
+        SettingsError, NotSupported: as for ``parse_address``.
     """
 
     def __init__(self, root: str | Path) -> None:
@@ -51,16 +52,16 @@ class Warehouse:
 
     @property
     def address(self) -> str:
-        """Of the root."""
+        """Address of the root."""
         return str(self.root)
 
     @property
     def exists(self) -> bool:
-        """Whether something was ever put there."""
+        """Whether the warehouse has ever been written."""
         return self.root.exists()
 
     def block_folder_address(self, name: str) -> str:
-        """Where the folder of a block is. Raises WarehouseUnavailable for a name that is not ``blocks/<block id>``."""
+        """Address of the folder of a block. Raises WarehouseUnavailable if the name is not ``blocks/<block id>``."""
         if not is_block_folder_name(name):
             raise WarehouseUnavailable(
                 f"{name!r} is no folder of a block", expected=f"{BLOCKS}/<block id> under {self.address}", folder=name
@@ -68,7 +69,7 @@ class Warehouse:
         return file_io.join(self.address, name)
 
     def create_block_folder(self, name: str) -> str:
-        """Make a block's folder, empty. Gives its address.
+        """Create the empty folder of a block, and return its address.
 
         Raises:
             WarehouseUnavailable: the warehouse cannot be written.
@@ -76,17 +77,18 @@ class Warehouse:
         folder = Path(self.block_folder_address(name))
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for left in folder.iterdir():  # of an attempt that died here; the folder is this block's alone
+            for left in folder.iterdir():  # from a failed attempt; the folder belongs to this block alone
                 left.unlink() if not left.is_dir() else shutil.rmtree(left)
         except OSError as error:
             raise self.unavailable_error("be written", error) from error
         return str(folder)
 
     def delete_block_folder(self, name: str) -> None:
-        """Remove a block's folder with all that is in it; no matter if it is gone already.
+        """Delete the folder of a block with all its files. Idempotent.
 
         Raises:
-            WarehouseUnavailable: the name is no block's folder and something is there, or it cannot be removed.
+            WarehouseUnavailable: the name is not that of a block folder although the path exists, or the folder cannot
+                be deleted.
         """
         if not is_block_folder_name(name) and stays_inside_root(name) and not os.path.lexists(self.root / name):
             return
@@ -101,11 +103,11 @@ class Warehouse:
             raise self.unavailable_error("be cleaned up", error) from error
 
     def delete_files(self, paths: Iterable[str]) -> None:
-        """Remove files, and the folders that they leave empty; no matter if they are gone already.
+        """Delete files, and the folders that become empty. Idempotent.
 
         Raises:
             FileMissing: a path leads out of the warehouse.
-            WarehouseUnavailable: one cannot be removed.
+            WarehouseUnavailable: a file cannot be deleted.
         """
         for name in paths:
             path = Path(self.file_address(DataFile(name, 0, 0)))
@@ -119,10 +121,10 @@ class Warehouse:
                 raise self.unavailable_error("be cleaned up", error) from error
 
     def move_to_orphans(self, name: str) -> None:
-        """Move what nobody lists, a block's folder or something in it, out of the blocks' way, to ``orphans/``.
+        """Move an unlisted block folder, or an entry of one, from ``blocks/`` to ``orphans/``.
 
         Raises:
-            WarehouseUnavailable: the name is none of these, or it cannot be moved.
+            WarehouseUnavailable: the name is neither a block folder nor an entry of one, or the move fails.
         """
         self.check_block_name(name)
         source, target = self.root / name, self.root / ORPHANS / name.removeprefix(f"{BLOCKS}/")
@@ -139,12 +141,12 @@ class Warehouse:
             raise self.unavailable_error("be cleaned up", error) from error
 
     def check_block_name(self, name: str) -> None:
-        """Raises WarehouseUnavailable for what is neither a block's folder nor something in it."""
+        """Raises WarehouseUnavailable unless the name is a block folder or an entry of one."""
         if not (_BLOCK_FOLDER.fullmatch(name) or _BLOCK_ENTRY.fullmatch(name)) or not stays_inside_root(name):
             raise WarehouseUnavailable(f"{name!r} is nothing of a block", expected=f"{BLOCKS}/<block id>", folder=name)
 
     def file_address(self, file: DataFile) -> str:
-        """Where a listed file is. Raises FileMissing for a path that leads out of the warehouse."""
+        """Address of a listed file. Raises FileMissing for a path that leads out of the warehouse."""
         folder, _, name = file.path.rpartition("/")
         if not _BLOCK_FOLDER.fullmatch(folder) or name in ("", ".", ".."):
             raise FileMissing(
@@ -155,27 +157,27 @@ class Warehouse:
         return file_io.join(self.address, file.path)
 
     def verified_addresses(self, files: Iterable[DataFile], *, prefetch: bool = False) -> list[str]:
-        """Where listed files are, each seen to be there as it was written, by its size and its footer.
+        """Addresses of listed files, after a check of their existence, sizes and footers.
 
         Args:
-            prefetch: they are read in this process next.
+            prefetch: whether this process reads the files next, so that small files can be fetched with the check.
 
         Raises:
-            FileMissing: one is gone, or has another size.
-            FileAltered: one is another file.
+            FileMissing: a file is missing or has another size.
+            FileAltered: a file was replaced by another file.
         """
         listed = [(file, self.file_address(file)) for file in files]
         check_files_unaltered(listed, prefetch=prefetch)
         return [path for _, path in listed]
 
     def defect_of(self, file: DataFile, *, thorough: bool = False) -> str | None:
-        """What is wrong with a listed file; None where it is as it was written.
+        """Defect of a listed file as a phrase; None if the file is unchanged.
 
         Args:
-            thorough: all its bytes are read, and compared with its digest.
+            thorough: whether to read all bytes and compare them with the file's digest.
 
         Raises:
-            WarehouseUnavailable: it cannot be told.
+            WarehouseUnavailable: the file cannot be checked.
         """
         size = self.file_size(file.path)
         if size is None:
@@ -185,10 +187,10 @@ class Warehouse:
         return find_defect(file, self.file_address(file), thorough=thorough)
 
     def file_size(self, name: str) -> int | None:
-        """The bytes of a listed file; None where it is not there.
+        """Size of a listed file in bytes; None if the file does not exist.
 
         Raises:
-            WarehouseUnavailable: it cannot be told.
+            WarehouseUnavailable: the size cannot be determined.
         """
         try:
             path = self.file_address(DataFile(name, 0, 0))
@@ -200,28 +202,29 @@ class Warehouse:
         return found.size if found.is_file else None
 
     def list_block_entries(self) -> list[WarehouseEntry]:
-        """What lies in ``blocks/``, and in each folder there. For repair: a read never lists anything (R16).
+        """Entries of ``blocks/`` and of each folder in it. Only repair uses this list: a read never lists anything
+        (R16).
 
         Raises:
-            WarehouseUnavailable: it cannot be listed.
+            WarehouseUnavailable: the listing fails.
         """
         folders = self._list_folder(BLOCKS)
         return [*folders, *(e for folder in folders if folder.is_folder for e in self._list_folder(folder.path))]
 
     def unfinished_uploads(self) -> list[UnfinishedUpload]:
-        """Uploads in parts that are not finished; a folder knows none.
+        """Unfinished multipart uploads. A local folder has none.
 
         Raises:
-            NotSupported: what it takes to list them is not installed.
-            WarehouseUnavailable: they cannot be listed.
+            NotSupported: a package that the listing needs is not installed.
+            WarehouseUnavailable: the listing fails.
         """
         return []
 
     def abort_unfinished_upload(self, upload: UnfinishedUpload) -> None:
-        """Give the room of an unfinished upload back. Raises as ``uploads`` does."""
+        """Abort an unfinished upload and free its space. Raises as ``unfinished_uploads`` does."""
 
     def write_catalog_mark(self, catalog_id: str, warehouse_id: str) -> None:
-        """Leave the mark of a catalog, with the identity that it knows the warehouse by.
+        """Write the marker of a catalog, with the identity by which the catalog knows the warehouse.
 
         Raises:
             WarehouseUnavailable: the warehouse cannot be written.
@@ -239,10 +242,10 @@ class Warehouse:
             raise self.unavailable_error("be written", error) from error
 
     def read_catalog_mark(self, catalog_id: str) -> str | None:
-        """The identity in a catalog's mark: empty in one of an older version, None where there is none.
+        """Identity in the marker of a catalog: empty in a marker of an older version, None without a marker.
 
         Raises:
-            WarehouseUnavailable: it cannot be read.
+            WarehouseUnavailable: the marker cannot be read.
         """
         self.check_catalog_id(catalog_id)
         try:
@@ -253,24 +256,24 @@ class Warehouse:
             raise self.unavailable_error("be read", error) from error
 
     def check_catalog_id(self, catalog_id: str) -> None:
-        """Raises WarehouseUnavailable for what is no identity of a catalog."""
+        """Raises WarehouseUnavailable unless the text is a valid catalog id."""
         if not _CATALOG_ID.fullmatch(catalog_id):
             raise WarehouseUnavailable(f"{catalog_id!r} is no identity of a catalog", expected="letters and digits")
 
     def marked_catalogs(self) -> frozenset[str]:
-        """The catalogs that have left their mark.
+        """Ids of the catalogs that have written a marker.
 
         Raises:
-            WarehouseUnavailable: it cannot be listed.
+            WarehouseUnavailable: the listing fails.
         """
         names = (e.path.rpartition("/")[2] for e in self._list_folder(CATALOGS))
         return frozenset(name for name in names if _CATALOG_ID.fullmatch(name))
 
     def check_writable(self) -> str:
-        """One line about the warehouse.
+        """Check write access. Returns one line that describes the warehouse.
 
         Raises:
-            WarehouseUnavailable: it cannot be written.
+            WarehouseUnavailable: the warehouse cannot be written.
         """
         made = (self.root / BLOCKS).is_dir()
         try:
@@ -282,7 +285,7 @@ class Warehouse:
         return f"{self.root} ({'in use' if made else 'new'}, {_format_gigabytes(free)} free)"
 
     def _probe_write_and_read(self) -> None:
-        """Write a file, read it back, and delete it. Raises OSError, also where something else is read back."""
+        """Write a file, read it back, and delete it. Raises OSError, also if other bytes are read back."""
         files, path = file_io.filesystem_and_path(file_io.join(self.address, f".nova-probe-{uuid.uuid4().hex}"))
         content = os.urandom(64)
         with files.open_output_stream(path) as writing:
@@ -298,12 +301,12 @@ class Warehouse:
             raise OSError(f"{path} was deleted, and is there still")
 
     def _list_folder(self, folder: str) -> list[WarehouseEntry]:
-        """What is right in a folder; no deeper, since folders may lead elsewhere, or round in circles."""
+        """Direct entries of a folder. Subfolders are not followed, since links may lead elsewhere or form a cycle."""
         try:
             found = self.files.get_file_info(fs.FileSelector(str(self.root / folder), allow_not_found=True))
         except OSError as error:
             raise self.unavailable_error("be listed", error) from error
-        # What was deleted while it was listed has no time any more.
+        # An entry that was deleted during the listing has no modification time.
         return [
             WarehouseEntry(f"{folder}/{f.base_name}", f.size or 0, f.mtime.astimezone(UTC), not f.is_file)
             for f in found
@@ -311,10 +314,10 @@ class Warehouse:
         ]
 
     def unavailable_error(self, failed_action: str, error: OSError) -> WarehouseUnavailable:
-        """The error for what the file system says.
+        """Error for a failure of the file system.
 
         Args:
-            failed_action: it cannot.
+            failed_action: verb phrase after "cannot", such as "be written".
         """
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         return WarehouseUnavailable(
@@ -329,12 +332,12 @@ class Warehouse:
 
 
 def is_block_folder_name(name: str) -> bool:
-    """Whether it is the name of a block's folder."""
+    """Whether a name is that of a block folder, ``blocks/<block id>``."""
     return _BLOCK_FOLDER.fullmatch(name) is not None
 
 
 def stays_inside_root(name: str) -> bool:
-    """Whether a name stays where it is put."""
+    """Whether a relative name cannot leave the folder that it is joined to."""
     return not os.path.isabs(name) and ".." not in name.split("/")
 
 

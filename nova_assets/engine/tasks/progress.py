@@ -1,4 +1,4 @@
-"""What Spark is doing while a task waits for it, and how it is told to stop."""
+"""Progress of the Spark jobs of a task, and their cancellation."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TaskCounts = tuple[int, int]
-"""Spark tasks that are done, and all that are known of, in the stages of running jobs."""
+"""Numbers of finished and of known Spark tasks, over all stages of the running jobs."""
 
-_POLL_SECONDS = 1.0  # seconds
+_POLL_SECONDS = 1.0
 
 
 @contextmanager
 def watch_spark_jobs(
     spark: SparkSession, job_tag: str, report_progress: Callable[[int, int], None], interval: float
 ) -> Iterator[None]:
-    """Run a block whose Spark jobs are watched, and stopped when it is interrupted: cancelled, or by Ctrl-C.
+    """Context that reports the progress of its Spark jobs, and cancels them if it is interrupted (by a cancellation or
+    Ctrl-C).
 
-    What fails by itself has no jobs left. But an interruption reaches Python alone: the job would go on without anybody
-    to take its rows.
+    A failed body leaves no running jobs. An interruption, however, reaches only Python: without the cancellation, the
+    job would continue although nobody reads its rows.
 
     Args:
-        job_tag: marks the jobs; nobody else's are stopped.
-        report_progress: called with Spark's tasks done and known, every so many seconds, while there is something to
-            tell.
+        job_tag: tag of the jobs. Only jobs with this tag are cancelled.
+        report_progress: called with the numbers of finished and known Spark tasks, whenever they have changed.
+        interval: seconds between two reports.
     """
     jobs: _TaggedJobs = _ConnectTaggedJobs(spark) if is_connect_session(spark) else _ClassicTaggedJobs(spark)
     jobs.add_tag(job_tag)
@@ -41,7 +42,7 @@ def watch_spark_jobs(
     except Exception:
         raise
     except BaseException:
-        with suppress(Exception):  # Spark may be gone itself
+        with suppress(Exception):  # Spark itself may have ended
             jobs.cancel_tagged_jobs(job_tag)
         raise
     finally:
@@ -50,7 +51,7 @@ def watch_spark_jobs(
 
 
 class _TaggedJobs(Protocol):
-    """The jobs of a session: marked, counted, stopped."""
+    """Jobs of a session: tag, count, cancel."""
 
     def add_tag(self, tag: str) -> None: ...
     def remove_tag(self, tag: str) -> None: ...
@@ -59,7 +60,10 @@ class _TaggedJobs(Protocol):
 
 
 class _ClassicTaggedJobs:
-    """Asked of the driver in this process. A session's tags hold in one thread alone, those of its context in all."""
+    """Jobs of a classic session, through the driver in this process.
+
+    Tags of a session apply to one thread. Tags of its context apply to all threads.
+    """
 
     def __init__(self, spark: SparkSession) -> None:
         self._context = spark.sparkContext
@@ -82,11 +86,11 @@ class _ClassicTaggedJobs:
 
 
 def _close_connection_on_interrupt(spark_context: Any) -> None:
-    """Have a call to the driver that is interrupted end its thread's connection; another is made for the next.
+    """Make an interrupted call to the driver close the connection of its thread. The next call opens a new connection.
 
-    The answer is still to come then, and what the thread asked next would wait for it and take it for its own, and so
-    on for good. That next call may be any ``finally`` on the way out: hence in the client itself, which does so for
-    a KeyboardInterrupt alone.
+    After an interruption, the answer to the call is still outstanding. The next call of the thread would read it as its
+    own answer, and so would each further call. That next call may be in any ``finally`` on the way out. The client
+    itself therefore closes the connection. Without this change, the client does so for a KeyboardInterrupt only.
     """
     client = spark_context._gateway._gateway_client
     if "send_command" in vars(client):
@@ -108,7 +112,7 @@ def _close_connection_on_interrupt(spark_context: Any) -> None:
 
 
 class _ConnectTaggedJobs:
-    """The server tells of them by itself."""
+    """Jobs of a Spark Connect session. The server reports progress on its own."""
 
     def __init__(self, spark: Any) -> None:
         self._spark = spark
@@ -147,7 +151,7 @@ def _report_progress_periodically(
         while not finished.wait(min(_POLL_SECONDS, interval)):
             if time.monotonic() < due:
                 continue
-            with suppress(Exception):  # nobody's work fails for want of being watched
+            with suppress(Exception):  # a failed report must not fail the task
                 seen = jobs.task_counts()
                 if seen is not None and seen != last:
                     report_progress(*seen)

@@ -1,4 +1,5 @@
-"""Which plans several frames of a classic session share, by asking the JVM: Spark's Python interface shows no plans."""
+"""Shared plans of several frames of a classic session, found through the JVM. Spark's Python interface does not expose
+plans."""
 
 from __future__ import annotations
 
@@ -11,16 +12,16 @@ from pyspark.sql import DataFrame
 
 from nova_assets.engine.rows.spark_versions import jvm_dataset_class
 
-# Operators that give the same rows for the same input, whatever the order and the partitions they come in.
+# Operators that return the same rows for the same input, independent of row order and partitions.
 _REPEATABLE_OPERATORS = frozenset(
     "LogicalRelation LocalRelation OneRowRelation Range EmptyRelation Project Filter SubqueryAlias View Union Join "
     "ResolvedHint Distinct Except Intersect Expand Generate Sort Repartition RepartitionByExpression".split()
 )
-# These do where this engine wrote them (``fold``, ``diff``): nothing there is left to chance.
+# Repeatable if this engine built them (merge, diff): its windows and aggregates are deterministic.
 _REPEATABLE_IF_OWN = frozenset({"Window", "Aggregate"})
 _OWN_MARK = "__nova_"
 
-# What an expression may hold and yet call itself deterministic.
+# Expressions that Spark regards as deterministic although they might not be.
 _UNTRUSTED_PATTERNS = (
     "PYTHON_UDF",
     "TRANSPILED_PYTHON_UDF",
@@ -35,9 +36,10 @@ _CTE = re.compile(r"CTERelation(Def|Ref) (\d+)")
 
 
 def find_shared_frames(frames: Sequence[DataFrame]) -> list[DataFrame]:
-    """Frames of the largest plans that several of these share and that might not give the same rows twice.
+    """Frames of the largest plans that several of the given frames share and that might return other rows on a second
+    evaluation.
 
-    Lower ones come first, so that those above are computed from what is kept. Parts of a plan inside a correlated
+    Lower plans come first, so that higher plans are computed from the cached rows. Parts of a plan inside a correlated
     subquery are not found.
     """
     first: Any = frames[0]
@@ -47,7 +49,7 @@ def find_shared_frames(frames: Sequence[DataFrame]) -> list[DataFrame]:
 
 @dataclass
 class _EqualPlans:
-    """Everything about the plans that are the same: in which outputs they occur, and below which others."""
+    """A group of equal plans: the outputs in which they occur, and their parents."""
 
     plan: Any
     height: int
@@ -59,9 +61,9 @@ _ROOT = -1
 
 
 def find_shared_plans(plans: list[Any], tree_patterns: Mapping[str, Any]) -> list[Any]:
-    """The plans to keep, lower ones first, so that those above are computed from what is kept.
+    """Plans to cache, lowest plans first, so that higher plans are computed from the cached rows.
 
-    A shared plan needs no keeping by itself where it only occurs within one other that the same outputs share.
+    A shared plan is skipped if it occurs only inside one other plan that the same outputs share.
     """
     shapes: list[_EqualPlans] = []
     by_hash: dict[int, list[int]] = {}
@@ -88,7 +90,7 @@ def _register_plan(
     indexes_by_hash: dict[int, list[int]],
     tree_patterns: Mapping[str, Any],
 ) -> int:
-    """Enter a plan and all below it. Gives its height."""
+    """Register a plan and all plans below it. Returns the height of the plan."""
     alike = indexes_by_hash.setdefault(plan.semanticHash(), [])
     index = next((i for i in alike if all_plans[i].plan.sameResult(plan)), None)
     if index is None:
@@ -115,7 +117,7 @@ def _child_plans(plan: Any, tree_patterns: Mapping[str, Any]) -> list[Any]:
 
 
 def _is_repeatable(plan: Any, tree_patterns: Mapping[str, Any]) -> bool:
-    """Whether a plan surely gives the same rows each time."""
+    """Whether a plan certainly returns the same rows on each evaluation."""
     if not plan.deterministic() or any(
         plan.containsPattern(tree_patterns[p]) for p in _UNTRUSTED_PATTERNS if p in tree_patterns
     ):
@@ -129,7 +131,7 @@ def _is_repeatable_operator(node: Any) -> bool:
 
 
 def _is_self_contained(plan: Any) -> bool:
-    """Whether a plan can be computed by itself: it does not refer to a common table expression around it."""
+    """Whether a plan can be computed alone: it does not refer to a common table expression outside the plan."""
     if "CTERelationRef" not in (text := plan.toString()):
         return True
     mentions: dict[str, set[str]] = {"Def": set(), "Ref": set()}
@@ -149,7 +151,7 @@ def _scala_seq_to_list(sequence: Any) -> list[Any]:
 
 
 def _tree_pattern_by_name(frame: DataFrame) -> dict[str, Any]:
-    """Spark's marks of what a plan contains, by name; those that this version of Spark has."""
+    """Spark's tree patterns by name, limited to the patterns of this Spark version."""
     session: Any = frame.sparkSession
     marks = session._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
     known = set(marks.values().mkString(" ").split())

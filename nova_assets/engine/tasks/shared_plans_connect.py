@@ -1,8 +1,9 @@
-"""Which plans several frames of a Spark Connect session share: the client itself holds them, as objects.
+"""Shared plans of several frames of a Spark Connect session. The client holds plans as Python objects.
 
-A frame made from another one refers to that one's plan object, so what two frames share is the same object in both.
-The client does not know what a function does, so everything shared is kept, but for bare reads of files, which do not
-change. What frames share by a name in SQL or of a view is in none of their plans: that is refused.
+A frame that is derived from another frame refers to the plan object of that frame, so a shared plan is the same object
+in both frames. The client does not know whether a function is deterministic. Every shared plan is therefore cached,
+except for plain file scans, which do not change. Plans do not show what frames share by name, through SQL or a view.
+Such frames are rejected.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ _NAMED_SOURCE_PLANS = frozenset({"SQL", "Read"})
 
 
 def find_shared_frames(frames: Sequence[DataFrame]) -> list[DataFrame]:
-    """Frames of the largest plans that several of these share, lower ones first.
+    """Frames of the largest plans that several of the given frames share, lowest plans first.
 
     Raises:
-        NotSupported: several of them read something by its name, each by itself.
+        NotSupported: several frames read a source by name, each one separately.
     """
     outputs: dict[int, set[int]] = {}
     parents: dict[int, set[int]] = {}
@@ -61,7 +62,7 @@ def _walk_with_parents(
 
 
 def _child_plans(plan: LogicalPlan) -> list[LogicalPlan]:
-    """Every plan that a plan holds, as a child, a side of a join, or a subquery."""
+    """All plans inside a plan: children, sides of a join, and subqueries."""
     found: list[LogicalPlan] = []
     for value in vars(plan).values():
         held: Any = value if isinstance(value, list | tuple) else [value]

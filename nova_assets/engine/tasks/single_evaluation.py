@@ -1,14 +1,14 @@
-"""Several outputs of one task, from one evaluation (R4).
+"""Several outputs of one task from one evaluation (R4).
 
-Frames are lazy: writing two that descend from one evaluates what they share twice, and a function that draws random
-numbers, reads a clock, or takes any of several rows (``dropDuplicates``, ``limit``) gives something else each time. So
-the plans that several outputs share are looked up and kept while the outputs are written; Spark puts the kept rows
-wherever such a plan occurs, in frames that exist already, too. That is why the rows are *persisted*, not written aside:
-a frame cannot be made to read something else than it was built on.
+Frames are lazy. Writing two frames with a common ancestor evaluates the shared part twice. A function that draws random
+numbers, reads a clock, or picks arbitrary rows (``dropDuplicates``, ``limit``) returns other rows each time. The plans
+that several outputs share are therefore found and cached while the outputs are written. Spark substitutes the cached
+rows wherever such a plan occurs, even in existing frames. The rows are *persisted* and not written to a separate place,
+because a frame cannot be changed to read from another source.
 
-What is kept are the largest shared plans, and only those that might not give the same rows again. Reading files, and
-(where the session shows it) what is computed from them by Spark's own deterministic functions row by row or by joining,
-is left alone: keeping the snapshot of a large channel would cost more than it could mend.
+Only the largest shared plans are cached, and only if they might return other rows on a second evaluation. File scans
+are not cached. The same holds, where the session exposes plans, for results that Spark's own deterministic functions
+compute from files row by row or by joins: caching the snapshot of a large channel would cost more than it gains.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from nova_assets.engine.session.session import is_connect_session
 
 @contextmanager
 def persist_shared_frames(frames: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The frames, such that what several of them share is evaluated once while the block runs.
+    """Context in which the shared parts of the frames are evaluated only once.
 
-    Rows are kept in memory and spill to disk. A worker that is lost takes its part with it; what is evaluated again
-    then is as deterministic as the task.
+    Rows are cached in memory and spill to disk. A lost worker loses its part of the cache. That part is then as
+    deterministic as the task itself.
     """
     with ExitStack() as kept:
         for frame in _find_shared_frames(list(frames.values())):

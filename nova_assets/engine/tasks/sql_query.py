@@ -1,4 +1,4 @@
-"""Queries in Spark's SQL, and the refusals of its parser and analyser."""
+"""Queries in Spark SQL, and conversion of parser and analyzer errors."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _PLACE = re.compile(r"[;.]?\s*(SQLSTATE: \w+)?[;.]?\s*(\(?line \d+, pos \d+\)?|l
 
 
 def analyze_query(spark: Any, sql: str, values: Mapping[str, Any], frames: Mapping[str, Any]) -> Any:
-    """The frame of a query, analysed and not computed.
+    """Frame of a query, analyzed but not computed.
 
     Args:
-        sql: as ``SparkSession.sql`` takes it, with ``{name}`` for each frame and ``:name`` for each value.
+        sql: query as ``SparkSession.sql`` accepts it, with ``{name}`` for each frame and ``:name`` for each value.
 
     Raises:
-        QueryRefused: Spark's parser or analyser does not take it.
+        QueryRefused: Spark's parser or analyzer rejects the query.
     """
     try:
-        # Spark takes doubled braces for single ones only where there is a frame.
+        # Spark unescapes doubled braces only if the query has a frame.
         frame = spark.sql(sql if frames else sql.format(), args=dict(values), **frames)
-        _ = frame.schema  # Spark Connect analyses no sooner
+        _ = frame.schema  # Spark Connect analyzes the query only now
     except AnalysisException as error:
         raise _query_refused_error(error) from error
     return frame
@@ -40,7 +40,7 @@ def _query_refused_error(error: AnalysisException) -> QueryRefused:
 
 
 def _failing_fragment(error: AnalysisException) -> str | None:
-    """The part of the query that the analyser means, where it says one."""
+    """Part of the query to which the analyzer's error refers, if the error names one."""
     for context in error.getQueryContext() or ():
         fragment: str = context.fragment()
         if fragment:

@@ -1,8 +1,8 @@
-"""Rows put into files: tables here, frames by Spark's tasks. Each file is reported by whoever wrote it.
+"""Writing of rows into bucketed files: tables in this process, frames by Spark tasks. Each writer reports its files.
 
-What a task has is written where it is computed, as a *run*: sorted where the block is laid out, with no shuffle. A
-delta is left so. A base that is laid out is then merged out of its runs, bucket by bucket; what is small is put
-together here.
+A Spark task writes its rows where they are computed, without a shuffle, as a *run*: a file that is sorted if the block
+has a key layout. A delta keeps its runs. The runs of a base with a key layout are then merged bucket by bucket. Small
+runs are combined in this process.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 TOGETHER_BYTES = 64 * 2**20
-"""Files of a block that together are no larger are put together here."""
+"""Maximum total size of the runs of a block that are combined in this process."""
 
 COMPRESSION_RATIO = 0.4
-"""About what is left of rows in memory when they are written."""
+"""Approximate ratio of the written size of rows to their size in memory."""
 
 _PARTITION = "__nova_partition"
 
 
 class BucketWriter:
-    """Writes rows, laid out where the target has a layout.
+    """Writes rows, with a key layout if the target has one.
 
     Args:
-        is_base: of a base, or of a delta.
+        is_base: whether the block is a base, not a delta.
     """
 
     def __init__(self, session: LazySparkSession, target: FileTarget, is_base: bool) -> None:
@@ -53,7 +53,7 @@ class BucketWriter:
         self.is_base = is_base
 
     def write_table(self, table: pa.Table) -> list[WrittenFile]:
-        """Write rows that are here."""
+        """Write a local table."""
         layout = self.target.layout
         if layout is None or not self.is_base or any(table[k].null_count for k in layout.order):
             return list(write_rows_as_runs(table, self.target))
@@ -62,7 +62,7 @@ class BucketWriter:
         return [w for part in parts if part.num_rows for w in self._write_base_partition(part)]
 
     def write_frame(self, frame: DataFrame) -> list[WrittenFile]:
-        """Write rows that Spark computes."""
+        """Write a Spark frame."""
         from nova_assets.engine.buckets.spark_jobs import ARROW_BATCH_SETTINGS, write_runs_by_spark
 
         with temporary_settings(self.session.get(), ARROW_BATCH_SETTINGS):
@@ -75,7 +75,7 @@ class BucketWriter:
         return self._replace_runs(runs, self._merge_runs(runs)) if self.is_base and runs else runs
 
     def _rebalance_by_partition(self, frame: DataFrame) -> DataFrame:
-        """On a partitioned channel, rows of one partition: otherwise every task would write a file for each."""
+        """Frame with the rows of one partition together. Otherwise every task would write a file for each partition."""
         if not self.target.split_columns:
             return frame
         from pyspark.sql import functions as F
@@ -87,7 +87,7 @@ class BucketWriter:
         return rebalance_by_column(frame.withColumn(_PARTITION, mark), _PARTITION).drop(_PARTITION)
 
     def _write_base_partition(self, rows: pa.Table) -> Iterator[WrittenFile]:
-        """The rows of one partition, a file for each bucket."""
+        """Write the rows of one partition, one file per bucket."""
         target, layout, size = (
             self.target,
             self.target.required_layout,
@@ -108,7 +108,7 @@ class BucketWriter:
             start += count
 
     def _merge_runs(self, runs: Sequence[WrittenFile]) -> list[WrittenFile]:
-        """A base out of its runs: each bucket by a task."""
+        """Merge the runs of a base, with one task per bucket."""
         from nova_assets.engine.buckets.spark_jobs import merge_units_by_spark
 
         schema, layout = from_arrow_schema(self.target.schema), self.target.required_layout
@@ -124,7 +124,7 @@ class BucketWriter:
             for cell in self._plan_merge_units(partition_runs, size):
                 unit_sources = tuple(s for w, s in sources if may_have_rows_in(s.place, cell))
                 works.append(MergeUnitTask(cell, (), (unit_sources,), into if isinstance(cell, KeySpan) else 1))
-        # Every row is of one base, so nothing is folded: any model will do.
+        # All rows belong to one base, so nothing is merged and any model works.
         merged = merge_units_by_spark(self.session.get(), works, schema, Upsert(list(layout.order)), self.target)
         return [w for files in merged for w in files or ()]
 
@@ -143,10 +143,10 @@ class BucketWriter:
         return found
 
     def _replace_runs(self, runs: Sequence[WrittenFile], written_files: list[WrittenFile]) -> list[WrittenFile]:
-        """Files that hold the rows of some runs, which are removed.
+        """Delete the runs that the written files replace, and return these files.
 
         Raises:
-            WarehouseUnavailable: they hold other rows.
+            WarehouseUnavailable: the row counts differ.
         """
         check_row_count(written_files, sum(run.rows for run in runs), self.target.error_label)
         for run in runs:

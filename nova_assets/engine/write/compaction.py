@@ -1,8 +1,9 @@
-"""Blocks made out of blocks: what compaction writes holds what the channel holds already, so no key is looked through
-again, and what no change touches is listed as it is.
+"""Rewriting of blocks for compaction. The channel already holds the rows, so keys need no check. Files that no delta
+changes are listed unchanged in the new block.
 
-Three ways lead to the same rows: in memory where it is little; cell by cell in Spark's Python workers, where blocks are
-laid out; and as a frame, by Spark's own joins, which is what the other two are measured against.
+Three strategies produce the same rows: in memory for small reads, merge unit by merge unit in Spark's Python workers
+for blocks with a key layout, and as a frame with Spark's own joins. The last strategy is the reference for the other
+two.
 """
 
 from __future__ import annotations
@@ -37,23 +38,23 @@ from nova_assets.plan.partition_size import EMPTY_SIZE, DataSize, bucket_count_f
 from nova_assets.plan.read_strategy import choose_strategy
 
 _MANY = 4
-"""A cell with so many times as much as a bucket should have is taken apart before it is read."""
+"""Factor on the target bucket size above which a merge unit is split before it is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class _PartitionUnit:
-    """A cell of one partition."""
+    """A merge unit of one partition."""
 
     partition: str
     unit_files: MergeTask
 
 
 class BlockRewriter:
-    """Writes what reads give.
+    """Writes the rows of reads into new blocks.
 
     Args:
-        read_frame: gives a read as Spark's frame.
-        forced_strategy: the one to take, where it leads there; None for the first that does.
+        read_frame: returns the Spark frame of a read.
+        forced_strategy: strategy to use wherever it is applicable; None for the cheapest strategy.
     """
 
     def __init__(
@@ -74,14 +75,17 @@ class BlockRewriter:
     def rewrite(
         self, read: Snapshot | Chain, staged: StagedBlock, channel: Channel, schema: Schema
     ) -> tuple[Manifest, ReadStrategy]:
-        """Write a snapshot as a base, or a chain as one delta; and say by which way.
+        """Write a snapshot as a base, or a chain as one delta.
+
+        Returns:
+            The manifest, and the strategy that was used.
 
         Raises:
             FileMissing, WarehouseUnavailable.
         """
         way = choose_strategy(read, "block", self.forced_strategy)
         if way == "memory" and isinstance(read.merge, Append):
-            with suppress(OverflowError):  # Spark says it as it does elsewhere
+            with suppress(OverflowError):  # fall back to Spark, which raises its usual error
                 return self.writer.write_with_job(
                     partial(combine_small_files, read, self.warehouse, schema), staged, channel, schema
                 ), "memory"
@@ -98,7 +102,7 @@ class BlockRewriter:
     def _try_compute_in_memory(self, read: Snapshot | Chain) -> pa.Table | None:
         try:
             return compute_in_memory(read, self.warehouse)
-        except OverflowError:  # likewise
+        except OverflowError:  # fall back to Spark, see above
             return None
 
     def _rewrite_by_units(
@@ -131,7 +135,8 @@ class BlockRewriter:
     def _build_unit_tasks(
         self, unit_files: MergeTask, channel: Channel, schema: Schema, total_size: DataSize
     ) -> list[MergeUnitTask]:
-        """A cell; in several where it has more than fits into memory: a base that is small beside what comes on top."""
+        """Tasks for one merge unit: several if the unit is too large for memory, because the base is small compared to
+        its deltas."""
         target_bytes = target_bucket_bytes(total_size)
         some = split_merge_task(unit_files, _MANY * target_bytes)
         if isinstance(unit_files.unit, KeySpan) and unit_files.size.bytes > _MANY * target_bytes:
@@ -172,12 +177,13 @@ class BlockRewriter:
 
 
 def _has_outdated_schema(unit_files: MergeTask, schema: Schema) -> bool:
-    """Whether files of the base lack something of the schema, or call it otherwise: a block has one for all."""
+    """Whether base files lack a column of the schema or name a column differently. A block has one schema for all its
+    files."""
     return any(b.manifest.schema != schema for b, _ in unit_files.base)
 
 
 def _partition_units(read: Snapshot | Chain, channel: Channel, schema: Schema) -> list[_PartitionUnit] | None:
-    """The cells of all partitions; None where some block is not laid out as blocks of the channel are now."""
+    """Merge units of all partitions; None if a block does not have the channel's current key layout."""
     shared_layout = common_layout(read)
     if (
         shared_layout is None

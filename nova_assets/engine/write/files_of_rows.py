@@ -1,4 +1,4 @@
-"""Rows become files of a block: tables here, frames by Spark. Whoever writes a file reports it."""
+"""Writing of rows into files of a block: tables in this process, frames by Spark. Each writer reports its files."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
 
 
 class BlockFileWriter:
-    """Writes rows into a block's folder."""
+    """Writes rows into the folder of a block."""
 
     def __init__(self, session: LazySparkSession) -> None:
         self.session = session
 
     def write_table(self, table: pa.Table, target: BlockTarget) -> list[WrittenFile]:
-        """Write rows that are here, in the block's own columns and types.
+        """Write a local table that has the columns and types of the block.
 
         Raises:
-            WarehouseUnavailable: the files hold other rows.
+            WarehouseUnavailable: the row count of the files differs from that of the table.
         """
         written = self._create_bucket_writer(target).write_table(table)
         check_row_count(written, table.num_rows, target.error_label)
         return written
 
     def write_frame(self, frame: DataFrame, target: BlockTarget) -> list[WrittenFile]:
-        """Write rows that Spark computes.
+        """Write a Spark frame.
 
         Raises:
-            WarehouseUnavailable: the files hold other rows.
+            WarehouseUnavailable: the row count of the files differs from that of the frame.
         """
         if self.session.can_use_workers:
             return self._create_bucket_writer(target).write_frame(frame)
@@ -49,7 +49,8 @@ class BlockFileWriter:
 
 
 def are_keys_known_unique(written_files: Sequence[WrittenFile], target: BlockTarget) -> bool:
-    """Whether it is known that no key occurs too often: no file has one, and no two files have the same."""
+    """Whether the reports of the files exclude repeated keys: no file has a repeated key, and no two files can share a
+    key."""
     if any(w.has_repeated_keys or w.place is None for w in written_files):
         return False
     return target.kind == "base" or len(written_files) < 2

@@ -1,7 +1,8 @@
-"""Keys of a block that was written (R11): never null, and at most one deletion and one live row each.
+"""Key checks of a written block (R11): keys are never null, and each key has at most one deletion and one live row.
 
-Rows that share a key are rare, so they are looked for in the key columns alone, and resolved only where there are any.
-Everything here is Arrow and Python; for what is too large or needs the user's own functions, ``write`` asks Spark.
+Repeated keys are rare. The check therefore reads only the key columns, and resolves rows only if a key is repeated.
+This module uses Arrow and Python alone. For blocks that are too large, or models with user functions, ``repeated_keys``
+uses Spark.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ MAX_EXAMPLES = 3
 _ROW_INDEXES, _DELETIONS, _ROW_COUNT = "__nova_place", "__nova_gone", "__nova_all"
 
 _ALL_DIGITS = Context(prec=80)
-"""Python's own context rounds to 28 digits; a decimal of a channel has up to 38."""
+"""Python's default context rounds to 28 digits, while a decimal of a channel has up to 38."""
 
 
 def _sum_values(values: Sequence[Any]) -> Any:
@@ -46,13 +47,14 @@ _COMBINE: Mapping[str, Callable[[Sequence[Any]], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class RepeatedKeys:
-    """Keys that occur oftener than a block may hold them.
+    """Keys with more rows than a block may hold.
 
     Args:
-        row_indices: the places of their rows; None where only Spark knows them.
-        row_count: how many rows they are.
-        live_keys, live_rows: keys with several live rows, and how many these are.
-        examples: some of these.
+        row_indices: indices of all rows of these keys; None if only Spark has looked at the rows.
+        row_count: number of these rows.
+        live_keys: number of keys with several live rows.
+        live_rows: number of live rows of these keys.
+        examples: some keys with several live rows.
     """
 
     row_indices: pa.Array | None
@@ -66,20 +68,21 @@ class RepeatedKeys:
 
 
 def find_repeated_keys(table: pa.Table, model: MergeModel) -> RepeatedKeys:
-    """Look for keys that occur too often.
+    """Find keys with more rows than a block may hold.
 
     Args:
         table: the key columns, and ``_deleted`` in a delta.
+        model: merge model with the key.
     """
     key = list(model.key)
     plain = _nested_keys_as_text(table, key)
-    if plain.group_by(key).aggregate([]).num_rows == table.num_rows:  # the common case, at a third of the cost
+    if plain.group_by(key).aggregate([]).num_rows == table.num_rows:  # common case, a third of the cost
         return RepeatedKeys(None, 0, 0, 0, ())
     groups = _group_by_key(plain, key)
     gone, rows = groups.column(_DELETIONS), groups.column(_ROW_COUNT)
     live = pc.subtract(rows, gone)
     twice = pc.or_(pc.greater(live, 1), pc.greater(gone, 1))
-    if model.kind == "upsert" and not model.order_by:  # where a live row decides whole, and a deletion says nothing
+    if model.kind == "upsert" and not model.order_by:  # the live row replaces the old row as a whole
         twice = pc.or_(twice, pc.and_(pc.greater(live, 0), pc.greater(gone, 0)))
     wrong = groups.filter(twice)
     places = pc.list_flatten(wrong.column(_ROW_INDEXES).combine_chunks())
@@ -91,13 +94,17 @@ def find_repeated_keys(table: pa.Table, model: MergeModel) -> RepeatedKeys:
 
 
 def resolve_repeated_keys(rows: Sequence[Row], model: MergeModel, error_label: str) -> list[Row]:
-    """Rows of keys that occur too often, reduced to what a block may hold.
+    """Reduce the rows of repeated keys to the rows that a block may hold.
 
-    A key keeps one deletion. Of several live rows the greatest by ``order_by`` stays; what a ``Keyed`` model combines
-    is combined over all of them, as it would be had they come one by one.
+    A key keeps one deletion. Of several live rows, the greatest row by ``order_by`` remains. Columns that a ``Keyed``
+    model combines are combined over all live rows, as if the rows had arrived one by one.
+
+    Args:
+        rows: all rows of the repeated keys.
+        error_label: name of the block in errors.
 
     Raises:
-        BadKey: several rows are the greatest, and differ in what has to be decided.
+        BadKey: several rows of a key are greatest, and differ in a column that is not combined.
     """
     by_key: dict[str, list[Row]] = {}
     for row in rows:
@@ -122,7 +129,7 @@ def resolve_repeated_keys(rows: Sequence[Row], model: MergeModel, error_label: s
 
 
 def can_resolve_in_python(model: MergeModel) -> bool:
-    """Whether ``resolved`` can do it: functions of the user's are functions of Spark columns."""
+    """Whether ``resolve_repeated_keys`` supports the model. User functions combine Spark columns and need Spark."""
     return not isinstance(model, Keyed) or all(f in COMBINERS for _, f in model.combine)
 
 
@@ -168,7 +175,7 @@ def _format_examples(rows: Iterable[Row | None]) -> str:
 
 
 def _group_by_key(table: pa.Table, key_columns: list[str]) -> pa.Table:
-    """Each key with the places of its rows, how many they are, and how many of them are deletions."""
+    """Each key with the indices of its rows, its number of rows, and its number of deletions."""
     gone = table.column(DELETED) if DELETED in table.column_names else pa.repeat(pa.scalar(False), table.num_rows)
     table = table.select(key_columns).append_column(_DELETIONS, pc.cast(gone, pa.int64()))
     table = table.append_column(_ROW_INDEXES, pa.array(range(table.num_rows), pa.int64()))
@@ -178,7 +185,7 @@ def _group_by_key(table: pa.Table, key_columns: list[str]) -> pa.Table:
 
 
 def _nested_keys_as_text(table: pa.Table, key_columns: list[str]) -> pa.Table:
-    """Nested keys as text, by which Arrow can group."""
+    """Table whose nested key columns are text, since Arrow cannot group by nested columns."""
     for name in key_columns:
         index = table.schema.get_field_index(name)
         if pa.types.is_nested(table.schema.field(index).type):
@@ -197,7 +204,7 @@ def _greatest_by_order(rows: Sequence[Row], model: MergeModel) -> list[Row]:
 
 
 def _distinct_uncombined_values(rows: Sequence[Row], model: MergeModel) -> set[str]:
-    """The rows, without what is combined, as far as they differ."""
+    """Distinct rows, as canonical text, without the columns that are combined."""
     combined = dict(model.combine) if isinstance(model, Keyed) else {}
     return {repr(canonical_value({c: v for c, v in r.items() if c not in combined})) for r in rows}
 

@@ -1,4 +1,4 @@
-"""Nulls where there may be none, looked for in the footers of what was written (R11)."""
+"""Check for nulls in columns that must not be null, from the footers of written files (R11)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from nova_assets.model.schema import DELETED
 
 
 def check_nulls(footers: Sequence[Footer], target: BlockTarget) -> None:
-    """Refuse nulls where there may be none.
+    """Reject nulls in required columns.
 
     Raises:
-        BadKey: a key is null.
-        SchemaMismatch: another column is that may not be.
+        BadKey: a key column has nulls.
+        SchemaMismatch: another required column has nulls.
     """
     for column in target.required_columns:
         if total_nulls(footers, column) == 0:
@@ -43,7 +43,8 @@ def check_nulls(footers: Sequence[Footer], target: BlockTarget) -> None:
 def _read_null_rows(
     footers: Sequence[Footer], column: str, *, include_deletions: bool, target: BlockTarget
 ) -> pa.Table:
-    """The rows in which a column is null. Of a deletion, only the key means anything."""
+    """Rows in which a column is null. Only the key of a deletion has a meaning, so deletions count for key columns
+    only."""
     found = []
     for footer in footers:
         if footer.nulls[column] != 0:

@@ -1,4 +1,4 @@
-"""Keys that occur too often in a block, reduced to what it may hold, or refused (R11)."""
+"""Repeated keys of a block: resolved to the rows that a block may hold, or rejected (R11)."""
 
 from __future__ import annotations
 
@@ -26,29 +26,31 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ARROW_ROWS = 5_000_000
-"""Keys of blocks up to so many rows are looked through with Arrow; of larger ones, with Spark."""
+"""Maximum number of rows for a check of keys with Arrow. Spark checks the keys of larger blocks."""
 
 ARROW_BYTES = 256 * 2**20
-"""Blocks up to this size are rewritten in memory, where that is necessary."""
+"""Maximum size of a block that is rewritten in memory to resolve repeated keys."""
 
 PYTHON_ROWS = 200_000
-"""Up to so many rows are resolved one by one."""
+"""Maximum number of rows that are resolved one by one in Python."""
 
 
 class RepeatedKeyResolver:
-    """Looks through the keys of what was written."""
+    """Checks the keys of written files and resolves repeated keys."""
 
     def __init__(self, session: LazySparkSession, file_writer: BlockFileWriter) -> None:
         self.session = session
         self.file_writer = file_writer
 
     def resolve(self, footers: Sequence[Footer], target: BlockTarget) -> list[WrittenFile] | None:
-        """Reduce keys that occur too often to what a block may hold.
+        """Resolve repeated keys to the rows that a block may hold: at most one deletion and one live row per key (R11).
 
-        Gives the files that the rows are in now; None where no key occurs too often.
+        Returns:
+            The new files of the block, which replace the given files; None if no key is repeated.
 
         Raises:
-            BadKey: nothing decides between several live rows of a key.
+            BadKey: no rule decides between several live rows of a key.
+            SchemaMismatch, SumOverflow: a combined value exceeds the type of its column.
         """
         assert target.model is not None
         model, rows, size = target.model, sum(f.rows for f in footers), sum(f.bytes for f in footers)
@@ -89,7 +91,7 @@ class RepeatedKeyResolver:
             decided = pa.Table.from_pylist(kept, schema=table.schema)
         except (pa.ArrowException, OverflowError) as error:
             types = overflowable_sums(target.model, target.schema)
-            for row in kept:  # to say which one it is
+            for row in kept:  # to name the key in the error
                 for column, type_ in types.items():
                     if row[column] is not None and not is_in_type_range(Fraction(row[column]), type_):
                         key = {k: row[k] for k in target.model.key}

@@ -1,9 +1,9 @@
-"""Digests of rows: the same for the same rows, whatever their order, their files, and the kind of input they came as.
+"""Digests of rows, independent of row order, of the division into files, and of the input type.
 
-A row's hash is the sum of the hashes of its values, each mixed with its column; null adds nothing. The digest is the
-sum of the rows' hashes. So it is made piece by piece, in any order, and a column that came later changes nothing.
-Numbers hash by their value: neither a wider type nor another scale changes a digest. 0.0 and -0.0 are alike, and NaN is
-itself.
+The hash of a row is the sum of the hashes of its values, each mixed with the identity of its column. Nulls add nothing.
+The digest is the sum of the row hashes. It can therefore be computed piece by piece in any order, and a column that is
+added later does not change it. Numbers are hashed by value: neither a wider type nor another scale changes a digest.
+0.0 and -0.0 are equal, and NaN equals NaN.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ABSENT = np.uint64(0)
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """The digest of some rows; digests of parts add up to that of the whole."""
+    """Digest of some rows. The sum of the digests of all parts is the digest of the whole."""
 
     rows: int = 0
     first_hash: int = 0
@@ -65,10 +65,10 @@ class Digest:
 
 
 def digest_of(table: pa.Table, schema: Schema | None) -> Digest:
-    """The digest of the rows of a table.
+    """Digest of the rows of a table.
 
     Args:
-        schema: whose columns have the identities that they keep when they are renamed.
+        schema: schema whose column identities survive renames; None to identify columns by name.
     """
     seeds = seed_by_column(table.column_names, schema)
     total = Digest()
@@ -78,7 +78,7 @@ def digest_of(table: pa.Table, schema: Schema | None) -> Digest:
 
 
 def digest_of_frame(session: LazySparkSession, frame: DataFrame, schema: Schema | None) -> Digest:
-    """The digest of the rows that Spark computes; by its Python workers, where they know this package."""
+    """Digest of the rows of a Spark frame. Spark's Python workers compute it if they can run this package."""
     if not session.can_use_workers:
         return digest_of(session.to_table(frame), schema)
     from nova_assets.engine.buckets.spark_jobs import ARROW_BATCH_SETTINGS
@@ -89,10 +89,10 @@ def digest_of_frame(session: LazySparkSession, frame: DataFrame, schema: Schema 
 
 
 def digest_of_files(session: LazySparkSession, paths: Sequence[str], schema: Schema) -> Digest:
-    """The digest of the rows of files that Spark has written: small ones are read here.
+    """Digest of the rows of files that Spark has written. Small files are read in this process.
 
     Args:
-        schema: of the files.
+        schema: schema of the files.
     """
     if sum(file_io.size_of(p) for p in paths) > _LOCAL_READ_BYTES and session.can_use_workers:
         from nova_assets.engine.read.spark_read import load_paths
@@ -107,13 +107,13 @@ def digest_of_files(session: LazySparkSession, paths: Sequence[str], schema: Sch
 
 
 def seed_by_column(column_names: Iterable[str], schema: Schema | None) -> dict[str, int]:
-    """Column -> the number that tells its values from those of other columns."""
+    """Hash seed of each column. The seed distinguishes equal values of different columns."""
     identities = {} if schema is None else {f.name: f.identity for f in schema.fields}
     return {n: _text_seed(identities.get(n, n)) for n in column_names}
 
 
 def digest_job(column_seeds: Mapping[str, int]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Spark's task: its rows in, their digest out."""
+    """Task for Spark: consumes rows, and yields their digest."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         total = Digest()
@@ -129,7 +129,7 @@ def _digest_batch(batch: pa.RecordBatch, column_seeds: Mapping[str, int]) -> Dig
     with np.errstate(over="ignore"):
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             values = pa.concat_arrays(to_unencoded_column(pa.chunked_array([column]), name).chunks)
-            if name == DELETED:  # no deletion, whether it is said or not
+            if name == DELETED:  # a false mark must not differ from an absent mark
                 values = pc.if_else(values, values, None)
             rows += _hash_values_with_seed(values, np.uint64(column_seeds[name]))
         hashes = _splitmix64(rows + _GOLDEN)
@@ -145,20 +145,20 @@ def _text_seed(text: str) -> int:
 
 
 def _splitmix64(values: Hashes) -> Hashes:
-    """The finalizer of SplitMix64: each bit depends on all."""
+    """Finalizer of SplitMix64: each output bit depends on all input bits."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
 
 
 def _hash_values_with_seed(values: pa.Array, seed: np.uint64) -> Hashes:
-    """The hashes of values for one column (or field, or place); 0 for null."""
+    """Hashes of the values of one column, struct field, or list position; 0 for null."""
     hashes = _splitmix64(_splitmix64(_hash_values(values)) + seed)
     return np.where(values.is_valid().to_numpy(zero_copy_only=False), hashes, _ABSENT)
 
 
 def _hash_values(values: pa.Array) -> Hashes:
-    """A number for each value, alike for values that are equal; anything for null."""
+    """Hash of each value. Equal values have equal hashes; the hash of a null is arbitrary."""
     type_, is_ = values.type, pa.types
     if is_.is_null(type_):
         return np.zeros(len(values), np.uint64)
@@ -194,7 +194,7 @@ def _hash_integers(values: pa.Array) -> Hashes:
 
 
 def _hash_floats(values: Any) -> Hashes:
-    """Whole numbers as integers of the same value have them."""
+    """Hashes of floats. A whole number has the same hash as the equal integer."""
     values = np.where(np.isnan(values), np.nan, values + 0.0)
     with np.errstate(invalid="ignore"):
         whole = (np.rint(values) == values) & (np.abs(values) < 2.0**63)
@@ -203,7 +203,7 @@ def _hash_floats(values: Any) -> Hashes:
 
 
 def _hash_decimals(values: pa.Array) -> Hashes:
-    """By the digits alone, whatever the scale is."""
+    """Hashes of decimals by their numeric value, independent of the scale."""
     scaled = pc.fill_null(values.cast(pa.decimal256(76, 38)), 0)
     data = scaled.buffers()[1]
     lanes = np.frombuffer(data, np.uint64)[4 * scaled.offset : 4 * (scaled.offset + len(scaled))].reshape(-1, 4)
@@ -221,7 +221,7 @@ def _hash_structs(values: pa.Array) -> Hashes:
 
 
 def _hash_lists(values: pa.Array) -> Hashes:
-    """Each element counts with its place; null elements, too."""
+    """Hashes of lists. Each element, including a null, is hashed together with its position."""
     lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     ends = np.cumsum(lengths)
     elements = values.flatten()
@@ -237,7 +237,7 @@ def _hash_lists(values: pa.Array) -> Hashes:
 
 
 def _hash_other_values(values: pa.Array) -> Hashes:
-    """One by one: maps, whose entries have no order, and whatever else there may be."""
+    """Hashes of all other types, computed value by value: maps, whose entries have no order, and any further type."""
     return np.array([_text_seed(_canonical_text(v)) for v in values.to_pylist()], np.uint64)
 
 

@@ -1,6 +1,7 @@
-"""Small files rolled into larger ones: of a channel that is only added to, nothing is merged, and rows are only copied.
+"""Small files of an append-only channel combined into larger files. Rows are only copied, not merged.
 
-Partition by partition, several at once, and of each no more than a row group in memory: so it may be much in all.
+Several partitions are processed concurrently. Each one needs memory for one row group only, so the total size is
+unlimited.
 """
 
 from __future__ import annotations
@@ -37,14 +38,16 @@ _AT_ONCE = min(4, os.cpu_count() or 1)
 def combine_small_files(
     read: Snapshot | Chain, warehouse: Warehouse, schema: Schema, target: FileTarget
 ) -> list[WrittenFile]:
-    """Write the rows of each partition into few files.
+    """Rewrite the rows of each partition into few files.
 
     Args:
-        schema: of the block that is written.
+        read: rows to rewrite.
+        schema: schema of the new block.
+        target: where to write the files.
 
     Raises:
-        FileMissing: a file is gone, or was changed.
-        WarehouseUnavailable: the files do not hold the rows of the blocks.
+        FileMissing: a file is missing or was changed.
+        WarehouseUnavailable: the row count of the new files differs from that of the blocks.
     """
     blocks_by_partition: dict[str, list[Block]] = {}
     for block in source_blocks(read):
@@ -52,7 +55,7 @@ def combine_small_files(
         blocks_by_partition.setdefault(block.partition, []).append(block)
     rewrite_partition = partial(
         _combine_partition_files, warehouse, schema.with_all_nullable(), replace(target, dimensions=())
-    )  # partitions are known
+    )  # the partition of each file is known already
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         try:
             found = list(
@@ -72,7 +75,6 @@ def combine_small_files(
 def _combine_partition_files(
     warehouse: Warehouse, schema: Schema, target: FileTarget, partition_index: int, partition: str, blocks: list[Block]
 ) -> list[WrittenFile]:
-    """The files of one partition."""
     groups = _combine_into_row_groups(warehouse, blocks, schema)
     written = list(write_unsorted_files(groups, target, FILE_BYTES, f"-{partition_index:05d}"))
     check_row_count(written, sum(b.rows for b in blocks), target.error_label)
@@ -80,7 +82,7 @@ def _combine_partition_files(
 
 
 def _combine_into_row_groups(warehouse: Warehouse, blocks: list[Block], schema: Schema) -> Iterator[pa.Table]:
-    """The rows of some blocks, as many together as make a row group."""
+    """Rows of the given blocks, combined into tables of the size of a row group."""
     waiting: list[pa.Table] = []
     held = 0
     for rows in _read_row_groups(warehouse, blocks, schema):
@@ -94,8 +96,8 @@ def _combine_into_row_groups(warehouse: Warehouse, blocks: list[Block], schema: 
 
 
 def _read_row_groups(warehouse: Warehouse, blocks: list[Block], schema: Schema) -> Iterator[pa.Table]:
-    """The rows of some blocks, a row group of theirs at a time."""
-    warehouse.verified_addresses([f for b in blocks for f in b.manifest.files], prefetch=True)  # side by side
+    """Rows of the given blocks, one row group of the source files at a time."""
+    warehouse.verified_addresses([f for b in blocks for f in b.manifest.files], prefetch=True)  # concurrently
     for block in blocks:
         for path in map(warehouse.file_address, block.manifest.files):
             with open_block_file(path) as file:

@@ -1,7 +1,8 @@
-"""Frames saved by Spark's own writer, where its Python workers cannot run this package.
+"""Frames written by Spark's own writer, for clusters whose Python workers cannot run this package.
 
-That writer names its files itself and tells nobody, so they are listed, and what they hold is compared with the rows
-that Spark has counted while it wrote: a listing that is stale or empty is noticed, and nothing is committed.
+Spark's writer chooses file names and does not report them, so the folder is listed. The row count of the listed files
+is compared with the rows that Spark counted during the write. A stale or empty listing is therefore detected, and
+nothing is committed.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ _ROWS = "rows"
 
 
 def write_frame_by_spark(frame: DataFrame, target: BlockTarget) -> list[WrittenFile]:
-    """Write a frame; on a partitioned channel, each file with the rows of one partition.
+    """Write a frame. On a partitioned channel, each file holds the rows of one partition.
 
     Raises:
-        WarehouseUnavailable: the files that are listed hold other rows than were written.
-        PartitionError: a row is of another partition.
+        WarehouseUnavailable: the row count of the listed files differs from the number of written rows.
+        PartitionError: a row belongs to another partition.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
@@ -48,8 +49,11 @@ def write_frame_by_spark(frame: DataFrame, target: BlockTarget) -> list[WrittenF
 
 
 def _write_parquet_files(rows: DataFrame, target: BlockTarget) -> None:
-    """Spark would leave the partition columns out of its files and put their values into folders' names, so it is given
-    one that stands for them."""
+    """Write the files, split by partition.
+
+    Spark would move partition columns from the files into folder names, so it partitions by a temporary hash column
+    instead.
+    """
     if not target.split_columns:
         _append_writer(rows).parquet(file_io.to_spark_address(target.folder))
         return
@@ -59,13 +63,13 @@ def _write_parquet_files(rows: DataFrame, target: BlockTarget) -> None:
     from nova_assets.engine.rows.spark_versions import rebalance_by_column
 
     mark = F.sha2(F.to_json(struct_of_columns(target.split_columns)), 256)
-    marked = rebalance_by_column(rows.withColumn(_PARTITION, mark), _PARTITION)  # few files, and none for several
+    marked = rebalance_by_column(rows.withColumn(_PARTITION, mark), _PARTITION)  # few files, each with one partition
     _append_writer(marked).partitionBy(_PARTITION).parquet(file_io.to_spark_address(target.folder))
     file_io.flatten_partition_folders(target.folder, _PARTITION)
 
 
 def _append_writer(rows: DataFrame) -> DataFrameWriter:
-    """A writer that looks at the size of a page after its first row: by default 100 wide rows would be in it."""
+    """Spark writer that checks the page size after the first row. By default, a page holds at least 100 wide rows."""
     return rows.write.mode("append").option("parquet.page.size.row.check.min", "1")
 
 

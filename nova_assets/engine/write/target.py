@@ -1,4 +1,4 @@
-"""What is to be written: a staged block with all that decides how."""
+"""Write target: a staged block with all parameters that determine how its rows are written."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from nova_assets.model.sum_bounds import overflowable_sums
 
 @dataclass(frozen=True, slots=True)
 class BlockTarget:
-    """A block to be written.
+    """A block to write.
 
     Args:
-        schema: the channel's, or that of a private port's rows.
-        model: None where rows are written as they come (private ports, deltas of Custom channels).
-        folder: its address; made, and this block's alone.
-        channel, scope: with the dimensions by which rows are kept apart, and the partitions that they may be in; None
-            where there are none.
-        layout: None where rows lie as they come.
+        schema: schema of the channel, or of the rows of a private port.
+        model: merge model; None if rows are written unchanged (private ports, deltas of Custom channels).
+        folder: address of the block's folder, which exists and belongs to this block alone.
+        channel: partitioned channel whose dimensions separate the rows; None if the channel is not partitioned.
+        scope: partitions to which the rows must belong.
+        layout: key layout; None if rows stay in input order.
     """
 
     block_id: str
@@ -45,7 +45,7 @@ class BlockTarget:
 
     @property
     def split_columns(self) -> tuple[str, ...]:
-        """The partition columns, where rows may be of several partitions."""
+        """Partition columns, if the rows can belong to several partitions; otherwise empty."""
         fixed = partition_values(self.scope)
         columns = tuple(d.column for d in self.dimensions)
         return columns if any(c not in fixed for c in columns) else ()
@@ -56,12 +56,13 @@ class BlockTarget:
 
     @property
     def has_deleted_column(self) -> bool:
-        """Whether the files have ``_deleted``: those of keyed deltas."""
+        """Whether the files have the column ``_deleted``. Only those of keyed deltas do."""
         return self.is_keyed and self.kind == "delta"
 
     @property
     def allows_delete_and_live(self) -> bool:
-        """Whether a key may have a deletion and a live row: where a live row decides whole, a deletion says nothing."""
+        """Whether a key may have both a deletion and a live row. Where the live row always replaces the old row as a
+        whole, the deletion would be redundant."""
         return (
             self.has_deleted_column
             and self.model is not None
@@ -74,12 +75,12 @@ class BlockTarget:
 
     @property
     def canonical_key_columns(self) -> tuple[str, ...]:
-        """The key columns whose values are written in canonical form."""
+        """Key columns whose values are written in canonical form."""
         return () if self.model is None else canonical_columns(self.schema, self.model.key)
 
     @property
     def required_columns(self) -> tuple[str, ...]:
-        """The columns that may not be null."""
+        """Columns that must not be null."""
         if self.model is None:
             return ()
         required = [f.name for f in self.schema.fields if not f.nullable]
@@ -87,7 +88,7 @@ class BlockTarget:
 
     @property
     def range_columns(self) -> tuple[str, ...]:
-        """The columns whose bounds the catalog keeps."""
+        """Columns whose minimum and maximum the catalog keeps."""
         if self.model is None:
             return ()
         summed = overflowable_sums(self.model, self.schema)
@@ -95,7 +96,7 @@ class BlockTarget:
 
     @property
     def file_target(self) -> bucket_files.FileTarget:
-        """The same for those who write rows into files."""
+        """The same target for the writers of files."""
         return bucket_files.FileTarget(
             self.folder,
             self.block_id,

@@ -1,7 +1,8 @@
-"""Blocks written: Parquet with Zstandard, fitted to the channel's schema, then checked by what was written (R11).
+"""Writing of blocks as Parquet files with Zstandard: rows are fitted to the channel's schema, written, then checked
+(R11).
 
-A frame is evaluated once, by writing it: what is checked afterwards is what was written, not what another evaluation
-might give. Whoever writes a file reports it, so no folder is listed to learn what is in a block.
+A frame is evaluated once, by the write itself. The checks read the written rows, since a second evaluation could return
+other rows. Each writer reports its files, so no folder is listed to find the files of a block.
 """
 
 from __future__ import annotations
@@ -61,14 +62,19 @@ class BlockWriter:
         keys_checked: bool = False,
         compute_digest: bool = False,
     ) -> Manifest:
-        """Write a frame into its block's folder and describe it. What went wrong leaves no file behind.
+        """Write a frame into the folder of its block and return the manifest. A failed write leaves no files behind.
 
         Args:
-            keys_checked: the rows are what the channel holds already, and their keys have been looked through.
-            compute_digest: make the digest of the rows, too.
+            frame: Arrow table or Spark frame.
+            staged: block to write.
+            channel: channel of the block; None for rows of a private port.
+            schema: schema of the channel or of the port's rows.
+            keys_checked: whether the channel already holds the rows, so that their keys need no further check.
+            compute_digest: whether to compute the digest of the rows, too.
 
         Raises:
             SchemaMismatch, BadKey, WarehouseUnavailable.
+            PartitionError: a row belongs to no partition, or to a partition outside the scope.
         """
         target = self._build_target(staged, channel, schema)
         with self._remove_staged_on_failure(staged):
@@ -83,10 +89,11 @@ class BlockWriter:
         *,
         by_spark_tasks: bool = False,
     ) -> Manifest:
-        """Describe what a job writes into a block's folder: rows that the channel holds already.
+        """Write rows that the channel already holds with a custom job, and return the manifest.
 
         Args:
-            by_spark_tasks: the files are written by tasks of Spark, out of blocks that are laid out.
+            write_files: job that writes the files of the block and reports them.
+            by_spark_tasks: whether tasks of Spark write the files, from blocks with a key layout.
 
         Raises:
             SchemaMismatch, WarehouseUnavailable.
@@ -116,11 +123,12 @@ class BlockWriter:
 
     @contextmanager
     def _remove_staged_on_failure(self, staged: StagedBlock) -> Iterator[None]:
-        """A block in which the staged block's folder is filled; it is removed if that fails, and what cannot be
-        removed, for Spark is at work in it still, is swept later.
+        """Context that creates the folder of a staged block, and deletes the folder if the body fails.
+
+        A folder that cannot be deleted, because Spark still writes into it, is cleaned up later.
 
         Raises:
-            WarehouseUnavailable: the disk is full, or the like.
+            WarehouseUnavailable: the disk is full, or another error of the file system.
         """
         self.warehouse.create_block_folder(staged.folder)
         try:
@@ -139,7 +147,7 @@ class BlockWriter:
         written = self._write_table(frame, target) if isinstance(frame, pa.Table) else self._write_frame(frame, target)
         rows = (
             self._digest_of_written(frame, written, target) if compute_digest else None
-        )  # before keys that occur too often are reduced
+        )  # before repeated keys are resolved
         if target.model is not None:
             check_nulls([w.footer for w in written], target)
         if target.is_keyed and not keys_checked and not are_keys_known_unique(written, target):
@@ -150,7 +158,8 @@ class BlockWriter:
         return replace(self._build_manifest(written, target), digest=rows)
 
     def _digest_of_written(self, frame: Any, written_files: Sequence[WrittenFile], target: BlockTarget) -> str:
-        """Of a frame by what was written of it: another evaluation might give other rows."""
+        """Digest of the rows. For a Spark frame, the written files are read: a second evaluation could return other
+        rows."""
         if isinstance(frame, pa.Table):
             return str(digest_of(frame, target.schema))
         return str(digest_of_files(self.session, [w.path for w in written_files], target.file_schema))
@@ -196,7 +205,7 @@ class BlockWriter:
                 raise
 
     def _build_manifest(self, written_files: Sequence[WrittenFile], target: BlockTarget) -> Manifest:
-        """The block's description, by the reports of the files' writers alone."""
+        """Manifest of the block, from the reports of the file writers alone."""
         file_io.fsync_paths([*(w.path for w in written_files), target.folder])
         described = tuple(_to_data_file(w, target) for w in written_files)
         layout = target.layout if all(f.key_placement is not None for f in described) else None
@@ -204,16 +213,17 @@ class BlockWriter:
 
 
 def _remove_unlisted_files(written_files: Sequence[WrittenFile], target: BlockTarget) -> None:
-    """Remove files of tasks that Spark began anew. What a listing leaves out is an orphan, which repair moves away."""
+    """Remove files that retried Spark tasks left behind. A file that the folder listing misses becomes an orphan, which
+    repair moves away."""
     with suppress(OSError):
         file_io.remove_files_except(target.folder, {file_io.name_of(w.path) for w in written_files})
 
 
 def _to_data_file(written_file: WrittenFile, target: BlockTarget) -> DataFile:
-    """A file as the block lists it.
+    """Entry of a file in the manifest.
 
     Raises:
-        PartitionError: some row is in no partition, or in one outside the scope.
+        PartitionError: a row belongs to no partition, or to a partition outside the scope.
     """
     file = written_file.footer.to_data_file(f"{BLOCKS}/{file_io.name_of(target.folder)}")
     file = replace(file, key_placement=written_file.place, deletes=written_file.deleted_rows)
@@ -223,7 +233,7 @@ def _to_data_file(written_file: WrittenFile, target: BlockTarget) -> DataFile:
 
 
 def _check_no_deleted_column(column_names: Sequence[str], target: BlockTarget) -> None:
-    """``_deleted`` means something on keyed channels alone."""
+    """Reject ``_deleted`` on channels without a key, where it has no meaning. Raises SchemaMismatch."""
     if target.model is not None and not target.is_keyed and DELETED in column_names:
         kind = "append-only" if isinstance(target.model, Append) else "without a key"
         raise SchemaMismatch(

@@ -1,11 +1,11 @@
-"""Receiving: files that have arrived for a channel go onto it, each exactly once.
+"""Ingestion of files that have arrived for a channel, each exactly once.
 
     announced ─► known to the catalog ─► read ─► staged ─► committed, with what became of each ─► acknowledged
 
-What an inbox tells of is remembered first, under a key made of path and version, so that it may be told late, twice or
-by several. The commit that publishes the rows also says which files they are of, and is refused if one of them is not
-waiting any more. Only then is the inbox told that it need not come again. So wherever a process dies, the next one
-finds the file either waiting or taken.
+An announced file is first recorded in the catalog under a key of path and version. So an inbox may announce a file
+late, twice, or to several processes. The commit that publishes the rows also records the outcome of each file. The
+commit is refused if one of the files is no longer waiting. Only then is the inbox told not to announce the file again.
+So wherever a process dies, the next process finds the file either waiting or taken.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ if TYPE_CHECKING:
 log = get_logger("nova_assets.receiving")
 
 _MAX_RETRY_PAUSE = 60.0
-"""Seconds between two attempts to reach a source that does not answer."""
+"""Longest pause between two attempts to reach a source that does not answer, in seconds."""
 
 _NO_LIMIT = 1_000_000
 
 _ANNOUNCE_BATCH = 1000
-"""So many files that are found by looking are made known at once."""
+"""Number of listed files that are recorded in the catalog at once."""
 
 
 class FileReceiver:
-    """Receives the files of one channel.
+    """Ingests the files of one channel.
 
     Args:
-        channel: with a source.
-        inbox: over that source.
+        channel: a channel with a source.
+        inbox: the inbox of that source.
     """
 
     def __init__(self, runtime: Runtime, channel: Channel, inbox: Inbox) -> None:
@@ -69,14 +69,14 @@ class FileReceiver:
         self.inbox = inbox
 
     def receive_files(self, *, list_unannounced: bool = True) -> Received:
-        """Take everything that has arrived, as few blocks as the source's limits allow.
+        """Ingest every file that has arrived, with as few blocks as the limits of the source allow.
 
         Args:
-            list_unannounced: also for what was never announced.
+            list_unannounced: also list the source for files that were never announced.
 
         Raises:
-            TooManyBadRecords: more of a batch is bad than the source allows; nothing of that batch was taken.
-            SourceUnavailable: it does not answer.
+            TooManyBadRecords: a batch has more bad records than the source allows. Nothing of the batch was ingested.
+            SourceUnavailable: the source does not answer.
         """
         catalog, name = self.runtime.catalog, self.channel.name
         notices = self.inbox.poll(self.source.batch_files)
@@ -84,7 +84,7 @@ class FileReceiver:
         if list_unannounced:
             listing_started = catalog.now()
             found = self.inbox.look(listing_started, catalog.channel(name).looked)
-            # A seal waits for what was there when the look began, so it is known since then.
+            # A seal waits for the files that existed when the listing began, so they count as known since then.
             announced += sum(len(catalog.announce(name, some, listing_started)) for some in _in_batches(found))
             catalog.record_source_listing(name, listing_started)
         crash_point("receive.announced")
@@ -98,8 +98,10 @@ class FileReceiver:
         return replace(received, waiting=catalog.arrival_counts(name).waiting)
 
     def list_arriving(self) -> list[Arrival]:
-        """What ``receive`` would take, as far as that can be seen without taking note of it: files that wait, and those
-        that are found by looking. What only a queue knows of is not among them. Changes nothing."""
+        """Files that ``receive_files`` would ingest: waiting files, and files found by listing. Changes nothing.
+
+        Files that only a queue has announced are missing, since reading the queue would change it.
+        """
         catalog, name = self.runtime.catalog, self.channel.name
         found = [s.arrival for s in catalog.waiting_arrivals(name, _NO_LIMIT)]
         for some in _in_batches(self.inbox.look(catalog.now(), catalog.channel(name).looked)):
@@ -109,11 +111,11 @@ class FileReceiver:
         return found
 
     def follow_arrivals(self, poll_interval: float, listing_interval: float) -> Iterator[Received]:
-        """Take what arrives, for as long as somebody asks for more. A source that does not answer is tried again.
+        """Ingest files as they arrive, for as long as the caller iterates. A source that does not answer is retried.
 
         Args:
-            poll_interval: seconds between two looks at what was announced.
-            listing_interval: seconds between two looks for what was not.
+            poll_interval: seconds between two checks for announced files.
+            listing_interval: seconds between two listings for files that were never announced.
         """
         last_listing, pause = -listing_interval, poll_interval
         while True:
@@ -130,7 +132,7 @@ class FileReceiver:
             time.sleep(pause)
 
     def _ingest_batch(self) -> tuple[ArrivalBatch, Commit] | None:
-        """One batch, and the commit that took it; None where nothing waits."""
+        """Ingest one batch. Returns the batch and its commit, or None if no file is waiting."""
         for attempt in range(1, self.runtime.max_attempts + 1):
             waiting = self._next_waiting_files()
             if not waiting:
@@ -145,7 +147,7 @@ class FileReceiver:
         raise AssertionError("unreachable")
 
     def _next_waiting_files(self) -> list[Arrival]:
-        """What is to be taken by one commit, at most."""
+        """Waiting files for one commit, up to the batch limit of the source."""
         return [s.arrival for s in self.runtime.catalog.waiting_arrivals(self.channel.name, self.source.batch_files)]
 
     def _read_batch(self, files: Sequence[Arrival]) -> ArrivalBatch:
@@ -155,7 +157,7 @@ class FileReceiver:
         known_versions = catalog.arrivals_by_path_key(self.channel.name, [a.path_key for a in files])
         for arrival in files:
             if batch.outcomes and batch.memory_bytes > self.source.batch_bytes:
-                break  # what is left waits for the next
+                break  # the other files wait for the next batch
             others = [b for b in known_versions.get(arrival.path_key, []) if b.arrival.key != arrival.key]
             batch.read_arrival(self.inbox, arrival, others)
         if self.source.is_too_bad(batch.bad_count, batch.row_count + batch.bad_count):
@@ -173,7 +175,7 @@ class FileReceiver:
         return batch
 
     def sealed_at_by_group(self) -> dict[str, datetime]:
-        """Groups to which nothing more comes, and since when."""
+        """Sealed group -> time of its seal, if the channel quarantines late data."""
         if self.channel.seal is None or self.channel.seal.late != "quarantine":
             return {}
         known = self.runtime.catalog.latest_seals(self.channel.name)
@@ -191,13 +193,13 @@ class FileReceiver:
         details: Mapping[str, Any],
         expected_quarantine_head: int | None = None,
     ) -> Commit:
-        """Put rows onto the channel and into its quarantine, and say what became of files, at once.
+        """Commit rows to the channel and to its quarantine, together with the outcomes of files.
 
         Args:
-            expected_quarantine_head: refuse it, unless the quarantine is still at this number.
+            expected_quarantine_head: refuse the commit unless the quarantine is still at this number.
 
         Raises:
-            CommitConflict: somebody else was quicker; nothing was changed.
+            CommitConflict: another process committed first. Nothing was changed.
         """
         quarantine = quarantine_channel(self.channel)
         execution = self.runtime.begin_channel_write(self.channel.name, quarantine.name)
@@ -226,7 +228,7 @@ class FileReceiver:
         return commit
 
     def _stage_rows(self, execution: Execution, channel: Channel, table: Any) -> tuple[list[AddBlock], dict[str, Any]]:
-        """What one of the two channels is given, and what that requires."""
+        """Stage rows for one of the two channels. Returns its blocks and the requirements of the commit."""
         staging, head = self.runtime.staging, execution.pins[channel.name].head
         history = self.runtime.catalog.history(channel.name, head, since=head, back_to=head)
         frame = self.runtime.engine.convert_input(
@@ -238,7 +240,7 @@ class FileReceiver:
         return published, {**commit_requirements(published, histories), "rooms": staging.rooms(published, histories)}
 
     def _acknowledge_taken_files(self, notices: Sequence[Notice]) -> None:
-        """Tell the inbox of those whose files are not waiting any more."""
+        """Acknowledge the notices whose files are no longer waiting."""
         crash_point("receive.acknowledging")
         places = [a.path_key for n in notices for a in n.arrivals]
         known = self.runtime.catalog.arrivals_by_path_key(self.channel.name, places)

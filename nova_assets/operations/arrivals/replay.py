@@ -1,4 +1,4 @@
-"""Replaying: what was set aside is tried again, as it stands or mended."""
+"""Replay of quarantined records and refused files, unchanged or corrected."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ log = get_logger("nova_assets.replaying")
 Row = Mapping[str, Any]
 
 Mend = Callable[[Row], str | None]
-"""From a row of the quarantine, the text of the record as it should be; None leaves it there."""
+"""Function from a quarantine row to the corrected text of the record. None leaves the record in quarantine."""
 
 
 @dataclass(frozen=True)
 class _ReplayPlan:
-    """What a replay would do.
+    """Planned result of a replay.
 
     Args:
-        quarantine_head: the quarantine's number that this is about.
+        quarantine_head: head of the quarantine that the plan is based on.
         recovered_tables: rows for the channel.
-        quarantine_changes: rows for the quarantine: deletions of what is right now, and other reasons for what is not.
-        file_outcomes: whole files that wait again.
-        remaining_count: so many stay.
+        quarantine_changes: rows for the quarantine: deletions of recovered records, and new reasons for the others.
+        file_outcomes: refused files that wait again.
+        remaining_count: number of records and files that stay.
     """
 
     quarantine_head: int
@@ -51,13 +51,13 @@ class _ReplayPlan:
 
 
 def preview_replay(receiver: FileReceiver, mend: Mend | None = None) -> Replayed:
-    """What ``replay`` would do. Changes nothing."""
+    """Result that ``replay`` would have. Changes nothing."""
     plan = _plan_replay(receiver, mend)
     return Replayed(plan.rows, len(plan.file_outcomes), plan.remaining_count)
 
 
 def replay(receiver: FileReceiver, mend: Mend | None = None) -> Replayed:
-    """Try everything in a channel's quarantine again. What is right now moves onto the channel in one commit."""
+    """Retry everything in a channel's quarantine. Valid records move to the channel in one commit."""
     attempts = receiver.runtime.max_attempts
     for attempt in range(1, attempts + 1):
         plan = _plan_replay(receiver, mend)
@@ -114,7 +114,7 @@ def _plan_replay(receiver: FileReceiver, mend: Mend | None) -> _ReplayPlan:
 
 
 def _read_quarantine(receiver: FileReceiver) -> tuple[int, list[dict[str, Any]]]:
-    """The quarantine's number, and its rows."""
+    """Head and rows of the quarantine."""
     runtime = receiver.runtime
     history = runtime.catalog.history(quarantine_name(receiver.channel.name))
     if history.head == 0:
@@ -125,7 +125,7 @@ def _read_quarantine(receiver: FileReceiver) -> tuple[int, list[dict[str, Any]]]
 
 
 def _refused_file_keys(receiver: FileReceiver, file_rows: list[dict[str, Any]]) -> set[str]:
-    """The keys of those files that were refused, and not released meanwhile."""
+    """Keys of the files that are still refused."""
     places = [_arrival_from_row(r).path_key for r in file_rows]
     known = receiver.runtime.catalog.arrivals_by_path_key(receiver.channel.name, places)
     return {s.arrival.key for found in known.values() for s in found if s.state == "refused"}

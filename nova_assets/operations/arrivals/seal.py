@@ -1,7 +1,7 @@
-"""Sealing: a day or an hour that is complete gets its final form, and then its seal.
+"""Sealing of complete days and hours: compaction into the final form, then the seal.
 
-The seal is the last thing that is written, by a commit that is refused if anything has come to the group since: whoever
-sees it, sees all of its data.
+The seal is committed last. Its commit is refused if data has arrived in the group since. So a reader of the seal sees
+all data of the group.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from nova_assets.plan.seal import Due, Open, SealingState, groups_to_seal
 log = get_logger("nova_assets.sealing")
 
 _MAX_ATTEMPTS = 3
-"""So often a group is brought into its final form while something comes to it."""
+"""Number of times that a group is compacted into its final form while more data arrives in it."""
 
 
 class GroupSealer:
-    """Seals the groups of channels.
+    """Seals the groups (days or hours) of channels.
 
     Args:
-        maintenance: brings them into their final form.
+        maintenance: compacts groups into their final form.
     """
 
     def __init__(self, runtime: Runtime, maintenance: ChannelMaintenance) -> None:
@@ -44,10 +44,10 @@ class GroupSealer:
         self.maintenance = maintenance
 
     def find_sealable_groups(self, channel: str) -> tuple[list[Due], list[Open]]:
-        """The groups that could be sealed now, and those that cannot, and why.
+        """Groups that could be sealed now, and open groups with the reason.
 
         Raises:
-            DefinitionError: the channel is not sealed by anything.
+            DefinitionError: the channel is not sealed.
         """
         state = self.catalog.channel(channel)
         sealing, dimension = _sealing_and_dimension(state)
@@ -71,12 +71,12 @@ class GroupSealer:
         )
 
     def seal_complete_groups(self, channel: str, compaction_policy: Compacting) -> list[Seal]:
-        """Seal every group that is complete, oldest first. Gives the new seals."""
+        """Seal every complete group, oldest first. Returns the new seals."""
         due, _ = self.find_sealable_groups(channel)
         for group in due:
             try:
                 self._seal_group(channel, group, compaction_policy)
-            except CommitConflict as conflict:  # something came, or another process sealed it: the next look sees to it
+            except CommitConflict as conflict:  # new data or a seal by another process: the next call handles it
                 log.info("%s of %s is not sealed now: %s", group.group, channel, conflict.what)
         known = self.catalog.latest_seals(channel) if due else {}
         return [s for d in due if (s := known.get(d.group)) is not None and s.version == d.version]
@@ -97,12 +97,12 @@ class GroupSealer:
         raise CommitConflict(f"{scope} of channel {channel!r} is being written to", reason="final", channel=channel)
 
     def _commit_seal(self, channel: str, group: Due, scope: str, compaction_policy: Compacting) -> bool:
-        """Seal a group, if it has its final form."""
+        """Commit the seal of a group in its final form. Returns False if the group needs more compaction first."""
         execution = self.runtime.begin_channel_write(channel, scope=scope)
         try:
             head = execution.pins[channel].head
             history = self.catalog.history(channel, head, scope, back_to=head)
-            # Files that could still be larger have been written once for that, and are no reason to wait.
+            # Files below the target size were already rewritten once for it, so they do not delay the seal.
             if any(not c.anew for c in final_compactions(history, compaction_policy)):
                 self.runtime.staging.abort_and_delete_staged(execution, "something came before the seal")
                 return False

@@ -1,4 +1,4 @@
-"""Backfills: partitions of datasets in SQL, and what was made of them, are marked to be made again; ticks make them."""
+"""Backfills: mark partitions of datasets in SQL, and their descendants, for recomputation by ticks."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from nova_assets.suggestions import did_you_mean
 
 @dataclass(frozen=True)
 class Preview:
-    """What a backfill would make again.
+    """Partitions that a backfill would recompute.
 
     Args:
-        costs: of its parts, what each cost the last time; of those that ever ran.
+        affected: the partitions, and the datasets that follow.
+        costs: (dataset, partition) -> cost of its last run. Missing for partitions that never ran.
     """
 
     affected: BackfillScope
@@ -28,8 +29,10 @@ class Preview:
 
     @property
     def seconds(self) -> float | None:
-        """What it is likely to take, one after the other: parts that never ran count as those of their dataset do on
-        average. None where nothing of it ever ran."""
+        """Expected duration of a sequential recomputation in seconds. None if none of the partitions ever ran.
+
+        A partition that never ran counts with the average of its dataset, or with the overall average.
+        """
         known = {k: c.seconds for k, c in self.costs.items()}
         if not known:
             return None
@@ -42,10 +45,10 @@ class Preview:
 
 
 class BackfillManager:
-    """Asks for backfills.
+    """Previews and starts backfills.
 
     Args:
-        runtime: whose project has the datasets.
+        runtime: runtime of the project with the datasets.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -59,16 +62,16 @@ class BackfillManager:
         downstream: Collection[str] | None = None,
         all_partitions: bool = False,
     ) -> Preview:
-        """What would be made again. Changes nothing.
+        """Partitions that a backfill would recompute. Changes nothing.
 
         Args:
-            partition_terms: which partitions: ``day=2022-03-01..2022-03-31``, ``store=Paris``.
-            downstream: the datasets that follow; None for all.
-            all_partitions: all partitions, where no terms pick some.
+            partition_terms: terms that select partitions, such as ``day=2022-03-01..2022-03-31`` or ``store=Paris``.
+            downstream: datasets that follow. None for all.
+            all_partitions: select all partitions if there are no terms.
 
         Raises:
-            DefinitionError: there is no such dataset; or one of those that are to follow reads nothing of it.
-            PartitionError: a term picks nothing.
+            DefinitionError: there is no such dataset, or a named downstream dataset does not read from it.
+            PartitionError: a term matches nothing.
         """
         snapshot = StalenessTracker(self.runtime).current_snapshot()
         if dataset not in snapshot.tasks:
@@ -102,7 +105,7 @@ class BackfillManager:
     def start_backfill(
         self, dataset: str, preview: Preview, *, requested_by: str, reason: str, priority: Priority
     ) -> Backfill:
-        """Mark all of it.
+        """Mark all partitions of a preview.
 
         Raises:
             DefinitionError: there is no such priority.

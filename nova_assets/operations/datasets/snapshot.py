@@ -1,8 +1,8 @@
-"""How the datasets of a project stand, look by look.
+"""Staleness of a project's datasets, tracked incrementally.
 
-The first look of a process judges every task. Later ones ask the catalog for the heads of all channels, and judge
-again only what changes of these concern: the partitions that were given something, and the tasks that read one of them.
-All of that can be forgotten at any time.
+The first call in a process checks every task. Later calls read the heads of all channels, and check only the tasks that
+the changes can concern: the changed partitions, and the tasks that read one of them. All cached state can be dropped at
+any time.
 """
 
 from __future__ import annotations
@@ -22,28 +22,32 @@ from nova_assets.sql.datasets.required_reads import ExpectedPartitions
 from nova_assets.sql.datasets.task import DatasetQuery
 
 CALENDAR_STEP = timedelta(minutes=15)
-"""Days and hours begin, in every zone, at multiples of it: in between no task comes or goes."""
+"""Granularity of the calendar. In every time zone, days and hours begin at multiples of it, so tasks appear or vanish
+only then.
+"""
 
 MAX_REJUDGED_SHARE = 0.5
-"""Where more of a dataset's tasks are concerned, all are judged."""
+"""Share of changed tasks of a dataset above which all its tasks are checked again."""
 
 MAX_SINGLE_LOOKUPS = 300
-"""Where more of a channel's partitions are asked for, all are."""
+"""Number of single partition lookups of a channel above which all its partitions are loaded."""
 
 MAX_CACHED_CHANNELS = 256
-"""Channels all of whose partitions are kept in mind during a look, those that were asked for last. Datasets are looked
-at each after those that it reads, so that what is forgotten is seldom asked for again."""
+"""Number of channels whose partitions are all cached during a check, most recently used.
+
+A dataset is checked soon after the datasets that it reads, so evicted channels are seldom loaded again.
+"""
 
 
 @dataclass(frozen=True)
 class SchedulerSnapshot:
-    """The tasks that there are, and the partitions that there are, at a moment.
+    """Tasks, partitions and staleness of all datasets at one moment.
 
     Args:
-        tasks: dataset -> the partitions that its tasks write; each dataset after those that it reads.
-        states_by_channel: dataset or channel -> its partitions that are there.
-        needs: what a task reads.
-        verdicts_by_dataset: dataset -> which of its partitions are not as they should be.
+        tasks: dataset -> partitions that its tasks write, in topological order.
+        states_by_channel: dataset or channel -> state of its existing partitions.
+        needs: lookup of the inputs of a task.
+        verdicts_by_dataset: dataset -> its stale and missing partitions.
     """
 
     now: datetime
@@ -55,12 +59,12 @@ class SchedulerSnapshot:
 
 @dataclass(frozen=True)
 class _CachedVerdict:
-    """What was found out of a dataset.
+    """Cached staleness of one dataset.
 
     Args:
-        follows_late_data: whether it followed late data then.
-        expected_partitions: the partitions that there should be, of itself and of what it reads.
-        judged_heads: of these channels, the numbers up to which it is known.
+        follows_late_data: whether late data made partitions stale in that check.
+        expected_partitions: expected partitions of the dataset and of its inputs.
+        judged_heads: channel -> head up to which the check is valid.
     """
 
     verdict: StalenessReport
@@ -70,7 +74,7 @@ class _CachedVerdict:
 
 
 class StalenessTracker:
-    """Looks at the datasets of a project, and remembers what it has seen."""
+    """Checks the staleness of a project's datasets, with a cache of earlier checks."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
@@ -79,22 +83,24 @@ class StalenessTracker:
         self._cached_verdicts: dict[str, _CachedVerdict] = {}
         self._last_heads: Mapping[str, int] = {}
         self._last_follows_late_data: Mapping[str, bool] = {}
-        self._last_tasks: Mapping[str, Mapping[str, int]] | None = None  # the tasks that all were judged by
+        self._last_tasks: Mapping[str, Mapping[str, int]] | None = None  # the tasks of the last check
         self._tasks_in_slot: tuple[datetime, Mapping[str, Mapping[str, int]]] | None = None
 
     @cached_property
     def queries(self) -> Mapping[str, DatasetQuery]:
-        """The datasets of the project, each after those that it reads."""
+        """Datasets of the project in topological order."""
         found = dataset_queries_by_name(self.runtime.project)
         return {name: found[name] for name in _topological_order(found)}
 
     @cached_property
     def _judging_order(self) -> Sequence[str]:
-        """All datasets, each after those that it reads, and soon after: what is known of these is still in mind."""
+        """All datasets in depth-first topological order: each soon after the datasets that it reads, whose states are
+        still cached.
+        """
         found: dict[str, None] = {}
         opened: set[str] = set()
         waiting = list(self.queries)
-        while waiting:  # the last ones first, each of which waits for those that it reads
+        while waiting:  # depth-first: a dataset stays on the stack until its inputs are done
             name = waiting[-1]
             new = [] if name in opened else [r for r in self.queries[name].reads if r in self.queries]
             new = [r for r in new if r not in opened]
@@ -107,7 +113,7 @@ class StalenessTracker:
 
     @cached_property
     def _datasets_by_channel(self) -> Mapping[str, tuple[str, ...]]:
-        """Channel -> the datasets that it is of, or that read it."""
+        """Channel -> the dataset that writes it and the datasets that read it."""
         found: dict[str, dict[str, None]] = {}
         for name, query in self.queries.items():
             for channel in (name, *query.reads):
@@ -115,18 +121,17 @@ class StalenessTracker:
         return {channel: tuple(names) for channel, names in found.items()}
 
     def current_snapshot(self) -> SchedulerSnapshot:
-        """The tasks and the partitions that there are now, without a verdict on any."""
+        """Current tasks and partitions, without a staleness check."""
         now, made = self.catalog.now(), _PartitionStatesByChannel(self.catalog, {})
         return SchedulerSnapshot(now, self._list_tasks(now), made, self._needs_lookup(now, made), {})
 
     def judge_datasets(self, follows_late_data: Mapping[str, bool]) -> SchedulerSnapshot:
-        """How the datasets stand now.
+        """Check the staleness of all datasets.
 
         Args:
-            follows_late_data: dataset -> whether data that comes to an input after it was read makes what was made of
-                it stale.
+            follows_late_data: dataset -> whether late input data makes its results stale.
         """
-        heads = self.catalog.heads()  # before anything else: what comes later is seen the next time
+        heads = self.catalog.heads()  # read first, so that the next call sees any later commit
         now = self.catalog.now()
         tasks, states_by_channel = self._list_tasks(now), _PartitionStatesByChannel(self.catalog, heads)
         needs = self._needs_lookup(now, states_by_channel)
@@ -220,7 +225,7 @@ class StalenessTracker:
         now: datetime,
         states_by_channel: _PartitionStatesByChannel,
     ) -> set[str]:
-        """The partitions of a dataset that can be otherwise than they were known to be."""
+        """Partitions of a dataset whose staleness may have changed since the cached check."""
         graph, found = self.queries[name].graph, set[str]()
         for channel, partitions in expected_partitions.items():
             since, before = cached.judged_heads[channel], cached.expected_partitions[channel]
@@ -229,7 +234,7 @@ class StalenessTracker:
             )
             if before is not partitions:
                 changed |= partitions.position_by_name.keys() ^ before.position_by_name.keys()
-                found |= cached.verdict.stale.keys()  # what is not asked for any more is no reason any more
+                found |= cached.verdict.stale.keys()  # a partition that is no longer expected is no reason any more
             if channel == name:
                 found |= changed
             elif changed:
@@ -240,7 +245,7 @@ class StalenessTracker:
 
 
 class _LazyPartitionStates(PartitionLookup):
-    """The partitions of a channel that are there: some, or all, asked for when they are wanted."""
+    """Existing partitions of a channel, loaded one by one or all at once on demand."""
 
     def __init__(self, catalog: Catalog, name: str, head: int | None, on_loaded: Callable[[str], None]) -> None:
         self._catalog = catalog
@@ -251,7 +256,7 @@ class _LazyPartitionStates(PartitionLookup):
         super().__init__(head)
 
     def load_all(self) -> Mapping[str, MaterializedPartition]:
-        """All of them."""
+        """States of all partitions."""
         found = self._all_states
         if found is None:
             found = self._all_states = self._catalog.materialized_partitions(self._name)
@@ -262,7 +267,7 @@ class _LazyPartitionStates(PartitionLookup):
         self._all_states = None
 
     def find(self, partitions: Collection[str]) -> Iterable[MaterializedPartition]:
-        """Those of some that are there."""
+        """States of the given partitions that exist."""
         known = self._all_states
         if known is not None:
             return [known[p] for p in partitions if p in known]
@@ -288,20 +293,20 @@ class _LazyPartitionStates(PartitionLookup):
 
 
 class _PartitionStatesByChannel(Mapping[str, _LazyPartitionStates]):
-    """What there is, channel by channel, as it was at one look."""
+    """Partition states by channel during one check."""
 
     def __init__(self, catalog: Catalog, heads: Mapping[str, int]) -> None:
         self._catalog = catalog
         self._heads = heads
         self._states_by_channel: dict[str, _LazyPartitionStates] = {}
-        self._fully_loaded_channels: dict[str, None] = {}  # last the one that was asked for last
+        self._fully_loaded_channels: dict[str, None] = {}  # in order of last use
         self._updated_since_cache: dict[tuple[str, int], list[str]] = {}
 
     def existing_partitions(self, channel: str) -> list[str]:
         return list(self[channel])
 
     def partitions_updated_since(self, channel: str, after_version: int) -> list[str]:
-        """The partitions that were given something after a number, or dropped."""
+        """Partitions that got data after a sequence number, or were dropped."""
         if (channel, after_version) not in self._updated_since_cache:
             self._updated_since_cache[channel, after_version] = self._catalog.partitions_updated_since(
                 channel, after_version
@@ -320,7 +325,7 @@ class _PartitionStatesByChannel(Mapping[str, _LazyPartitionStates]):
         self._fully_loaded_channels[name] = None
 
     def evict_least_recent(self) -> None:
-        """Between two datasets: what was asked for longest ago."""
+        """Evict the least recently used channels. Called between two datasets."""
         for name in list(self._fully_loaded_channels)[: max(0, len(self._fully_loaded_channels) - MAX_CACHED_CHANNELS)]:
             del self._fully_loaded_channels[name]
             self._states_by_channel[name].forget_all()
@@ -336,9 +341,9 @@ class _PartitionStatesByChannel(Mapping[str, _LazyPartitionStates]):
 
 
 def _topological_order(queries: Mapping[str, DatasetQuery]) -> list[str]:
-    """All datasets, each after those that it reads, of whichever folder these are."""
+    """All datasets in topological order, across folders."""
     reads = {name: [r for r in q.reads if r in queries] for name, q in queries.items()}
     try:
         return list(TopologicalSorter(reads).static_order())
-    except CycleError:  # folders that read each other in a circle: each waits for the others
+    except CycleError:  # folders that read each other in a cycle: their tasks wait for each other
         return list(reads)

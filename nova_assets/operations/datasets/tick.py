@@ -1,8 +1,8 @@
-"""A tick of the scheduler, over the catalog: facts are read, ``plan/tick`` decides, and what it says is carried out.
+"""Ticks of the dataset scheduler: read the state from the catalog, decide with ``plan/tick``, run the decided tasks.
 
-What there is, what is marked, what runs and what fails is in the catalog, and everything else follows from definitions.
-So it may be stopped at any moment, and any process may go on: what it remembers of earlier looks (``watching``) only
-spares it to look at everything again.
+The catalog holds the existing, marked, running and failing partitions. Everything else follows from definitions. So a
+scheduler may be stopped at any moment, and any process may continue. The cache of earlier checks (``snapshot``) only
+avoids repeated work.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Ran:
     """A task that a tick has run.
 
     Args:
-        error: why it failed; None where it did not.
+        error: the error if the task failed, otherwise None.
     """
 
     dataset: str
@@ -43,7 +43,7 @@ class Ran:
 
 
 class DatasetScheduler:
-    """Ticks.
+    """Plans and runs ticks.
 
     Args:
         runtime: carries out the tasks.
@@ -57,7 +57,7 @@ class DatasetScheduler:
         self.staleness_tracker = StalenessTracker(runtime)
 
     def plan_tick(self, policy: Policy | None = None) -> Tick:
-        """What is to be done now. Changes nothing."""
+        """Plan the next tick. Changes nothing."""
         late_by_dataset = {name: q.rebuilds_on_late_data for name, q in self.staleness_tracker.queries.items()}
         policy = policy or Policy()
         policy = replace(policy, late={**late_by_dataset, **policy.late})
@@ -75,11 +75,12 @@ class DatasetScheduler:
     def run_tick(
         self, tick: Tick, on_task_end: Callable[[Ran], None] = lambda ran: None, run_id: str | None = None
     ) -> Iterator[Ran]:
-        """Run what a tick says, here and one after the other, and drop what it says. A task that fails stops no other.
+        """Drop and run the partitions of a planned tick, sequentially in this process. A failed task does not stop the
+        others.
 
         Args:
-            on_task_end: told of each task when it has ended.
-            run_id: of the run, of another orchestrator, that does this.
+            on_task_end: called with each task when it has ended.
+            run_id: id of the orchestrator's run that executes the tick.
         """
         for dataset, partitions in tick.drop.items():
             self.maintenance.drop_partitions(dataset, partitions)
@@ -88,12 +89,12 @@ class DatasetScheduler:
             for ran in self._run_batch(batch, run_id):
                 try:
                     on_task_end(ran)
-                except Exception:  # whoever listens stops nothing
+                except Exception:  # a failing callback must not stop the tick
                     log.exception("%s %s cannot be told of", ran.dataset, ran.partition)
                 yield ran
 
     def _run_batch(self, batch: Batch, run_id: str | None) -> Iterator[Ran]:
-        """What another process makes, or has made meanwhile, is left to it."""
+        """Run the partitions of a batch. Partitions that another process makes or has made meanwhile are skipped."""
         for partition, expected_seq in zip(batch.partitions, batch.previous_seqs, strict=True):
             wanted = partial(self._is_partition_unchanged, batch.dataset, partition, expected_seq)
             if not wanted():
@@ -114,8 +115,11 @@ class DatasetScheduler:
 
 
 class _InputCompleteness:
-    """Whether all has come to a partition of a channel that is fed from outside: it is sealed; or, where nothing says
-    so, its time is over; or, where it has none, something is there."""
+    """Whether a partition of a source channel has all its data.
+
+    A partition of an external channel is complete if it exists. A partition of a channel with seals is complete if it
+    is sealed. Otherwise its period has to be over, or, without a period, it has to exist.
+    """
 
     def __init__(
         self,
@@ -144,7 +148,7 @@ class _InputCompleteness:
 
 
 def _partition_end_times(channel: Channel, partition: str) -> Iterator[datetime]:
-    """When the days and hours of a partition are over."""
+    """End times of the days and hours of a partition."""
     values = partition_values(partition)
     for dimension in channel.partitions:
         end = dimension.end_of_partition(values.get(dimension.column))

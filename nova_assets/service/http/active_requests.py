@@ -1,4 +1,4 @@
-"""The requests that a service has at work, and whether it is about to stop."""
+"""Requests in progress, and the shutdown state of a service."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class ActiveRequests:
-    """What one service does at the moment.
+    """Requests in progress of one service.
 
-    A request is at work until its handler has ended, even where its caller has been told meanwhile that it took too
-    long: a thread that waits for a database cannot be stopped, and is not to be joined by any number of others.
+    A request counts until its handler has ended, even if its caller was already told that it timed out. A thread that
+    waits for a database cannot be stopped, and must not be joined by an unlimited number of others.
     """
 
     def __init__(self) -> None:
@@ -24,21 +24,21 @@ class ActiveRequests:
 
     @property
     def unanswered_count(self) -> int:
-        """How many callers wait for an answer, or for its end."""
+        """Number of callers that wait for an answer or for the rest of it."""
         return len(self.open_exchanges)
 
     def start_draining(self) -> None:
-        """No new work from now on: the service is about to stop."""
+        """Refuse new requests from now on, since the service is shutting down."""
         self.is_draining = True
 
     def refuse_unanswered(self) -> None:
-        """Tell all who still wait that the service stops; answers that have begun are cut short."""
+        """Refuse all unanswered requests because of the shutdown. Answers that have begun are cut short."""
         for exchange in list(self.open_exchanges):
             exchange.refuse(stopping_error())
 
 
 def stopping_error() -> ServiceUnavailable:
-    """What callers are told while the service stops."""
+    """Error for requests during the shutdown."""
     return ServiceUnavailable(
         "the service is about to stop", next="ask again in a moment, or elsewhere", reason="stopping"
     )

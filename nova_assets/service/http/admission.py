@@ -1,4 +1,4 @@
-"""How much a service takes on: so many requests at work, each within its limits."""
+"""Admission control: a limited number of concurrent requests, each within its limits."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from nova_assets.service.http.request_limits import LimitedExchange, body_too_la
 
 
 class AdmissionLimits:
-    """Runs the handlers of requests, as many at once as it may, and answers in their place where a limit is passed.
+    """Runs a limited number of request handlers concurrently, and answers in their place if a limit is exceeded.
 
-    A handler that is too slow is cancelled, and its caller answered at once, whether or not it can be stopped.
+    A slow handler is cancelled. Its caller is answered at once, whether or not the handler can be stopped.
     """
 
     def __init__(self, app: App, config: ServiceConfig, active_requests: ActiveRequests) -> None:
@@ -46,7 +46,7 @@ class AdmissionLimits:
             self.active_requests.open_exchanges.discard(exchange)
 
     def _admission_error(self, scope: Scope) -> NovaError | None:
-        """Why a request is not begun with."""
+        """Reason to refuse a request before its handler starts, or None."""
         wrong = malformed_request_error(scope, self.config)
         if wrong is not None or scope["path"] == "/healthz":
             return wrong
@@ -93,7 +93,7 @@ class AdmissionLimits:
 
         exchange.on_answered = done
         try:
-            # Unlike the cancelling of a task, that of a scope waits for the thread in which a handler computes.
+            # Unlike a cancelled task, a cancelled scope waits for the thread in which a handler computes.
             with cancel_scope:
                 await self.app(exchange.scope, exchange.receive, exchange.send)
         finally:
@@ -101,10 +101,10 @@ class AdmissionLimits:
 
 
 def malformed_request_error(scope: Scope, config: ServiceConfig) -> RequestRefused | None:
-    """What is wrong with a request before anybody looks what it asks for.
+    """Error for a request that is malformed regardless of its address, or None.
 
-    Two lengths, or a length beside chunks, are how a request is hidden in another one from a proxy that counts
-    differently.
+    Two content lengths, or a length together with chunked encoding, can smuggle a request past a proxy that interprets
+    them differently.
     """
     if scope.get("http_version", "1.1") not in ("1.0", "1.1"):
         return _malformed_error("the request is of another version of HTTP", None, "HTTP/1.1", 400, "http")
@@ -136,6 +136,6 @@ def _malformed_error(what: str, found: str | None, expected: str, status: int, r
 
 
 def _ignore_handler_error(handler: asyncio.Task[None]) -> None:
-    """What a handler raises that nobody waits for any more."""
+    """Retrieve the exception of a handler whose result is no longer needed."""
     with contextlib.suppress(asyncio.CancelledError):
         handler.exception()

@@ -1,4 +1,4 @@
-"""Who asks the service, and what they may do."""
+"""Callers of the service and their rights."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from nova_assets.errors import NotAllowed
 from nova_assets.model.token import Right, Token
 
 LOCAL = "local"
-"""The name of whoever asks a service that wants no tokens."""
+"""Name of the caller of a service without tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks.
+    """The caller of a request.
 
     Args:
-        name: that of the token; logs show it.
-        token: None for one who may do everything, on a service of this machine alone.
+        name: name of the token, shown in logs.
+        token: None for a caller with all rights, on a service that only this machine can reach.
     """
 
     name: str
@@ -29,8 +29,9 @@ class Caller:
         return self.token is None or self.token.allows(right, channel)
 
     def require_right(self, right: Right, channel: str) -> None:
-        """Refuse the request, unless the caller has this right on a channel. Ask before looking whether there is such a
-        channel: who may not read it is not told that either.
+        """Check that the caller has this right on a channel.
+
+        Check before looking up the channel: a caller without read access must not learn whether the channel exists.
 
         Raises:
             NotAllowed: answered with 403.
@@ -45,5 +46,5 @@ class Caller:
             )
 
     def channels_with_right(self, right: Right, names: Iterable[str]) -> list[str]:
-        """Those of these channels on which the caller has this right, in their order."""
+        """The given channels on which the caller has this right, in order."""
         return list(names) if self.token is None else self.token.allowed_channels(right, names)

@@ -1,4 +1,4 @@
-"""How the service listens, whom it believes, and how much it takes."""
+"""Configuration of the service: listen address, trust and limits."""
 
 from __future__ import annotations
 
@@ -14,33 +14,32 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ServiceConfig:
-    """What ``nova serve`` is given. As it stands, the service is reached from this machine alone.
+    """Configuration of ``nova serve``. With the defaults, only this machine can reach the service.
 
     Args:
-        host: the address to listen on. Any but this machine's own needs tokens, and TLS or a proxy.
-        port: 0 for any that is free.
-        auth: ``tokens``: each request needs one. ``none``: whoever reaches the service may do everything. ``auto``:
-            none as long as it can be reached from this machine alone, otherwise tokens.
+        host: listen address. An address other than loopback needs tokens, and TLS or a proxy.
+        port: 0 for any free port.
+        auth: ``tokens``: each request needs a token. ``none``: every caller has all rights. ``auto``: no tokens if only
+            this machine can reach the service, otherwise tokens.
         tls_cert, tls_key: PEM files of the certificate (with its chain) and its key.
-        proxies: addresses or networks (``10.0.0.0/8``) of the reverse proxy that terminates TLS. Only what comes from
-            there is believed when it says for whom it asks.
-        public_names: further host names by which the service is called.
-        max_body: bytes of a request's body.
-        max_requests: requests that are at work at once; more are told to ask again.
-        max_connections: connections that are open at once; more are closed.
-        max_connections_per_address: of these, from one address: so that nobody alone shuts others out. A proxy that is
-            stated may have as many as there are.
-        max_url: bytes of a request's path and query.
-        max_headers: bytes of its headers.
-        request_seconds: how long a request may take until its answer begins; waiting for its body does not count.
-        header_seconds: how long its headers may take to arrive.
-        upload_idle_seconds: how long a body may pause.
-        upload_seconds: how long a body may take altogether.
-        send_idle_seconds: how long a caller may leave a part of its answer unread.
-        stream_seconds: how long rows may take to be sent altogether; until then they are pinned.
-        shutdown_grace: seconds that requests at work get when the service is told to stop.
-        token_seconds: for how long a token that was looked up is not looked up again: that much later a revocation
-            takes effect.
+        proxies: addresses or networks (``10.0.0.0/8``) of the reverse proxy that terminates TLS. Forwarded headers are
+            trusted only from there.
+        public_names: further host names of the service.
+        max_body: size limit of a request body in bytes.
+        max_requests: maximum number of concurrent requests. Further requests are told to retry.
+        max_connections: maximum number of open connections. Further connections are closed.
+        max_connections_per_address: maximum number of open connections from one address, so that a single client cannot
+            lock out the others. Configured proxies are exempt.
+        max_url: size limit of path and query in bytes.
+        max_headers: size limit of the request headers in bytes.
+        request_seconds: time limit until the response begins, without the time to receive the body.
+        header_seconds: time limit to receive the headers.
+        upload_idle_seconds: longest pause while a body is received.
+        upload_seconds: time limit to receive a body.
+        send_idle_seconds: longest time that a client may leave a part of the response unread.
+        stream_seconds: time limit to send rows, which are pinned for that time.
+        shutdown_grace: seconds that requests in progress get when the service is told to stop.
+        token_seconds: cache time of tokens. A revocation takes effect after this time at the latest.
     """
 
     host: str = "127.0.0.1"

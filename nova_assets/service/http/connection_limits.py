@@ -1,5 +1,6 @@
-"""Connections within limits: how long a head may take and how large it may grow before anybody looks at it, how long
-an answer may lie unread, and how many connections there are: in all, and from one address."""
+"""Limits of connections: header time and size, unread responses, and the number of connections in total and per
+address.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _PHRASES = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fie
 
 
 def limited_protocol(config: ServiceConfig, exposure: Exposure) -> type[asyncio.Protocol]:
-    """The protocol of uvicorn's that is at hand, within these limits."""
+    """Uvicorn's installed HTTP protocol class, extended with these limits."""
     return type(
         "Bounded", (_limited_protocol_base(),), {"limits": config, "exposure": exposure, "of_address": Counter()}
     )
@@ -33,7 +34,7 @@ def _limited_protocol_base() -> Any:
         from uvicorn.protocols.http.h11_impl import H11Protocol as Base  # type: ignore[assignment]
 
     class Bounded(Base):
-        """The head of a request is what comes before it has a cycle of its own."""
+        """Protocol that limits the request headers before uvicorn starts a request cycle."""
 
         limits: ServiceConfig
         exposure: Exposure
@@ -62,7 +63,7 @@ def _limited_protocol_base() -> Any:
             super().connection_lost(exc)
 
         def _count_connection(self) -> bool:
-            """Count this connection for its address; False where that has as many as it may have."""
+            """Count this connection for its address. Returns False if the address has reached its limit."""
             address = str((self.client or ("",))[0])
             if self.exposure.is_proxy(address):
                 return True
@@ -95,7 +96,7 @@ def _limited_protocol_base() -> Any:
             super().on_headers_complete()
 
         def on_header(self, name: bytes, value: bytes) -> None:
-            if self._in_headers:  # what comes after a body in chunks is no header: it was shown to no proxy
+            if self._in_headers:  # trailers of a chunked body must not count as headers: no proxy has checked them
                 super().on_header(name, value)
 
         def pause_writing(self) -> None:
@@ -122,7 +123,7 @@ def _limited_protocol_base() -> Any:
                 setattr(self, timer_attribute, None)
 
         def _refuse_and_close(self, message: str, status: int, reason: str) -> None:
-            """End the connection; say why, where that cannot be taken for another answer."""
+            """Close the connection, after an error response if that cannot be mistaken for another response."""
             if self.transport.is_closing():
                 return
             silent = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete

@@ -1,4 +1,4 @@
-"""Who can reach the service, and whether it may listen like that. Nothing listens here: this only judges."""
+"""Exposure of the service: who can reach it, and whether its configuration is safe. Opens no socket."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """How a service that may listen is reached.
+    """How a service is reached.
 
     Args:
-        requires_tokens: each request needs one.
-        tls: it terminates TLS itself.
-        reachable_from_outside: it can be reached from beyond this machine.
-        proxies: where the proxy asks from.
-        host_names: the host names and addresses by which it may be called; lower case.
-        listens_on_all_addresses: it listens on all of this machine's addresses, and is called by any of them.
+        requires_tokens: whether each request needs a token.
+        tls: whether the service terminates TLS itself.
+        reachable_from_outside: whether other machines can reach the service.
+        proxies: networks of the configured proxy.
+        host_names: allowed host names and addresses in the ``Host`` header, in lower case.
+        listens_on_all_addresses: whether the service listens on all addresses of this machine, and may be called by any
+            of them.
     """
 
     requires_tokens: bool
@@ -35,27 +36,27 @@ class Exposure:
     listens_on_all_addresses: bool = False
 
     def is_proxy(self, address: str | None) -> bool:
-        """Whether a peer is the proxy that was stated."""
+        """Whether a peer is the configured proxy."""
         found = parse_address(address or "")
         return found is not None and any(found in network for network in self.proxies)
 
     @property
     def requires_proxy(self) -> bool:
-        """Whether what does not come from the proxy could be read on its way."""
+        """Whether requests that bypass the proxy would travel unencrypted."""
         return self.reachable_from_outside and not self.tls
 
 
 def resolve_exposure(config: ServiceConfig, has_token: bool) -> Exposure:
-    """How the service is reached that is asked for, if it may be.
+    """Exposure of a configured service, if it is safe.
 
-    On this machine's own address it may always listen; without tokens, everybody on this machine may then do
-    everything. A proxy or a public name says that others reach it all the same.
+    A loopback address is always allowed. Without tokens, every user of this machine then has all rights. A proxy or a
+    public name means that other machines reach the service all the same.
 
     Args:
-        has_token: there is at least one token that is valid.
+        has_token: whether at least one valid token exists.
 
     Raises:
-        ServiceRefused: others could do everything, or read what is sent.
+        ServiceRefused: others would have all rights, or could read the traffic.
     """
     tls = _has_tls(config)
     proxies = tuple(_parse_proxy_network(text) for text in config.proxies)
@@ -70,13 +71,13 @@ def resolve_exposure(config: ServiceConfig, has_token: bool) -> Exposure:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches this address. A name other than localhost may mean anything."""
+    """Whether only this machine can reach this address. Names other than localhost count as reachable from outside."""
     found = parse_address(_normalize_host(host))
     return _normalize_host(host) == "localhost" if found is None else found.is_loopback
 
 
 def parse_address(text: str) -> IPv4Address | IPv6Address | None:
-    """An address; one of IPv4 that is written as IPv6 is that of IPv4. None for anything else."""
+    """IP address of a text, or None. An IPv4-mapped IPv6 address becomes IPv4."""
     try:
         found = ip_address(_normalize_host(text))
     except ValueError:
@@ -145,18 +146,18 @@ def _parse_proxy_network(proxy: str) -> Network:
 
 
 def is_any_address(host: str) -> bool:
-    """Whether it listens on every address of the machine."""
+    """Whether a listen address means all addresses of the machine."""
     found = parse_address(host)
     return host == "" or (found is not None and found.is_unspecified)
 
 
 def _normalize_host(host: str) -> str:
-    """A host as it is compared: lower case, no brackets, no dot at its end."""
+    """Host in comparable form: lower case, without brackets and trailing dot."""
     return host.strip().lower().removeprefix("[").removesuffix("]").rstrip(".")
 
 
 def parse_host_header(header: str) -> tuple[str, str] | None:
-    """(name, port or nothing) of a ``Host`` header; None where it is none."""
+    """Name and port of a ``Host`` header. The port may be empty. None for an invalid header."""
     text = header.strip()
     if text.startswith("["):
         name, closed, rest = text[1:].partition("]")
@@ -170,10 +171,10 @@ def parse_host_header(header: str) -> tuple[str, str] | None:
 
 
 def is_allowed_host(exposure: Exposure, host_name: str, connection_addresses: Iterable[str]) -> bool:
-    """Whether the service goes by this name. Any other has been pointed at it by a stranger (DNS rebinding).
+    """Whether the service may be called by this host name. Other names indicate DNS rebinding.
 
     Args:
-        connection_addresses: those on which the connection came in.
+        connection_addresses: local addresses of the connection.
     """
     if host_name in exposure.host_names:
         return True

@@ -1,5 +1,4 @@
-"""Who may ask the service: not pages of other sites, not strangers by a name of their own, and where tokens are asked
-for, only who has one."""
+"""Access control: no pages of other sites, no foreign host names, and a valid token if tokens are required."""
 
 from __future__ import annotations
 
@@ -28,12 +27,12 @@ from nova_assets.service.http.exposure import Exposure, is_allowed_host, parse_a
 from nova_assets.service.http.problems import send_problem
 
 TokenLookup = Callable[[str], Token | None]
-"""Id -> the token, valid or not."""
+"""Function from a token id to the token, valid or not."""
 
 _FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-port", b"x-forwarded-proto")
 _OTHER_PROXY_HEADERS = (b"x-forwarded-prefix", b"x-forwarded-server", b"x-forwarded-ssl", b"x-real-ip")
 _MAX_CACHED_TOKENS = 1024
-"""Tokens that are remembered."""
+"""Maximum number of cached tokens."""
 
 
 def utc_now() -> datetime:
@@ -41,7 +40,7 @@ def utc_now() -> datetime:
 
 
 class TokenAuthenticator:
-    """Finds out whose token a text is, and does not ask the catalog about each request."""
+    """Authenticates callers by their tokens, with a cache in front of the catalog."""
 
     def __init__(
         self, find_token: TokenLookup, now: Callable[[], datetime] = utc_now, cache_seconds: float = 5.0
@@ -52,10 +51,10 @@ class TokenAuthenticator:
         self._cached_tokens: dict[str, tuple[Token, float]] = {}
 
     async def authenticate(self, authorization_headers: Iterable[str]) -> Caller:
-        """Who asks, by the values of the header.
+        """Caller of a request, by the values of its ``Authorization`` header.
 
         Raises:
-            BadToken: in the same words whatever is wrong, so that nobody learns which tokens there are.
+            BadToken: with the same message for every cause, so that nobody learns which tokens exist.
         """
         given = [text.partition(" ") for text in authorization_headers]
         if len(given) == 1 and given[0][0].lower() == "bearer":
@@ -77,7 +76,7 @@ class TokenAuthenticator:
         asked = time.monotonic()
         token = await asyncio.to_thread(self.find_token, token_id)
         self._cached_tokens.pop(token_id, None)
-        if token is not None:  # what is unknown is asked for again: a token works as soon as it is made
+        if token is not None:  # unknown ids are not cached, so that a new token works at once
             while len(self._cached_tokens) >= _MAX_CACHED_TOKENS:
                 self._cached_tokens.pop(next(iter(self._cached_tokens)))
             self._cached_tokens[token_id] = (token, asked)
@@ -85,7 +84,7 @@ class TokenAuthenticator:
 
 
 class AccessGuard:
-    """Lets in who may ask, and leaves in ``state["caller"]`` who that is."""
+    """ASGI middleware that admits authorized requests and stores the caller in ``state["caller"]``."""
 
     def __init__(self, app: App, exposure: Exposure, authenticator: TokenAuthenticator | None = None) -> None:
         if exposure.requires_tokens and authenticator is None:
@@ -109,7 +108,11 @@ class AccessGuard:
             await self.app(scope, receive, send)
 
     async def _admit_request(self, scope: Scope) -> None:
-        """Raises NovaError where the request is refused."""
+        """Check one request and store its caller.
+
+        Raises:
+            NovaError: the request is refused.
+        """
         peer = (scope.get("client") or (None,))[0]
         forwarded = _pop_forwarded_headers(scope)
         if scope["path"] in HEALTH:
@@ -127,7 +130,7 @@ class AccessGuard:
         )
 
     def _apply_forwarded_headers(self, scope: Scope, forwarded: dict[bytes, list[str]]) -> None:
-        """What the proxy says of who asks."""
+        """Take scheme, host and client address from the proxy's headers."""
         scheme = _last_forwarded_value(forwarded, b"x-forwarded-proto")
         if scheme is not None and scheme.lower() != "https" and not self.exposure.tls:
             raise NotAllowed(
@@ -148,7 +151,7 @@ class AccessGuard:
             scope["client"] = (str(parse_address(asking)), 0)
 
     def _check_proxy_is_stated(self, peer: str | None, forwarded: dict[bytes, list[str]]) -> None:
-        """What came over a way that nobody has stated."""
+        """Refuse requests that bypass the configured proxy, or that come through an unknown proxy."""
         if self.exposure.requires_proxy and not _is_loopback_peer(peer):
             raise NotAllowed(
                 "the service is asked through its proxy alone: without TLS, tokens could be read on their way",
@@ -187,7 +190,7 @@ class AccessGuard:
 
 
 def _check_same_site(scope: Scope) -> None:
-    """Pages of other sites, in the browser of one who can reach the service."""
+    """Refuse requests from pages of other sites, in the browser of a user who can reach the service."""
     origins = header_values(scope, b"origin")
     site = single_header_value(scope, b"sec-fetch-site") or ""
     if site.lower() == "cross-site" or any(
@@ -202,7 +205,7 @@ def _check_same_site(scope: Scope) -> None:
 
 
 def _is_same_origin(origin: str, host: str) -> bool:
-    """Whether an origin is the host that is asked; where no port is named, it is that of the origin's scheme."""
+    """Whether an origin is the requested host. A missing port means the default port of the origin's scheme."""
     try:
         parts = urlsplit(origin)
         usual = {"http": 80, "https": 443}[parts.scheme]
@@ -214,7 +217,7 @@ def _is_same_origin(origin: str, host: str) -> bool:
 
 
 def _pop_forwarded_headers(scope: Scope) -> dict[bytes, list[str]]:
-    """What a request says to have been forwarded for: nothing behind the guard sees it any more."""
+    """Remove the forwarded headers from a request, so that no later handler sees them. Returns their values."""
     taken = (*_FORWARDED, *_OTHER_PROXY_HEADERS)
     found: dict[bytes, list[str]] = {}
     for name, value in scope["headers"]:
@@ -226,7 +229,7 @@ def _pop_forwarded_headers(scope: Scope) -> dict[bytes, list[str]]:
 
 
 def _last_forwarded_value(forwarded: dict[bytes, list[str]], header_name: bytes) -> str | None:
-    """What the proxy itself has said: it adds at the end to what it was given."""
+    """Value that the proxy itself appended. Earlier values come from its client."""
     values = forwarded.get(header_name)
     return values[-1].rpartition(",")[2].strip() if values else None
 

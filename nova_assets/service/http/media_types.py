@@ -1,4 +1,4 @@
-"""What bodies are, as their headers say."""
+"""Media types of request and response bodies."""
 
 from __future__ import annotations
 

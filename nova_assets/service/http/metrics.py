@@ -1,6 +1,6 @@
-"""What a service tells of itself: metrics for Prometheus, and a line of JSON for each request.
+"""Observability of the service: Prometheus metrics, and one line of JSON in the log for each request.
 
-Neither holds a token, nor what stands in a query: keys of rows may be personal.
+Neither contains tokens or query strings, since keys of rows may be personal data.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from nova_assets.service.http.problems import send_problem
 LOGGER = get_logger("nova_assets.service")
 
 NO_ROUTE = "(none)"
-"""The route of requests that no route takes, or that were refused before."""
+"""Route label of requests that match no route, or that were refused before routing."""
 
 _REQUEST_ID = re.compile(r"(?!.*nova_)[A-Za-z0-9._:-]{1,64}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -34,7 +34,7 @@ _SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 
 
 
 class ServiceMetrics:
-    """The metrics of one service, in a registry of its own."""
+    """Metrics of one service, in a registry of its own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -47,21 +47,21 @@ class ServiceMetrics:
         self.refusals = Counter("nova_service_refusals", "Requests that were refused.", ("reason",), registry=of)
 
     def register(self, collector: Collector) -> None:
-        """Have further metrics shown beside these."""
+        """Add a collector with further metrics."""
         self.registry.register(collector)
 
     def prometheus_text(self) -> tuple[bytes, str]:
-        """What Prometheus is answered, and its content type."""
+        """Metrics in Prometheus text format, and their content type."""
         return generate_latest(self.registry), CONTENT_TYPE_LATEST
 
     async def metrics_response(self, request: Request) -> Response:
-        """The same as a route: ``app.add_route("/metrics", observed.metrics)``."""
+        """The metrics as an HTTP response, for a ``/metrics`` route."""
         body, content_type = self.prometheus_text()
         return Response(body, headers={"cache-control": "no-store", "content-type": content_type})
 
 
 class MetricsMiddleware:
-    """Counts and logs every request, whoever answers it, and gives each its id."""
+    """ASGI middleware that counts and logs every request, and assigns its id."""
 
     def __init__(self, app: App, metrics: ServiceMetrics) -> None:
         self.app = app
@@ -94,7 +94,7 @@ class MetricsMiddleware:
 
 
 class _ObservedRequest:
-    """One request on its way through."""
+    """A request in progress, with its status and byte counts."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
@@ -124,19 +124,19 @@ class _ObservedRequest:
         await self._send(message)
 
     async def answer_failure(self, error: Exception) -> None:
-        """Something was raised that nobody has answered. An answer that had begun is cut short by the server."""
+        """Answer an unhandled exception. If the response had begun, the server cuts it short."""
         self.state["failure"] = error
         if self.status == 0:
             await send_problem(self.scope, self.send, error)
 
 
 def route_template(scope: Scope) -> str:
-    """The template of the route that took a request: ``/v1/channels/{channel}``."""
+    """Template of the matched route: ``/v1/channels/{channel}``."""
     return str(getattr(scope.get("route"), "path", NO_ROUTE))
 
 
 def _request_id(scope: Scope) -> str:
-    """The id that a caller has given to its request, if it can be one; a new one otherwise."""
+    """Valid request id from the caller, or a new one."""
     given = single_header_value(scope, b"x-request-id")
     sane = given is not None and _REQUEST_ID.fullmatch(given) is not None
     return given if given is not None and sane else uuid.uuid4().hex
@@ -171,7 +171,7 @@ def _log_request(request: _ObservedRequest, route: str, method: str) -> None:
 
 
 def log_as_json(level: int = logging.INFO, stream: Any = None) -> None:
-    """Have the service log lines of JSON on stderr: its own, and those of the server below it."""
+    """Log lines of JSON to stderr, for the service and for the server below it."""
     from pythonjsonlogger.orjson import OrjsonFormatter as JsonFormatter
 
     class Utc(JsonFormatter):

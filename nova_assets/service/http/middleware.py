@@ -1,4 +1,4 @@
-"""What stands around the routes of a service: it observes, limits, and guards, in this order from the outside."""
+"""Middleware around the routes of a service, from the outside in: metrics, limits, access control."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from nova_assets.service.http.metrics import MetricsMiddleware, ServiceMetrics
 
 
 class GuardedApp:
-    """An app behind its guard.
+    """An app behind its middleware.
 
     Args:
-        app: the routes. What they find in ``request.state``: ``caller``, ``request_id``. What they may leave there for
-            the log: ``channel``, ``execution_id``.
-        exposure: how the service is reached; see ``exposed``.
-        find: looks a token up by its id; ``Catalog.token``.
-        now: what time it is, by which tokens expire; ``Catalog.now``.
+        app: the routes. They find ``caller`` and ``request_id`` in ``request.state``. They may set ``channel`` and
+            ``execution_id`` there for the log.
+        exposure: how the service is reached. See ``resolve_exposure``.
+        find_token: lookup of a token by its id, such as ``Catalog.token``.
+        now: clock for the expiry of tokens, such as ``Catalog.now``.
+        metrics: metrics of the service. By default, new ones.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The port that the service listens on: taken at once, or said why not."""
+"""The listening socket of the service."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from nova_assets.service.http.exposure import parse_address
 
 
 def bind_listening_socket(host: str, port: int) -> socket.socket:
-    """A socket that is bound there.
+    """Bind a listening socket.
 
     Raises:
-        PortTaken: something else listens there.
-        ServiceRefused: there is no such address here, or this user may not have the port.
+        PortTaken: another process listens on the port.
+        ServiceRefused: this machine has no such address, or this user may not use the port.
     """
     bare = host.strip().removeprefix("[").removesuffix("]")
     address = "127.0.0.1" if bare.lower().rstrip(".") == "localhost" else bare or "0.0.0.0"
@@ -41,7 +41,7 @@ def bind_listening_socket(host: str, port: int) -> socket.socket:
 
 
 def local_service_url(listening_socket: socket.socket, host: str, tls: bool) -> str:
-    """Where a service on this socket is called from this machine."""
+    """Address of a service on this socket, for clients on this machine."""
     found = parse_address(host)
     address = listening_socket.getsockname()[0] if found is None or not found.is_unspecified else "127.0.0.1"
     name = host if found is None and host else f"[{address}]" if ":" in address else address
@@ -49,7 +49,7 @@ def local_service_url(listening_socket: socket.socket, host: str, tls: bool) -> 
 
 
 def process_on_port(port: int) -> str | None:
-    """Which process listens on a port, where that can be found out: on Linux, of one's own processes."""
+    """Description of the process that listens on a port. Only on Linux, and for processes of the same user."""
     sockets = set()
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):

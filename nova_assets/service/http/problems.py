@@ -1,7 +1,7 @@
-"""What is answered where something is wrong: ``application/problem+json`` (RFC 9457), one status a kind of error.
+"""Error responses as ``application/problem+json`` (RFC 9457), with one HTTP status for each class of error.
 
-Who asks is told of what they asked for. What goes on inside (addresses, paths, the words of a driver) stays in the log,
-which is found again by the request's id.
+The response describes the caller's request. Internal details (addresses, paths, driver messages) stay in the log, where
+the request's id finds them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _STATUS: dict[type[NovaError], int] = {
     errors.ServiceUnavailable: 503,
     errors.RequestTimedOut: 504,
 }
-"""Errors whose words are for who asks."""
+"""Errors whose messages are sent to the caller."""
 
 _INTERNAL_ERRORS: dict[type[NovaError], tuple[int, str]] = {
     errors.CatalogUnavailable: (503, "the catalog does not answer"),
@@ -72,7 +72,7 @@ _INTERNAL_ERRORS: dict[type[NovaError], tuple[int, str]] = {
     errors.SettingsError: (500, "the service is not set up rightly"),
     errors.TaskFailed: (500, "a task failed; its execution keeps its pins, and can be resumed"),
 }
-"""Errors that speak of the inside: only this is told of them."""
+"""Errors with internal details. The caller gets only these texts."""
 
 _UNKNOWN = (500, "the service failed in a way that it does not know")
 
@@ -81,11 +81,11 @@ _IDEMPOTENT = "ask again with the same idempotency key: it is done once"
 _RETRY_AFTER = {429: "1", 503: "5"}
 
 _PUBLIC_FIELDS = ("channel", "binding", "partition", "head", "right", "rows")
-"""Further facts that are told where they are known."""
+"""Error fields that are sent to the caller."""
 
 
 def problem_from_error(error: BaseException, request_id: str | None = None) -> tuple[int, dict[str, Any]]:
-    """The status and the body of the answer to an error."""
+    """HTTP status and response body for an error."""
     status, what = _status_and_public_text(error)
     told = isinstance(error, NovaError) and what is None
     code = error.code if isinstance(error, NovaError) else "NOVA-UNEXPECTED"
@@ -98,7 +98,7 @@ def problem_from_error(error: BaseException, request_id: str | None = None) -> t
     }
     if told and isinstance(error, NovaError):
         parts = {"found": error.found, "expected": error.expected, "next": error.next}
-        if isinstance(error, errors.ChannelNotFound):  # its own words name channels that who asks may not know of
+        if isinstance(error, errors.ChannelNotFound):  # its hints name channels that the caller may not read
             parts |= {"expected": None, "next": "GET /v1/channels lists those that may be read"}
         body |= {name: without_paths(str(part)) for name, part in parts.items() if part is not None}
         body |= {n: _to_json_value(error.fields[n]) for n in _PUBLIC_FIELDS if n in error.fields}
@@ -110,7 +110,7 @@ def problem_from_error(error: BaseException, request_id: str | None = None) -> t
 
 
 def problem_headers(status: int) -> list[tuple[str, str]]:
-    """What goes with such an answer."""
+    """Response headers for an error status."""
     found = [("cache-control", "no-store")]
     if status == 401:
         found.append(("www-authenticate", 'Bearer realm="nova"'))
@@ -120,10 +120,10 @@ def problem_headers(status: int) -> list[tuple[str, str]]:
 
 
 async def send_problem(scope: Scope, send: Send, error: BaseException, *, close: bool = False) -> None:
-    """Answer a request with what is wrong.
+    """Send an error response.
 
     Args:
-        close: and end its connection.
+        close: also close the connection.
     """
     state = request_state(scope)
     status, body = problem_from_error(error, state.get("request_id"))
@@ -133,12 +133,12 @@ async def send_problem(scope: Scope, send: Send, error: BaseException, *, close:
 
 
 def encode_problem(problem: dict[str, Any]) -> bytes:
-    """A problem as it is sent."""
+    """Problem as JSON bytes."""
     return json.dumps(problem, default=str).encode()
 
 
 def error_from_problem(problem: dict[str, Any]) -> NovaError:
-    """The error that a problem tells of, for a client to raise."""
+    """Error that a problem describes, for a client to raise."""
     known = {"type", "title", "status", "detail", "code", "found", "expected", "next"}
     what = str(problem.get("detail") or problem.get("title") or "the service refused the request")
     return errors.kind_of_code(str(problem.get("code")))(
@@ -152,14 +152,14 @@ def error_from_problem(problem: dict[str, Any]) -> NovaError:
 
 
 def refusal_reason(error: BaseException) -> str:
-    """In a word, why a request was refused: for counting."""
+    """Short reason of a refusal, as a metrics label."""
     if isinstance(error, NovaError):
         return str(error.fields.get("reason") or error.code.removeprefix("NOVA-").lower().replace("-", "_"))
     return "unexpected"
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Have an app answer all that its routes raise with problems."""
+    """Let an app answer all exceptions of its routes with problems."""
     from fastapi.exceptions import RequestValidationError
     from starlette.exceptions import HTTPException
     from starlette.requests import Request
@@ -182,7 +182,7 @@ def install_error_handlers(app: FastAPI) -> None:
 
 
 def _translate_framework_error(request: Any, error: Exception) -> BaseException:
-    """Errors of the web framework, in our words."""
+    """NovaError for an exception of the web framework."""
     status = getattr(error, "status_code", None)
     if isinstance(status, int):
         said = str(getattr(error, "detail", "") or "refused")
@@ -211,13 +211,13 @@ def _translate_framework_error(request: Any, error: Exception) -> BaseException:
 
 
 def _allow_header(request: Any, status: int) -> dict[str, str]:
-    """How an address may be asked that was asked in another way: several routes may share one."""
+    """``Allow`` header for a 405 response, over all routes that share the path."""
     ways = request.app.openapi()["paths"].get(getattr(request.scope.get("route"), "path", None), {})
     return {"Allow": ", ".join(sorted(ways)).upper()} if status == 405 and ways else {}
 
 
 def _status_and_public_text(error: BaseException) -> tuple[int, str | None]:
-    """The status, and what is told instead of the error's own words."""
+    """HTTP status, and the text that replaces the error's own message."""
     if isinstance(error, errors.RequestRefused):
         return int(error.fields.get("status", 400)), None
     for kind in type(error).__mro__:
@@ -245,6 +245,6 @@ _PATH = re.compile(r"(?<![\w./…])(?!//)(?:/|[A-Za-z]:\\)(?:[^\s/\\'\":,;()]+[/
 
 
 def without_paths(text: str) -> str:
-    """Text without the folders, addresses and passwords of the service's own machine; names of files stay."""
+    """Text without folders, addresses and passwords of the server. File names stay."""
     text = _ADDRESS.sub(lambda m: f"…/{m[1].rstrip('/').rpartition('/')[2]}", text)
     return _PATH.sub(r"…/\1", text)

@@ -1,5 +1,4 @@
-"""One request and its answer, within limits: of its body, of the time that its handler takes, of the patience with who
-sends and who reads."""
+"""One request and its response within limits: body size, handler time, and waiting times for the client."""
 
 from __future__ import annotations
 
@@ -14,18 +13,20 @@ from nova_assets.service.http.config import ServiceConfig
 from nova_assets.service.http.problems import send_problem
 
 _DRAIN_SECONDS = 0.02
-"""Seconds in which what is left of a body is taken that lies ready."""
+"""Seconds in which the rest of a body is read that has already arrived."""
 
 _LINGER_SECONDS = 2.0
-"""Seconds for which a connection stays open whose request was answered before its body had come: closed at once, its
-caller would see a broken pipe, and not the answer."""
+"""Seconds for which a connection stays open after an early response, while its body still arrives.
+
+If the connection closed at once, the client would see a broken pipe instead of the response.
+"""
 
 
 class LimitedExchange:
-    """Stands between the server and the handler of a request.
+    """Layer between the server and the handler of a request.
 
-    What was refused is refused for good: whatever the handler answers afterwards goes nowhere. A handler that wants a
-    body reads it before it answers; what it left unread then is dropped.
+    A refusal is final: later messages of the handler are dropped. A handler that needs the body reads it before it
+    responds. The rest of the body is dropped.
     """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, config: ServiceConfig) -> None:
@@ -53,23 +54,23 @@ class LimitedExchange:
         return self.refusal.done()
 
     def refuse(self, error: NovaError) -> None:
-        """Answer with this, unless an answer has begun; that is cut short then."""
+        """Respond with this error. If a response has begun, it is cut short."""
         if not self.refusal.done():
             self.refusal.set_result(error)
 
     def start_timer(self) -> None:
-        """The time of the handler starts now."""
+        """Start the handler's time limit."""
         self._timer_started_at = self._loop.time()
         self._timer = self._loop.call_later(max(self._seconds_left, 0), self._refuse_timed_out)
 
     def stop_timer(self) -> None:
-        """The handler has ended, or is not waited for any more."""
+        """Stop the time limit, since the handler has ended or its result is no longer needed."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     async def receive(self) -> Message:
-        """The next part of the request, for its handler."""
+        """Next part of the request, for its handler."""
         if self.refused:
             return DISCONNECTED
         if self._body_complete:
@@ -79,7 +80,7 @@ class LimitedExchange:
         return message if not self.refused else DISCONNECTED
 
     async def send(self, message: Message) -> None:
-        """A part of the answer, from its handler."""
+        """Send a part of the handler's response."""
         if self.refused:
             return
         if message["type"] == "http.response.start":
@@ -93,18 +94,18 @@ class LimitedExchange:
                 message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
         elif self._closing and not message.get("more_body", False):
             await self._send({**message, "more_body": True})
-            self.on_answered()  # what is waited for now is the caller's time
+            self.on_answered()  # from here on, only the client causes delay
             await self._drain_body(_LINGER_SECONDS)
             message = {"type": "http.response.body", "body": b"", "more_body": False}
         await self._send(message)
         if message.get("more_body", False):
-            await asyncio.sleep(0)  # who has hung up takes all at once: an answer without end would let nobody else in
+            await asyncio.sleep(0)  # sending to a closed connection never waits: an endless response blocks the loop
 
     async def answer_with_error(self, error: NovaError, close: bool = False) -> None:
-        """Answer with a refusal, in place of the handler, if that has not begun to.
+        """Respond with an error in place of the handler, unless the handler's response has begun.
 
         Args:
-            close: and end the connection.
+            close: also close the connection.
         """
         if self.started:
             return
@@ -142,8 +143,10 @@ class LimitedExchange:
         return message
 
     async def _drain_body(self, seconds: float) -> None:
-        """Take what is left of the body, within limits, and forget it. What the caller holds back until it is asked for
-        is not asked for; and what the handler is waiting for is not taken from it."""
+        """Read and drop the rest of the body, within limits.
+
+        Nothing is read if the client waits for ``100 Continue``, or if the handler is reading the body itself.
+        """
         if self._body_complete or self._handler_is_receiving or (self._expects_continue and not self.received):
             return
         taken = 0
@@ -156,7 +159,7 @@ class LimitedExchange:
 
     @contextlib.asynccontextmanager
     async def _pause_timer(self) -> AsyncIterator[None]:
-        """The handler waits for the caller: that is not its time."""
+        """Pause the handler's time limit while it waits for the client."""
         self._handler_is_receiving = True
         counting = self._timer is not None
         if counting:
@@ -181,7 +184,7 @@ class LimitedExchange:
 
 
 def timeout_advice(scope: Scope) -> str:
-    """What to do about a request that takes too long."""
+    """Advice for a request that took too long."""
     if scope["method"] in ("GET", "HEAD") or scope["path"].endswith("/read"):
         return "ask for less; or for longer: nova serve --request-seconds"
     if scope["path"].endswith("/blocks"):
@@ -190,7 +193,7 @@ def timeout_advice(scope: Scope) -> str:
 
 
 def body_too_large_error(max_bytes: int, found: str) -> RequestRefused:
-    """The refusal of a body that is too large."""
+    """Error for a request body that is too large."""
     return RequestRefused(
         "the body of the request is too large",
         found=found,

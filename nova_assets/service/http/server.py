@@ -1,4 +1,4 @@
-"""The server below a service: listens, stops in good order, and runs in the foreground or beside other work."""
+"""HTTP server of a service: listening, orderly shutdown, in the foreground or in a background thread."""
 
 from __future__ import annotations
 
@@ -29,43 +29,46 @@ _LOGGER = get_logger("nova_assets.service")
 
 _POLL_SECONDS = 0.05
 _KEEP_ALIVE_SECONDS = 30
-"""Seconds for which a connection stays open that nobody asks on: longer than clients keep theirs (httpx: 5), so that
-none asks on one that is just being closed."""
+"""Seconds for which an idle connection stays open.
+
+Longer than the keep-alive of clients (httpx: 5), so that no client sends a request on a connection that is closing.
+"""
 
 _START_TIMEOUT = 60.0
-"""Seconds that a service in the background has to start."""
+"""Time limit in seconds for the start of a background service."""
 
 
 class Server:
-    """A shell that listens.
+    """A guarded app with its listening socket.
 
-    When it is told to stop, nobody new is let in; whoever has a connection still is told 503, by ``/readyz`` too;
-    requests at work get ``shutdown_grace`` seconds, and are cut short then.
+    After a stop signal, new connections are refused. Existing connections get 503, also from ``/readyz``. Requests in
+    progress get ``shutdown_grace`` seconds, then they are cut short.
 
     Raises:
-        PortTaken, ServiceRefused: when it begins to listen.
-        SettingsError: the certificate or its key cannot be used.
+        PortTaken, ServiceRefused: when the server begins to listen.
+        SettingsError: the certificate or its key is unusable.
     """
 
     def __init__(self, guarded_app: GuardedApp) -> None:
         self.guarded_app = guarded_app
         self.config = guarded_app.config
         self.before_forced_exit: Callable[[], None] = lambda: None
-        """Called before a process ends beside work that cannot be stopped."""
+        """Called before the process exits while work is in progress that cannot be stopped."""
         self._socket: socket.socket | None = None
 
     def listen(self) -> str:
-        """Take the port. Gives the address under which the service will answer."""
+        """Bind the port. Returns the address of the service."""
         if self._socket is None:
             self._check_tls()
             self._socket = bind_listening_socket(self.config.host, self.config.port)
         return local_service_url(self._socket, self.config.host, self.guarded_app.exposure.tls)
 
     def run(self) -> None:
-        """Serve in the foreground until SIGTERM or SIGINT, and return when all is answered. A second SIGINT hurries.
+        """Serve in the foreground until SIGTERM or SIGINT. Returns when all requests are answered. A second SIGINT
+        skips the wait.
 
-        Where something is at work then that cannot be stopped, the process ends all the same, with 0: whatever it was
-        changing is in the catalog whole, or not at all (R2, R3).
+        If work is in progress that cannot be stopped, the process exits with code 0 all the same. Its changes are in
+        the catalog completely or not at all (R2, R3).
         """
         server = self._make_uvicorn()
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
@@ -81,7 +84,9 @@ class Server:
 
     @contextlib.contextmanager
     def in_background(self) -> Iterator[str]:
-        """Serve from a thread of this process while the block lasts. Gives the address. Signals are left alone."""
+        """Serve from a thread of this process while the context lasts. Yields the address. Signal handlers stay
+        unchanged.
+        """
         url = self.listen()
         server = self._make_uvicorn()
 
@@ -122,7 +127,7 @@ class Server:
 
 
 class _UvicornServer(uvicorn.Server):
-    """Uvicorn, stopped our way."""
+    """Uvicorn with our own shutdown."""
 
     def __init__(self, guarded_app: GuardedApp, listening_socket: socket.socket) -> None:
         self.guarded_app = guarded_app
@@ -148,7 +153,7 @@ class _UvicornServer(uvicorn.Server):
         )
 
     async def _asgi_app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The shell; remembers why the app would not start."""
+        """The guarded app. Remembers the exception if the app fails to start."""
         try:
             await self.guarded_app(scope, receive, send)
         except Exception as error:
@@ -157,10 +162,10 @@ class _UvicornServer(uvicorn.Server):
             raise
 
     async def serve_until_stopped(self) -> None:
-        """Serve until told to stop."""
+        """Serve until a stop is requested."""
         try:
             await self.serve(sockets=[self.listening_socket])
-        except SystemExit as end:  # how uvicorn says that the app's lifespan would not begin
+        except SystemExit as end:  # raised by uvicorn if the app's lifespan fails to start
             self.failure = self.failure or end
         finally:
             self.listening_socket.close()
@@ -179,7 +184,7 @@ class _UvicornServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals end the service, and not the process that has served: its exit code is its own."""
+        """Let signals stop the service without ending the process, which chooses its own exit code."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -191,7 +196,7 @@ class _UvicornServer(uvicorn.Server):
                 signal.signal(s, handler)
 
     def await_start(self, thread: threading.Thread) -> None:
-        """Wait until it answers. Raises what kept it from that."""
+        """Wait until the service answers. Raises the error that prevented the start."""
         for _ in range(int(_START_TIMEOUT / _POLL_SECONDS)):
             if self.started:
                 return
@@ -203,7 +208,7 @@ class _UvicornServer(uvicorn.Server):
             raise ServiceUnavailable("the service does not start", next="look into the log of nova_assets.service")
 
     def raise_failure(self) -> None:
-        """Raises what kept the app from starting, or went wrong when it ended."""
+        """Raise the error that prevented the start of the app, or that occurred at its end."""
         if isinstance(self.failure, NovaError):
             raise self.failure
         if self.failure is not None and not self.started:
@@ -212,7 +217,7 @@ class _UvicornServer(uvicorn.Server):
 
 
 def _no_password() -> str:
-    """A key with a password is refused; without this, OpenSSL would ask for it on the terminal."""
+    """Refuse keys with a password. Without this callback, OpenSSL would ask for the password on the terminal."""
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Rows of channels: read as a stream, and put onto them."""
+"""Routes for rows: streaming reads, and inserts."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _stream_response(service: Service, channel: str, read_request: ReadRequest, 
 
 
 def _keys_as_table(service: Service, channel: str, keys: list[dict[str, Any]]) -> pa.Table:
-    """Keys as a table, in the types that the channel has them in."""
+    """Keys as a table with the types of the channel."""
     state = service.store.catalog.channel(channel)
     on = state.channel.merge.key
     if not on:

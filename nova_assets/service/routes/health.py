@@ -1,4 +1,4 @@
-"""How the service is: alive, ready, and in numbers."""
+"""Health routes: liveness, readiness and metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nova_assets.service.shapes.shape import HealthShape
 
 router = APIRouter(tags=["health"], responses=problem_responses())
 metrics_router = APIRouter(tags=["health"], responses=problem_responses())
-"""What takes a token, where any is asked for."""
+"""Router for routes that need a token, if the service uses tokens."""
 
 
 @router.get("/healthz")

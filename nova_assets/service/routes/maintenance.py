@@ -1,4 +1,4 @@
-"""What who operates channels asks for: compaction, collection, drops and restoration."""
+"""Routes for operators: compaction, garbage collection, drops and restores."""
 
 from __future__ import annotations
 

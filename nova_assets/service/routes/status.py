@@ -1,4 +1,4 @@
-"""Channels, blocks, schemas, cursors, executions and firings: how things stand, by the catalog."""
+"""Status routes from the catalog: channels, blocks, schemas, cursors, executions and firings."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def _may_read_all(caller: Caller, channel_names: Iterable[str]) -> bool:
 
 
 def _redact_execution(caller: Caller, execution: Execution) -> Execution:
-    """An execution, without the channels that the caller may not read."""
+    """Execution without the channels that the caller may not read."""
     visible_pins = {c: p for c, p in execution.pins.items() if caller.has_right("read", c)}
     return (
         execution
@@ -173,7 +173,7 @@ def _redact_execution(caller: Caller, execution: Execution) -> Execution:
 
 
 def _redact_instant(caller: Caller, instant: Instant, bindings: Mapping[str, Any]) -> Instant:
-    """An instant, without what its binding did where the caller may not read all channels of it."""
+    """Instant without its binding's details, if the caller may not read all channels of the binding."""
     if caller.token is None or instant.binding is None:
         return instant
     bound = bindings.get(instant.binding)

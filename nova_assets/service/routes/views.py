@@ -1,4 +1,4 @@
-"""Files of channels, from their views: without a look at the warehouse, and mostly without one at the catalog."""
+"""Routes of file views: file lists without access to the warehouse, and mostly without access to the catalog."""
 
 from __future__ import annotations
 

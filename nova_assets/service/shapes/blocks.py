@@ -1,4 +1,4 @@
-"""Blocks and commits, as the service tells of them."""
+"""JSON shapes of blocks and commits."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from nova_assets.service.shapes.shape import Column, Shape, columns_of_schema, s
 
 
 class FileShape(Shape):
-    """A file. ``path`` is below the warehouse, or a whole address; ``ranges`` are the least and greatest values of key
-    columns."""
+    """A file. ``path`` is relative to the warehouse, or a full address. ``ranges`` are minimum and maximum of key
+    columns.
+    """
 
     path: str
     rows: int
@@ -31,7 +32,7 @@ class FileShape(Shape):
 
 
 class BlockShape(Shape):
-    """A base, ``B5``, or a delta, ``Δ(4→5)``, with its files."""
+    """A base ``B5`` or a delta ``Δ(4→5)``, with its files."""
 
     id: str
     channel: str
@@ -79,7 +80,7 @@ class BlockShape(Shape):
         )
 
     def without_content(self) -> BlockShape:
-        """What of a block may be told to who may not read it: nothing of its columns and of what is in them."""
+        """The block without columns, layout and files, for callers who may not read the channel."""
         nothing: dict[str, Any] = {"columns": [], "layout": None, "outside": None, "files": []}
         return self.model_copy(update=nothing)
 
@@ -98,8 +99,10 @@ class BlockShape(Shape):
 
 
 class CommitShape(Shape):
-    """What was committed: ``numbers`` are those that channels took, ``heads`` where they stand; ``repeated`` says that
-    the idempotency key had been used, and nothing was done."""
+    """A commit. ``numbers`` are the sequence numbers that channels took, ``heads`` their heads after the commit.
+
+    ``repeated`` says that the idempotency key had been used before, and nothing was changed.
+    """
 
     id: str
     execution: str
@@ -140,7 +143,7 @@ class CommitShape(Shape):
 
 
 class CheckedShape(Shape):
-    """What an insert would do."""
+    """Result of an insert's dry run."""
 
     channel: str
     kind: Kind

@@ -1,4 +1,4 @@
-"""Channels and their partitions, as the service tells of them."""
+"""JSON shapes of channels and their partitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nova_assets.service.shapes.shape import Column, Shape, columns_of_schema, s
 
 
 class ChannelShape(Shape):
-    """A channel as it stands. ``position`` says where its timeline is, ``head`` its highest sequence number."""
+    """State of a channel. ``position`` is the position of its timeline, ``head`` its highest sequence number."""
 
     name: str
     head: int
@@ -71,8 +71,7 @@ class ChannelShape(Shape):
 
 
 class PartitionShape(Shape):
-    """A partition that holds something: ``seq`` is the number of its last change, ``news`` of the last that gave it
-    something."""
+    """State of a partition. ``seq`` is the number of its last change, ``news`` of the last change that added data."""
 
     partition: str
     seq: int
@@ -97,7 +96,7 @@ class PartitionShape(Shape):
 
 
 class SchemaShape(Shape):
-    """The columns of a channel at a number; null where nothing has given them yet."""
+    """Columns of a channel at a sequence number. Null if the channel has no schema yet."""
 
     channel: str
     at: int

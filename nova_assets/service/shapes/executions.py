@@ -1,4 +1,4 @@
-"""Executions, cursors and firings, as the service tells of them."""
+"""JSON shapes of executions, cursors and firings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nova_assets.service.shapes.shape import Shape
 
 
 class CursorShape(Shape):
-    """How far a binding has read a channel."""
+    """Cursor of a binding: the position up to which it has read a channel."""
 
     binding: str
     channel: str
@@ -43,7 +43,7 @@ class CursorShape(Shape):
 
 
 class PinShape(Shape):
-    """What an execution reads of a channel."""
+    """Pin of an execution on a channel."""
 
     channel: str
     head: int
@@ -53,7 +53,7 @@ class PinShape(Shape):
 
 
 class ExecutionShape(Shape):
-    """An execution; ``purpose`` is what it does to a channel, where it does not execute a binding."""
+    """An execution. ``purpose`` is the kind of change for an execution without a binding."""
 
     id: str
     binding: str | None
@@ -114,7 +114,7 @@ class ExecutionShape(Shape):
 
 
 class PendingShape(Shape):
-    """What is under way on a channel: compactions apart from whatever else will change it."""
+    """Executions in progress that will change a channel, with compactions listed separately."""
 
     channel: str
     compactions: list[ExecutionShape]
@@ -122,7 +122,7 @@ class PendingShape(Shape):
 
 
 class FiringShape(Shape):
-    """A trigger that has fired."""
+    """A firing of a trigger."""
 
     id: str
     binding: str

@@ -1,4 +1,4 @@
-"""What upkeep does, as the service tells of it."""
+"""JSON shapes of compaction and garbage collection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nova_assets.service.shapes.shape import Shape
 
 
 class CompactShape(Shape):
-    """What upkeep adds to a partition at a number: a base, or with ``since`` a chained delta."""
+    """A block that compaction adds to a partition at a number: a base, or with ``since`` a chained delta."""
 
     partition: str
     at: int
@@ -34,7 +34,7 @@ class CompactShape(Shape):
 
 
 class CompactedShape(Shape):
-    """What was added, or would be; ``commit`` is null where nothing was."""
+    """Result of a compaction or of its dry run. ``commit`` is null if nothing was added."""
 
     channel: str
     wanted: list[CompactShape]
@@ -42,7 +42,7 @@ class CompactedShape(Shape):
 
 
 class CollectedShape(Shape):
-    """The blocks that were taken, or would be."""
+    """Blocks that were collected, or would be."""
 
     channel: str
     blocks: list[BlockShape]
@@ -61,7 +61,7 @@ class CollectedShape(Shape):
 
 
 class PlanShape(Shape):
-    """What upkeep would do to a channel now."""
+    """Maintenance that a channel needs now."""
 
     channel: str
     compact: list[CompactShape]

@@ -1,4 +1,4 @@
-"""What the service is asked in bodies."""
+"""JSON shapes of request bodies."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from nova_assets.service.shapes.shape import Shape
 
 
 class StrictRequest(Shape):
-    """What is asked for, in the very types: a text is no number, and 0 no false."""
+    """Request body with strict types: a string is no number, and 0 is not false."""
 
     model_config = ConfigDict(strict=True)
 
 
 class ReadRequest(StrictRequest):
-    """Which rows are wanted."""
+    """Selection of rows."""
 
     at: int | None = Field(None, ge=0, le=2**31 - 1, description="The version; the head by default.")
     since: int | None = Field(None, ge=0, le=2**31 - 1, description="The changes after this version, instead.")
@@ -26,7 +26,7 @@ class ReadRequest(StrictRequest):
 
 
 class CompactRequest(StrictRequest):
-    """What is to be compacted."""
+    """Options of a compaction."""
 
     force: bool = Field(True, description="Also where it is not worth it.")
     chained: bool = Field(False, description="Chain deltas into fewer, instead of adding bases.")
@@ -35,21 +35,21 @@ class CompactRequest(StrictRequest):
 
 
 class CollectRequest(StrictRequest):
-    """What is to be collected."""
+    """Options of a garbage collection."""
 
     retain: str | None = Field(None, max_length=40, description="How long old versions are kept, such as 30d.")
     dry_run: bool = False
 
 
 class DropRequest(StrictRequest):
-    """Which partitions are to be dropped."""
+    """Partitions to drop."""
 
     partition: str = Field(min_length=1, max_length=2000)
     dry_run: bool = False
 
 
 class RestoreRequest(StrictRequest):
-    """Which version is to be restored."""
+    """Version to restore."""
 
     at: int = Field(ge=0, le=2**31 - 1)
     dry_run: bool = False

@@ -1,4 +1,4 @@
-"""What all answers have in common."""
+"""Base class of the JSON shapes, and shapes shared by several routes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Shape(BaseModel):
 
 
 class Column(BaseModel):
-    """One column of a channel; ``type`` is Spark's."""
+    """A column of a channel. ``type`` is a Spark type."""
 
     model_config = ConfigDict(extra="allow")
     name: str
@@ -23,7 +23,7 @@ class Column(BaseModel):
 
 
 class Problem(BaseModel):
-    """What is wrong (RFC 9457): ``code`` is stable, ``next`` says what to do."""
+    """An error (RFC 9457). ``code`` is stable, ``next`` names the next step."""
 
     model_config = ConfigDict(extra="allow")
     type: str
@@ -46,6 +46,6 @@ def schema_of_columns(columns: list[Column] | None) -> Schema | None:
 
 
 class HealthShape(Shape):
-    """How the service is."""
+    """Health of the service."""
 
     status: Literal["alive", "ready"]

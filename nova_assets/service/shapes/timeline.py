@@ -1,4 +1,4 @@
-"""Timelines, as the service tells of them."""
+"""JSON shapes of timelines."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from nova_assets.service.shapes.shape import Shape
 
 
 class InstantShape(Shape):
-    """One action on a channel, ``requested`` or ``complete``; ``seq`` is the number that it took, or at which it added
-    a block."""
+    """An action on a channel, ``requested`` or ``complete``. ``seq`` is the number that it took or at which it added a
+    block.
+    """
 
     action: Action
     state: Literal["requested", "complete"]
@@ -42,8 +43,10 @@ class InstantShape(Shape):
 
 
 class StepShape(Shape):
-    """A complete instant as it is counted: every action has a number ``n``, those that take no sequence number too.
-    ``prefix`` is a hash of it and all before it."""
+    """A complete instant with its ordinal ``n``. Actions without a sequence number have an ordinal, too.
+
+    ``prefix`` is a hash of the timeline up to and including this instant.
+    """
 
     n: int
     prefix: str
@@ -55,7 +58,9 @@ class StepShape(Shape):
 
 
 class InstantsShape(Shape):
-    """Complete instants after one, oldest first; ``behind`` is how many there are that the asker did not know."""
+    """Complete instants after a given one, oldest first. ``behind`` is the number of instants that the caller did not
+    know.
+    """
 
     channel: str
     after: int
@@ -65,7 +70,7 @@ class InstantsShape(Shape):
 
 
 class TouchedShape(Shape):
-    """The partitions that the instants after one have touched, up to ``until``."""
+    """Partitions touched by the instants after a given one, up to ``until``."""
 
     channel: str
     after: int

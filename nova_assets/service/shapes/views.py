@@ -1,4 +1,4 @@
-"""What views answer, for the description alone: they write it themselves (``views/answers``)."""
+"""JSON shapes of file view answers, for the API description only. ``file_views/responses`` writes the answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nova_assets.service.shapes.blocks import FileShape
 
 
 class KeptBlock(BaseModel):
-    """A block of a view, and its files. ``schema``, ``merge`` and ``layout`` are hashes."""
+    """A block of a file view with its files. ``schema``, ``merge`` and ``layout`` are hashes."""
 
     model_config = ConfigDict(extra="allow")
     block: dict[str, Any]
@@ -18,8 +18,10 @@ class KeptBlock(BaseModel):
 
 
 class SnapshotFiles(BaseModel):
-    """The files of a snapshot: of each partition the newest base, and the deltas that lead on. ``links`` lead from the
-    position that was given to the one that is answered."""
+    """Files of a snapshot: the newest base of each partition, and the deltas that follow it.
+
+    ``links`` lead from the position that the caller gave to the position of the answer.
+    """
 
     channel: str
     partition: str
@@ -31,8 +33,7 @@ class SnapshotFiles(BaseModel):
 
 
 class ChangedPart(BaseModel):
-    """How some partitions changed: by a ``chain`` of deltas, by whatever is in a ``snapshot``, or by the ``diff`` of
-    what there was and what there is."""
+    """Changes of some partitions: a ``chain`` of deltas, all rows of a ``snapshot``, or the ``diff`` of two states."""
 
     how: Literal["chain", "diff", "snapshot"]
     old: list[KeptBlock]
@@ -40,7 +41,7 @@ class ChangedPart(BaseModel):
 
 
 class ChangedFiles(BaseModel):
-    """The files that tell what changed after ``since``, up to ``at``."""
+    """Files that hold the changes after ``since``, up to ``at``."""
 
     channel: str
     partition: str
@@ -53,7 +54,7 @@ class ChangedFiles(BaseModel):
 
 
 class HistoryShape(BaseModel):
-    """What a plan needs of a channel."""
+    """Part of a channel's history that a plan needs."""
 
     model_config = ConfigDict(extra="allow")
     channel: str

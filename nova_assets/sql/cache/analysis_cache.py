@@ -1,8 +1,8 @@
-"""What was found out of statements before: by their text, and by what is known of all that they read.
+"""Cache of earlier analyses of statements, keyed by the statement's text and everything that its analysis depends on.
 
-Each is looked up by a hash that has in it the hashes of everything that it hangs on, as in a Merkle tree: the text, the
-functions, and of each dataset that it reads its columns and partition columns. That one is another only where these
-are: a query that is changed so that it gives the same columns leaves those that read it as they were.
+Keys form a Merkle tree. A key contains the hashes of the text, of the functions, and of the columns and partition
+columns of each input. If a changed query still has the same output columns, the cached analyses of its readers stay
+valid.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from nova_assets.sql.statement.statement import (
 from nova_assets.sql.text import SqlText
 
 _INVALID_RECORD_ERRORS = (KeyError, TypeError, ValueError, NovaError)
-"""What comes of a record that is not as it was kept."""
+"""Errors caused by a malformed cache record."""
 
 
 @dataclass(frozen=True)
 class DatasetAnalysis:
-    """What a dataset comes to.
+    """The analysis of a dataset.
 
     Args:
-        schema: of what it gives, its partition columns last.
-        dimensions: how it is partitioned.
-        load_query: gives its query, with every column told.
+        schema: the output columns, partition columns last.
+        dimensions: the partitioning.
+        load_query: loads the query, with every column resolved.
     """
 
     schema: Schema
@@ -59,14 +59,14 @@ class DatasetAnalysis:
 
 
 class AnalysisCache:
-    """Looks up what is known of some datasets, and keeps what is found out of others.
+    """Cache of parsed statements and dataset analyses.
 
     Args:
-        session: where it is kept.
-        function_types: of users, with what they give.
+        session: session of the disk cache.
+        function_types: return types of the user-defined functions, by function name.
 
     Attributes:
-        hits: so many were known.
+        hits: number of analyses found in the cache.
     """
 
     def __init__(self, session: DiskCacheSession, function_types: Mapping[str, str]) -> None:
@@ -77,7 +77,7 @@ class AnalysisCache:
         self._interface_hashes: dict[str, str] = {}
 
     def get_statement(self, text: SqlText) -> DatasetStatement | None:
-        """What a statement says; None where it is not known."""
+        """The cached parse result of a text. None if the text is not cached."""
         key = statement_hash(text)
         record = self._get_record(key)
         try:
@@ -86,7 +86,7 @@ class AnalysisCache:
             return None
 
     def put_statement(self, statement: DatasetStatement) -> None:
-        """Keep what a statement says."""
+        """Cache a parsed statement."""
         record = {
             "name": statement.name,
             "kind": statement.kind,
@@ -103,7 +103,7 @@ class AnalysisCache:
     def get_analysis(
         self, statement: DatasetStatement, schemas: Mapping[str, Schema], partition_columns: Mapping[str, Sequence[str]]
     ) -> DatasetAnalysis | None:
-        """What a dataset comes to; None where it is not known."""
+        """The cached analysis of a dataset. None if it is not cached."""
         key = self._analysis_key(statement, schemas, partition_columns)
         record = None if key is None else self._get_record(key)
         try:
@@ -130,7 +130,7 @@ class AnalysisCache:
         partition_columns: Mapping[str, Sequence[str]],
         analysis: DatasetAnalysis,
     ) -> None:
-        """Keep what a dataset comes to."""
+        """Cache the analysis of a dataset."""
         key, query = self._analysis_key(statement, schemas, partition_columns), analysis.load_query()
         if key is not None:
             record = {
@@ -145,7 +145,9 @@ class AnalysisCache:
     def _analysis_key(
         self, statement: DatasetStatement, schemas: Mapping[str, Schema], partition_columns: Mapping[str, Sequence[str]]
     ) -> bytes | None:
-        """None where it cannot be kept: functions that stand as tables are asked what they are called with."""
+        """Cache key of an analysis. None if the analysis cannot be cached: an input schema is missing, or the query
+        calls table functions, whose arguments are checked on every analysis.
+        """
         if statement.calls or not all(r in schemas for r in statement.reads):
             return None
         interface_hashes = [
@@ -156,7 +158,7 @@ class AnalysisCache:
         )
 
     def _interface_hash(self, dataset: str, schema: Schema, partition_columns: Sequence[str]) -> str:
-        """What others see of a dataset, which is one and the same as long as this is used."""
+        """Hash of the schema and partition columns of a dataset. Constant for the lifetime of this object."""
         if dataset not in self._interface_hashes:
             self._interface_hashes[dataset] = hash_with_code_version(str(schema), *partition_columns).hex()
         return self._interface_hashes[dataset]
@@ -166,7 +168,7 @@ class AnalysisCache:
         return record if isinstance(record, dict) else None
 
     def _put_record(self, key: bytes, record: Mapping[str, Any], make_tree: Callable[[], exp.Expr]) -> None:
-        with suppress(TypeError):  # there is something in it that JSON has not
+        with suppress(TypeError):  # not serializable as JSON
             self.session.put(key, record, encode_tree(make_tree()))
 
 
@@ -212,7 +214,7 @@ def _load_query(
     names: Sequence[str],
     bare: Sequence[tuple[Sequence[int], str]],
 ) -> Query:
-    """The query that is kept; understood anew, where it is gone."""
+    """The cached query. If the cached tree is missing or invalid, the query is resolved again."""
     encoded_tree = disk_cache.tree(key)
     try:
         tree = None if encoded_tree is None else decode_tree(encoded_tree)
@@ -231,12 +233,14 @@ def _load_query(
 
 
 def statement_hash(text: SqlText) -> bytes:
-    """The hash of a statement. The name of the file is that of the dataset, where it says no other."""
+    """Hash of a statement. The file name is part of the hash, because it names the dataset if the statement does
+    not.
+    """
     return hash_with_code_version("text", Path(text.name).stem, text.sql)
 
 
 def hash_with_code_version(*parts: str) -> bytes:
-    """The hash of some texts, and of the code that reads statements."""
+    """Hash of some texts, combined with the version of the code that analyses statements."""
     digest = sha256(_readers())
     for data in (part.encode("utf-8", "surrogatepass") for part in parts):
         digest.update(b"%d:" % len(data) + data)
@@ -245,10 +249,10 @@ def hash_with_code_version(*parts: str) -> bytes:
 
 @cache
 def _readers() -> bytes:
-    """What reads statements: another version of it may find out something else."""
+    """Hash of the code that analyses statements. Another version of the code may derive another result."""
     try:
         made = sha256(version("sqlglot").encode())
-    except PackageNotFoundError:  # put there without being installed
+    except PackageNotFoundError:  # sqlglot is importable but not installed as a package
         made = sha256()
     for room in ("nova_assets.sql", "nova_assets.model"):
         for file in _python_files_below(files(room)):

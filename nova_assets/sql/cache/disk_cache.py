@@ -1,6 +1,6 @@
-"""What was found out of statements, kept from one process to the next, under the hash of what it was found out from.
+"""Disk cache of statement analyses, shared by processes and keyed by hashes of the inputs.
 
-It can be deleted at any time. Where it cannot be read or written, everything is found out anew.
+The cache file can be deleted at any time. If it cannot be read or written, every analysis is computed again.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from platformdirs import user_cache_path
 from nova_assets.masking import get_logger
 
 FOLDER_VARIABLE = "NOVA_CACHE"
-"""The folder; nothing is kept where it is said to be empty."""
+"""Environment variable with the cache folder. An empty value disables the cache."""
 
 EXPIRE_AFTER_SECONDS = 30 * 86400
-"""Seconds after which is forgotten what nobody asked for."""
+"""Seconds after its last use at which an entry is deleted."""
 
 PATIENCE = 1.0, 5.0
-"""Seconds for which a file that somebody holds is waited for: once to read it, once to write it."""
+"""Seconds to wait for a locked database file: for reading, and for writing."""
 
 _DAY = 86400
 _CHECKSUM_SIZE = 32
 _VERSION = 1
-"""Of the table."""
+"""Version of the table layout, part of the file name."""
 
 _SCHEMA = "CREATE TABLE IF NOT EXISTS kept (key BLOB PRIMARY KEY, said BLOB, tree BLOB, used INTEGER) WITHOUT ROWID"
 
@@ -39,10 +39,10 @@ _log = get_logger(__name__)
 
 
 class DiskCache:
-    """Where it is kept.
+    """A cache file.
 
     Args:
-        file: a database of SQLite; None for nowhere.
+        file: the SQLite database, or None to disable the cache.
     """
 
     def __init__(self, file: Path | None) -> None:
@@ -50,31 +50,31 @@ class DiskCache:
 
     @staticmethod
     def default() -> DiskCache:
-        """That of the user; or the one that ``NOVA_CACHE`` names."""
+        """The user's cache, or the cache in the folder that ``NOVA_CACHE`` names."""
         named = os.environ.get(FOLDER_VARIABLE)
         if named == "":
             return DiskCache(None)
         try:
             folder = Path(named) if named else user_cache_path("nova_assets")
-        except RuntimeError as error:  # whoever runs this has no home
+        except RuntimeError as error:  # the user has no home directory
             _log.debug("nothing is kept: %s", error)
             return DiskCache(None)
         return DiskCache(folder / f"definitions-{_VERSION}.db")
 
     @contextmanager
     def open_session(self) -> Iterator[DiskCacheSession]:
-        """To look many things up, and to put more there, at the end."""
+        """Session for many lookups. New entries are written when the session ends."""
         db = self._connect_read_only()
         session = DiskCacheSession(self, db)
         try:
             yield session
-        finally:  # what was found out of some holds, whatever was wrong with others
+        finally:  # entries of valid datasets hold even if another dataset raised an error
             session.close()
             self._write_session(session)
             session.new_entries = {}
 
     def tree(self, key: bytes) -> bytes | None:
-        """What is kept beside what is said; None where it is not there any more."""
+        """The encoded syntax tree of an entry. None if the entry is missing or damaged."""
         db = self._connect_read_only()
         if db is None:
             return None
@@ -108,20 +108,20 @@ class DiskCache:
                 db.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?)", rows)
                 db.executemany("UPDATE kept SET used = ? WHERE key = ?", [(now, key) for key in session.used_keys])
                 db.execute("DELETE FROM kept WHERE used < ?", (now - EXPIRE_AFTER_SECONDS,))
-        except (sqlite3.OperationalError, OSError) as error:  # it is full, locked, or not ours to write
+        except (sqlite3.OperationalError, OSError) as error:  # disk full, file locked, or no permission
             _log.debug("%s is not written: %s", self.file, error)
-        except sqlite3.DatabaseError as error:  # it is damaged: the next process begins anew
+        except sqlite3.DatabaseError as error:  # damaged: the next process creates a new file
             _log.debug("%s is damaged, and removed: %s", self.file, error)
             with suppress(OSError):
                 self.file.unlink(missing_ok=True)
 
 
 class DiskCacheSession:
-    """A shelf, for the time in which many things are looked up.
+    """A session of the disk cache, for many lookups.
 
-    Args:
-        new_entries: what is new.
-        used_keys: what was asked for, and is not known to have been for a day.
+    Attributes:
+        new_entries: key -> encoded record and tree of a new entry, written when the session ends.
+        used_keys: keys that were read and whose time of last use is more than a day old.
     """
 
     def __init__(self, disk_cache: DiskCache, db: sqlite3.Connection | None) -> None:
@@ -137,12 +137,12 @@ class DiskCacheSession:
         self._db = None
 
     def get(self, key: bytes) -> Any | None:
-        """What is kept under a hash; None where nothing is."""
+        """The record stored under a key. None if there is none."""
         try:
             found = None if self._db is None else _asked(self._db, "SELECT said, used FROM kept WHERE key = ?", key)
             data = None if found is None else _verified_data(key, found[0])
             record = None if data is None else json.loads(data)
-        except sqlite3.Error as error:  # it is locked, or damaged: nobody waits for it again and again
+        except sqlite3.Error as error:  # locked or damaged: do not wait again for every key
             _log.debug("%s is not read: %s", self.disk_cache.file, error)
             self.close()
             return None
@@ -155,18 +155,18 @@ class DiskCacheSession:
         return record
 
     def put(self, key: bytes, record: Mapping[str, Any], tree: bytes) -> None:
-        """Keep something.
+        """Add an entry.
 
         Args:
-            record: what everybody wants to know.
-            tree: what is seldom asked for.
+            record: data that every lookup needs.
+            tree: encoded syntax tree, which is rarely needed and is loaded separately.
         """
         encoded_record = json.dumps(record, separators=(",", ":")).encode()
         self.new_entries[key] = _with_checksum(key, encoded_record), _with_checksum(key, tree)
 
 
 def _with_checksum(key: bytes, data: bytes) -> bytes:
-    """With a hash before it, so that what was damaged, or lies under another key, is seen."""
+    """The data with a checksum in front, which detects damaged data and data stored under another key."""
     return sha256(key + data).digest() + data
 
 

@@ -1,7 +1,8 @@
-"""What a change of definitions breaks, told before anything runs (BigDataFlow, part 2).
+"""Breaking changes of dataset definitions, found before anything runs (BigDataFlow, part 2).
 
-Datasets in use are compared with those that are to be. A column that is gone, called otherwise or of another type
-breaks whoever still names it, and what is made of that, on and on. A wider type, or a column that came, breaks nothing.
+The datasets in use are compared with the new definitions. A column that is dropped, renamed or retyped breaks every
+query that still names the column, and everything downstream of that query. A wider type or an added column breaks
+nothing.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ NON_BREAKING_KINDS: tuple[ChangeKind, ...] = ("added", "widened")
 
 @dataclass(frozen=True)
 class BrokenReference:
-    """A place that has to be adapted first.
+    """A place in a query that has to be adapted before a change.
 
     Args:
-        dataset: that reads what changes.
-        affected_columns: of it that are made of that; none where it only filters, joins or groups by it.
-        file, line, column, snippet: where it is named.
-        owner: whom to ask.
+        dataset: the dataset whose query names the changed column.
+        affected_columns: columns of that dataset computed from the changed column. Empty if the query only filters,
+            joins or groups by the column.
+        file, line, column, snippet: the place where the query names the column.
+        owner: the contact for that dataset.
     """
 
     dataset: str
@@ -45,14 +47,14 @@ class BrokenReference:
 
 @dataclass(frozen=True)
 class Change:
-    """Something of a dataset or channel that is to be otherwise.
+    """A change of a dataset or channel.
 
     Args:
-        dataset: its name.
-        kind: what happens.
-        column: to which of its columns; none where it is the dataset itself.
-        old_value, new_value: a name, a type, or partition columns.
-        breaks: the places that count on what was.
+        dataset: the name of the dataset or channel.
+        kind: the kind of change.
+        column: the changed column, or empty if the dataset itself changes.
+        old_value, new_value: a name, a type, or partition columns, depending on ``kind``.
+        breaks: the places that depend on the old definition.
     """
 
     dataset: str
@@ -64,7 +66,9 @@ class Change:
 
     @property
     def is_breaking(self) -> bool:
-        """Whether something has to be done about it first. Partitions that are cut otherwise have to be made again."""
+        """Whether something has to be adapted before the change. A new partitioning counts, because all partitions have
+        to be rebuilt.
+        """
         return bool(self.breaks) or self.kind == "partitioned"
 
     def __str__(self) -> str:
@@ -80,16 +84,17 @@ def find_changes(
     channels: Sequence[Channel] = (),
     function_types: Mapping[str, str] | None = None,
 ) -> tuple[Change, ...]:
-    """What is to be otherwise, and what that breaks; in the order in which data flows.
+    """All changes between the datasets in use and the new statements, with the references that they break, in the order
+    in which data flows.
 
     Args:
         old_graph: the datasets in use.
-        new_statements: those that are to be, each after those that it reads.
-        channels: that they read.
-        function_types: user-defined functions, with the types that they give.
+        new_statements: the new statements, ordered so that each follows the datasets that it reads.
+        channels: channels that the new statements read.
+        function_types: return types of the user-defined functions, by function name.
 
     Raises:
-        SqlError: one of the new ones is wrong by itself.
+        SqlError: a new statement is invalid by itself.
     """
     return tuple(
         _GraphComparison(old_graph, {c.name: c for c in channels}, function_types or {}).find_changes(new_statements)
@@ -97,8 +102,9 @@ def find_changes(
 
 
 class _GraphComparison:
-    """Goes through the new datasets with both schemas of everything before them in hand: what names a column that is
-    gone is then still understood, and can be pointed at."""
+    """Walks the new datasets with both the old and the new columns of all inputs. A reference to a dropped column can
+    then still be resolved and located.
+    """
 
     def __init__(self, old_graph: Graph, channels: Mapping[str, Channel], function_types: Mapping[str, str]) -> None:
         self.old_graph = old_graph
@@ -106,9 +112,9 @@ class _GraphComparison:
         self.channels = channels
         self.old_schemas = {n: c.schema for n, c in old_graph.channels.items() if c.schema is not None}
         self.old_schemas |= {n: d.schema for n, d in old_graph.datasets.items()}
-        self.combined_schemas: dict[str, Schema] = {}  # old and new columns together
+        self.combined_schemas: dict[str, Schema] = {}
         self.changes: list[Change] = []
-        self.causes_by_column: dict[tuple[str, str], set[int]] = {}  # a column -> the changes that it suffers from
+        self.causes_by_column: dict[tuple[str, str], set[int]] = {}  # positions in ``changes``
 
     def find_changes(self, new_statements: Sequence[DatasetStatement]) -> Iterator[Change]:
         new_names = {w.name for w in new_statements}
@@ -145,7 +151,7 @@ class _GraphComparison:
             self.changes.append(Change(statement.name, "partitioned", "", was, becomes))
 
     def _inherited_changes_by_column(self, dataset: Dataset, column_lineage: Lineage) -> dict[str, set[int]]:
-        """The columns of a dataset that are made of changed ones."""
+        """Column of a dataset -> the changes of input columns from which it is computed."""
         found: dict[str, set[int]] = {}
         for column, origins in column_lineage.outputs.items():
             for number, name in origins:
@@ -155,7 +161,7 @@ class _GraphComparison:
         return {column: some for column, some in found.items() if some}
 
     def _record_broken_references(self, dataset: Dataset, column_lineage: Lineage) -> None:
-        """Every place in a query that names what is changed."""
+        """Record every place in a query that names a changed column."""
         places: dict[tuple[int, Span], set[str]] = {}
         for use in column_lineage.uses:
             number, name = use.origin
@@ -178,7 +184,7 @@ class _GraphComparison:
                 self.changes[n] = replace(self.changes[n], breaks=(*self.changes[n].breaks, added))
 
     def _renamed_columns(self, old_dataset: Dataset | None, new_dataset: Dataset) -> frozenset[tuple[str, str]]:
-        """(old, new) names of columns that are made alike: what has only got another name."""
+        """(old, new) names of columns whose expression is unchanged, so that only the name differs."""
         if old_dataset is None:
             return frozenset()
         old = {s.unalias().sql(): s.alias_or_name.lower() for s in old_dataset.query.tree.selects}
@@ -192,8 +198,9 @@ class _GraphComparison:
         inherited_changes: Mapping[str, set[int]],
         renamed_columns: frozenset[tuple[str, str]],
     ) -> None:
-        """Record what is otherwise in a schema by its own definition; what only follows from a change before it is that
-        change's."""
+        """Record the schema changes that a dataset's own definition causes. Changes that only follow from an upstream
+        change are attributed to that change.
+        """
         old_schema = self.old_schemas.get(dataset)
         both = {f.name.lower(): f for f in new_schema.fields}
         for column, some in inherited_changes.items():

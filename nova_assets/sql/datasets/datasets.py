@@ -1,4 +1,6 @@
-"""A folder of datasets as bindings of a project: one for each, with one task, partitioned by its scopes."""
+"""Bindings made from a folder of SQL datasets: one binding per dataset, with one task, partitioned by the dataset's
+scopes.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,12 @@ from nova_assets.sql.text import SqlText
 
 
 class Datasets(Sequence[Binding]):
-    """The bindings of some datasets, each after those that it reads; and what is known of them together.
+    """The bindings of a set of SQL datasets, ordered so that each follows its inputs, together with their graph.
 
     Args:
-        graph: what follows from their queries.
-        late: dataset -> what becomes of it when data comes to an input that it has read already.
-        bodies: functions of users, by name.
+        graph: the analysed datasets.
+        late: dataset -> what happens to a partition when data arrives at one of its inputs afterwards.
+        bodies: user-defined functions, by name.
     """
 
     def __init__(
@@ -39,12 +41,11 @@ class Datasets(Sequence[Binding]):
 
     @property
     def channels(self) -> tuple[Channel, ...]:
-        """The views of tables that others keep. A project has them, whether a dataset reads them or not."""
+        """The channels of external tables. A project contains them whether or not a dataset reads them."""
         return tuple(v.channel for v in self.graph.views.values())
 
     def channel(self, name: str) -> Channel:
-        """The channel that a dataset is kept in, or that is a view of what others keep, for tasks in Python that read
-        it. Raises DefinitionError."""
+        """The channel of a dataset or of an external table, for Python tasks that read it. Raises DefinitionError."""
         return self.graph.views[name].channel if name in self.graph.views else self.graph.dataset(name).channel
 
     @overload
@@ -68,23 +69,24 @@ def datasets(
     functions: Functions | None = None,
     late: Mapping[str, Late] | None = None,
 ) -> Datasets:
-    """The datasets of a folder: every ``.sql`` file in it, and below, is one statement.
+    """The datasets of a folder. Every ``.sql`` file in the folder and its subfolders holds one statement.
 
         project = nova.Project(bindings=nova.datasets("sql", channels=[tickets]))
 
-    Schemas, partitions, and which partitions each task reads follow from the queries; nothing is read for that.
+    Schemas, partitions, and the partitions that each task reads follow from the queries. No data is read to find them.
 
     Args:
-        folder: where the files are.
-        channels: what they read that is no dataset; and, under the name of a dataset, how that is to be kept.
-        functions: functions of your own that they call: what ``nova.sql_function`` makes; or, of those that the session
-            has already, the types: ``{"slug": "string"}``.
-        late: what becomes of a dataset's partition when data comes to something that it was made of: ticks make it
-            again (``"rebuild"``, as for all that are not named), or leave it: ``{"invoices": "ignore"}``.
+        folder: the folder of the files.
+        channels: channels that the datasets read and that are not datasets themselves. A channel with the name of a
+            dataset sets how that dataset is stored.
+        functions: user-defined functions that the queries call, made with ``nova.sql_function``. For functions that the
+            session already has, give their types: ``{"slug": "string"}``.
+        late: dataset -> what happens to a partition when data arrives at one of its inputs afterwards. Ticks rebuild
+            the partition (``"rebuild"``, the default) or leave it as it is: ``{"invoices": "ignore"}``.
 
     Raises:
-        DefinitionError: there is no such folder, or no file in it.
-        SqlError: a query cannot be read, or what it needs does not follow from it.
+        DefinitionError: the folder does not exist or holds no ``.sql`` file.
+        SqlError: a query cannot be parsed, or a schema, type or partition cannot be derived from it.
     """
     root = Path(folder)
     files = sorted(f for f in root.rglob("*") if f.suffix.lower() == ".sql") if root.is_dir() else []
@@ -102,14 +104,14 @@ def datasets(
 
 
 def dataset_queries_by_name(project: Project) -> dict[str, DatasetQuery]:
-    """The datasets of a project, by name."""
+    """The queries of all SQL datasets of a project, by dataset name."""
     found = (t.scoped for b in project.bindings for t in b.tasks)
     return {q.name: q for q in found if isinstance(q, DatasetQuery)}
 
 
 def _check_late_policies(late_policies: Mapping[str, str], graph: Graph) -> None:
     for name, policy in late_policies.items():
-        if graph.datasets:  # else it is not understood, and said so
+        if graph.datasets:  # the graph is empty if the analysis failed, and that error is recorded already
             graph.dataset(name)
         if policy not in get_args(Late):
             raise DefinitionError(f"late={{{name!r}: {policy!r}}} says nothing", expected=" or ".join(get_args(Late)))
@@ -129,7 +131,7 @@ def _make_binding(graph: Graph, query: DatasetQuery) -> Binding:
         function=query,
         consumes=consumed_edges(dataset.statement.scans),
         produces=(Produces(dataset.name, dataset.statement.kind),),
-        deterministic=not dataset.statement.calls,  # what they read may be otherwise the next time
+        deterministic=not dataset.statement.calls,  # a function may read something else the next time
         description=dataset.statement.text.sql.strip(),
         scoped=query,
     )

@@ -1,4 +1,4 @@
-"""What datasets are made of, before it is known whether they can be understood: texts, channels and functions."""
+"""Declarations of datasets (SQL texts, channels, functions) before analysis, and a recorder for them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from nova_assets.sql.statement.statement import DatasetStatement
 from nova_assets.sql.text import SqlText
 
 CACHE_MIN_STATEMENTS = 100
-"""Statements of which it is kept what was found out; of fewer it is found out sooner than looked up."""
+"""Fewest statements for which the disk cache is used. Analysing fewer statements is faster than looking them up."""
 
 
 @dataclass(frozen=True)
 class DatasetDeclarations:
-    """Statements, and what they count on.
+    """SQL statements, and the channels and functions on which they depend.
 
     Args:
-        texts: a statement each.
-        channels: that they read; or, under the name of a dataset, how it is kept.
-        function_types: user-defined functions, by name, with the types that they give.
+        texts: one statement each.
+        channels: channels that the statements read. A channel with the name of a dataset sets how that dataset is
+            stored.
+        function_types: return types of the user-defined functions, by function name.
     """
 
     texts: tuple[SqlText, ...] = ()
@@ -35,7 +36,7 @@ class DatasetDeclarations:
     function_types: Mapping[str, str] = field(default_factory=dict)
 
     def to_graph(self) -> Graph:
-        """Them all, understood. Raises SqlError, DefinitionError."""
+        """The graph of all datasets. Raises SqlError, DefinitionError."""
         return build_graph(self.texts, self.channels, self.function_types, self._disk_cache)
 
     @property
@@ -44,7 +45,7 @@ class DatasetDeclarations:
 
     @property
     def channels_with_views(self) -> tuple[Channel, ...]:
-        """The channels, and those that are views of external tables."""
+        """The declared channels, and the channels of external tables."""
         named = {c.name for c in self.channels}
         return (
             *self.channels,
@@ -52,7 +53,7 @@ class DatasetDeclarations:
         )
 
     def ordered_statements(self) -> list[DatasetStatement]:
-        """The statements, each after those that it reads. Raises SqlError, DefinitionError."""
+        """The statements, ordered so that each follows the datasets that it reads. Raises SqlError, DefinitionError."""
         return statements_in_order(self.texts, self._disk_cache)
 
     def as_json(self) -> dict[str, Any]:
@@ -69,7 +70,7 @@ class DatasetDeclarations:
 
     @staticmethod
     def from_graph(graph: Graph) -> DatasetDeclarations:
-        """What a graph was made of."""
+        """The declarations from which a graph was built."""
         kept = (d.channel for d in graph.datasets.values())
         others = (c for n, c in graph.channels.items() if n not in graph.views)
         texts = (*(d.statement.text for d in graph.datasets.values()), *(v.text for v in graph.views.values()))
@@ -77,7 +78,9 @@ class DatasetDeclarations:
 
     @staticmethod
     def merge(declarations: Iterable[DatasetDeclarations]) -> DatasetDeclarations:
-        """Several as one. A dataset of one that another reads as a channel is a dataset."""
+        """Combine several declarations. A dataset of one declaration that another reads as a channel counts as a
+        dataset.
+        """
         found = list(declarations)
         channels = {c.name: c for d in found for c in d.channels}
         functions = {n: t for d in found for n, t in d.function_types.items()}
@@ -86,7 +89,7 @@ class DatasetDeclarations:
 
 @dataclass
 class DeclarationRecorder:
-    """What was declared in a block, and the first thing that was wrong with it."""
+    """The declarations made within a ``with`` block, and the first error among them."""
 
     declarations: list[DatasetDeclarations] = field(default_factory=list)
     first_error: NovaError | None = None
@@ -97,8 +100,9 @@ _RECORDER: ContextVar[DeclarationRecorder | None] = ContextVar("nova_declared", 
 
 @contextmanager
 def record_declarations() -> Iterator[DeclarationRecorder]:
-    """Hear of everything that is declared in a block. What cannot be understood is kept, and does not stop it: a change
-    that breaks something is compared with what it breaks."""
+    """Record all declarations made within the block. Declarations that cannot be analysed are recorded and do not
+    raise, so that a breaking change can be compared with the datasets that it breaks.
+    """
     recorder = DeclarationRecorder()
     token = _RECORDER.set(recorder)
     try:
@@ -108,10 +112,10 @@ def record_declarations() -> Iterator[DeclarationRecorder]:
 
 
 def build_declared_graph(declarations: DatasetDeclarations) -> Graph:
-    """The graph of what is declared; an empty one where somebody listens and it cannot be understood.
+    """The graph of some declarations. Within ``record_declarations``, an empty graph if they cannot be analysed.
 
     Raises:
-        SqlError, DefinitionError: it cannot, and nobody listens.
+        SqlError, DefinitionError: the declarations cannot be analysed, and no recorder is active.
     """
     recorder = _RECORDER.get()
     if recorder is None:
@@ -127,13 +131,13 @@ def build_declared_graph(declarations: DatasetDeclarations) -> Graph:
 def deployed_declarations(
     registered_bindings: Mapping[str, Mapping[str, Any]], channels: Sequence[Channel], dataset_names: Collection[str]
 ) -> DatasetDeclarations:
-    """What a catalog knows of datasets.
+    """The dataset declarations that a catalog holds.
 
     Args:
-        registered_bindings: as they are registered.
-        channels: the same.
-        dataset_names: the datasets that are asked for, and what they read. Others, of other projects, are left out,
-            but for those that these are made of.
+        registered_bindings: the bindings as registered, by name.
+        channels: the registered channels.
+        dataset_names: the datasets to return. Their upstream datasets are included, and datasets of other projects are
+            left out.
     """
     queries = {name: task["query"] for name, b in registered_bindings.items() for task in b["tasks"] if "query" in task}
     reads = {name: [c for port, c in registered_bindings[name]["channels"].items() if port != name] for name in queries}

@@ -1,4 +1,4 @@
-"""How a dataset's task calls functions of users, and what it makes of what they give."""
+"""Calls of user-defined functions by the task of a dataset, and the frames made from their results."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from nova_assets.sql.statement.header import compile_scope_expression
 from nova_assets.sql.text import Span
 
 RunSql = Callable[[str, Mapping[str, Any]], Any]
-"""Gives the frame of a text, in which frames that functions gave may stand."""
+"""Runs a SQL text and returns its frame. The mapping holds the frames that earlier function calls returned."""
 
 
 @dataclass(frozen=True)
 class _BoundArgument:
-    """An argument: a value that follows from the scope, or a query by its place."""
+    """An argument of a call: a value computed from the scope, or a query by its place in the text."""
 
     name: str
     evaluable: Evaluable | None
@@ -37,13 +37,13 @@ class _BoundArgument:
 
 
 class FunctionCalls:
-    """The calls of a dataset's query.
+    """The calls of user-defined functions in a dataset's query.
 
     Args:
-        bodies: the functions that are given; others are the session's own.
+        sql_functions: the functions whose bodies are known. Other scalar functions have to exist in the session.
 
     Raises:
-        SqlError: one is called as it cannot be, or is not given.
+        SqlError: a call has invalid arguments, or the body of a table function is missing.
     """
 
     def __init__(self, graph: Graph, dataset: Dataset, sql_functions: Mapping[str, SqlFunction]) -> None:
@@ -62,13 +62,13 @@ class FunctionCalls:
 
     @property
     def python_functions(self) -> tuple[Callable[..., Any], ...]:
-        """Those of users, whose modules have to reach Spark's workers."""
+        """The user's Python functions, whose modules have to reach Spark's workers."""
         return tuple(f.function for f in (*self.scalar_functions.values(), *(f for _, f, _ in self.bound_calls)))
 
     def register_scalar_functions(self, ctx: Context) -> None:
-        """Make functions of values known to the session, for this task's query."""
+        """Register the scalar functions of this task's query with the session."""
         for name, f in self.scalar_functions.items():
-            if hasattr(f.function, "returnType"):  # Spark's own kind, which says it itself
+            if hasattr(f.function, "returnType"):  # a Spark UDF carries its return type
                 ctx.spark.udf.register(name, f.function)
             else:
                 ctx.spark.udf.register(name, f.function, f.returns)
@@ -80,18 +80,18 @@ class FunctionCalls:
         query_texts_by_call: Mapping[str, Mapping[Span, str]],
         run_sql: RunSql,
     ) -> dict[str, Any]:
-        """What each call gives, by the name of its frame.
+        """The frame that each call returns, by the name of the frame in the SQL.
 
         Args:
-            query_texts_by_call: the texts of the queries that it takes.
-            run_sql: runs one.
+            query_texts_by_call: for each call, the texts of the queries passed as arguments.
+            run_sql: runs one such text.
 
         Raises:
-            SchemaMismatch: a function gives other columns than it declares.
+            SchemaMismatch: a function returns other columns than it declares.
         """
         values = {("", n): v for n, v in scope.items()}
         found: dict[str, Any] = {}
-        for call, function, given in reversed(self.bound_calls):  # the inner ones first
+        for call, function, given in reversed(self.bound_calls):  # inner calls first
             name = f"call_{call.number}"
             each = [
                 (
@@ -108,7 +108,7 @@ class FunctionCalls:
         return found
 
     def _cast_to_declared_columns(self, ctx: Context, frame: Any, function_name: str) -> Any:
-        """A frame with just the columns that are declared, in their types."""
+        """The frame, reduced to the declared columns and cast to their types."""
         schema = self.schema_by_function[function_name]
         actual_columns = {c.lower() for c in frame.columns}
         if actual_columns != {c.lower() for c in schema.names}:

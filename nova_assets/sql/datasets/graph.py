@@ -1,6 +1,6 @@
-"""All datasets of a project, understood together: schemas, who reads whom, and which partitions each task reads.
+"""The graph of all SQL datasets of a project: schemas, dependencies, and the partitions that each task reads.
 
-How it is made is said in ``building``.
+``graph_builder`` builds the graph.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from nova_assets.suggestions import did_you_mean
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset whose query is understood.
+    """An analysed dataset.
 
     Args:
-        statement: what its author wrote.
-        schema: of what it gives, its partition columns last.
-        channel: what it is kept in.
-        load_query: gives the query.
+        statement: the statement as its author wrote it.
+        schema: the output columns, partition columns last.
+        channel: the channel that stores the dataset.
+        load_query: loads the resolved query.
     """
 
     statement: DatasetStatement
@@ -48,12 +48,12 @@ class Dataset:
 
     @cached_property
     def query(self) -> Query:
-        """With every column told."""
+        """The query, with every column resolved."""
         return self.load_query()
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The datasets and channels that it reads, in order of first mention."""
+        """The datasets and channels that the query reads, in order of first mention."""
         return self.statement.reads
 
     @property
@@ -63,7 +63,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class _ScopedTasks:
-    """The tasks of a dataset, and the values of their partitions' columns, between two moments."""
+    """The tasks of a dataset and their partitions, valid while the time series have the same bounds."""
 
     bounds: tuple[tuple[datetime, datetime], ...]
     tasks: dict[str, ScopeValues]
@@ -72,20 +72,20 @@ class _ScopedTasks:
 
 
 _MAX_KEPT_HEADERS = 256
-"""Heads whose tasks are kept in mind, the latest that were asked for."""
+"""Most headers whose tasks are kept in memory, most recently used first."""
 
 
 @dataclass(frozen=True)
 class Graph:
-    """Datasets, each after those that it reads.
+    """Analysed datasets, ordered so that each follows the datasets that it reads.
 
     Args:
         datasets: by name.
-        channels: that they read and that are no datasets, by name.
-        function_types: user-defined functions, with the types that they give.
-        views: of tables that others keep, by name; their channels are among the others.
-        cache_hits: so many of the datasets were understood before, and not anew.
-        reads_cache: what was found out before. It may be forgotten at any time, and nothing changes.
+        channels: channels that the datasets read and that are not datasets, by name.
+        function_types: return types of the user-defined functions, by function name.
+        views: external tables, by name. ``channels`` contains their channels.
+        cache_hits: number of datasets whose analysis came from the disk cache.
+        reads_cache: cache of required reads. Clearing the cache changes no result.
     """
 
     datasets: Mapping[str, Dataset] = field(default_factory=dict)
@@ -112,17 +112,17 @@ class Graph:
         return self.datasets[name]
 
     def has_producer(self, name: str) -> bool:
-        """Whether somebody else makes what a task reads, before it can be run: another task, or another system."""
+        """Whether another task or another system has to write this input before a reader runs."""
         return name in self.datasets or (name in self.channels and self.channels[name].external is not None)
 
     def direct_readers(self, name: str) -> tuple[str, ...]:
-        """The datasets that read one."""
+        """The datasets that read a dataset or channel directly."""
         return tuple(d.name for d in self.datasets.values() if name in d.reads)
 
     def downstream(self, name: str) -> tuple[str, ...]:
-        """All datasets that follow from one, near or far, in an order in which they can be made."""
+        """All direct and indirect readers of a dataset or channel, in an order in which they can be built."""
         found: set[str] = set()
-        for d in self.datasets.values():  # in order
+        for d in self.datasets.values():  # inputs come before their readers
             if any(r == name or r in found for r in d.reads):
                 found.add(d.name)
         return tuple(n for n in self.datasets if n in found)
@@ -132,8 +132,9 @@ class Graph:
         return self._scoped_tasks(name, now).tasks
 
     def _scoped_tasks(self, name: str, now: datetime) -> _ScopedTasks:
-        """What a dataset comes to as of a moment: the same until the next day or hour of it begins, and for all that
-        have such a head."""
+        """The tasks of a dataset as of a moment. They stay the same until the next day or hour begins, and datasets
+        with equal headers share them.
+        """
         header_hash = self._header_hash(name)
         header = self._header_by_hash.get(header_hash) or self._header_by_hash.setdefault(
             header_hash, self._header(name)
@@ -144,7 +145,7 @@ class Graph:
             if known is None or known.bounds != bounds:
                 try:
                     known = _make_scoped_tasks(header, now, bounds)
-                except SqlError:  # it names the file of another dataset
+                except SqlError:  # the shared header's error would name the file of another dataset
                     known = _make_scoped_tasks(self._header(name), now, bounds)
             self._scoped_tasks_by_header[header_hash] = known
             if len(self._scoped_tasks_by_header) > _MAX_KEPT_HEADERS:
@@ -163,7 +164,7 @@ class Graph:
         """The scope of the task that writes a partition.
 
         Raises:
-            PartitionError: there is no such task, as of that moment.
+            PartitionError: no such task exists as of that moment.
         """
         tasks = self.scopes_by_partition(name, now)
         if partition not in tasks:
@@ -177,7 +178,7 @@ class Graph:
         return tasks[partition]
 
     def last_newest_moment(self, name: str, partition: str) -> datetime | None:
-        """The last moment at which a partition was the newest; None where no calendar says."""
+        """The last moment at which a partition was the newest, or None for a dataset without a calendar dimension."""
         dataset = self.dataset(name)
         values = partition_values(partition)
         lag = max((g.lag for g in self._header(name).generators if isinstance(g, TimeSeries)), default=0)
@@ -190,7 +191,7 @@ class Graph:
     def expected_partitions(
         self, name: str, now: datetime, existing: ExistingPartitions = lambda name: ()
     ) -> ExpectedPartitions:
-        """The partitions that a dataset or channel should have."""
+        """The partitions that a dataset or channel should have as of a moment, whether or not they exist."""
         if name in self.datasets or (name in self.views and self.views[name].header is not None):
             return self._scoped_tasks(name, now).partitions
         channel = self.channels[name]
@@ -207,15 +208,15 @@ class Graph:
     def required_reads(
         self, name: str, partition: str, now: datetime, existing: ExistingPartitions = lambda name: ()
     ) -> tuple[RequiredRead, ...]:
-        """What the task reads that writes a partition, place by place.
+        """The partitions that the task of a partition reads, one entry for each scan.
 
         Args:
-            now: which partitions there should be hangs on it.
-            existing: asked for those of channels with dynamic dimensions.
+            now: the moment that determines the expected partitions.
+            existing: lists the existing partitions of a channel with dynamic dimensions.
 
         Raises:
-            PartitionError: no task writes it.
-            SqlError: which partitions are read cannot be told.
+            PartitionError: no task writes the partition.
+            SqlError: the partitions cannot be determined.
         """
         scope = self.scope(name, partition, now)
         input_partitions = {read: self.expected_partitions(read, now, existing) for read in self.dataset(name).reads}
@@ -225,9 +226,9 @@ class Graph:
     def unpruned_conditions(
         self, name: str, partition: str, now: datetime, existing: ExistingPartitions = lambda name: ()
     ) -> tuple[str, ...]:
-        """The conditions on partitions by which the task reads no fewer, each with its place and the reason.
+        """Conditions on partition columns that do not prune any partition, each with its place and the reason.
 
-        Arguments as for ``needs``.
+        Arguments as for ``required_reads``.
         """
         listed = {read: self.expected_partitions(read, now, existing).value_rows for read in self.dataset(name).reads}
         text = self.dataset(name).statement.text
@@ -252,16 +253,19 @@ class Graph:
         now: datetime,
         existing: ExistingPartitions = lambda name: (),
     ) -> tuple[str, ...]:
-        """The partitions of a dataset whose tasks give something else by some partitions of another: all that may.
-        ``needs`` says of each whether it reads one of them; of a task for which all rows are left out anyway, by its
-        variables alone, ``needs`` may say so where this does not.
+        """The partitions of a dataset whose result may depend on some partitions of an input. The result is never too
+        small.
+
+        ``required_reads`` determines for one task whether it reads one of the input partitions. If the variables of a
+        task alone filter out all rows, ``required_reads`` may list an input partition although this method leaves the
+        task out.
 
         Args:
-            input_name: the other dataset, or a channel.
-            input_partitions: of it. What it should not have is read by none.
+            input_name: the input dataset or channel.
+            input_partitions: partitions of the input. Partitions that the input should not have are read by no task.
 
         Raises:
-            SqlError: which partitions are read cannot be told.
+            SqlError: the partitions cannot be determined.
         """
         dataset, tasks = self.dataset(name), self._scoped_tasks(name, now)
         listed = {r: self.expected_partitions(r, now, existing) for r in dataset.reads}
@@ -274,7 +278,7 @@ class Graph:
         return tuple(tasks.partitions.names[n] for n in sorted(found))
 
     def _pruner(self, name: str) -> PartitionPruner:
-        # In UTC, as Spark's sessions are: only the head has a zone of its own.
+        # Spark's sessions run in UTC. Only the header has a time zone of its own.
         known = self._pruner_by_dataset.get(name)
         return (
             self._pruner_by_dataset.setdefault(name, PartitionPruner(self.dataset(name).query))
@@ -292,8 +296,9 @@ def _make_scoped_tasks(
 
 
 def _partitions_cache_key(channel: Channel, now: datetime, existing_partitions: ExistingPartitions) -> tuple[Any, ...]:
-    """All that the partitions hang on that a channel should have: how far its calendars have come; or, with a dynamic
-    dimension, which partitions it has."""
+    """Everything that determines the expected partitions of a channel: the bounds of its calendars, or, with a dynamic
+    dimension, its existing partitions.
+    """
     if any(d.kind == "dynamic" for d in channel.partitions):
         return tuple(existing_partitions(channel.name))
     return tuple(_calendar_series(d).bounds(now) for d in channel.partitions if d.kind != "static")
@@ -330,7 +335,7 @@ def _dimension_type(channel: Channel, dimension: Dimension) -> str:
 
 
 def _dimension_values(dimension: Dimension, now: datetime) -> list[str]:
-    """The values of a static dimension; the days or hours of a calendar up to now."""
+    """The values of a static dimension, or the days or hours of a calendar up to now."""
     if dimension.kind == "static":
         return list(dimension.values)
     return [dimension.partition_starting_at(m) for m in _calendar_series(dimension).moments(now)]

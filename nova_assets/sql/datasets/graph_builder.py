@@ -1,4 +1,4 @@
-"""How a graph of datasets is made: statements are read, put in order, and understood one after the other."""
+"""Building the graph of datasets: parse the statements, sort them by dependency, and analyse them in that order."""
 
 from __future__ import annotations
 
@@ -32,17 +32,18 @@ def build_graph(
     function_types: Mapping[str, str] | None = None,
     disk_cache: DiskCache | None = None,
 ) -> Graph:
-    """Understand datasets together.
+    """Analyse datasets together.
 
     Args:
-        texts: a statement each.
-        channels: that they may read; or, under the name of a dataset, how it is to be kept.
-        function_types: user-defined functions, by name, with the types that they give.
-        disk_cache: where it is looked up what was found out of them before.
+        texts: one statement each.
+        channels: channels that the statements may read. A channel with the name of a dataset sets how that dataset is
+            stored.
+        function_types: return types of the user-defined functions, by function name.
+        disk_cache: cache of earlier analyses.
 
     Raises:
-        SqlError: the one thing that is wrong.
-        DefinitionError: everything that is wrong, where it is several things.
+        SqlError: exactly one problem was found.
+        DefinitionError: several problems were found, and the error lists them all.
     """
     with _reduced_garbage_collection(), _open_analysis_cache(disk_cache, function_types or {}) as analysis_cache:
         return _build_graph(texts, channels, function_types or {}, analysis_cache)
@@ -61,8 +62,9 @@ def _open_analysis_cache(
 
 @contextmanager
 def _reduced_garbage_collection() -> Iterator[None]:
-    """Without looking through all that was made of thousands of queries for garbage, again and again: most garbage is
-    found among what was made last."""
+    """Make garbage collection of old objects rare within the block. Scanning the trees of thousands of queries again
+    and again is slow, and most garbage is recent.
+    """
     old_thresholds = gc.get_threshold()
     gc.set_threshold(max(old_thresholds[0], 50_000) if old_thresholds[0] else 0, old_thresholds[1], 1_000_000)
     try:
@@ -91,7 +93,7 @@ def _build_graph(
     datasets: dict[str, Dataset] = {}
     for name in _order_by_dependencies(statements, problems):
         if any((r in statements and r not in datasets) or r in unread for r in statements[name].reads):
-            continue  # what it reads is not understood: that is said already
+            continue  # the input's own error is reported already
         try:
             _check_external_read_modes(statements[name], other_channels)
             datasets[name] = analyse_dataset(
@@ -133,14 +135,15 @@ def _check_external_read_modes(statement: DatasetStatement, channels: Mapping[st
 
 
 def statements_in_order(texts: Sequence[SqlText], disk_cache: DiskCache | None = None) -> list[DatasetStatement]:
-    """The datasets among some statements by themselves, each after those that it reads.
+    """The dataset statements among some texts, ordered so that each follows the datasets that it reads. Schemas are not
+    analysed.
 
     Args:
-        disk_cache: where it is looked up what was found out of them before.
+        disk_cache: cache of earlier analyses.
 
     Raises:
-        SqlError: the one thing that is wrong.
-        DefinitionError: everything that is wrong, where it is several things.
+        SqlError: exactly one problem was found.
+        DefinitionError: several problems were found, and the error lists them all.
     """
     problems: list[SqlError] = []
     with _open_analysis_cache(disk_cache, {}) as analysis_cache:
@@ -151,7 +154,7 @@ def statements_in_order(texts: Sequence[SqlText], disk_cache: DiskCache | None =
 
 
 def external_views_in(texts: Sequence[SqlText], disk_cache: DiskCache | None = None) -> list[ExternalView]:
-    """The views of external tables among some statements; of those that can be read."""
+    """The external tables among some texts. Texts that cannot be parsed are skipped."""
     with _open_analysis_cache(disk_cache, {}) as analysis_cache:
         return list(_read_statements(texts, [], analysis_cache)[1].values())
 
@@ -192,7 +195,7 @@ def _read_statement(text: SqlText, analysis_cache: AnalysisCache | None) -> Data
 
 
 def _order_by_dependencies(statements: Mapping[str, DatasetStatement], problems: list[SqlError]) -> list[str]:
-    """The datasets, each after those that it reads."""
+    """Names of the datasets, each after the datasets that it reads. A cycle is added to ``problems``."""
     order = {n: [r for r in w.reads if r in statements] for n, w in statements.items()}
     try:
         return list(TopologicalSorter(order).static_order())
@@ -220,15 +223,15 @@ def analyse_dataset(
     partition_columns: Mapping[str, Sequence[str]] | None = None,
     analysis_cache: AnalysisCache | None = None,
 ) -> Dataset:
-    """What a dataset comes to, given the schemas of what it reads.
+    """Analyse one dataset, given the schemas of its inputs.
 
     Args:
-        declared_channel: how it is to be kept, if its author says.
-        partition_columns: of what it reads, the partition columns, in small letters.
-        analysis_cache: knows it, perhaps.
+        declared_channel: the channel that the author declared for the dataset, if any.
+        partition_columns: lower-case partition columns of each input.
+        analysis_cache: cache of earlier analyses.
 
     Raises:
-        SqlError: it cannot be understood.
+        SqlError: the query cannot be analysed.
     """
     columns = partition_columns or {}
     analysis = None if analysis_cache is None else analysis_cache.get_analysis(statement, schemas, columns)
@@ -271,7 +274,9 @@ def _compute_analysis(
 def _check_partition_conditions(
     query: Query, statement: DatasetStatement, partition_columns: Mapping[str, Sequence[str]]
 ) -> None:
-    """Conditions on partitions are tried on one of each before anything is run."""
+    """Evaluate the conditions on partitions for one sample partition of each input, so that errors surface before any
+    run.
+    """
     sample_partitions: dict[str, list[Partition]] = {
         n: [dict.fromkeys(partition_columns.get(n, ()))] for n in query.reads
     }

@@ -1,4 +1,4 @@
-"""Partitions that tasks of datasets read, kept between questions."""
+"""Partitions that the tasks of datasets read, and an in-memory cache of them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from nova_assets.sql.statement.header import ScopeValues
 
 @dataclass(frozen=True)
 class RequiredRead:
-    """What a task reads of one dataset, at one place of its query.
+    """The partitions of one dataset that a task reads at one place of its query.
 
     Args:
-        dataset: its name.
-        mode: as the query says.
-        partitions: their names; one that is not partitioned has ``""``.
+        dataset: the dataset's name.
+        mode: the read mode at that place.
+        partitions: names of the partitions. An unpartitioned dataset has the single name ``""``.
     """
 
     dataset: str
@@ -32,11 +32,11 @@ class RequiredRead:
 
 
 class ExpectedPartitions:
-    """Those that a dataset or channel should have.
+    """The partitions that a dataset or channel should have.
 
     Args:
-        names: in order.
-        value_rows: of their columns, by the columns' names in small letters.
+        names: partition names, in order.
+        values: for each partition, its column values by lower-case column name.
     """
 
     def __init__(self, names: tuple[str, ...], values: Sequence[Partition]) -> None:
@@ -45,7 +45,7 @@ class ExpectedPartitions:
 
     @cached_property
     def position_by_name(self) -> dict[str, int]:
-        """Name -> where it is."""
+        """Partition name -> its position in ``names``."""
         return {name: n for n, name in enumerate(self.names)}
 
 
@@ -53,10 +53,11 @@ _LOCK = Lock()
 
 
 class RequiredReadsCache:
-    """What tasks were found to read, for as long as there should be the same partitions of all that they read.
+    """Cache of required reads. A dataset's entries are valid while the expected partitions of all its inputs stay the
+    same.
 
     Args:
-        max_tasks: so many tasks are kept, those of the datasets that were asked for last.
+        max_tasks: most tasks to keep. Least recently used datasets are evicted first.
     """
 
     def __init__(self, max_tasks: int = 200_000) -> None:
@@ -76,11 +77,11 @@ class RequiredReadsCache:
         input_partitions: _InputPartitions,
         compute: Callable[[], tuple[RequiredRead, ...]],
     ) -> tuple[RequiredRead, ...]:
-        """What the task reads that writes a partition.
+        """The required reads of the task that writes a partition.
 
         Args:
-            scope: of the task. Of some heads, the same partition has another one later on.
-            input_partitions: the partitions that there should be of what it reads.
+            scope: the scope of the task. With some headers, the same partition gets another scope over time.
+            input_partitions: the expected partitions of the inputs.
         """
         with _LOCK:
             cached = self._valid_entries(dataset, input_partitions).get(partition)
@@ -100,7 +101,7 @@ class RequiredReadsCache:
     def _valid_entries(
         self, dataset: str, input_partitions: _InputPartitions
     ) -> dict[str, tuple[ScopeValues, tuple[RequiredRead, ...]]]:
-        """What is known of a dataset; nothing any more, once other partitions should be there."""
+        """The cached entries of a dataset, or none if the expected partitions of an input have changed."""
         before, known = self._entries.pop(dataset, (input_partitions, {}))
         if len(before) != len(input_partitions) or not all(map(is_, before, input_partitions)):
             self._count -= len(known)

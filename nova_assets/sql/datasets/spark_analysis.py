@@ -1,4 +1,6 @@
-"""Datasets put before Spark's parser and analyser without being run. Its answers are kept by what they follow from."""
+"""Validation of datasets by Spark's parser and analyser, without running them. Answers are cached by everything that
+determines them.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,13 @@ from nova_assets.sql.query.spark_confirmation import check_columns
 
 @dataclass(frozen=True)
 class SparkAnalysis:
-    """What Spark says of some datasets.
+    """The results of a validation by Spark.
 
     Args:
-        newly_analysed: datasets of which it gave the columns now.
-        cached: datasets whose answer was kept.
-        error_by_dataset: the error of each dataset that it does not take, or has other columns of.
-        skip_reason_by_dataset: dataset -> the reason why it could not be asked.
+        newly_analysed: datasets that Spark analysed now.
+        cached: datasets whose result came from the cache.
+        error_by_dataset: the error of each dataset that Spark rejects or for which Spark derives other columns.
+        skip_reason_by_dataset: dataset -> the reason why Spark could not analyse it.
     """
 
     newly_analysed: tuple[str, ...] = ()
@@ -35,7 +37,7 @@ class SparkAnalysis:
 
     @property
     def confirmed(self) -> list[str]:
-        """Datasets of which Spark has the same columns as the rules."""
+        """Datasets for which Spark derives the same columns as nova's own rules."""
         return [name for name in (*self.newly_analysed, *self.cached) if name not in self.error_by_dataset]
 
 
@@ -45,15 +47,15 @@ def analyse_with_spark(
     spark_config: Mapping[str, str],
     disk_cache: DiskCache,
 ) -> SparkAnalysis:
-    """Ask Spark about datasets: does it take the query, and has it the same columns.
+    """Validate datasets with Spark: whether Spark accepts each query and derives the same columns.
 
-    A dataset is asked about once for each text, schemas of its inputs, version of Spark, and configuration. Nothing is
-    run, and no input is read.
+    Spark analyses a dataset once for each combination of text, input schemas, Spark version and configuration. Nothing
+    runs, and no input is read.
 
     Args:
-        get_engine: gives the engine; called only if there is something to ask.
-        spark_config: of the Spark session.
-        disk_cache: keeps the answers.
+        get_engine: starts the engine. Called only if a result is not cached.
+        spark_config: configuration of the Spark session.
+        disk_cache: cache of the results.
     """
     asked, known, refused, not_asked = list[str](), list[str](), dict[str, SqlError](), dict[str, str]()
     unavailable = ""
@@ -81,7 +83,7 @@ def analyse_with_spark(
 
 
 def _analysis_key(query: DatasetQuery, spark_config: Mapping[str, str]) -> bytes:
-    """Everything that Spark's answer follows from."""
+    """Hash of everything that determines Spark's answer."""
     schemas = [f"{name} {schema}" for name, schema in query.query.schemas.items()]
     functions = json.dumps(dict(query.graph.function_types), sort_keys=True)
     settings = json.dumps(dict(spark_config), sort_keys=True)
@@ -98,7 +100,7 @@ def _cached_schema(session: DiskCacheSession, key: bytes) -> Schema | None:
 
 
 def _installed_spark_version() -> str:
-    """Of the package that is installed, so that a kept answer needs no session."""
+    """Version of the installed Spark package, so that a cached answer needs no session."""
     for package in ("pyspark", "pyspark-client"):
         try:
             return version(package)

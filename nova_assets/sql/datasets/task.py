@@ -1,4 +1,4 @@
-"""Tasks that are queries: inputs and modes come from the SQL, and Spark runs what was written."""
+"""Tasks that run SQL queries. Inputs and read modes follow from the SQL, and Spark runs the text as it was written."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from nova_assets.sql.statement.header import ScopeValues, StatementHeader
 from nova_assets.sql.text import SqlText
 
 Late: TypeAlias = Literal["rebuild", "ignore"]
-"""What becomes of a partition when data comes to something that it was made of."""
+"""What happens to a partition when data arrives at one of its inputs after the partition was built."""
 
 _EDGE_MODE_BY_SCAN_MODE: Mapping[Mode, str] = {"all": "all", "whole": "all", "new": "new", "old": "old"}
 
@@ -45,20 +45,21 @@ def sql_task(
     retry_delay: float = 0.0,
     skip_if_no_new: bool = False,
 ) -> Task:
-    """A task that is a query of Spark's SQL, such as ``SELECT site, COUNT(*) AS n FROM tagged_articles GROUP BY site``.
+    """A task that runs a Spark SQL query, such as ``SELECT site, COUNT(*) AS n FROM tagged_articles GROUP BY site``.
 
-    What it consumes follows from it: ``FROM x`` is all of the port ``x``, ``FROM NEW(x)`` what came since the last
-    successful execution, ``FROM OLD(x)`` what was there before. A port is bound to the channel of that name, unless the
-    binding says otherwise. The binding's parameters are ``:name``.
+    The query determines the inputs. ``FROM x`` reads all of port ``x``. ``FROM NEW(x)`` reads the rows that were added
+    since the last successful execution, and ``FROM OLD(x)`` the rows that existed before. A port is bound to the
+    channel of the same name unless the binding names another. The query refers to the binding's parameters as
+    ``:name``.
 
     Args:
-        name: of the task.
-        sql: one SELECT.
-        produces: the one edge to what it writes.
+        name: the task's name.
+        sql: one SELECT statement.
+        produces: the one output edge.
         retries, retry_delay, skip_if_no_new: as for ``nova.task``.
 
     Raises:
-        SqlError: it cannot be read.
+        SqlError: the query cannot be parsed.
     """
     text = SqlText(f"task {name}", sql)
     tree = parse_statement(text)
@@ -88,7 +89,9 @@ def sql_task(
 
 
 def consumed_edges(scans: Iterable[Scan]) -> tuple[Consumes, ...]:
-    """An edge for each dataset and mode; two places that read the same share it."""
+    """Input edges of the scans, one for each dataset and mode. Scans of the same dataset in the same mode share an
+    edge.
+    """
     found = {
         (name := _input_name(s)): Consumes(s.dataset, _EDGE_MODE_BY_SCAN_MODE[s.mode], name, by_name=True)  # type: ignore[arg-type]
         for s in scans
@@ -97,7 +100,7 @@ def consumed_edges(scans: Iterable[Scan]) -> tuple[Consumes, ...]:
 
 
 def _input_by_frame(scans: Iterable[Scan]) -> Mapping[str, str]:
-    """The name of a scan's frame in the text -> the input that it is."""
+    """Name of each scan's frame in the SQL -> the name of its input."""
     return {f"scan_{s.number}": _input_name(s) for s in scans}
 
 
@@ -106,7 +109,7 @@ def _input_name(scan: Scan) -> str:
 
 
 class _UnscopedQuery:
-    """Runs a query without a scope, with the binding's parameters."""
+    """Runs a query that has no scope, with the binding's parameters."""
 
     def __init__(self, text: SqlText, runnable: RunnableSql, input_by_frame: Mapping[str, str]) -> None:
         self.text = text
@@ -124,14 +127,14 @@ class _UnscopedQuery:
 
 
 class DatasetQuery:
-    """Runs a dataset's query in the scope that the partition of the execution stands for.
+    """Runs the query of a dataset in the scope that belongs to the partition of the execution.
 
     Args:
-        late: what becomes of a partition when data comes to something that it was made of.
-        sql_functions: functions of users, by name.
+        late: what happens to a partition when data arrives at one of its inputs afterwards.
+        bodies: user-defined functions, by name.
 
     Raises:
-        SqlError: one is called as it cannot be.
+        SqlError: a function call has invalid arguments.
     """
 
     def __init__(
@@ -145,16 +148,16 @@ class DatasetQuery:
         self.schema = graph.dataset(name).schema
         self.input_by_frame = _input_by_frame(self.statement.scans)
         if self.statement.calls or any(f.lower() in self.statement.named for f in graph.function_types):
-            _ = self.function_calls  # what is called as it cannot be is refused here
+            _ = self.function_calls  # raises an error for an invalid call
 
     @property
     def source_file(self) -> str:
-        """The file."""
+        """Path of the SQL file."""
         return self.statement.text.name
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The datasets and channels that it reads, in order of first mention."""
+        """The datasets and channels that the query reads, in order of first mention."""
         return self.statement.reads
 
     @property
@@ -163,22 +166,22 @@ class DatasetQuery:
 
     @property
     def header(self) -> StatementHeader:
-        """Its scopes, and the partitions that they write."""
+        """The scopes of the dataset, and the partitions that they write."""
         return self.statement.header
 
     @property
     def query(self) -> Query:
-        """With every column told."""
+        """The query, with every column resolved."""
         return self.graph.dataset(self.name).query
 
     @cached_property
     def function_calls(self) -> FunctionCalls:
-        """How it calls functions of users."""
+        """The calls of user-defined functions in the query."""
         return FunctionCalls(self.graph, self.graph.dataset(self.name), self.sql_functions)
 
     @cached_property
     def runnable(self) -> RunnableSql:
-        """What Spark is given."""
+        """The SQL that Spark runs."""
         return make_runnable(self.query, self.statement.begin, list(self.header.partition_column_types.items()))
 
     def __call__(self, ctx: Context, **frames: Any) -> Any:
@@ -203,13 +206,13 @@ class DatasetQuery:
         return frame
 
     def spark_schema(self, engine: Engine) -> Schema:
-        """The columns of the query as Spark's analyser has them, for one of its scopes, over inputs without rows.
+        """The output columns as Spark's analyser derives them, for one scope and inputs without rows.
 
-        No function of users is called. Those that stand as tables give what they declare.
+        No user-defined function runs. Table functions are replaced by empty frames of the columns that they declare.
 
         Raises:
-            SqlError: Spark's parser or analyser does not take the query.
-            NotSupported: it calls a function of which only the type is known here.
+            SqlError: Spark's parser or analyser rejects the query.
+            NotSupported: the query calls a function of which only the type is known here.
         """
         for name in scalar_function_types(self.graph.function_types):
             if name.lower() in self.statement.named and name not in self.sql_functions:
@@ -227,30 +230,33 @@ class DatasetQuery:
         return ((self.runnable.frame_by_scan[scan.number], scan) for scan in self.statement.scans)
 
     def _query_parameters(self, scope: ScopeValues) -> dict[str, Any]:
-        """The values of the variables that the query has, and of the partition's columns."""
+        """Values of the variables that the query uses, and of the partition columns."""
         values = {**scope, **{f"partition_{c}": v for c, v in self.header.partition_values_of(scope).items()}}
         return {n: values[n] for n in self.runnable.variables}
 
     @cached_property
     def is_repeatable(self) -> bool:
-        """Whether a partition that is made again is as if it were made for the first time."""
+        """Whether a rebuilt partition has the same contents as a partition that is built for the first time."""
         return self.statement.kind == "base" and not any(s.mode in ("new", "old") for s in self.statement.scans)
 
     @cached_property
     def rebuilds_on_late_data(self) -> bool:
-        """Whether ticks make a partition again when data comes to what it was made of: if its author does not say that
-        it stays, and if that does not put rows twice, or take some away."""
+        """Whether ticks rebuild a partition when data arrives at one of its inputs. They do unless the author set
+        ``"ignore"``, and only if a rebuild neither duplicates nor removes rows.
+        """
         adds = self.statement.kind == "delta"
         reads_new = any(s.mode == "new" for s in self.statement.scans)
         return self.late == "rebuild" and (self.is_repeatable or (adds and reads_new))
 
     @property
     def parts(self) -> tuple[Any, ...]:
-        """The functions of users that it calls, for who has to bring their modules to Spark's workers."""
+        """The Python functions that the query calls. Their modules have to reach Spark's workers."""
         return self.function_calls.python_functions
 
     def _check_session_timezone_is_utc(self, ctx: Context) -> None:
-        """Spark tells the day of a moment in the zone of its session, and what is read was told in UTC."""
+        """Raise SettingsError unless the session's time zone is UTC. Spark derives days from timestamps in the
+        session's zone, while nova prunes partitions in UTC.
+        """
         zone = ctx.spark.conf.get("spark.sql.session.timeZone")
         if "timestamp" in self.query.variables.values() and zone not in ("UTC", "Etc/UTC", "GMT", "Z"):
             raise SettingsError(
@@ -263,7 +269,7 @@ class DatasetQuery:
     def input_partitions(
         self, partition: str, now: datetime, existing: ExistingPartitions
     ) -> dict[str, frozenset[str]]:
-        """Input -> the partitions that it reads."""
+        """Input -> the partitions that the task reads. Inputs read as a whole are left out."""
         needs = self.required_reads(partition, now, existing)
         found: dict[str, frozenset[str]] = {}
         for scan, need in zip(self.statement.scans, needs, strict=True):
@@ -273,22 +279,24 @@ class DatasetQuery:
         return found
 
     def required_reads(self, partition: str, now: datetime, existing: ExistingPartitions) -> tuple[RequiredRead, ...]:
-        """What the task reads that writes a partition, place by place.
+        """The partitions that the task of a partition reads, one entry for each scan.
 
         Raises:
-            PartitionError: no task does.
-            SqlError: it cannot be told.
+            PartitionError: no task writes the partition.
+            SqlError: the partitions cannot be determined.
         """
         return self.graph.required_reads(self.name, partition, self._moment_of_partition(partition, now), existing)
 
     def unpruned_conditions(self, partition: str, now: datetime, existing: ExistingPartitions) -> tuple[str, ...]:
-        """Conditions on partitions by which the task that writes a partition reads no fewer, each with its place and
-        the reason. Raises as ``needs``."""
+        """Conditions on partition columns that do not prune any partition, each with its place and the reason. Raises
+        as ``required_reads``.
+        """
         return self.graph.unpruned_conditions(self.name, partition, self._moment_of_partition(partition, now), existing)
 
     def missing_partitions(self, partition: str, now: datetime, existing: ExistingPartitions) -> list[str]:
-        """What a task reads that other tasks, or other systems, make, and that is not there yet:
-        ``store_sales/day=2022-03-31``."""
+        """Required partitions that do not exist yet and that other tasks or systems write:
+        ``store_sales/day=2022-03-31``.
+        """
         needs = self.required_reads(partition, now, existing)
         existing_by_dataset = {n.dataset: set(existing(n.dataset)) for n in needs if self.graph.has_producer(n.dataset)}
         required_partitions = ((n.dataset, p) for n in needs if n.dataset in existing_by_dataset for p in n.partitions)
@@ -299,7 +307,7 @@ class DatasetQuery:
         ]
 
     def column_origins(self) -> Mapping[str, tuple[str, ...]]:
-        """Column that is written -> the columns that it is made of, ``input.column`` each, as they are spelled."""
+        """Output column -> the input columns from which it is computed, spelled ``input.column`` as in the schemas."""
         spelled = {c.lower(): c for c in self.schema.names}
         found = {}
         for column, origins in trace_lineage(self.query).outputs.items():
@@ -322,12 +330,14 @@ class DatasetQuery:
         """The scope that writes a partition.
 
         Raises:
-            PartitionError: none does.
+            PartitionError: no scope writes the partition.
         """
         return self.graph.scope(self.name, partition, self._moment_of_partition(partition, now))
 
     def _moment_of_partition(self, partition: str, now: datetime) -> datetime:
-        """The moment as of which the partition is looked for: now; or, if it is over by now, when it was not."""
+        """The moment as of which to look up the partition: now, or the last moment at which an expired partition was
+        the newest.
+        """
         if partition in self.graph.scopes_by_partition(self.name, now):
             return now
         last_moment = self.graph.last_newest_moment(self.name, partition)

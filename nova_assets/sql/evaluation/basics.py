@@ -1,4 +1,4 @@
-"""Literals, brackets and casts."""
+"""Evaluation rules for literals, parentheses, aliases and casts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""``CAST``: values of one Spark type as another, where all versions and settings of Spark agree.
+"""``CAST`` between Spark types, where all versions and settings of Spark agree.
 
-Text is cast where it is written as the type usually is. Anything else is undecided: with
-``spark.sql.ansi.enabled`` Spark raises an error for it, and without it gives null.
+A text is cast if it has the usual format of the target type. Any other text is undecided: Spark raises an error with
+``spark.sql.ansi.enabled`` and returns null without it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ INTEGRAL_RANGES: Mapping[str, tuple[int, int]] = {
     name: (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     for name, bits in (("tinyint", 8), ("smallint", 16), ("int", 32), ("bigint", 64))
 }
-"""Least and greatest value of each whole number type."""
+"""Least and greatest value of each integer type."""
 
 MAX_TEXT_LENGTH = 10_000
-"""Characters of the longest text that is evaluated."""
+"""Length of the longest text that is evaluated, in characters."""
 
 EXACT_DECIMAL_CONTEXT = Context(prec=120)
-"""Holds every product and quotient of decimals."""
+"""Decimal context with enough digits for every product and quotient."""
 
 _WHOLE_NUMBER = re.compile(r"[ \t\n\r]*([+-]?[0-9]+)[ \t\n\r]*")
 _NUMBER = re.compile(r"[ \t\n\r]*([+-]?[0-9]+(?:\.[0-9]+)?)[ \t\n\r]*")
@@ -53,10 +53,10 @@ _BOOLEANS = {
 
 
 def make_cast(source: DataType, target: DataType, zone: tzinfo) -> Cast | None:
-    """How values of one type become values of another; None where that is not understood.
+    """A function that casts values of one type to another. None if the cast is not supported.
 
     Args:
-        zone: in which timestamps are told apart by day.
+        zone: time zone in which timestamps are converted to days.
     """
     if source == target or source.name == "void":
         return lambda value: value
@@ -94,7 +94,7 @@ _TYPES_CAST_TO_TEXT = (
 
 
 def cast_to_text(value: Value) -> str:
-    """A value as Spark casts it to a string."""
+    """A value as Spark casts it to string."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -108,7 +108,9 @@ def cast_to_text(value: Value) -> str:
 
 
 def _plain_decimal_text(value: Decimal) -> str:
-    """Java writes a decimal of many zeros after the point with an exponent, and so does Spark in some versions."""
+    """The decimal without an exponent. Raises Undecided for a small value, which some versions of Spark write with
+    an exponent, as Java does.
+    """
     if value.adjusted() < -6:
         raise Undecided(f"{value} is written with an exponent by some versions of Spark")
     return format(value, "f")
@@ -132,7 +134,7 @@ def _parse_integer(text: str) -> int:
 
 
 def check_integral_range(value: int, type_name: str) -> int:
-    """A whole number of a type. Raises Undecided where it is too large."""
+    """The value, if it fits the integer type. Raises Undecided if it does not."""
     least, greatest = INTEGRAL_RANGES[type_name]
     if not least <= value <= greatest:
         raise Undecided(f"{value} is no {type_name}")
@@ -155,7 +157,7 @@ def _parse_decimal(text: str) -> Decimal:
 
 
 def round_to_decimal(value: Decimal, type_: DataType) -> Decimal:
-    """A decimal with the digits of a type, rounded half up. Raises Undecided where it has too many before the point."""
+    """The value rounded half up to the scale of a type. Raises Undecided if it has too many digits before the point."""
     precision, scale = type_.args
     with_scale = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, context=EXACT_DECIMAL_CONTEXT)
     if with_scale and with_scale.adjusted() + 1 > precision - scale:
@@ -185,7 +187,7 @@ def _cast_to_date(source: DataType, zone: tzinfo) -> Cast | None:
 
 
 def parse_date(text: str) -> date:
-    """A text as a date. Raises Undecided where it is not written as one."""
+    """Parse a date. Raises Undecided if the text has another format."""
     match = _DATE.fullmatch(text)
     if match is None:
         raise Undecided(f"{text!r} is no date")
@@ -208,7 +210,7 @@ def midnight_of(day: date, zone: tzinfo) -> datetime:
 
 
 def parse_timestamp(text: str, zone: tzinfo) -> datetime:
-    """A text as a timestamp. Raises Undecided where it is not written as one."""
+    """Parse a timestamp. Raises Undecided if the text has another format."""
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
         raise Undecided(f"{text!r} is no timestamp")

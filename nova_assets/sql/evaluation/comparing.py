@@ -1,4 +1,4 @@
-"""What Spark makes of two types that meet: in a comparison, and in CASE, COALESCE and their like."""
+"""Spark's implicit casts where two types meet: in comparisons, IN lists, CASE, COALESCE and similar."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _ORDERED_TYPES = (
 
 
 def comparison_casts(a: DataType, b: DataType, zone: tzinfo) -> tuple[Cast, Cast] | None:
-    """How values of two types are made comparable, one function for each side; None where that is not understood.
+    """Casts that make values of two types comparable, one per side. None if the types cannot be compared.
 
-    ``=`` and ``<`` on what the functions give are Spark's own.
+    ``=`` and ``<`` on the cast values agree with Spark's.
     """
     both = _comparison_type(a, b)
     if both is None:
@@ -49,7 +49,7 @@ def _comparison_type(a: DataType, b: DataType) -> DataType | None:
     if a == b:
         return a if a.name in _ORDERED_TYPES or a.name == "decimal" else None
     if _is_exact_number(a) and _is_exact_number(b):
-        return VOID if _common_digits(a, b) <= MAX_DIGITS else None  # Python compares them as they are
+        return VOID if _common_digits(a, b) <= MAX_DIGITS else None  # Python compares exact numbers without a cast
     if DOUBLE in (a, b):
         return DOUBLE if all(t == DOUBLE or _is_exact_number(t) for t in (a, b)) else None
     if STRING in (a, b):
@@ -58,8 +58,9 @@ def _comparison_type(a: DataType, b: DataType) -> DataType | None:
 
 
 def _text_comparison_type(other_type: DataType) -> DataType | None:
-    """A text becomes what it is compared with. Beside a small whole number it becomes a large one in some settings of
-    Spark, so a text that is too large for the small one is undecided."""
+    """The type to which a text is cast for a comparison. Beside a small integer type, some settings of Spark cast
+    the text to a larger integer type, so a text that exceeds the small type is undecided.
+    """
     return other_type if is_integral(other_type) or other_type in (DATE, TIMESTAMP, BOOLEAN) else None
 
 
@@ -73,10 +74,10 @@ def _common_digits(a: DataType, b: DataType) -> int:
 
 
 def in_list_casts(a: DataType, b: DataType, zone: tzinfo) -> tuple[Cast, Cast] | None:
-    """As ``comparison``, for ``a IN (b, ...)``.
+    """As ``comparison_casts``, for ``a IN (b, ...)``.
 
-    A date among texts is compared as text in some settings of Spark. So only texts that are written as Spark writes
-    dates are decided.
+    Some settings of Spark compare a date among texts as text. Therefore only texts in Spark's own date format are
+    decided.
     """
     if a != b and STRING in (a, b) and VOID not in (a, b):
         other_type = a if b == STRING else b
@@ -102,9 +103,9 @@ def _require_canonical_text(cast_text: Cast) -> Cast:
 
 
 def common_type(types: Sequence[DataType]) -> DataType | None:
-    """The type that several values have where they meet; None where that is not understood.
+    """The common type of several values. None if there is none that all settings of Spark share.
 
-    A text beside another type becomes that type in some settings of Spark, and the other becomes text in others.
+    Beside another type, some settings of Spark cast text to the other type, and others cast the other type to text.
     """
     if any(t == STRING for t in types) and not all(t in (STRING, VOID) for t in types):
         return None

@@ -1,4 +1,4 @@
-"""Dates and timestamps, as Spark computes with them."""
+"""Evaluation rules for dates and timestamps."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ EPOCH = date(1970, 1, 1)
 
 
 def as_date_operand(a: Application, operand: Operand) -> Operand:
-    """An argument as a date. Raises NotUnderstood."""
+    """An argument cast to date. Raises NotUnderstood."""
     return a.implicit_cast(operand, DATE, "string", "timestamp", "timestamp_ntz")
 
 
 def as_timestamp_operand(a: Application, operand: Operand) -> Operand:
-    """An argument as a timestamp. Raises NotUnderstood."""
+    """An argument cast to timestamp. Raises NotUnderstood."""
     return a.implicit_cast(operand, TIMESTAMP, "string", "date")
 
 
-# moved
+# intervals
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A literal interval: months, or days and a time of the clock."""
+    """A literal interval: months, or a duration in days or clock time."""
 
     months: int = 0
     duration: timedelta = timedelta()
@@ -139,7 +139,7 @@ def _add_interval(a: Application, operand: Operand, interval: Interval, sign: in
         )
     if type_ == TIMESTAMP_NTZ:
         return a.null_propagating(TIMESTAMP_NTZ, lambda local: _shift_local_time(local, interval, sign), operand)
-    if type_ == STRING:  # which comes back as a text
+    if type_ == STRING:  # Spark returns the result as text
         return text_operand(
             a, lambda said: cast_to_text(_shift_timestamp(parse_timestamp(said, zone), interval, sign, zone)), operand
         )
@@ -147,7 +147,9 @@ def _add_interval(a: Application, operand: Operand, interval: Interval, sign: in
 
 
 def _shift_timestamp(moment: datetime, interval: Interval, sign: int, zone: tzinfo) -> datetime:
-    """Days and months are those of the calendar of the zone. Hours pass whatever its clocks show."""
+    """A timestamp plus or minus an interval. Days and months follow the calendar of the zone. Hours and smaller
+    units are elapsed time, independent of clock changes.
+    """
     local = moment.astimezone(zone)
     if interval.is_of_days:
         return _shift_local_time(local.replace(tzinfo=None), interval, sign).replace(tzinfo=zone)
@@ -165,7 +167,7 @@ def _shift_local_time(local: datetime, interval: Interval, sign: int) -> datetim
 
 
 def _shift_months(value: Any, months: int) -> Any:
-    """A date or timestamp some months later, or the last day of that month."""
+    """The same day some months later, or the last day of that month."""
     if not months:
         return value
     year, month = divmod(value.year * 12 + value.month - 1 + months, 12)
@@ -200,7 +202,7 @@ def _date_diff(a: Application, end: Operand, start: Operand) -> Operand:
     return a.null_propagating(INT, lambda x, y: (x - y).days, as_date_operand(a, end), as_date_operand(a, start))
 
 
-# parts
+# fields
 
 
 _DATE_FIELDS: Mapping[str, Callable[[date], int]] = {
@@ -280,7 +282,7 @@ def _next_weekday(day: date, weekday_name: str) -> date:
     return shift_days(day, (found[0] - day.weekday() - 1) % 7 + 1)
 
 
-# rounded down
+# truncation
 
 
 _FIRST_DAY_BY_UNIT: Mapping[str, Callable[[date], date]] = {
@@ -305,7 +307,7 @@ def _require_text(a: Application, operand: Operand) -> Operand:
 
 @function_rule("trunc", 2)
 def _trunc(a: Application, operand: Operand, unit: Operand) -> Operand:
-    """Null for any other unit, as in Spark."""
+    """``TRUNC``. Null for any other unit, as in Spark."""
 
     def first_day(day: date, name: str) -> date | None:
         find = _FIRST_DAY_BY_UNIT.get(name.upper())
@@ -329,7 +331,7 @@ def _date_trunc(a: Application, unit: Operand, operand: Operand) -> Operand:
     return a.null_propagating(TIMESTAMP, truncated, _require_text(a, unit), as_timestamp_operand(a, operand))
 
 
-# written and read
+# formatting and parsing
 
 
 @function_rule("date_format", 2)

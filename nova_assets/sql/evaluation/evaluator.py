@@ -1,8 +1,8 @@
-"""Evaluates expressions on the values of partition columns and of a scope's variables. Nothing is read.
+"""Evaluation of expressions on the values of partition columns and scope variables, without reading data.
 
-An expression is either understood completely or unknown. What is unknown prunes nothing: logic goes on around it as
-around a null (three-valued, with a fourth value). ``day = '2022-03-31' AND pieces > 3`` is false on another day,
-whatever the data says.
+An expression is either evaluated exactly or unknown. Unknown expressions prune nothing. They take part in logic like a
+null (three-valued logic with a fourth value): ``day = '2022-03-31' AND pieces > 3`` is false on another day, whatever
+the data says.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from nova_assets.sql.text import SqlText
 from nova_assets.sql.types.widening import VOID
 
 RULE_MODULES = (basics, dates, logic, numbers, texts)
-"""The modules whose rules are registered."""
+"""The modules that register evaluation rules."""
 
 MAX_DEPTH = 200
-"""Levels of the deepest expression that is evaluated."""
+"""Greatest nesting depth of an expression that is evaluated."""
 
 ResolveColumn = Callable[[exp.Column | exp.Placeholder], tuple[Key, DataType] | None]
-"""Gives the key and Spark type of a column or variable; None where only data tells its value."""
+"""Returns key and Spark type of a column or variable. None if its value depends on data."""
 
 
 class Evaluator:
-    """Makes functions of expressions.
+    """Compiles expressions into functions.
 
     Args:
-        resolve_column: tells columns and variables.
-        zone: in which timestamps are told apart by day and hour.
+        resolve_column: resolves columns and variables.
+        zone: time zone in which timestamps are converted to days and hours.
     """
 
     def __init__(self, resolve_column: ResolveColumn, zone: tzinfo = UTC) -> None:
@@ -52,7 +52,7 @@ class Evaluator:
         self.zone = zone
 
     def compile_expression(self, node: exp.Expr) -> Evaluable:
-        """An expression of a query. Parts that no rule understands are unknown."""
+        """Compile an expression of a query. Parts without a rule are unknown."""
         used = _ExpressionUsage()
         operand = self._compile_operand(node, used, leave_unknown, 0)
         return Evaluable(
@@ -60,13 +60,13 @@ class Evaluator:
         )
 
     def compile_strictly(self, text: SqlText, node: exp.Expr) -> Evaluable:
-        """An expression of variables alone, of which every part has to be understood.
+        """Compile an expression of variables, every part of which must have a rule.
 
         Args:
-            text: that it stands in, for errors.
+            text: the SQL text that contains the expression, for errors.
 
         Raises:
-            SqlError: a part is not understood; or, when it is evaluated, it has no value.
+            SqlError: a part has no rule. The compiled expression raises the same error if its value is undecided.
         """
         used = _ExpressionUsage(is_strict=True)
 
@@ -137,12 +137,12 @@ class Evaluator:
 
 @dataclass(slots=True)
 class _ExpressionUsage:
-    """The columns and variables that a part of an expression uses.
+    """The columns and variables used by a part of an expression.
 
     Args:
-        is_strict: whether every part has to be understood.
-        depends_on_data: whether data decides some of it.
-        not_understood: parts about partition columns that no rule understands.
+        is_strict: whether every part must have a rule.
+        depends_on_data: whether some of the part depends on data.
+        not_understood: parts with partition columns that no rule can evaluate.
     """
 
     is_strict: bool = False

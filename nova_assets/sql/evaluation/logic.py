@@ -1,4 +1,4 @@
-"""Comparisons, and what is made of them, by Spark's three-valued logic."""
+"""Evaluation rules for comparisons and conditional expressions, by Spark's three-valued logic."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Comparator = Callable[[Any, Any], bool]
 
 
 def _require_boolean(a: Application, operand: Operand) -> Operand:
-    """A condition is a boolean. Spark refuses other types."""
+    """The operand. Raises NotUnderstood for a type other than boolean, which Spark rejects as a condition."""
     if operand.type not in (None, BOOLEAN, VOID):
         raise a.not_understood()
     return operand
@@ -51,7 +51,7 @@ def negate(a: Application, operand: Operand) -> Operand:
 
 
 def compare(a: Application, comparator: _Comparator, left: Operand, right: Operand) -> Operand:
-    """Two operands, compared as Spark compares their types. Raises NotUnderstood."""
+    """A comparison with Spark's implicit casts. Raises NotUnderstood."""
     if left.type is None or right.type is None:
         return Operand(BOOLEAN, _make_null_or_unknown(left, right))
     casts = comparison_casts(left.type, right.type, a.zone)
@@ -126,7 +126,7 @@ def _in(a: Application) -> Operand:
 
 
 def in_list(a: Application, operand: Operand, choices: Sequence[Operand]) -> Operand:
-    """``this IN (choices)``. The choices have one type, for of several Spark makes a third."""
+    """``this IN (choices)``. The choices must have one common type, because Spark casts different types to a third."""
     types = {c.type for c in choices if c.type is not None} - {VOID}
     if operand.type is None or any(c.type is None for c in choices):
         return Operand(BOOLEAN, _make_null_or_unknown(operand))
@@ -159,7 +159,7 @@ def _is(a: Application) -> Operand:
 
 
 def _test_including_null(operand: Operand, test: Callable[[Value], bool]) -> Operand:
-    """A test that nulls pass or fail like other values."""
+    """A test that also accepts null as a value."""
 
     def value(values: Values) -> Value:
         found = operand.value(values)
@@ -178,11 +178,11 @@ def is_not_null(a: Application, operand: Operand) -> Operand:
     return _test_including_null(operand, lambda value: value is not None)
 
 
-# of several values, one
+# conditional expressions
 
 
 def cast_to_common_type(a: Application, operands: Sequence[Operand]) -> tuple[DataType | None, list[Operand]]:
-    """Operands that meet in one column, cast to the type that they have there. Raises NotUnderstood."""
+    """Operands cast to their common type. Raises NotUnderstood."""
     types = [o.type for o in operands]
     if any(t is None for t in types):
         return None, [o if o.type == VOID else DATA_DEPENDENT for o in operands]
@@ -276,7 +276,7 @@ def _least(a: Application, *operands: Operand) -> Operand:
 
 
 def _greatest_or_least(a: Application, operands: Sequence[Operand], pick: Callable[[list[Value]], Value]) -> Operand:
-    """Of values that are not null. Raises NotUnderstood."""
+    """The greatest or least non-null value. Raises NotUnderstood."""
     type_, parts = cast_to_common_type(a, operands)
     if type_ is not None and type_ != VOID and comparison_casts(type_, type_, a.zone) is None:
         raise a.not_understood()

@@ -1,4 +1,4 @@
-"""Numbers, as Spark computes with them. A result that is too large for its type is undecided."""
+"""Evaluation rules for arithmetic. A result outside the range of its type is undecided."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Compute = Callable[[Any, Any], Any]
 
 
 def arithmetic_operand(a: Application, symbol: str, calculate: Compute, left: Operand, right: Operand) -> Operand:
-    """Two numbers, computed with. Raises NotUnderstood where a type is no number that is computed exactly."""
+    """An arithmetic operation on two numbers. Raises NotUnderstood for types without exact arithmetic."""
     if left.type is None or right.type is None:
         return DATA_DEPENDENT
     if VOID in (left.type, right.type):
@@ -51,7 +51,7 @@ def _is_exact_number(type_: DataType) -> bool:
 
 
 def _has_exact_decimal_result(symbol: str, a: DataType, b: DataType) -> bool:
-    """Whether a decimal result has digits enough, so that none are rounded off."""
+    """Whether the decimal result type has enough digits, so that nothing is rounded."""
     (p, s), (q, t) = as_decimal(a).args, as_decimal(b).args
     digits = {"*": p + q + 1, "+": max(p - s, q - t) + max(s, t) + 1, "%": max(p - s, q - t) + max(s, t)}
     return digits.get({"-": "+"}.get(symbol, symbol), MAX_DIGITS + 1) <= MAX_DIGITS
@@ -88,7 +88,7 @@ def _mod(a: Application, left: Operand, right: Operand) -> Operand:
 
 
 def signed_remainder(x: Any, y: Any) -> Any:
-    """With the sign of the first."""
+    """The remainder, with the sign of the dividend."""
     if not y:
         raise Undecided("division by zero")
     rest = abs(x) % abs(y)
@@ -99,7 +99,7 @@ def signed_remainder(x: Any, y: Any) -> Any:
 def _positive_mod(a: Application, left: Operand, right: Operand) -> Operand:
     def positive(x: Any, y: Any) -> Any:
         rest = signed_remainder(x, y)
-        # Spark adds the two in their own type, where large negative ones overflow.
+        # Spark adds the two in their own type, in which large negative numbers overflow.
         return signed_remainder(check_integral_range(rest + y, "int") if y < 0 else rest + y, y) if rest < 0 else rest
 
     return arithmetic_operand(a, "%", positive, left, right)
@@ -145,7 +145,7 @@ def _positive(a: Application, operand: Operand) -> Operand:
 
 
 def _same_type_operand(a: Application, operand: Operand, compute: Callable[[Any], Value]) -> Operand:
-    """A function of a number that gives another of its type."""
+    """A numeric function whose result has the type of its argument."""
     type_ = operand.type
     if type_ is None:
         return DATA_DEPENDENT

@@ -1,4 +1,6 @@
-"""An expression of partition columns and variables: its Spark type, and how its value follows from theirs."""
+"""Compiled expressions of partition columns and variables: their Spark types, and functions that compute their
+values.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,11 @@ from nova_assets.sql.evaluation.values import UNKNOWN, Key, Value, ValueFunction
 
 
 class NotUnderstood(Exception):
-    """An expression that no rule understands completely, so that only Spark can tell its value.
+    """An expression that the rules cannot evaluate completely, so that only Spark can.
 
     Args:
-        node: the part that is not understood.
-        reason: why, for an error message.
+        node: the part that cannot be evaluated.
+        reason: the reason, for an error message.
     """
 
     def __init__(self, node: exp.Expr, reason: str) -> None:
@@ -26,16 +28,16 @@ class NotUnderstood(Exception):
 
 
 class Undecided(Exception):
-    """A value for which Spark raises an error, or for which its versions and settings differ."""
+    """A value for which Spark raises an error, or on which versions or settings of Spark differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A part of an expression.
+    """A compiled part of an expression.
 
     Args:
-        type: its Spark type; None where only data tells, and then the value is ``UNKNOWN``.
-        value: gives its value for values of columns and variables.
+        type: its Spark type. None if the type depends on data, and then the value is ``UNKNOWN``.
+        value: computes the value from the values of columns and variables.
     """
 
     type: DataType | None
@@ -43,24 +45,24 @@ class Operand:
 
 
 def unknown_value(values: Values) -> Value:
-    """The value of what no partition decides."""
+    """Value function of expressions that depend on data."""
     return UNKNOWN
 
 
 DATA_DEPENDENT = Operand(None, unknown_value)
-"""A part that only data decides."""
+"""An operand that depends on data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluable:
-    """A whole expression that can be evaluated.
+    """A compiled expression.
 
     Args:
-        value: gives its value for values of its columns and variables.
-        keys: the columns and variables.
-        type: its Spark type; None where only data tells.
-        depends_on_data: whether data decides some of it.
-        not_understood: parts about partition columns that no rule understands, each with the reason.
+        value: computes the value from the values of the expression's columns and variables.
+        keys: the columns and variables that the expression uses.
+        type: its Spark type. None if the type depends on data.
+        depends_on_data: whether some of the expression depends on data.
+        not_understood: parts with partition columns that no rule can evaluate, each with the reason.
     """
 
     value: ValueFunction
@@ -69,7 +71,7 @@ class Evaluable:
     depends_on_data: bool = False
     not_understood: tuple[NotUnderstood, ...] = field(default=(), compare=False)
     keys_by_source: Mapping[str, tuple[Key, ...]] = field(init=False, compare=False, repr=False)
-    """Source of the query -> its columns here."""
+    """Source in the query -> the keys of its columns."""
 
     def __post_init__(self) -> None:
         by_source: dict[str, tuple[Key, ...]] = {}
@@ -79,16 +81,16 @@ class Evaluable:
 
 
 OnUndecided = Callable[[str], Value]
-"""Called with the reason where a value is undecided; gives ``UNKNOWN``, or raises."""
+"""Called with the reason if a value is undecided. Returns ``UNKNOWN`` or raises."""
 
 
 def leave_unknown(reason: str) -> Value:
-    """An undecided value is unknown, so that it prunes nothing."""
+    """Treat an undecided value as unknown, so that it prunes nothing."""
     return UNKNOWN
 
 
 def kleene_and_or(values: list[Value], decisive: bool) -> Value:
-    """Three-valued AND (``decisive`` is False) or OR (True), in which an unknown value is a fourth."""
+    """Three-valued AND (``decisive`` is False) or OR (True), with ``UNKNOWN`` as a fourth value."""
     if decisive in values:
         return decisive
     return UNKNOWN if UNKNOWN in values else None if None in values else not decisive

@@ -1,4 +1,4 @@
-"""Patterns of dates, such as ``yyyy-MM-dd HH:mm``: the letters that all versions of Spark take alike."""
+"""Date patterns such as ``yyyy-MM-dd HH:mm``, limited to the letters that all versions of Spark interpret alike."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FIELDS: Mapping[str, tuple[str, Callable[[datetime], str]]] = {
     "ss": ("second", lambda t: f"{t.second:02d}"),
     "DDD": ("", lambda t: f"{t.timetuple().tm_yday:03d}"),
 }
-"""Letters -> the part of a moment that can be read by them, if any, and how they show it."""
+"""Letters -> the datetime field that they parse (empty for none), and their formatter."""
 
 _TOKEN = re.compile(r"''|'(?:[^']|'')*'|([A-Za-z])\1*|[^A-Za-z']")
 _RESERVED = "[]{}#"
@@ -30,11 +30,11 @@ _RESERVED = "[]{}#"
 
 @dataclass(frozen=True)
 class DatePattern:
-    """A pattern of dates.
+    """A parsed date pattern.
 
     Args:
-        text: as it is written.
-        parts: letters of ``_FIELDS``, and other texts in a list of one.
+        text: the pattern as written.
+        parts: keys of ``_FIELDS``, and literal texts, each as a list of one element.
     """
 
     text: str
@@ -44,7 +44,7 @@ class DatePattern:
         return "".join(p[0] if isinstance(p, list) else _FIELDS[p][1](moment) for p in self.parts)
 
     def parse_date(self, text: str) -> date:
-        """The date that a text shows. Raises Undecided."""
+        """Parse a date in this pattern. Raises Undecided."""
         match = self._parsing_regex().fullmatch(text)
         if match is None:
             raise Undecided(f"{text!r} is not written as {self.text!r}")
@@ -69,7 +69,7 @@ class DatePattern:
 
 @lru_cache(maxsize=256)
 def parse_pattern(text: str) -> DatePattern:
-    """A pattern, understood. Raises Undecided where it has other letters."""
+    """Parse a pattern. Raises Undecided if it has unsupported letters."""
     parts, at = list[str | list[str]](), 0
     for token in _TOKEN.finditer(text):
         found = token[0]

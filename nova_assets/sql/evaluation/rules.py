@@ -1,7 +1,7 @@
-"""Rules of evaluation, one for each kind of syntax and each function of Spark that is understood.
+"""Registry of evaluation rules: one rule for each supported syntax node and Spark function.
 
-A rule for syntax names the arguments of the syntax node that it understands. A node that has any other is not
-understood: what a parser adds to a node in a new version is never passed over.
+A syntax rule declares the node arguments that it supports. A node with any other argument is not evaluated, so
+arguments added by a new version of the parser are never ignored.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Application:
     """One operator or function, applied to its arguments.
 
     Args:
-        node: where it stands in the query.
-        zone: in which timestamps are told apart by day.
-        evaluate: gives a part as an operand.
-        on_undecided: called with the reason where a value is undecided.
+        node: the syntax node.
+        zone: time zone in which timestamps are converted to days.
+        evaluate: compiles a part into an operand.
+        on_undecided: called with the reason if a value is undecided.
     """
 
     node: exp.Expr
@@ -37,17 +37,17 @@ class Application:
     on_undecided: OnUndecided
 
     def operand(self, argument: str = "this") -> Operand:
-        """An argument of the syntax node."""
+        """The compiled argument of the syntax node."""
         return self.evaluate(self.node.args[argument])
 
     def operands(self, argument: str = "expressions") -> list[Operand]:
-        """All parts of an argument that is a list."""
+        """The compiled elements of a list argument."""
         return [self.evaluate(part) for part in self.node.args.get(argument) or ()]
 
     def null_propagating(self, type_: DataType, function: Callable[..., Value], *operands: Operand) -> Operand:
-        """An operand that is null where one of its own is null, and unknown where one is unknown.
+        """An operand that is null if one of its arguments is null, and unknown if one is unknown.
 
-        The function raises ``Undecided`` for values that only Spark can judge.
+        The function raises ``Undecided`` for values that only Spark can decide.
         """
 
         def value(values: Values) -> Value:
@@ -61,10 +61,10 @@ class Application:
         return Operand(type_, value)
 
     def call_catching_undecided(self, function: Callable[..., Value], *arguments: Value) -> Value:
-        """What a function gives, or what becomes of an undecided value."""
+        """The function's result, or the result of ``on_undecided`` if the value is undecided."""
         try:
             return function(*arguments)
-        except (Undecided, ArithmeticError, ValueError) as error:  # a date or number that Python does not have
+        except (Undecided, ArithmeticError, ValueError) as error:  # out of Python's range of dates or numbers
             return self.on_undecided(str(error))
 
     def cast_operand(self, operand: Operand, type_: DataType) -> Operand:
@@ -79,10 +79,10 @@ class Application:
         return self.null_propagating(type_, cast_value, operand)
 
     def implicit_cast(self, operand: Operand, type_: DataType, *castable_types: str) -> Operand:
-        """An argument of a function, as the type that the function takes.
+        """A function argument, implicitly cast to the type that the function expects. Raises NotUnderstood.
 
         Args:
-            castable_types: names of other types that all versions of Spark cast to it.
+            castable_types: names of other types that all versions of Spark cast implicitly.
         """
         if operand.type is None:
             return DATA_DEPENDENT
@@ -97,7 +97,7 @@ class Application:
 SyntaxRule: TypeAlias = Callable[[Application], Operand]
 
 FunctionRule: TypeAlias = Callable[..., Operand]
-"""Takes the application, and the operand of each argument."""
+"""Receives the application and the compiled arguments."""
 
 
 @dataclass(frozen=True)
@@ -118,11 +118,11 @@ _FUNCTIONS: dict[str, _Function] = {}
 
 
 def syntax_rule(*node_classes: type[exp.Expr], allowed_arguments: str) -> Callable[[SyntaxRule], SyntaxRule]:
-    """Register the rule of some syntax nodes.
+    """Decorator that registers the rule of some syntax nodes.
 
     Args:
-        node_classes: exactly these classes, and no subclass.
-        allowed_arguments: names of the arguments that the rule understands, divided by spaces.
+        node_classes: exactly these classes, without subclasses.
+        allowed_arguments: names of the supported node arguments, separated by spaces.
     """
 
     def register(rule: SyntaxRule) -> SyntaxRule:
@@ -136,12 +136,12 @@ def syntax_rule(*node_classes: type[exp.Expr], allowed_arguments: str) -> Callab
 def function_rule(
     names: str, min_arguments: int, max_arguments: int | None = -1
 ) -> Callable[[FunctionRule], FunctionRule]:
-    """Register the rule of a function of Spark.
+    """Decorator that registers the rule of a Spark function.
 
     Args:
-        names: all of its names, divided by spaces.
-        min_arguments, max_arguments: how many arguments it takes. Without ``max_arguments`` it takes just
-            ``min_arguments``, with None any number.
+        names: all names of the function, separated by spaces.
+        min_arguments, max_arguments: number of arguments. Without ``max_arguments`` the function takes exactly
+            ``min_arguments``. None means no upper limit.
     """
 
     def register(rule: FunctionRule) -> FunctionRule:
@@ -153,12 +153,12 @@ def function_rule(
 
 
 def argument_counts_by_function() -> Mapping[str, tuple[int, int | None]]:
-    """Name of each function that is evaluated -> the least and greatest number of its arguments."""
+    """Name of each supported function -> least and greatest number of its arguments."""
     return {name: (f.min_arguments, f.max_arguments) for name, f in sorted(_FUNCTIONS.items())}
 
 
 def apply_rule(application: Application) -> Operand:
-    """Evaluate one operator or function by its rule. Raises NotUnderstood."""
+    """Compile one operator or function by its rule. Raises NotUnderstood."""
     node = application.node
     if type(node) is exp.Anonymous:
         return _apply_function_rule(application, node)
@@ -186,7 +186,7 @@ def _apply_function_rule(application: Application, node: exp.Anonymous) -> Opera
 
 
 def describe_node(node: exp.Expr) -> str:
-    """An expression as an error names it."""
+    """An expression, as error messages name it."""
     if isinstance(node, exp.Anonymous):
         return f"{node.name}(...)"
     if isinstance(node, exp.Subquery | exp.Select | exp.Exists):

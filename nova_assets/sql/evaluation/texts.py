@@ -1,4 +1,4 @@
-"""Texts, as Spark computes with them. Characters are code points, and positions count from 1."""
+"""Evaluation rules for texts. Characters are code points, and positions count from 1."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from nova_assets.sql.evaluation.rules import Application, function_rule, syntax_
 from nova_assets.sql.evaluation.values import UNKNOWN, Value, Values
 
 _MAX_POSITION = 2**30
-"""Positions beyond it overflow."""
+"""Greatest position that is evaluated. Larger positions overflow in Spark."""
 
 _TYPES_CAST_TO_TEXT = ("tinyint", "smallint", "int", "bigint", "boolean", "date", "timestamp", "decimal")
 
 
 def as_text_operand(a: Application, operand: Operand) -> Operand:
-    """An argument as text. Raises NotUnderstood."""
+    """An argument cast to string. Raises NotUnderstood."""
     return a.implicit_cast(operand, STRING, *_TYPES_CAST_TO_TEXT)
 
 
 def as_int_operand(a: Application, operand: Operand) -> Operand:
-    """An argument that counts. Raises NotUnderstood."""
+    """An argument cast to int. Raises NotUnderstood."""
     return a.implicit_cast(operand, INT, "tinyint", "smallint")
 
 
 def text_operand(a: Application, compute: Callable[..., str], *operands: Operand) -> Operand:
-    """A text that follows from other values. A very long one is undecided."""
+    """A text computed from other values. A very long text is undecided."""
     return a.null_propagating(STRING, lambda *values: _check_length(compute(*values)), *operands)
 
 
@@ -41,7 +41,7 @@ def _check_length(value: str) -> str:
 
 
 def _register_text_function(names: str, transform: Callable[[str], str]) -> None:
-    """Register a function of one text that gives a text."""
+    """Register a function that maps one text to a text."""
     function_rule(names, 1)(lambda a, operand: text_operand(a, transform, as_text_operand(a, operand)))
 
 
@@ -66,7 +66,7 @@ def _ascii(a: Application, operand: Operand) -> Operand:
     return a.null_propagating(INT, lambda value: ord(value[0]) if value else 0, as_text_operand(a, operand))
 
 
-# parts
+# substrings
 
 
 @syntax_rule(exp.Substring, allowed_arguments="this start length")
@@ -87,7 +87,7 @@ def _substring(a: Application, operand: Operand, start: Operand, *length: Operan
 
 
 def _substring_value(value: str, start: int, length: int | None = None) -> str:
-    """A start below zero counts from the end."""
+    """The substring. A negative start counts from the end."""
     if max(abs(start), abs(length or 0)) > _MAX_POSITION:
         raise Undecided("Spark counts positions of a text in 32 bits")
     begin = start - 1 if start > 0 else len(value) + start if start < 0 else 0
@@ -140,7 +140,9 @@ def _substring_index(a: Application, operand: Operand, delimiter: Operand, count
 
 
 def _text_around_delimiter(value: str, delimiter: str, count: int) -> str:
-    """What stands before the count-th delimiter, or after it, counted from the end. Delimiters may overlap."""
+    """The text before the count-th delimiter, or, for a negative count, after the count-th delimiter from the end.
+    Delimiters may overlap.
+    """
     if not delimiter or not count:
         return ""
     if count > 0:
@@ -158,7 +160,7 @@ def _text_around_delimiter(value: str, delimiter: str, count: int) -> str:
     return value[at + len(delimiter) :]
 
 
-# put together
+# concatenation and padding
 
 
 @syntax_rule(exp.DPipe, allowed_arguments="this expression safe")
@@ -169,13 +171,13 @@ def _concat_syntax(a: Application) -> Operand:
 @function_rule("concat", 1, None)
 def _concat(a: Application, *operands: Operand) -> Operand:
     if any(o.type is None for o in operands):
-        return DATA_DEPENDENT  # of arrays, it makes an array
+        return DATA_DEPENDENT  # CONCAT of arrays returns an array
     return text_operand(a, lambda *values: "".join(values), *(as_text_operand(a, o) for o in operands))
 
 
 @function_rule("concat_ws", 1, None)
 def _concat_ws(a: Application, separator: Operand, *operands: Operand) -> Operand:
-    """Nulls are left out."""
+    """``CONCAT_WS``, which skips nulls."""
     between, parts = as_text_operand(a, separator), [as_text_operand(a, o) for o in operands]
 
     def value(values: Values) -> Value:
@@ -224,7 +226,7 @@ _register_pad_function("lpad", lambda value, filling: filling + value)
 _register_pad_function("rpad", lambda value, filling: value + filling)
 
 
-# changed
+# replacement and trimming
 
 
 @function_rule("replace", 2, 3)
@@ -265,7 +267,7 @@ def _strip_operand(a: Application, strip: Callable[[str, str], str], operand: Op
 
 @function_rule("ltrim", 1, 2)
 def _ltrim(a: Application, *operands: Operand) -> Operand:
-    """The characters come before the text."""
+    """``LTRIM``, whose optional first argument holds the characters to trim."""
     return _strip_operand(a, str.lstrip, *reversed(operands))
 
 
@@ -279,7 +281,7 @@ def _btrim(a: Application, *operands: Operand) -> Operand:
     return _strip_operand(a, str.strip, *operands)
 
 
-# looked for
+# searching
 
 
 def _register_text_test(name: str, is_match: Callable[[str, str], bool]) -> None:
@@ -353,7 +355,7 @@ def _ilike(a: Application, this: Operand, pattern: Operand, *escape: Operand) ->
 
 
 def _matches_like(value: str, pattern: str, escape: str = "\\") -> bool:
-    """Whether a pattern of LIKE fits a text. Takes no longer than the product of their lengths."""
+    """Whether a text matches a LIKE pattern, in time proportional to the product of their lengths."""
     parts = _parse_like_pattern(pattern, escape)
     at = part = 0
     after_any, retry_at = -1, 0
@@ -363,7 +365,7 @@ def _matches_like(value: str, pattern: str, escape: str = "\\") -> bool:
             part += 1
         elif part < len(parts) and parts[part] in (_ONE_CHARACTER, value[at]):
             at, part = at + 1, part + 1
-        elif after_any >= 0:  # the last % takes one more
+        elif after_any >= 0:  # backtrack: the last % matches one more character
             retry_at += 1
             at, part = retry_at, after_any
         else:
@@ -376,7 +378,7 @@ _ANY_CHARACTERS, _ONE_CHARACTER = object(), object()
 
 @lru_cache(maxsize=1024)
 def _parse_like_pattern(pattern: str, escape: str) -> tuple[object, ...]:
-    """Characters and wildcards of a pattern. Raises Undecided where Spark refuses it."""
+    """Characters and wildcards of a LIKE pattern. Raises Undecided if Spark rejects the pattern."""
     if len(escape) != 1 or len(pattern) > MAX_TEXT_LENGTH:
         raise Undecided("a pattern of LIKE is escaped by one character")
     parts, characters = list[object](), iter(pattern)

@@ -1,4 +1,4 @@
-"""Values of partition columns and of a scope's variables."""
+"""Values of partition columns and scope variables, parsed from partition names."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 from zoneinfo import ZoneInfo
 
 Value: TypeAlias = Any
-"""A str, int, Decimal, float, bool, date, datetime (with its zone), None; or ``UNKNOWN``."""
+"""A str, int, Decimal, float, bool, date, datetime (with its time zone), None, or ``UNKNOWN``."""
 
 Key: TypeAlias = tuple[str, str]
-"""A column: its source in the query, and its name. A variable's source is ``""``."""
+"""A column: its source in the query, and its name. A variable has the source ``""``."""
 
 Values: TypeAlias = Mapping[Key, Value]
 
@@ -20,7 +20,7 @@ ValueFunction: TypeAlias = Callable[[Values], Value]
 
 
 class _Unknown:
-    """A value that only data can tell."""
+    """A value that depends on data."""
 
     def __repr__(self) -> str:
         return "UNKNOWN"
@@ -30,20 +30,20 @@ UNKNOWN = _Unknown()
 
 
 def is_true_or_unknown(value: Value) -> bool:
-    """Whether a row may pass a condition of this value."""
+    """Whether a row may pass a condition with this value."""
     return value is True or value is UNKNOWN
 
 
 TYPES_READ_FROM_NAMES = frozenset("string date timestamp timestamp_ntz boolean tinyint smallint int bigint".split())
-"""Spark types whose values the name of a partition tells."""
+"""Spark types whose values can be parsed from partition names."""
 
 
 def parse_partition_value(text: str | None, type_: str, tz: str | None = None) -> Value:
-    """The value of a partition column, from the text of its partition's name.
+    """The value of a partition column, parsed from the partition's name.
 
     Args:
         type_: the column's Spark type.
-        tz: the zone of timestamps that name none.
+        tz: the time zone of timestamps without a zone.
 
     Raises:
         ValueError: the text is no value of the type.

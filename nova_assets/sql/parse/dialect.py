@@ -1,12 +1,11 @@
-"""Spark's SQL with the head of a dataset before it: for which scopes a query is run, and which partition each of them
-writes.
+"""Spark SQL with a dataset header: the scopes for which a query runs, and the partition that each scope writes.
 
     FOR t IN TIMESERIES(last => 2), store IN ('Detroit', 'Paris')
     LET day = DATE_FORMAT(t, 'yyyy-MM-dd')
     INSERT OVERWRITE store_sales PARTITION (day, store)
     SELECT ...
 
-From ``INSERT`` on it is Spark's own. The head is a comprehension, as in BigDataFlow.
+Everything from ``INSERT`` on is Spark SQL. The header is a comprehension, as in BigDataFlow.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from nova_assets.sql.text import SqlText
 
 
 class For(exp.Expression):
-    """A statement that is carried out for each combination of some values."""
+    """A statement that runs once for each combination of the generators' values."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "generators": True, "lets": False}
 
@@ -52,18 +51,18 @@ class Let(exp.Expression):
 _UNITS = frozenset("YEAR QUARTER MONTH WEEK DAY DAYOFYEAR HOUR MINUTE SECOND MILLISECOND MICROSECOND".split())
 
 _WITH_UNITS = frozenset("DATE_ADD DATEADD DATE_DIFF DATEDIFF TIMEDIFF TIMESTAMPADD TIMESTAMPDIFF".split())
-"""Functions that take a unit by its bare name before two other arguments."""
+"""Functions that take an unquoted unit before two other arguments."""
 
 _OWN_SYNTAX = (
     "CAST TRY_CAST CEIL CEILING FLOOR EXTRACT OVERLAY POSITION SUBSTRING SUBSTR TRIM LISTAGG STRING_AGG PERCENTILE "
     "PERCENTILE_APPROX APPROX_PERCENTILE MAX_BY MIN_BY BROADCAST BROADCASTJOIN MAPJOIN MERGE SHUFFLEMERGE MERGEJOIN "
     "SHUFFLE_HASH SHUFFLE_REPLICATE_NL"
 ).split()
-"""Calls whose arguments are more than a list of expressions; and hints."""
+"""Functions whose arguments are not a plain list of expressions, and hints."""
 
 
 _ARRAY = "ARRAY"
-"""Anything else of this name the parser takes for the beginning of ``ARRAY[...]``."""
+"""Kept as a function, because the parser would take any other node of this name for the beginning of ``ARRAY[...]``."""
 
 
 def _aggregate_builder(name: str) -> Any:
@@ -74,11 +73,11 @@ _PLAIN_AGGREGATES = frozenset(
     "APPROX_TOP_K APPROX_TOP_K_ACCUMULATE APPROX_TOP_K_COMBINE BITMAP_OR_AGG GROUPING_ID MEDIAN MODE REGR_AVGX "
     "REGR_AVGY REGR_COUNT REGR_INTERCEPT REGR_R2 REGR_SLOPE REGR_SXX REGR_SXY REGR_SYY".split()
 )
-"""Aggregates that are known by their names; the parser has classes for them, for which there are no rules."""
+"""Aggregates that are parsed by name, because the type rules do not cover the parser's classes for them."""
 
 
 def _function_builders() -> dict[str, Any]:
-    """What is made of a call that changes rows. Any other call stays what is written: a name with arguments."""
+    """Builders of calls that change the number of rows. All other calls are kept as written: a name with arguments."""
     aggregates = set(map(str.upper, spark_functions.AGGREGATES))
     found = {name: _aggregate_builder(name) for name in aggregates}
     others = spark_functions.WINDOW_FUNCTIONS | spark_functions.GENERATOR_FUNCTIONS | spark_functions.TABLE_FUNCTIONS
@@ -87,9 +86,9 @@ def _function_builders() -> dict[str, Any]:
 
 
 class _Parser(SparkParser):
-    """Spark's parser, without the other dialects' functions.
+    """Spark's parser, without functions of other dialects.
 
-    A function of one row keeps its name and its arguments as they are written, since Spark's meaning hangs on them.
+    A scalar function keeps its name and arguments as written, because Spark's semantics depend on them.
     """
 
     FUNCTIONS: ClassVar[dict[str, Any]] = _function_builders()
@@ -116,7 +115,7 @@ class _Parser(SparkParser):
     }
 
     def _parse_function_args(self, alias: bool = False) -> list[exp.Expr]:
-        """A bare unit is no column."""
+        """Parse arguments. An unquoted unit is not a column."""
         name = self._tokens[self._index - 2].text.upper() if self._index >= 2 else ""
         args: list[exp.Expr] = super()._parse_function_args(alias)
         if (
@@ -135,7 +134,7 @@ class _Parser(SparkParser):
         return exp.Anonymous(this="positive", expressions=[operand])
 
     def _parse_string_as_identifier(self) -> None:
-        """A text is no name."""
+        """Reject string literals as identifiers."""
 
     def _parse_between(self, this: exp.Expr | None) -> exp.Between:
         low = self._parse_bitwise()
@@ -144,7 +143,7 @@ class _Parser(SparkParser):
         return self.expression(exp.Between(this=this, low=low, high=self._parse_bitwise()))
 
     def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr | None:
-        """Marks what is written as ``DATE '2022-03-31'``, without CAST."""
+        """Parse a type, and mark typed literals such as ``DATE '2022-03-31'``, which are no casts in the text."""
         first, second = self._curr, self._next
         found: exp.Expr | None = super()._parse_type(parse_interval, fallback_to_identifier)
         if isinstance(found, exp.Cast) and second and second.token_type in (TokenType.STRING, TokenType.NUMBER):
@@ -154,21 +153,21 @@ class _Parser(SparkParser):
     def _parse_table_parts(
         self, schema: bool = False, is_db_reference: bool = False, wildcard: bool = False, fast: bool = False
     ) -> exp.Table | exp.Dot | None:
-        """No ``*`` stands behind the name of a table, as it may in PostgreSQL."""
+        """Parse a table name. Reject ``*`` after the name, which PostgreSQL allows."""
         found = super()._parse_table_parts(schema, is_db_reference, wildcard, fast)
         if found is not None and self._curr and self._curr.token_type == TokenType.STAR:
             self.raise_error("* stands behind the name of a table", self._curr)
         return found
 
     def _parse_paren(self) -> exp.Expr | None:
-        """Marks parentheses that are written."""
+        """Parse parentheses, and mark them as written by the author."""
         found: exp.Expr | None = super()._parse_paren()
         if isinstance(found, exp.Paren):
             found.meta[WRITTEN_PARENTHESES] = True
         return found
 
     def _parse_placeholder(self) -> exp.Expr | None:
-        """With its place, which the parser keeps of names alone."""
+        """Parse a placeholder with its position, which the parser records for names only."""
         first = self._curr
         found = super()._parse_placeholder()
         if isinstance(found, exp.Placeholder) and "start" not in found.meta:
@@ -204,7 +203,7 @@ class _Parser(SparkParser):
 
 
 class NovaSpark(Spark):
-    """Spark's dialect with ``FOR``."""
+    """Spark's dialect, extended by ``FOR``."""
 
     Parser = _Parser
 
@@ -213,11 +212,11 @@ DIALECT = NovaSpark()
 
 
 def parse_statement(text: SqlText) -> exp.Expr:
-    """The one statement of a text.
+    """Parse the single statement of a text.
 
     Raises:
-        SqlError: it cannot be read, or is not one statement.
-        NotSupported: the parser of SQL is not the one that is expected.
+        SqlError: the text cannot be parsed, or does not hold exactly one statement.
+        NotSupported: the installed SQL parser is a compiled one.
     """
     _check_parser_not_compiled()
     open_quote = find_unclosed_quote(text.sql)
@@ -230,7 +229,7 @@ def parse_statement(text: SqlText) -> exp.Expr:
         check_tokens(text, tokens)
         _check_no_pipes(text, tokens)
         made = DIALECT.parser().parse(tokens, text.sql)
-        found = [s for s in made if s is not None and not isinstance(s, exp.Semicolon)]  # which may carry a comment
+        found = [s for s in made if s is not None and not isinstance(s, exp.Semicolon)]  # kept for comments
         for statement in found:
             check_tree(text, statement)
     if len(found) != 1:
@@ -245,7 +244,7 @@ def parse_statement(text: SqlText) -> exp.Expr:
 
 
 def _check_parser_not_compiled() -> None:
-    """A parser that was compiled cannot be given a statement of our own."""
+    """Raise NotSupported if the SQL parser is compiled. A compiled parser cannot be extended by own statements."""
     if not str(sqlglot.parser.__file__).endswith(".py"):
         raise NotSupported(
             "the parser of SQL is a compiled one, which knows no FOR",
@@ -264,15 +263,16 @@ _PARSER_CRASH_ERRORS = (
     TypeError,
     ValueError,
 )
-"""What the parser raises at some texts, beside errors of its own."""
+"""Errors that the parser raises for some texts in addition to its own."""
 
 
 @contextmanager
 def convert_parser_errors(text: SqlText) -> Iterator[None]:
-    """A block in which the parser works on a text: whatever it raises names a place in the text, and it logs nothing.
+    """Context manager in which the parser works on a text. Every error is raised as SqlError with a place in the text,
+    and the parser's log is silenced.
 
     Raises:
-        SqlError.
+        SqlError: the parser fails.
     """
     logger = logging.getLogger("sqlglot")
     logger.addFilter(_reject_record)
@@ -296,14 +296,16 @@ def _reject_record(record: logging.LogRecord) -> bool:
 
 
 def _check_no_pipes(text: SqlText, tokens: list[Token]) -> None:
-    """The parser makes one SELECT of what Spark takes step by step, which is not always the same."""
+    """Raise SqlError for pipe syntax. The parser turns pipes into one SELECT, which can differ from Spark's
+    step-by-step meaning.
+    """
     for token in tokens:
         if token.token_type == TokenType.PIPE_GT:
             raise text.error("pipes are not understood", (token.start, token.end + 1), expected="SELECT ... FROM ...")
 
 
 def statement_end(text: SqlText) -> int:
-    """Where a statement ends, before a semicolon."""
+    """Character offset at which the statement ends, excluding the semicolon."""
     tokens = DIALECT.tokenize(text.sql)
     while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
         tokens.pop()
@@ -321,7 +323,7 @@ def _sql_error_from_parse_error(text: SqlText, error: ParseError) -> SqlError:
 
 
 def _character_offset(sql: str, line: int, column: int) -> int:
-    """Where a line's column ends, in characters."""
+    """Character offset of a column in a line of the text."""
     lines = sql.split("\n")
     return sum(len(one) + 1 for one in lines[: line - 1]) + column
 

@@ -1,4 +1,4 @@
-"""The functions of Spark 4.3, by what they do with rows. Names are in small letters."""
+"""The functions of Spark 4.3, in lower case, grouped by their effect on rows."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ AGGREGATES = frozenset(
     tuple_sketch_agg_integer tuple_union_agg_double tuple_union_agg_integer var_pop var_samp variance
     """.split()
 )
-"""Make one value of many rows."""
+"""Functions that compute one value from many rows."""
 
 WINDOW_FUNCTIONS = frozenset(
     """
     counter_diff cume_dist dense_rank lag lead nth_value ntile percent_rank rank row_number
     """.split()
 )
-"""Stand before OVER, and are no aggregates."""
+"""Window functions that are not aggregates."""
 
 GENERATOR_FUNCTIONS = frozenset(
     """
     explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer stack
     """.split()
 )
-"""Make several rows of one."""
+"""Functions that return several rows for one row."""
 
 TABLE_FUNCTIONS = frozenset(
     """
@@ -39,7 +39,7 @@ TABLE_FUNCTIONS = frozenset(
     python_worker_logs range sql_keywords stack variant_explode variant_explode_outer
     """.split()
 )
-"""Stand in FROM."""
+"""Functions that are called in FROM."""
 
 SCALAR_FUNCTIONS = frozenset(
     """
@@ -98,6 +98,6 @@ SCALAR_FUNCTIONS = frozenset(
     xpath_int xpath_long xpath_number xpath_short xpath_string xxhash64 year zeroifnull zip_with
     """.split()
 )
-"""Make one value of the values of one row."""
+"""Functions that compute one value from the values of one row."""
 
 EXPRESSION_FUNCTIONS = AGGREGATES | WINDOW_FUNCTIONS | GENERATOR_FUNCTIONS | SCALAR_FUNCTIONS

@@ -1,4 +1,4 @@
-"""What Spark's parser and analyser refuse, and the parser of SQL takes: what the tree of a statement shows."""
+"""Checks of syntax trees: syntax that Spark's parser or analyser rejects and the SQL parser accepts."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from sqlglot import exp
 from nova_assets.sql.text import SqlText
 
 TYPED_LITERAL = "nova_typed_literal"
-"""Under this, a cast keeps the type of ``DATE '2022-03-31'``, that it was written as."""
+"""Metadata key of a cast that was written as a typed literal such as ``DATE '2022-03-31'``. The value is the type's
+name.
+"""
 
 WRITTEN_PARENTHESES = "nova_written"
-"""Marks parentheses that stand in the statement; the parser adds others around operands."""
+"""Metadata key of parentheses that the author wrote. The parser adds others around operands."""
 
 
 def check_tree(text: SqlText, tree: exp.Expr) -> None:
-    """Refuse what is no query of Spark's. Raises SqlError."""
+    """Raise SqlError for trees that are no Spark queries."""
     for node in tree.walk():
         kind: Any = type(node)
         for check in _checks_of_class(kind):
@@ -29,7 +31,7 @@ def check_tree(text: SqlText, tree: exp.Expr) -> None:
 
 
 _Violations: TypeAlias = Iterator[tuple[exp.Expr, str, str]]
-"""The part of a statement that is refused, what is said of it, and what is expected."""
+"""For each violation: the rejected node, the problem, and the expected syntax."""
 
 _Check: TypeAlias = Callable[[Any], _Violations]
 
@@ -37,7 +39,7 @@ _CHECKS: list[tuple[tuple[type[exp.Expr], ...], _Check]] = []
 
 
 def _syntax_check(*node_classes: type[exp.Expr]) -> Callable[[_Check], _Check]:
-    """Declares a check of nodes of some kinds."""
+    """Decorator that registers a check of some node classes."""
 
     def declare(check: _Check) -> _Check:
         _CHECKS.append((node_classes, check))
@@ -80,7 +82,7 @@ _PARENTS_WITHOUT_ALIASES = (exp.Paren, exp.Binary, exp.Unary, exp.Cast, exp.Betw
 
 @_syntax_check(exp.Alias)
 def _check_no_inner_alias(node: Any) -> _Violations:
-    """Values within expressions have no names, but for those of ``struct(a AS b)``."""
+    """Values within expressions have no alias, except in ``struct(a AS b)``."""
     if isinstance(node.parent, _PARENTS_WITHOUT_ALIASES) and node.parent.name.lower() != "struct":
         yield node, f"cannot be read: {node.alias} stands behind a value", "an operator, or a comma"
 
@@ -119,7 +121,7 @@ _TYPES = frozenset(
     "ARRAY BIGINT BINARY BOOLEAN CHAR DATE DECIMAL DOUBLE FLOAT GEOGRAPHY GEOMETRY INT INTERVAL MAP NULL SMALLINT "
     "STRUCT TEXT TIME TIMESTAMP TIMESTAMPLTZ TIMESTAMPNTZ TIMESTAMPTZ TINYINT VARCHAR VARIANT".split()
 )
-"""Spark's types, by the parser's names of them."""
+"""Spark's types, by the parser's names."""
 
 
 @_syntax_check(exp.DataType)
@@ -187,7 +189,7 @@ _PREDICATES = (
 
 @_syntax_check(exp.Binary, exp.Neg, *_PREDICATES)
 def _check_no_bare_predicate(node: Any) -> _Violations:
-    """``a IN (b) < c``: what an operator takes is a value, and a condition is one in parentheses alone."""
+    """Operands are values, so a condition as an operand needs parentheses: ``a IN (b) < c``."""
     if isinstance(node, exp.Connector | exp.Not | exp.Exists | exp.Escape | exp.PropertyEQ | exp.Kwarg):
         return
     keys = ("this",) if isinstance(node, exp.Is) else ("this", "expression", "low", "high")  # IS NOT TRUE
@@ -209,12 +211,12 @@ _MOMENT = re.compile(
     r"[+-]?\d{4,7}(-\d{1,2}(-\d{1,2}([ T].*)?)?)?|T?\d{1,2}:\d.*|(epoch|now|today|tomorrow|yesterday)( .*)?",
     re.I | re.S,
 )
-"""How a date or timestamp may begin."""
+"""Formats with which a date or timestamp may begin."""
 
 
 @_syntax_check(exp.Cast)
 def _check_typed_literal(node: Any) -> _Violations:
-    """``DATE '2022-03-31'``: of few types, and a value of that type."""
+    """Typed literals such as ``DATE '2022-03-31'`` have one of few types, and a value of that type."""
     type_ = node.meta.get(TYPED_LITERAL)
     if type_ is None:
         return
@@ -234,14 +236,14 @@ def _check_interval(node: Any) -> _Violations:
 
 
 _ORDER = (("from_",), ("joins",), ("laterals",), ("where",), ("group",), ("having",))
-"""The clauses of a SELECT in their order; those behind it may stand in any."""
+"""The clauses of a SELECT in their order. The clauses of ``_LAST`` follow in any order."""
 
 _LAST = ("order", "sort", "cluster", "distribute", "limit", "offset")
 
 
 @_syntax_check(exp.Select)
 def _check_clause_order(node: Any) -> _Violations:
-    """The parser takes clauses in any order."""
+    """Clauses are in Spark's order. The parser accepts any order."""
     last_end = -1
     for keys in (*_ORDER, _LAST):
         parts = [p for k in keys for p in _expressions_of(node.args.get(k))]
@@ -274,7 +276,7 @@ def _check_cte_names_unique(node: Any) -> _Violations:
 
 @_syntax_check(exp.Where, exp.Group)
 def _check_no_aggregate(node: Any) -> _Violations:
-    """WHERE, GROUP BY and ON are about rows, of which nothing is added up yet."""
+    """WHERE and GROUP BY refer to single rows and contain no aggregates."""
     if isinstance(node.parent, exp.Filter):
         return
     clause = "WHERE" if isinstance(node, exp.Where) else "GROUP BY"
@@ -294,5 +296,5 @@ def _check_number_size(node: Any) -> _Violations:
 def _as_float(text: str) -> float:
     try:
         return float(text)
-    except ValueError:  # with a letter behind it
+    except ValueError:  # a type suffix such as L
         return 0.0

@@ -1,4 +1,4 @@
-"""What Spark's parser refuses by its tokens alone, and the parser of SQL takes."""
+"""Checks of tokens: syntax that Spark's parser rejects and the SQL parser accepts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _BEGINS_A_LIST = (
 
 
 def find_unclosed_quote(sql: str) -> Span | None:
-    """Where a quote or comment opens that is not closed."""
+    """Span of the opening of a quote or comment that is not closed. None if all are closed."""
     offset = 0
     while offset < len(sql):
         opening = next((o for o in ("--", "/*", "'", '"', "`") if sql.startswith(o, offset)), None)
@@ -49,7 +49,7 @@ def find_unclosed_quote(sql: str) -> Span | None:
 
 
 def _find_quote_end(sql: str, begin: int, opening: str) -> int | None:
-    """Where a quote or comment ends; None where it does not."""
+    """Offset of the end of a quote or comment. None if it is not closed."""
     offset = begin + len(opening)
     if opening == "--":
         return next((n for n in (sql.find("\n", offset),) if n >= 0), len(sql))
@@ -62,7 +62,7 @@ def _find_quote_end(sql: str, begin: int, opening: str) -> int | None:
 
 
 def check_tokens(text: SqlText, tokens: list[Token]) -> None:
-    """Refuse what Spark's parser refuses, as far as tokens tell. Raises SqlError."""
+    """Raise SqlError for token sequences that Spark's parser rejects."""
     _check_brackets(text, tokens)
     _check_lists(text, tokens)
     _check_case_branches(text, tokens)
@@ -79,7 +79,7 @@ _CLOSING = {
 
 
 def _check_brackets(text: SqlText, tokens: list[Token]) -> None:
-    """Refuse brackets that do not match; the parser forgives some that are not closed. Raises SqlError."""
+    """Raise SqlError for brackets that do not match. The parser accepts some that are not closed."""
     opened: list[Token] = []
     for token in tokens:
         if token.token_type in _CLOSING:
@@ -93,7 +93,7 @@ def _check_brackets(text: SqlText, tokens: list[Token]) -> None:
 
 
 def _check_lists(text: SqlText, tokens: list[Token]) -> None:
-    """Refuse lists with nothing between two commas, and names in double quotes. Raises SqlError."""
+    """Raise SqlError for empty list elements, and for aliases in double quotes."""
     for before, token in zip([None, *tokens], tokens, strict=False):
         empty = token.token_type == TokenType.COMMA and (before is None or before.token_type in _BEGINS_A_LIST)
         if before is not None and before.token_type == TokenType.COMMA and token.token_type in _ENDS_A_LIST:
@@ -120,9 +120,9 @@ def _check_lists(text: SqlText, tokens: list[Token]) -> None:
 
 
 def _check_case_branches(text: SqlText, tokens: list[Token]) -> None:
-    """Refuse a WHEN of a CASE without its THEN. Raises SqlError."""
+    """Raise SqlError for a WHEN of a CASE without its THEN."""
     open_whens: list[bool] = []
-    """For each CASE that is open, the inner ones last: whether a WHEN waits for its THEN."""
+    """For each open CASE, innermost last: whether a WHEN still needs its THEN."""
     for before, token in zip([None, *tokens], tokens, strict=False):
         kind = token.token_type
         if kind == TokenType.CASE and (before is None or before.token_type != TokenType.DOT):
@@ -139,11 +139,11 @@ def _check_case_branches(text: SqlText, tokens: list[Token]) -> None:
 
 @dataclass(frozen=True)
 class _TokenPair:
-    """Two tokens, one behind the other.
+    """Two consecutive tokens.
 
     Args:
-        before: the token before the two.
-        gap: the text between them.
+        before: the token before the pair.
+        gap: the text between the two tokens.
         declares_columns: whether the statement declares columns.
     """
 
@@ -158,7 +158,7 @@ class _TokenPair:
 
 
 def _check_token_pairs(text: SqlText, tokens: list[Token]) -> None:
-    """Refuse signs that Spark does not have, and neighbours that the parser forgives. Raises SqlError."""
+    """Raise SqlError for symbols unknown to Spark, and for token pairs that only the parser accepts."""
     for token in tokens:
         if token.token_type in _NO_SIGNS:
             raise text.error(
@@ -185,7 +185,9 @@ def _ends_a_value(token: Token | None) -> bool:
 
 
 def _is_order_by_outside_window(pair: _TokenPair) -> bool:
-    """``ABS(ORDER BY x)``: ORDER BY stands first in the parentheses of OVER, WITHIN GROUP and WINDOW ... AS alone."""
+    """Whether ORDER BY begins parentheses other than those of OVER, WITHIN GROUP and WINDOW ... AS: ``ABS(ORDER BY
+    x)``.
+    """
     opening = pair.before.text.upper() if pair.before is not None else ""
     return pair.second_is(TokenType.ORDER_BY) and opening not in ("OVER", "GROUP", "AS")
 
@@ -195,12 +197,12 @@ def _is_alias_without_name(pair: _TokenPair) -> bool:
 
 
 def _is_bare_not_null(pair: _TokenPair) -> bool:
-    """``price NOT NULL``, where no column is declared so."""
+    """Whether NOT NULL follows a value outside a column declaration: ``price NOT NULL``."""
     return pair.second_is(TokenType.NULL) and _ends_a_value(pair.before) and not pair.declares_columns
 
 
 def _is_leading_dot(pair: _TokenPair) -> bool:
-    """``FROM sales, . stores``: a dot stands behind a name or a value."""
+    """Whether a dot follows a token other than a name or a value: ``FROM sales, . stores``."""
     return pair.second_is(TokenType.DOT)
 
 
@@ -208,7 +210,7 @@ _FIELD_OF_NOTHING = ("nothing stands before the dot", "name.field", _is_leading_
 
 
 def _is_second_after_gap(*kinds: TokenType) -> Callable[[_TokenPair], bool]:
-    """``< <`` for ``<<``, ``. 5`` for ``.5``."""
+    """Test for a split operator or number: ``< <`` for ``<<``, ``. 5`` for ``.5``."""
     return lambda pair: bool(pair.gap) and pair.second_is(*kinds)
 
 
@@ -243,14 +245,14 @@ _REFUSED_PAIRS: Mapping[TokenType, Sequence[tuple[str, str, Callable[[_TokenPair
         (*_WITHOUT_A_VALUE, lambda pair: pair.second_is(*_ENDS_A_LIST) and _ends_a_value(pair.before)),
     ],
 }
-"""By the first of two tokens: what is said of the two, what is expected, and when."""
+"""First token of a pair -> rejected pairs, each with the problem, the expected syntax, and the test."""
 
 
 _UNITS = frozenset("YEAR QUARTER MONTH WEEK DAY HOUR MINUTE SECOND MILLISECOND MICROSECOND NANOSECOND".split())
 
 
 def _check_intervals(text: SqlText, tokens: list[Token]) -> None:
-    """Refuse ``INTERVAL 5`` without a unit. Raises SqlError."""
+    """Raise SqlError for an interval without a unit or number: ``INTERVAL 5``."""
     for n, token in enumerate(tokens):
         following = tokens[n + 1 : n + 4]
         if token.token_type != TokenType.INTERVAL or not following:
@@ -271,7 +273,7 @@ def _check_intervals(text: SqlText, tokens: list[Token]) -> None:
 
 
 def _check_window_frames(text: SqlText, tokens: list[Token]) -> None:
-    """Refuse ``ROWS 1 PRECEDING AND CURRENT ROW``: two ends stand behind BETWEEN. Raises SqlError."""
+    """Raise SqlError for a frame with two bounds but no BETWEEN: ``ROWS 1 PRECEDING AND CURRENT ROW``."""
     ends_alone = False
     for before, token in pairwise(tokens):
         if before.text.upper() in ("ROWS", "RANGE"):
@@ -318,17 +320,17 @@ _BEGINS_NO_OPERAND = (
 )
 _FIXED_KEYWORD_PAIRS = (
     (TokenType.DISTINCT, TokenType.FROM),  # IS DISTINCT FROM
-    (TokenType.ALIAS, TokenType.FROM),  # a keyword behind AS is the name
+    (TokenType.ALIAS, TokenType.FROM),  # a keyword after AS is an alias
     (TokenType.ALIAS, TokenType.HAVING),
     (TokenType.ALIAS, TokenType.WHERE),
 )
 
 
 def with_keywords_as_names(tokens: list[Token]) -> list[Token]:
-    """The tokens, in which a keyword that begins no clause is a name, as Spark takes it: ``FROM sales having, stores``.
+    """The tokens, with keywords that begin no clause turned into names, as in Spark: ``FROM sales having, stores``.
 
-    No word is reserved in Spark's SQL. A keyword that is followed by the next clause, a comma or a closing parenthesis
-    begins no clause itself.
+    Spark SQL has no reserved words. A keyword followed by the next clause, a comma or a closing parenthesis begins no
+    clause itself.
     """
     found = list(tokens)
     for n, (token, following) in enumerate(pairwise(tokens)):
@@ -343,7 +345,7 @@ def with_keywords_as_names(tokens: list[Token]) -> list[Token]:
 
 
 def _is_as_a_name(tokens: list[Token]) -> bool:
-    """Whether AS is a name: ``SELECT 1 AS FROM sales``."""
+    """Whether AS is used as a name: ``SELECT 1 AS FROM sales``."""
     kinds = [t.token_type for t in tokens]
     return kinds[:2] == [TokenType.ALIAS, TokenType.FROM] and kinds[2:] not in ([TokenType.FROM], [TokenType.COMMA])
 

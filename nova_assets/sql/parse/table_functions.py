@@ -1,4 +1,4 @@
-"""Spark's own table functions in FROM: ``RANGE(10)``, ``EXPLODE(ARRAY(1, 2))``."""
+"""Spark's built-in table functions in FROM: ``RANGE(10)``, ``EXPLODE(ARRAY(1, 2))``."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from nova_assets.sql.parse import spark_functions
 
 
 def convert_table_functions(tree: exp.Expr) -> exp.Expr:
-    """The tree, in which each table function of Spark's is a source whose columns the rules know.
+    """The tree, with each built-in table function replaced by a source with known columns.
 
     A generator becomes a LATERAL source. ``RANGE`` becomes a query with one column, ``id``, whose values are unknown.
-    The text that Spark runs stays as it is written.
+    The text that Spark runs does not change.
     """
     for table in list(tree.find_all(exp.Table)):
         call = table.this
@@ -35,7 +35,7 @@ def convert_table_functions(tree: exp.Expr) -> exp.Expr:
 
 
 def _move_to_lateral(aliased_generator: exp.Aliases) -> None:
-    """``SELECT day, POSEXPLODE(a) AS (n, x)``: the columns of a LATERAL source."""
+    """Turn ``SELECT day, POSEXPLODE(a) AS (n, x)`` into a SELECT from a LATERAL source."""
     select = aliased_generator.parent
     if not isinstance(select, exp.Select) or not isinstance(aliased_generator.this, exp.Func):
         return
@@ -53,7 +53,7 @@ def _move_to_lateral(aliased_generator: exp.Aliases) -> None:
 
 
 def _complete_alias(source: exp.Expr, default_name: str, default_columns: Sequence[str]) -> exp.TableAlias:
-    """The alias of a source, with the names that Spark gives where the query gives none."""
+    """The alias of a source, completed with Spark's default names."""
     alias: exp.TableAlias = source.args.get("alias") or exp.TableAlias()
     if alias.this is None:
         alias.set("this", exp.to_identifier(default_name))
@@ -63,7 +63,7 @@ def _complete_alias(source: exp.Expr, default_name: str, default_columns: Sequen
 
 
 def _default_columns(call: exp.Expr, function_name: str) -> list[str]:
-    """The columns of a generator, as far as its arguments' types do not matter."""
+    """Default column names of a generator. Empty if they depend on the types of its arguments."""
     if function_name == "json_tuple":
         return [f"c{n}" for n in range(len(call.expressions) - 1)]
     if function_name == "stack" and call.this.name.isdigit() and int(call.this.name):

@@ -1,4 +1,4 @@
-"""Parts of queries as bytes, to be kept and read again: JSON, of which nothing but parts of queries is ever made."""
+"""Syntax trees encoded as bytes for the cache. The encoding is JSON, and decoding creates syntax nodes only."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _TYPE_CLASS = "DataType.Type"
 
 
 def encode_tree(tree: exp.Expr) -> bytes:
-    """A part of a query, as bytes.
+    """A syntax tree as bytes.
 
     Raises:
-        TypeError: it holds something that JSON has not.
+        TypeError: the tree holds a value that JSON cannot represent.
     """
     return zlib.compress(json.dumps(serde.dump(tree), separators=(",", ":")).encode(), 1)
 
 
 def decode_tree(data: bytes) -> exp.Expr:
-    """What was packed.
+    """The syntax tree from bytes of ``encode_tree``.
 
     Raises:
-        ValueError: it was not.
+        ValueError: the bytes are no encoded tree.
     """
     try:
         found = json.loads(zlib.decompress(data))
@@ -44,7 +44,7 @@ def decode_tree(data: bytes) -> exp.Expr:
 
 
 def _class_names(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """All that is going to be made."""
+    """Names of all classes that decoding would instantiate."""
     for node in nodes:
         if "c" in node:
             yield node["c"]
@@ -53,7 +53,7 @@ def _class_names(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 @lru_cache(4096)
 def _is_expression_class(class_name: str) -> bool:
-    """Whether a name is that of a part of queries: what else could be called by it is not."""
+    """Whether a name denotes a syntax node class. No other class may be instantiated."""
     if class_name == _TYPE_CLASS:
         return True
     module, _, name = class_name.rpartition(".")

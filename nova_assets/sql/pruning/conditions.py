@@ -1,4 +1,4 @@
-"""What a SELECT says of its rows, and which of the things that it reads lose rows by that."""
+"""The conditions of a SELECT, and the sources whose rows each condition can drop."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ from nova_assets.sql.pruning.predicate_pushdown import (
 from nova_assets.sql.query.query import conjuncts, is_using_or_natural
 
 AFTER_ALL_JOINS = 10**6
-"""The place of conditions that are put to the rows that all joins have made."""
+"""Join index of conditions that apply after all joins."""
 
 NullRejecting: TypeAlias = frozenset[tuple[str, int]]
-"""(source, place): by a condition at that place, rows with nulls in place of the source are dropped. So an outer join
-before that place, which makes such rows, might as well be an inner one."""
+"""Pairs (source, join index): a condition at that join drops rows with nulls in place of the source. An outer join
+before that index, which would produce such rows, then acts like an inner join.
+"""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition, and what may lose rows by it.
+    """A condition, and the sources whose rows it can drop.
 
     Args:
-        filtered_sources: names of the sources that do.
-        nullable_sources: names of the sources in whose place there may be nulls when it is put.
-        join_index: the join of the SELECT that puts it, counted from 0; LAST behind all joins; None within parentheses.
+        filtered_sources: names of the sources whose rows the condition can drop.
+        nullable_sources: names of the sources that may be replaced by nulls when the condition is evaluated.
+        join_index: index of the SELECT's join that has the condition, from 0. ``AFTER_ALL_JOINS`` after all joins. None
+            for a join within parentheses.
     """
 
     node: exp.Expr
@@ -47,16 +49,16 @@ def select_conditions(
     outer_name: str = "",
     null_rejecting: NullRejecting = frozenset(),
 ) -> Iterator[Condition]:
-    """All conditions of a SELECT.
+    """All conditions of a SELECT. Yields nothing if the joins are not understood.
 
     Args:
-        sources: the names of what it reads.
-        outer_conditions: conditions on its output, put by whoever reads it.
-        outer_name: what it is called there.
+        sources: names of the SELECT's sources.
+        outer_conditions: conditions that the surrounding query puts on the output.
+        outer_name: name of the SELECT in the surrounding query.
     """
     join_result = _analyse_joins(node, null_rejecting)
     if join_result is None:
-        return  # whose rows are kept, and whose may be null, is not known
+        return  # it is unknown which rows are preserved and which may be null
     yield from join_result.conditions
     everything, nulls = frozenset(sources), join_result.nullable
     matches = dict(_full_join_conditions(node, null_rejecting))
@@ -69,7 +71,7 @@ def select_conditions(
 def _conditions_after_joins(
     node: exp.Select, outer_conditions: Sequence[exp.Expr], outer_name: str
 ) -> Iterator[exp.Expr]:
-    """The parts of conditions that are put to the rows that all joins have made."""
+    """The conjuncts that apply to the joined rows."""
     yield from conjuncts(_clause_condition(node, "where"))
     yield from (part for part in conjuncts(_clause_condition(node, "having")) if is_determined_by_group(node, part))
     yield from push_down_conditions(node, outer_conditions, outer_name)
@@ -79,11 +81,11 @@ def _conditions_after_joins(
 
 
 def _full_join_conditions(node: exp.Select, null_rejecting: NullRejecting) -> Iterator[tuple[str, exp.Expr]]:
-    """Sources that are a whole side of a FULL JOIN, and its condition.
+    """Sources that form one complete side of a FULL JOIN, each with the join's condition.
 
-    A row of such a source matters where it meets the condition of the join, since the row that it matches has no nulls
-    beside it then; or where it meets what is asked of all rows. Later joins must not keep rows of their right side, for
-    it might match these, too.
+    A row of such a source matters in two cases. Either the row meets the join condition, because its match then has no
+    nulls beside it. Or the row meets the conditions on all rows. Later joins must not preserve rows of their right
+    side, because these rows might match, too.
     """
     first, joins = node.args.get("from_"), node.args.get("joins") or ()
     left = frozenset({first.this.alias_or_name}) if first is not None else frozenset[str]()
@@ -108,13 +110,13 @@ def _full_join_conditions(node: exp.Select, null_rejecting: NullRejecting) -> It
 
 @dataclass(frozen=True)
 class _JoinResult:
-    """What comes of some joins.
+    """The combined effect of some joins.
 
     Args:
-        names: of the sources.
-        nullable: those in whose place there may be nulls.
-        conditions: of the joins.
-        keeps_right: whether one of the joins keeps all rows of its right side.
+        names: names of the sources.
+        nullable: names of the sources that may be replaced by nulls.
+        conditions: the conditions of the joins.
+        keeps_right: whether one of the joins preserves all rows of its right side.
     """
 
     names: frozenset[str] = frozenset()
@@ -124,7 +126,7 @@ class _JoinResult:
 
 
 def _analyse_joins(node: exp.Select, null_rejecting: NullRejecting) -> _JoinResult | None:
-    """What comes of all joins of a SELECT; None where that is not understood."""
+    """The combined effect of all joins of a SELECT. None if they are not understood."""
     first = node.args.get("from_")
     before = (
         _JoinResult() if first is None else _analyse_join_operand(first.this, _null_rejecting_within(null_rejecting, 0))
@@ -135,19 +137,19 @@ def _analyse_joins(node: exp.Select, null_rejecting: NullRejecting) -> _JoinResu
 
 
 def _null_rejecting_within(null_rejecting: NullRejecting, join_index: int) -> NullRejecting:
-    """For joins in parentheses, which stand in some place: those that are rejected there, or later."""
+    """The pairs for joins within parentheses at some join index: nulls that are rejected at that join or later."""
     return frozenset(
         (name, AFTER_ALL_JOINS) for name, condition_index in null_rejecting if condition_index >= join_index
     )
 
 
 def _analyse_join_operand(join_operand: exp.Expr, null_rejecting: NullRejecting) -> _JoinResult | None:
-    """One thing that is read, or joins in parentheses: ``a LEFT JOIN (b JOIN c ON ...) ON ...``."""
+    """The effect of a single source, or of joins in parentheses: ``a LEFT JOIN (b JOIN c ON ...) ON ...``."""
     found: _JoinResult | None = _JoinResult(frozenset({join_operand.alias_or_name}))
     if isinstance(join_operand, exp.Paren | exp.Subquery) and isinstance(
         join_operand.this, exp.Table | exp.Paren | exp.Subquery
     ):
-        known = not join_operand.alias and join_operand.args.get("sample") is None  # else all of it has another name
+        known = not join_operand.alias and join_operand.args.get("sample") is None  # an alias hides the inner names
         found = _analyse_join_operand(join_operand.this, null_rejecting) if known else None
     joins = join_operand.args.get("joins") or ()
     return None if found is None else _apply_joins(found, joins, null_rejecting, is_nested=True)
@@ -156,7 +158,7 @@ def _analyse_join_operand(join_operand: exp.Expr, null_rejecting: NullRejecting)
 def _apply_joins(
     before: _JoinResult, joins: Sequence[exp.Join], null_rejecting: NullRejecting, *, is_nested: bool
 ) -> _JoinResult | None:
-    """What comes of further joins."""
+    """The combined effect after further joins."""
     for join_index, join in enumerate(joins):
         right = _analyse_join_operand(join.this, _null_rejecting_within(null_rejecting, join_index))
         if right is None:
@@ -164,7 +166,7 @@ def _apply_joins(
         null_rejected = _null_rejected_after(null_rejecting, join_index)
         nulls = before.nullable | right.nullable
         keeps_right = before.keeps_right or right.keeps_right
-        # USING after RIGHT or FULL means the column of either side, which the parser does not tell.
+        # USING after RIGHT or FULL refers to the column of either side. The syntax tree does not show this.
         unknown = keeps_right and is_using_or_natural(join)
         own = (
             ()
@@ -190,10 +192,10 @@ def _null_rejected_after(null_rejecting: NullRejecting, join_index: int) -> froz
 def sources_not_reaching_result(
     node: exp.Select, empty_sources: frozenset[str], null_rejecting: NullRejecting
 ) -> frozenset[str]:
-    """Sources whose rows reach no row of the result, since the other side of a join has none.
+    """Sources whose rows do not reach the result because the other side of a join is empty.
 
     Args:
-        empty_sources: sources that have no row.
+        empty_sources: names of the sources without rows.
     """
     first = node.args.get("from_")
     if first is None or not empty_sources:
@@ -204,12 +206,12 @@ def sources_not_reaching_result(
 
 @dataclass(frozen=True)
 class _EmptyJoinResult:
-    """What some joins make of sources without rows.
+    """The effect of empty sources on some joins.
 
     Args:
-        names: of all sources.
-        is_empty: whether the joins give no row.
-        without_effect: sources whose rows reach none of the rows that the joins give.
+        names: names of all sources.
+        is_empty: whether the joined result is empty.
+        without_effect: sources whose rows do not reach the joined result.
     """
 
     names: frozenset[str]
@@ -220,7 +222,7 @@ class _EmptyJoinResult:
 def _analyse_empty_operand(
     join_operand: exp.Expr, empty_sources: frozenset[str], null_rejecting: NullRejecting
 ) -> _EmptyJoinResult:
-    """One thing that is read, or joins in parentheses."""
+    """The effect of empty sources on a single source, or on joins in parentheses."""
     found = _EmptyJoinResult(frozenset({join_operand.alias_or_name}), join_operand.alias_or_name in empty_sources)
     if isinstance(join_operand, exp.Paren | exp.Subquery) and isinstance(
         join_operand.this, exp.Table | exp.Paren | exp.Subquery
@@ -232,7 +234,7 @@ def _analyse_empty_operand(
 def _apply_empty_joins(
     left: _EmptyJoinResult, joins: Sequence[exp.Join], empty_sources: frozenset[str], null_rejecting: NullRejecting
 ) -> _EmptyJoinResult:
-    """What further joins make of sources without rows."""
+    """The effect of empty sources after further joins."""
     for join_index, join in enumerate(joins):
         right = _analyse_empty_operand(join.this, empty_sources, _null_rejecting_within(null_rejecting, join_index))
         side = _row_preserving_side(join, left.names, right.names, _null_rejected_after(null_rejecting, join_index))
@@ -251,7 +253,7 @@ def _apply_empty_joins(
 
 
 def find_nullable_sources(node: exp.Select, sources: Sequence[str], null_rejecting: NullRejecting) -> frozenset[str]:
-    """In whose place there may be nulls when all is joined."""
+    """The sources that may be replaced by nulls after all joins."""
     join_result = _analyse_joins(node, null_rejecting)
     return frozenset(sources) if join_result is None else join_result.nullable
 
@@ -264,8 +266,9 @@ def _join_conditions(
     null_rejected: frozenset[str],
     join_index: int | None,
 ) -> tuple[Condition, ...]:
-    """Each part of a join's condition. Where one side keeps all of its rows, what is said of these counts only together
-    with the rest."""
+    """The conjuncts of a join's condition. If one side preserves all its rows, the complete condition is added:
+    conjuncts about that side only count together with the rest.
+    """
     parts = list(conjuncts(join.args.get("on")))
     filtered_sources = _sources_filtered_by_join(join, left, right, null_rejected)
     found = [Condition(part, filtered_sources, nullable, join_index) for part in parts]
@@ -282,7 +285,7 @@ def _clause_condition(node: exp.Select, clause: str) -> exp.Expr | None:
 def _row_preserving_side(
     join: exp.Join, left: frozenset[str], right: frozenset[str], null_rejected: frozenset[str]
 ) -> str:
-    """Which side keeps its rows where the other has none for them: LEFT, RIGHT, FULL or neither.
+    """The side that keeps its rows without a match: LEFT, RIGHT, FULL, or empty for neither.
 
     Args:
         null_rejected: sources whose nulls are rejected afterwards.
@@ -298,7 +301,7 @@ def _row_preserving_side(
 def _sources_filtered_by_join(
     join: exp.Join, left: frozenset[str], right: frozenset[str], null_rejected: frozenset[str]
 ) -> frozenset[str]:
-    """Which sources lose rows by the condition of a join."""
+    """The sources that lose rows by the condition of a join."""
     return {"FULL": frozenset(), "LEFT": right, "RIGHT": left}.get(
         _row_preserving_side(join, left, right, null_rejected), left | right
     )
@@ -307,7 +310,7 @@ def _sources_filtered_by_join(
 def _sources_nulled_by_join(
     join: exp.Join, left: frozenset[str], right: frozenset[str], null_rejected: frozenset[str]
 ) -> frozenset[str]:
-    """In whose place there may be nulls after a join."""
+    """The sources that a join may replace by nulls."""
     if join.kind.upper() in ("SEMI", "ANTI"):
         return frozenset()
     return {"LEFT": right, "RIGHT": left, "FULL": left | right}.get(
@@ -316,7 +319,9 @@ def _sources_nulled_by_join(
 
 
 def with_source_nulled(condition: exp.Expr, source: str) -> exp.Expr | None:
-    """A condition with nulls in place of a source's columns; None where it has none, or a query hides some."""
+    """The condition with nulls in place of a source's columns. None if the condition does not use the source or
+    contains a subquery.
+    """
     if condition.find(exp.Query) or not any(c.table == source for c in condition.find_all(exp.Column)):
         return None
     found = condition.copy()
@@ -327,8 +332,9 @@ def with_source_nulled(condition: exp.Expr, source: str) -> exp.Expr | None:
 
 
 def rename_other_sources(condition: exp.Expr, source: str, name_suffix: str) -> tuple[exp.Expr | None, dict[Key, Key]]:
-    """A condition as it is put to one source: columns of others under names that mean nothing inside it, and which they
-    are. None where it is not about the source."""
+    """A condition as an outer condition for one source: columns of other sources get unique names, returned with the
+    original columns. None if the condition does not use the source or contains a subquery.
+    """
     if not any(c.table == source for c in condition.find_all(exp.Column)) or condition.find(exp.Query, exp.Subquery):
         return None, {}
     found, original_by_alias = condition.copy(), dict[Key, Key]()

@@ -1,4 +1,4 @@
-"""What an expression comes to for all that some columns are together, looked up by that."""
+"""Index of rows by the value of an expression of their columns."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from nova_assets.sql.evaluation.values import UNKNOWN, Key, Value
 
 
 class ExpressionIndex:
-    """What an expression comes to.
+    """Rows of column values, indexed by the value of an expression.
 
     Args:
         expression: the expression.
-        keys: its columns.
-        rows: what they are together.
+        keys: the columns of the rows, in order.
+        rows: the rows of values.
     """
 
     def __init__(self, expression: Evaluable, keys: Sequence[Key], rows: Iterable[tuple[Value, ...]]) -> None:
-        self.expression = expression  # which is known by who it is: no other takes its place
+        self.expression = expression  # keeps the object alive, because callers use its id as a key
         self.rows_by_value: dict[Value, list[tuple[Value, ...]]] = {}
         for row in rows:
             self.rows_by_value.setdefault(expression.value(dict(zip(keys, row, strict=True))), []).append(row)
@@ -29,11 +29,12 @@ class ExpressionIndex:
     def rows_by_comparable(
         self, other_type: DataType, to_comparable: Cast
     ) -> Mapping[Value, Sequence[tuple[Value, ...]]] | None:
-        """What it comes to, as it is compared with values of a type -> what the columns are then. None where one of
-        its values is unknown.
+        """Value of the expression, cast for a comparison -> the rows with this value. None if one of the values is
+        unknown.
 
         Args:
-            to_comparable: makes its values comparable with those.
+            other_type: Spark type of the other side of the comparison.
+            to_comparable: casts the expression's values for the comparison.
         """
         if other_type not in self._rows_by_type:
             self._rows_by_type[other_type] = self._group_by_comparable(to_comparable)
@@ -42,7 +43,7 @@ class ExpressionIndex:
     def _group_by_comparable(self, to_comparable: Cast) -> Mapping[Value, Sequence[tuple[Value, ...]]] | None:
         found: dict[Value, list[tuple[Value, ...]]] = {}
         for value, rows in self.rows_by_value.items():
-            if value is None:  # equal to nothing
+            if value is None:  # null equals nothing
                 continue
             comparable = comparable_or_none(value, to_comparable)
             if comparable is None:
@@ -52,7 +53,7 @@ class ExpressionIndex:
 
 
 def comparable_or_none(value: Value, to_comparable: Cast) -> Value | None:
-    """A value that is not null as it is compared; None where it is unknown or undecided."""
+    """A non-null value, cast for a comparison. None if the value is unknown or the cast is undecided."""
     if value is UNKNOWN:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Partitions that are asked for again and again, by the values of their columns: each question is answered once."""
+"""Rows of partition values or scope variables, with memoized indexes for repeated lookups."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar, overload
 from nova_assets.sql.evaluation.values import Key, Value
 
 Row: TypeAlias = Mapping[str, Value]
-"""The values of a partition's columns by their names in small letters; or of a scope's variables."""
+"""Values of a partition's columns by lower-case name, or values of a scope's variables by name."""
 
 ValueTuple: TypeAlias = tuple[Value, ...]
 
@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 
 class IndexedRows(Sequence[Row]):
-    """Rows in an order, that stay as they are.
+    """An immutable list of rows, with memoized indexes.
 
     Args:
-        rows: all with the same columns.
+        rows: rows that all have the same columns.
     """
 
     def __init__(self, rows: Sequence[Row]) -> None:
@@ -38,11 +38,11 @@ class IndexedRows(Sequence[Row]):
         return len(self.rows)
 
     def positions_by_values(self, columns: Sequence[str]) -> Mapping[ValueTuple, tuple[int, ...]]:
-        """What columns are together -> the rows in which they are."""
+        """Values of some columns -> positions of the rows with these values."""
         return self.memoize(("by", *columns), lambda: _group_positions(self.rows, columns))
 
     def distinct_combinations(self, keys: Sequence[Key]) -> list[dict[Key, Value]]:
-        """What columns are together."""
+        """Distinct combinations of the values of some columns."""
         columns = [k[1] for k in keys]
         return self.memoize(
             ("combinations", *keys),
@@ -50,11 +50,11 @@ class IndexedRows(Sequence[Row]):
         )
 
     def distinct_values(self, column: str) -> frozenset[Value]:
-        """What a column can be."""
+        """Distinct values of a column."""
         return self.memoize(("among", column), lambda: frozenset(row[column] for row in self.rows.values()))
 
     def memoize(self, memo_key: Hashable, compute: Callable[[], T]) -> T:
-        """What was made of these rows before."""
+        """The memoized result for a key, computed on first use."""
         if memo_key not in self._memo:
             self._memo.setdefault(memo_key, compute())
         found: T = self._memo[memo_key]
@@ -69,5 +69,5 @@ def _group_positions(rows: Mapping[int, Row], columns: Sequence[str]) -> dict[Va
 
 
 def as_indexed_rows(rows: Sequence[Row]) -> IndexedRows:
-    """Rows as a listing, if they are none yet."""
+    """The rows as ``IndexedRows``. An ``IndexedRows`` is returned as it is."""
     return rows if isinstance(rows, IndexedRows) else IndexedRows(rows)

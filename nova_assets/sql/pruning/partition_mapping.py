@@ -1,7 +1,8 @@
-"""How the partitions that a dataset reads follow from its own, said column by column: what a scheduler of others can be
-told, where they know days, shifts and lists, and no queries.
+"""Partition mappings: how the partitions that a dataset reads follow from its own partitions, column by column. Other
+schedulers accept such mappings (days, shifts, lists), but no queries.
 
-It is found by looking at some tasks, and held against what each of them reads. What cannot be said so is not said.
+The relation is inferred from sample tasks and verified against the partitions that each of them reads. If no relation
+fits, the result is None.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from typing import TypeAlias
 from nova_assets.model.partitions import Dimension, partition_values
 
 Values: TypeAlias = Mapping[str, str]
-"""The values of a partition's columns."""
+"""Column of a partition -> its value."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShiftedPeriods:
-    """Days or hours around the task's own: from ``first_offset`` to ``last_offset``, counted in the column's own steps.
+    """Days or hours around the task's own period, from ``first_offset`` to ``last_offset`` in steps of the read column.
 
     Args:
         task_column: the task's column.
@@ -34,36 +35,36 @@ class ShiftedPeriods:
 
 @dataclass(frozen=True, slots=True)
 class HoursOfDay:
-    """The hours of the task's day."""
+    """All hours of the task's day."""
 
     task_column: str
 
 
 @dataclass(frozen=True, slots=True)
 class SameValue:
-    """The same value as the task's."""
+    """The same value as in the task's partition."""
 
     task_column: str
 
 
 @dataclass(frozen=True, slots=True)
 class AllValues:
-    """All values."""
+    """All values of the column."""
 
 
 @dataclass(frozen=True, slots=True)
 class FixedValues:
-    """The same values for all tasks."""
+    """The same fixed values for all tasks."""
 
     values: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class MappedValues:
-    """Other values for each value of the task's.
+    """Values that depend on the value of a task's column.
 
     Args:
-        values_by_task_value: of the task's column -> of the one that is read.
+        values_by_task_value: value of the task's column -> values of the read column.
     """
 
     task_column: str
@@ -75,11 +76,11 @@ ColumnRelation: TypeAlias = ShiftedPeriods | HoursOfDay | SameValue | AllValues 
 _NEWEST_SAMPLED = 40
 
 MAX_SAMPLED_VALUES = 50
-"""Values of a list that are all looked at."""
+"""Most values of a static or dynamic column to sample."""
 
 
 def sample_tasks(dimensions: Sequence[Dimension], task_names: Collection[str]) -> list[str]:
-    """Tasks that tell others apart: beside the newest, those that differ from it in one column."""
+    """Tasks that reveal the relation of each column: the newest task, and tasks that differ from it in one column."""
     names = list(task_names)
     if not names or not dimensions:
         return names[-1:]
@@ -97,8 +98,9 @@ def sample_tasks(dimensions: Sequence[Dimension], task_names: Collection[str]) -
 
 
 def _sample_periods(periods: Sequence[str]) -> list[str]:
-    """Of days or hours the first ones and one between, since at the ends what is read may be cut off; and the newest,
-    so many that every day of the week and of the month is among them."""
+    """A sample of days or hours: the first two and one from the middle, because reads may be truncated at the ends,
+    and enough of the newest to cover every day of the week and of the month.
+    """
     n = len(periods)
     return [periods[i] for i in sorted({0, min(1, n - 1), n // 2, *range(max(0, n - _NEWEST_SAMPLED), n)})]
 
@@ -109,16 +111,16 @@ def infer_column_relations(
     upstream_partitions: Collection[str],
     partitions_read_by_task: Mapping[str, Collection[str]],
 ) -> dict[str, ColumnRelation] | None:
-    """How what is read follows from who reads it.
+    """Relations between the partitions that tasks read and the tasks' own partitions.
 
     Args:
-        upstream: the columns of what is read.
-        downstream: those of the tasks.
-        upstream_partitions: all partitions of what is read.
+        upstream: partition columns of the dataset that is read.
+        downstream: partition columns of the tasks.
+        upstream_partitions: all partitions of the dataset that is read.
         partitions_read_by_task: task -> the partitions that it reads.
 
     Returns:
-        For each column that is read; None where columns do not tell it, each by itself.
+        Relation of each upstream column. None if the columns do not determine the partitions independently.
     """
     if not upstream or not partitions_read_by_task or not all(partitions_read_by_task.values()):
         return None
@@ -159,7 +161,7 @@ def _distinct_values_by_column(
 
 
 TaskReads: TypeAlias = Sequence[tuple[Values, tuple[str, ...]]]
-"""A task's values, and those that it reads of one column."""
+"""For each task, its partition values and the values of one upstream column that it reads."""
 
 
 def _infer_relation(
@@ -182,7 +184,9 @@ def _infer_relation(
 def _calendar_or_same_value(
     read_dimension: Dimension, task_dimension: Dimension, all_values: tuple[str, ...], task_reads: TaskReads
 ) -> ColumnRelation | None:
-    """As days and hours follow from days and hours; or one value from another."""
+    """A shift or the hours of a day between calendar columns, or equality between static columns. None if neither
+    fits.
+    """
     times = ("daily", "hourly")
     if read_dimension.kind in times and task_dimension.kind in times and read_dimension.tz == task_dimension.tz:
         if read_dimension.kind == task_dimension.kind:

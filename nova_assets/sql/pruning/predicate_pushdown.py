@@ -1,4 +1,4 @@
-"""When a condition on what a SELECT gives may be put to the rows that it is made from."""
+"""Predicate pushdown: when a condition on the output of a SELECT may be applied to its input rows."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ _MULTI_ROW_NODES = (exp.AggFunc, exp.Query, exp.Subquery, exp.UDTF, exp.Explode,
 
 
 def push_down_conditions(node: exp.Select, outer_conditions: Sequence[exp.Expr], outer_name: str) -> Iterator[exp.Expr]:
-    """Conditions on the output, said by the columns that it is made of; those alone that drop the same rows here.
+    """The conditions on the output, rewritten in terms of the input columns. Conditions that would drop other rows
+    there are left out.
 
     Args:
-        outer_name: under which name the output's columns are in the conditions.
+        outer_name: the table name of output columns in the conditions.
     """
     if keeps_only_some_rows(node):
         return
@@ -27,7 +28,9 @@ def push_down_conditions(node: exp.Select, outer_conditions: Sequence[exp.Expr],
 
 
 def keeps_only_some_rows(node: exp.Expr) -> bool:
-    """Whether only some rows of what a query gives are taken, so that which ones they are hangs on all."""
+    """Whether LIMIT, OFFSET or TABLESAMPLE keeps only part of the output rows. The rows kept then depend on all
+    rows.
+    """
     while True:
         if (
             node.args.get("limit") is not None
@@ -41,7 +44,7 @@ def keeps_only_some_rows(node: exp.Expr) -> bool:
 
 
 def has_grouping_sets(node: exp.Select) -> bool:
-    """Whether rows are grouped in several ways, so that nulls stand for columns that are not grouped by."""
+    """Whether the SELECT has grouping sets, ROLLUP or CUBE, which put nulls in columns that are not grouped by."""
     group = node.args.get("group")
     return group is not None and group.find(exp.Rollup, exp.Cube, exp.GroupingSets) is not None
 
@@ -56,7 +59,7 @@ def _substitute_columns(condition: exp.Expr, outer_name: str, expression_by_colu
 
 
 def _is_same_within_group(node: exp.Select, expression: exp.Expr) -> bool:
-    """Whether an output column is the same for all rows that are grouped, or seen by a window, together."""
+    """Whether an output column has the same value for all rows of a group, and for all rows of a window partition."""
     if expression.find(*_MULTI_ROW_NODES) or expression.find(exp.Window):
         return False
     if not all(
@@ -67,7 +70,9 @@ def _is_same_within_group(node: exp.Select, expression: exp.Expr) -> bool:
 
 
 def is_determined_by_group(node: exp.Select, expression: exp.Expr) -> bool:
-    """Whether an expression is the same for all rows of each group, so that groups are dropped whole."""
+    """Whether an expression has the same value for all rows of each group, so that a condition on it drops whole
+    groups.
+    """
     group = node.args.get("group")
     if group is None:
         return not any(True for _ in expression.find_all(exp.Column, exp.AggFunc))
@@ -77,8 +82,9 @@ def is_determined_by_group(node: exp.Select, expression: exp.Expr) -> bool:
 
 
 def aggregate_filter_condition(node: exp.Select) -> exp.Expr | None:
-    """Of a SELECT that aggregates all rows, each time with ``FILTER (WHERE ...)``: the condition that a row meets which
-    one of the aggregates takes. None where others might take more."""
+    """For a SELECT that aggregates all rows, always with ``FILTER (WHERE ...)``: the disjunction of the filters,
+    which every row that counts meets. None if an aggregate might use other rows.
+    """
     if node.args.get("group") is not None or node.args.get("laterals") or node.find(exp.Window):
         return None
     filters: list[exp.Expr] = []
@@ -92,7 +98,7 @@ def aggregate_filter_condition(node: exp.Select) -> exp.Expr | None:
 
 
 def _is_independent_of_rows(part: exp.Expr) -> bool:
-    """Whether a part of an expression, without what is inside it, is the same whatever rows there are."""
+    """Whether a node, without its children, has the same value whatever rows exist."""
     if isinstance(part, exp.Anonymous):
         return part.name.lower() in spark_functions.SCALAR_FUNCTIONS
     return not isinstance(part, exp.Column | exp.AggFunc | exp.Query | exp.Subquery | exp.Explode | exp.UDTF)
@@ -106,7 +112,7 @@ def _is_aggregated(node: exp.Select) -> bool:
 
 
 def _is_computed_from(node: exp.Expr, source_expressions: Sequence[exp.Expr]) -> bool:
-    """Whether an expression follows from some others."""
+    """Whether an expression can be computed from some other expressions."""
     if any(node == key for key in source_expressions):
         return True
     if isinstance(node, exp.Column | exp.AggFunc | exp.Query | exp.Subquery | exp.Window):
@@ -115,7 +121,7 @@ def _is_computed_from(node: exp.Expr, source_expressions: Sequence[exp.Expr]) ->
 
 
 def _own_nodes_of_kind(node: exp.Select, kind: type[exp.Expr]) -> Iterator[exp.Expr]:
-    """Parts of a SELECT itself, not of what is inside it."""
+    """Nodes of a class in a SELECT, excluding its subqueries."""
     for select in (
         *node.selects,
         *(a for c in ("having", "order", "where", "qualify") if (a := node.args.get(c)) is not None),

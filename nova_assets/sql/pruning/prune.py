@@ -1,12 +1,13 @@
-"""Which partitions a query reads, by what it says in FROM, ON, WHERE and HAVING (BigDataFlow, part 2).
+"""Partition pruning: which partitions a query reads, given its FROM, ON, WHERE and HAVING clauses (BigDataFlow, part
+2).
 
-Each place that reads a dataset begins with all partitions that the dataset should have, whether they exist or not. A
-condition takes away those whose rows it would drop whatever their data. Conditions are followed down into subqueries,
-as far as rows may be dropped there just as well; and from one source to another, where partition columns are compared,
-by the values that these can have.
+Each scan starts with all partitions that the dataset should have, whether or not they exist. A condition prunes the
+partitions whose rows it would drop regardless of their data. Conditions are pushed down into subqueries as far as they
+drop the same rows there. Comparisons of partition columns propagate from one source to another through the values that
+these columns can have.
 
-The other way round, in which scopes some partitions are read, all scopes are a source like any other, and conditions
-take those of them away that no such partition goes together with.
+The reverse question is in which scopes a scan reads given partitions. For it, the scopes are a source like any other,
+and conditions prune the scopes that match none of these partitions.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ from nova_assets.sql.query.query import Query
 from nova_assets.sql.types.widening import VOID
 
 PartitionsByScan: TypeAlias = Mapping[int, tuple[int, ...]]
-"""Scan -> the partitions that it reads, by their positions in the list of its dataset's."""
+"""Scan number -> the partitions that it reads, as positions in the list of its dataset's partitions."""
 
 
 class PartitionPruner:
-    """Answers questions about one query, and remembers what hangs on nothing else.
+    """Prunes partitions for one query, and caches everything that depends on the query alone.
 
     Args:
-        query: with every column told.
-        zone: in which moments are told apart by day.
+        query: the query, with every column resolved.
+        zone: time zone in which timestamps are converted to days.
     """
 
     def __init__(self, query: Query, zone: tzinfo = UTC) -> None:
@@ -56,23 +57,25 @@ class PartitionPruner:
         """The partitions that each scan reads.
 
         Args:
-            partitions_by_dataset: dataset -> all that it should have. One that is not partitioned has a single one,
-                without values.
-            variables: of the scope.
+            partitions_by_dataset: dataset -> all partitions that it should have. An unpartitioned dataset has a single
+                partition without values.
+            variables: values of the scope's variables.
 
         Raises:
-            SqlError: a condition on partitions cannot be computed.
+            SqlError: a condition on partitions cannot be evaluated.
         """
         positions_by_scan = self._run(partitions_by_dataset, IndexedRows([variables])).positions_by_scan
         everything = {s.number: range(len(partitions_by_dataset.get(s.dataset, ()))) for s in self.query.scans}
         return {
             n: tuple(sorted(positions_by_scan.get(n, every))) for n, every in everything.items()
-        }  # of one not met, all
+        }  # a scan that was not visited reads all
 
     def ignored_conditions(
         self, partitions_by_dataset: Mapping[str, Sequence[Partition]], variables: Mapping[str, Value]
     ) -> tuple[NotUnderstood, ...]:
-        """Parts of conditions on partitions that prune none, since no rule understands them. Asked as ``needed``."""
+        """Parts of conditions on partition columns that prune nothing because no rule can evaluate them. Arguments
+        as for ``required_partitions``.
+        """
         return tuple(self._run(partitions_by_dataset, IndexedRows([variables])).ignored_conditions.values())
 
     def reading_scopes(
@@ -82,17 +85,18 @@ class PartitionPruner:
         scan_number: int,
         partition_positions: Collection[int],
     ) -> frozenset[int]:
-        """In which scopes a scan may read some partitions; never too few, and sometimes more than do.
+        """The scopes in which a scan may read some partitions. The result never misses a scope, and may contain too
+        many.
 
         Args:
-            partitions_by_dataset: dataset -> all that it should have.
-            scopes: by their positions in this list.
-            partition_positions: of the scan's dataset, by their positions.
+            partitions_by_dataset: dataset -> all partitions that it should have.
+            scopes: the values of the variables. The result contains positions in this list.
+            partition_positions: positions of the partitions in the list of the scan's dataset.
 
         Raises:
-            SqlError: a condition on partitions cannot be computed.
+            SqlError: a condition on partitions cannot be evaluated.
         """
-        alike = not self.query.variables  # what one of them reads, all do
+        alike = not self.query.variables  # without variables, all scopes read the same
         pruning_run = self._run(
             partitions_by_dataset, as_indexed_rows(scopes[:1] if alike else scopes), scan_number, partition_positions
         )
@@ -121,21 +125,24 @@ def required_partitions(
     variables: Mapping[str, Value],
     zone: tzinfo = UTC,
 ) -> PartitionsByScan:
-    """The partitions that each scan of a query reads, for who asks once. See ``Pruning.needed``."""
+    """The partitions that each scan of a query reads, for a single question. See
+    ``PartitionPruner.required_partitions``.
+    """
     return PartitionPruner(query, zone).required_partitions(partitions_by_dataset, variables)
 
 
 class _QueryWalk:
-    """The way of a question through a query, outermost first."""
+    """Visits the scopes of a query for one pruning run, outermost first."""
 
     def __init__(self, pruning_run: PruningRun) -> None:
         self.pruning_run = pruning_run
         self.open_scopes: set[int] = set()
 
     def visit(self, scope: Scope, context: VisitContext) -> dict[str, PossibleValues]:
-        """Find what a query and all inside it read. Gives the values that its output columns can have, of those of
-        which that can be told."""
-        if id(scope) in self.open_scopes:  # a recursive one
+        """Record what a query and all its subqueries read. Returns the possible values of the output columns for
+        which they can be determined.
+        """
+        if id(scope) in self.open_scopes:  # a recursive CTE
             return {}
         self.open_scopes.add(id(scope))
         try:
@@ -152,7 +159,9 @@ class _QueryWalk:
             self.open_scopes.discard(id(scope))
 
     def _conditions_for_sides(self, scope: Scope, context: VisitContext) -> list[exp.Expr]:
-        """What is asked of columns that are of the same type on both sides: of two types they become a third."""
+        """Outer conditions on columns that have the same type on both sides. Columns of two different types are cast
+        to a third type.
+        """
         if not context.outer_conditions:
             return []
         look_context = VisitContext(False, context.scopes, outer_values=context.outer_values)
@@ -176,7 +185,9 @@ class _QueryWalk:
     def _visit_set_operation(
         self, scope: Scope, node: exp.SetOperation, context: VisitContext
     ) -> dict[str, PossibleValues]:
-        """What is asked of a union may be asked of each of its sides, column by column; likewise of the others."""
+        """Visit a set operation. Outer conditions are passed to each side with that side's column names, for UNION,
+        INTERSECT and EXCEPT alike.
+        """
         names, memo = node.named_selects, self.pruning_run.memo
         sides = []
         passed_conditions = [] if keeps_only_some_rows(node) else self._conditions_for_sides(scope, context)
@@ -199,8 +210,9 @@ class _QueryWalk:
 
 
 def _shared_type(left: PossibleValues, right: PossibleValues) -> DataType | None:
-    """The type of a column on both sides of a set operation; None where they become a third type, or one of them does
-    not stay as it is."""
+    """The type that a column keeps on both sides of a set operation. None if the types differ, so that a side is
+    cast.
+    """
     if VOID in (left.type, right.type):
         return right.type if left.type == VOID else left.type
     return left.type if left.type == right.type else None

@@ -1,4 +1,6 @@
-"""A question about a query, on its way through: what is asked of the whole, and of each part by what is around it."""
+"""State of a pruning run: its inputs and results for the whole query, and the context in which each subquery is
+visited.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,10 @@ T = TypeVar("T")
 
 
 class QueryMemo:
-    """What was made of parts of one query before, and hangs on nothing but the query.
+    """Memoized results for parts of one query that depend on the query alone.
 
-    Parts are known by who they are: the memory keeps whatever it was given, so that no other takes their place.
+    Keys contain the ``id`` of syntax nodes and scopes. The memo keeps these objects alive, so no other object takes
+    their ids.
     """
 
     def __init__(self) -> None:
@@ -33,23 +36,23 @@ class QueryMemo:
 
     def memoize(self, memo_key: Hashable, compute: Callable[[], T]) -> T:
         if memo_key not in self._values:
-            self._values.setdefault(memo_key, compute())  # of two that make it at once, both take the first
+            self._values.setdefault(memo_key, compute())  # threads share the first value stored
         found: T = self._values[memo_key]
         return found
 
 
 @dataclass(frozen=True)
 class VisitContext:
-    """How a query is looked at by whatever it is a part of.
+    """The context in which the surrounding query visits a subquery.
 
     Args:
-        records_reads: whether what it reads is wanted; otherwise only what its output can be.
-        scopes: for which it is asked.
-        outer_conditions: conditions on its output that whoever reads it puts. Their columns are those of the output,
-            under the name of ``outer_name``, and others whose values are in ``outer_values``.
-        outer_name: what it is called there.
-        outer_values: the values that columns of its surroundings can have.
-        returns_values: whether the values of its output are wanted.
+        records_reads: whether to record which partitions the subquery reads. Otherwise only the output values matter.
+        scopes: the scopes to consider, by position.
+        outer_conditions: conditions that the surrounding query puts on the output. Their columns are output columns
+            under the name ``outer_name``, and columns whose values are in ``outer_values``.
+        outer_name: the subquery's name in the surrounding query.
+        outer_values: possible values of columns of the surrounding query.
+        returns_values: whether the values of the output columns are needed.
     """
 
     records_reads: bool
@@ -62,20 +65,21 @@ class VisitContext:
 
 @dataclass
 class PruningRun:
-    """Which partitions its scans read, in some scopes; or in which scopes one of its scans reads some partitions.
+    """One pruning question and its answer: which partitions the scans read in some scopes, or in which scopes one scan
+    reads some partitions.
 
     Args:
-        query: with every column told.
-        partitions_by_dataset: dataset -> all that it should have.
-        scopes: the values of the variables, one row for each scope.
-        zone: in which moments are told apart by day.
-        target_scan: the scan whose readers are wanted.
-        target_rows: of that scan, the partitions that matter. They stand for it only where rows are recorded: what a
-            subquery gives hangs on all, by a LIMIT or a window.
-        positions_by_scan: scan -> the partitions that it reads.
-        reading_scopes: the scopes in which the target reads some of those that matter.
-        is_target_visited: whether the target was come by.
-        ignored_conditions: parts of conditions on partitions that prune none, by where they are.
+        query: the query, with every column resolved.
+        partitions_by_dataset: dataset -> all partitions that it should have.
+        scopes: values of the variables, one row per scope.
+        zone: time zone in which timestamps are converted to days.
+        target_scan: the scan whose reading scopes are to be found.
+        target_rows: the partitions of the target scan to look for. They replace the full list only where reads are
+            recorded, because the output of a subquery with LIMIT or a window depends on all rows.
+        positions_by_scan: result: scan number -> positions of the partitions that it reads.
+        reading_scopes: result: positions of the scopes in which the target scan reads at least one target partition.
+        is_target_visited: whether the target scan was visited.
+        ignored_conditions: parts of conditions on partition columns that prune nothing, by the ``id`` of their node.
     """
 
     query: Query
@@ -99,7 +103,7 @@ class PruningRun:
         return {name: parse_type(type_) for name, type_ in self.query.variables.items()}
 
     def column_types(self, dataset: str) -> Mapping[str, DataType]:
-        """Small name -> Spark type, of the columns of a dataset whose values the names of partitions tell."""
+        """Lower-case name -> Spark type of the columns whose values can be parsed from partition names."""
         schema = self.query.schemas.get(dataset)
         if schema is None:
             return {}
@@ -109,14 +113,14 @@ class PruningRun:
         )
 
     def contains_target(self, scope: Scope) -> bool:
-        """Whether a part of the query has the target within it."""
+        """Whether a scope contains the target scan."""
         target_scan = self.target_scan
         return target_scan is not None and target_scan in self._scan_numbers_within(scope)
 
     def record_read(
         self, number_of_scan: int, rows: Mapping[int, Row], scopes: Mapping[int, Row], *, reads_everything: bool
     ) -> None:
-        """A scan was come by, in a place where these of its partitions are read, in these scopes."""
+        """Record a visit of a scan, with the partitions that it reads there and the scopes in which it reads them."""
         if self.target_scan is None:
             everything = range(len(self.expected_partitions(self.query.scans[number_of_scan].dataset)))
             self.positions_by_scan.setdefault(number_of_scan, set()).update(everything if reads_everything else rows)
@@ -126,7 +130,7 @@ class PruningRun:
                 self.reading_scopes |= (self.scopes.rows if reads_everything else scopes).keys()
 
     def record_no_reads(self, scope: Scope) -> None:
-        """The scans within a part of the query were come by, in a place where none of their partitions is read."""
+        """Record a visit of all scans within a scope at a place where none of their partitions is read."""
         for number in self._scan_numbers_within(scope):
             self.record_read(number, {}, {}, reads_everything=self.query.scans[number].mode == "whole")
 
@@ -138,7 +142,7 @@ _NO_ROWS = IndexedRows([])
 
 
 def _iter_scan_numbers(scope: Scope, visited: set[int]) -> Iterator[int]:
-    """The scans within a part of the query."""
+    """Numbers of the scans within a scope."""
     if id(scope) in visited:
         return
     visited.add(id(scope))

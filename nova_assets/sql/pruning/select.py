@@ -1,8 +1,7 @@
-"""One SELECT of a query: what it says of partitions, and what of each of its sources is left by that.
+"""Partition pruning within one SELECT: apply its conditions to its sources until nothing more is pruned.
 
-Conditions take rows away from sources, again and again, until nothing changes: those whose values no row of the others
-could go together with. What hangs on nothing but the query is kept in its memory, so that a question about another
-scope costs no more than looking values up.
+A condition prunes the rows of a source that match no combination of rows of the other sources. Everything that depends
+on the query alone is memoized, so a question about another scope needs only lookups.
 """
 
 from __future__ import annotations
@@ -37,22 +36,22 @@ from nova_assets.sql.pruning.sources import MAX_COMBINATIONS, PossibleValues, Se
 from nova_assets.sql.query.scans import scan_number
 
 VisitScope: TypeAlias = Callable[[Scope, VisitContext], dict[str, PossibleValues]]
-"""Looks at a part of the query, and gives the values that its output can have."""
+"""Visits a subquery and returns the possible values of its output columns."""
 
 _EqualitySides: TypeAlias = tuple[exp.Expr, Evaluable, exp.Expr, Evaluable]
-"""Of ``a = b``, what is of one source, and what is of others."""
+"""The two sides of ``a = b``: the side of one source, and the side of the others, each as node and evaluable."""
 
 _MAX_ROUNDS = 8
 
 _VARIABLES_SOURCE = ""
-"""The source that variables are of."""
+"""Name of the source that holds the scope's variables."""
 
 
 class SelectPruner:
-    """One SELECT, looked at once.
+    """Prunes the sources of one SELECT, for one visit.
 
     Args:
-        visit: looks at what is inside it.
+        visit_inner: visits a subquery of the SELECT.
     """
 
     def __init__(
@@ -97,10 +96,10 @@ class SelectPruner:
             self._record_reads()
         return self._output_values() if self.context.returns_values else {}
 
-    # what there is
+    # sources
 
     def _make_sources(self) -> Iterator[SelectSource]:
-        for name, node in self.scope.references:  # those of SEMI and ANTI joins, too
+        for name, node in self.scope.references:  # ``references`` includes the sources of SEMI and ANTI joins
             source = self.scope.sources.get(name)
             sampled = node.args.get("sample") is not None
             number = scan_number(source) if isinstance(source, exp.Table) else None
@@ -124,8 +123,7 @@ class SelectPruner:
         return source.subquery_scope is not None and self.pruning_run.contains_target(source.subquery_scope)
 
     def _resolve_column(self, column: exp.Column | exp.Placeholder) -> tuple[Key, DataType] | None:
-        """Under what the values of a variable are kept, of a partition column, or of a column that a subquery hands on;
-        and their type."""
+        """Key and type of a variable, a partition column, or an output column of a subquery. None for other columns."""
         if isinstance(column, exp.Placeholder):
             type_ = self.pruning_run.variable_types.get(column.name)
             return None if type_ is None else ((_VARIABLES_SOURCE, column.name), type_)
@@ -138,14 +136,14 @@ class SelectPruner:
         return None if type_ is None else (key, type_)
 
     def _make_column_types_key(self) -> tuple[object, ...]:
-        """All that ``_known`` goes by."""
+        """Memo key that covers everything on which ``_resolve_column`` depends."""
         columns = (
             s.all_rows.columns if s.all_rows is not None else frozenset((n, a.type) for n, a in s.output_values.items())
             for s in self.sources.values()
         )
         return (id(self.scope), frozenset((k, a.type) for k, a in self.context.outer_values.items()), *columns)
 
-    # what it asks
+    # conditions
 
     def _conditions_of_select(self, null_rejecting: NullRejecting) -> list[Condition]:
         asked, source, names = self.context.outer_conditions, self.context.outer_name, list(self.sources)
@@ -165,8 +163,10 @@ class SelectPruner:
         return self.memo.memoize(of, self._find_null_rejecting)
 
     def _find_null_rejecting(self) -> NullRejecting:
-        """The sources of which rows with nulls in their place are dropped, and where. What is dropped in one place
-        makes conditions of joins before it drop more."""
+        """The sources for which rows with nulls in their place are dropped, and the join that drops them. Rejecting
+        nulls at one join can make conditions of earlier joins drop more rows, so the search repeats until it is
+        stable.
+        """
         found: NullRejecting = frozenset()
         for _ in range(_MAX_ROUNDS):
             more = frozenset(
@@ -182,13 +182,13 @@ class SelectPruner:
         return found
 
     def _compile(self, node: exp.Expr) -> Evaluable:
-        """How an expression is computed that the query's memory keeps."""
+        """The compiled expression, memoized for the query."""
         return self.memo.memoize(
             ("how", id(node), self.column_types_key), lambda: self.evaluator.compile_expression(node)
         )
 
     def _compile_condition(self, condition: Condition) -> Evaluable | None:
-        """How a condition is computed; None where it cannot take anything away."""
+        """The compiled condition. None if the condition cannot prune anything."""
         node = condition.node
         if isinstance(node, exp.In) and node.args.get("query") is not None:
             return self._compile_in_subquery(node)
@@ -198,7 +198,9 @@ class SelectPruner:
         return found if found.keys or not found.depends_on_data else None
 
     def _compile_in_subquery(self, node: exp.In) -> Evaluable | None:
-        """``day IN (SELECT day FROM ...)``, where the inner one is a partition's, too."""
+        """The compiled ``day IN (SELECT day FROM ...)``. None unless the possible values of the inner column are
+        known.
+        """
         inner = next((s for s in self.scope.subquery_scopes if s.expression is node.args["query"].unnest()), None)
         call = VisitContext(False, self.context.scopes, outer_values=self._visible_values())
         output = {} if inner is None else self.visit_inner(inner, call)
@@ -207,7 +209,7 @@ class SelectPruner:
         [among] = output.values()
         of = self._compile(node.this)
         if of.type != among.type or comparison_casts(among.type, among.type, self.pruning_run.zone) is None:
-            return None  # of two types they become a third
+            return None  # two different types are cast to a third
 
         def held(values: Values) -> Value:
             found = of.value(values)
@@ -215,14 +217,14 @@ class SelectPruner:
 
         return Evaluable(held, of.keys, BOOLEAN, of.depends_on_data)
 
-    # what follows
+    # pruning
 
     def _remaining_counts(self) -> list[int]:
         left = [len(s.remaining_rows) + sum(map(len, s.output_values.values())) for s in self.sources.values()]
         return [*left, *map(len, self.scopes_by_target_source.values())]
 
     def _empty_sources_without_effect(self) -> None:
-        """Nothing is read that is joined with what has no row."""
+        """Prune all rows of sources that are joined with an empty source."""
         empty = frozenset(n for n, s in self.sources.items() if s.is_empty)
         of = ("no effect", id(self.node), empty, self.rejecting)
         lost = self.memo.memoize(of, lambda: sources_not_reaching_result(self.node, empty, self.rejecting))
@@ -232,12 +234,12 @@ class SelectPruner:
             source.has_no_effect = not source.is_sampled
 
     def _apply_condition(self, condition: Condition, evaluable: Evaluable) -> None:
-        """Take away what cannot meet a condition, whatever else there is."""
+        """Prune the rows that cannot meet a condition, whatever rows the other sources have."""
         keys_by_source = evaluable.keys_by_source
         self._filter_target_scopes(condition, evaluable)
         if (
             not keys_by_source.keys() & condition.filtered_sources
-        ):  # it says of no row which one it drops: it drops all, or none
+        ):  # the condition names no filtered source: it drops all rows, or none
             other_values = self._combinations_of_others(condition, keys_by_source, None)
             if other_values is not None and not any(
                 is_true_or_unknown(evaluable.value(other)) for other in other_values
@@ -260,7 +262,7 @@ class SelectPruner:
             source.keep_positions(good)
 
     def _filter_output_values(self, source: SelectSource, condition: Condition, evaluable: Evaluable) -> None:
-        """Of a subquery, what one of its columns can still be."""
+        """Remove the values of a subquery's column that cannot meet a condition."""
         [key] = evaluable.keys_by_source[source.name]
         other_values = self._combinations_of_others(condition, evaluable.keys_by_source, source.name)
         if other_values is None:
@@ -269,7 +271,7 @@ class SelectPruner:
         source.output_values[key[1]] = source.output_values[key[1]].matching(lambda v: test({key: v}))
 
     def _filter_target_scopes(self, condition: Condition, evaluable: Evaluable) -> None:
-        """Leave out the scopes in which a condition drops all rows in which the target has a part."""
+        """Remove the scopes in which a condition drops all rows that stem from the target scan."""
         if _VARIABLES_SOURCE not in evaluable.keys_by_source:
             return
         for name in condition.filtered_sources & self.scopes_by_target_source.keys():
@@ -286,8 +288,9 @@ class SelectPruner:
                 self.scopes_by_target_source[name] = scopes.remaining_rows
 
     def _passing_positions(self, source: SelectSource, condition: Condition, evaluable: Evaluable) -> list[int] | None:
-        """The rows of a source that may meet a condition beside something that the others can be; None where that is
-        more than can be tried."""
+        """Positions of the rows that meet a condition together with some combination of the other sources. None if
+        there are too many combinations.
+        """
         keys = evaluable.keys_by_source[source.name]
         other_values = self._combinations_of_others(condition, evaluable.keys_by_source, source.name)
         if other_values is None:
@@ -303,8 +306,9 @@ class SelectPruner:
     def _rows_by_index(
         self, source: SelectSource, condition: Condition, columns: Sequence[str], other_values: Sequence[Values]
     ) -> list[tuple[Value, ...]] | None:
-        """Of ``a = b`` between all of a source and others: what of it is equal to one of the others, looked up by the
-        values that it comes to, if these are all of one type, and not tried out. None where that does not tell."""
+        """For ``a = b`` between one complete source and others: the source's values that equal a value of the
+        others, looked up in an index instead of evaluated row by row. None if the index cannot decide.
+        """
         listing = source.unfiltered_rows
         sides = self._equality_sides(condition, source.name) if listing is not None else None
         if listing is None or sides is None:
@@ -327,7 +331,7 @@ class SelectPruner:
         return [row for v in among for row in values.get(v, ())]
 
     def _side_casts(self, own_side: Evaluable, other_side: Evaluable) -> tuple[Cast, Cast] | None:
-        """How the values of two sides are made comparable; None where that is not understood."""
+        """Casts that make the values of the two sides comparable. None if the types cannot be compared."""
         return (
             None
             if own_side.type is None or other_side.type is None
@@ -336,19 +340,20 @@ class SelectPruner:
 
     @staticmethod
     def _comparable_values(values: Collection[Value], to_comparable: Cast) -> frozenset[Value] | None:
-        """All values that are not null, as they are compared; None where one is unknown."""
+        """All non-null values, cast for the comparison. None if one of them is unknown."""
         found = [comparable_or_none(v, to_comparable) for v in values if v is not None]
         return None if None in found else frozenset(found)
 
     def _expression_key(self, node: exp.Expr, evaluable: Evaluable) -> Hashable:
-        """By what an expression is known to rows that other queries ask, too: where it has variables alone, by how it
-        is written, since it comes to the same in all."""
+        """Memo key of an expression. An expression of variables alone has the same values in all queries, so its key
+        is its text, which other queries share.
+        """
         if evaluable.keys_by_source.keys() != {_VARIABLES_SOURCE}:
             return id(evaluable)
         return self.memo.memoize(("named", id(node)), lambda: node.sql("spark")), str(self.pruning_run.zone)
 
     def _values_of_other_side(self, sides: _EqualitySides, other_values: Sequence[Values]) -> frozenset[Value]:
-        """All that the other side of ``a = b`` comes to."""
+        """All values of the other side of ``a = b``."""
         _, _, node, to = sides
         all_scopes = to.keys_by_source.keys() == {_VARIABLES_SOURCE} and self.variables.unfiltered_rows
         if not all_scopes:
@@ -360,7 +365,9 @@ class SelectPruner:
     def _make_condition_test(
         self, condition: Condition, evaluable: Evaluable, source_name: str, other_values: Sequence[Values]
     ) -> Callable[[Values], bool]:
-        """Whether a condition may hold for some values of one source, beside something that the others can be."""
+        """Test whether a condition may hold for some values of one source, with some combination of the other
+        sources.
+        """
         is_equal = self._make_equality_test(condition, source_name, other_values)
 
         def may_pass(mine: Values) -> bool:
@@ -372,7 +379,9 @@ class SelectPruner:
         return may_pass
 
     def _equality_sides(self, condition: Condition, source_name: str) -> _EqualitySides | None:
-        """Of ``a = b``, what is of one source, and what is of others; None where that is not apart, or data tells."""
+        """The two sides of ``a = b``, one of a single source and one of the others. None if the condition has
+        another form or depends on data.
+        """
         node = condition.node.unnest()
         if not isinstance(node, exp.EQ):
             return None
@@ -386,7 +395,9 @@ class SelectPruner:
     def _make_equality_test(
         self, condition: Condition, source_name: str, other_values: Sequence[Values]
     ) -> Callable[[Values], bool | None] | None:
-        """Of ``a = b``, whether the others can be what it is of the source; None where that does not tell."""
+        """Test whether the others can equal the source's side of ``a = b``. The test returns None if it cannot
+        decide.
+        """
         sides = self._equality_sides(condition, source_name)
         if sides is None:
             return None
@@ -411,10 +422,10 @@ class SelectPruner:
     def _combinations_of_others(
         self, condition: Condition, keys_by_source: Mapping[str, Sequence[Key]], excluded_source: str | None
     ) -> list[dict[Key, Value]] | None:
-        """All that the columns of other sources, and the variables, can be together; None for too many.
+        """All combinations of values of the other sources' columns and of the variables. None if there are too many.
 
         Args:
-            excluded_source: the source that is left out.
+            excluded_source: the source to leave out.
         """
         parts: list[list[dict[Key, Value]]] = []
         for other, keys in keys_by_source.items():
@@ -442,8 +453,9 @@ class SelectPruner:
         return source.distinct_combinations(keys)
 
     def _rejects_nulls(self, condition: Condition, source_name: str) -> bool:
-        """Whether a condition drops rows that have nulls in place of a source: otherwise rows of that source are wanted
-        even where they are dropped, so that there are none."""
+        """Whether a condition drops rows with nulls in place of a source. If not, an outer join keeps rows without a
+        match in this source, and pruning the source would create such rows.
+        """
         without = self.memo.memoize(
             ("without", id(condition.node), source_name), lambda: with_source_nulled(condition.node, source_name)
         )
@@ -455,7 +467,7 @@ class SelectPruner:
             is_true_or_unknown(evaluable.value(other)) for other in other_values
         )
 
-    # further in
+    # subqueries and output
 
     def _record_reads(self) -> None:
         for source in self.sources.values():
@@ -478,7 +490,7 @@ class SelectPruner:
             )
 
     def _visible_values(self) -> dict[Key, PossibleValues]:
-        """The values that columns can have here, for a subquery that refers to them."""
+        """Possible values of all columns that a correlated subquery can refer to."""
         found = dict(self.context.outer_values)
         for source in self.sources.values():
             for name in source.known_columns:
@@ -488,17 +500,19 @@ class SelectPruner:
         return found
 
     def _values_of_column(self, source: SelectSource, column: str) -> PossibleValues | None:
-        """The values that a column of a source can have here."""
+        """Possible values of a source's column in this SELECT, including null where an outer join or grouping sets
+        produce it.
+        """
         among = source.possible_values(column)
         nulls = source.name in self.nullable_sources or has_grouping_sets(self.node)
         return among.with_null() if among is not None and nulls else among
 
     def _inner_context(self, source: SelectSource, for_output_only: bool) -> VisitContext:
-        """How a subquery in FROM is looked at: with what is asked of it.
+        """The context in which a subquery in FROM is visited, with the conditions on its output.
 
         Args:
-            for_output_only: only by what is asked of it and nothing else, for the values of its output; else for what
-                it reads.
+            for_output_only: whether the visit determines the output values, with conditions on the subquery alone.
+                Otherwise the visit records reads, with all conditions.
         """
         inner = source.subquery_scope
         assert inner is not None
@@ -527,8 +541,10 @@ class SelectPruner:
     def _rename_other_sources(
         self, condition: exp.Expr, source_name: str
     ) -> tuple[exp.Expr | None, dict[Key, PossibleValues]]:
-        """A condition as it is put to one source: columns of others under names that mean nothing inside it, and the
-        values that these can have. None where it is not about the source."""
+        """A condition as an outer condition for one source: columns of other sources get names that are unique
+        inside the subquery, and their possible values are returned. None if the condition does not refer to the
+        source.
+        """
         found, named = self.memo.memoize(
             ("apart", id(condition), source_name, id(self.scope)),
             lambda: rename_other_sources(condition, source_name, f"@{id(self.scope)}"),
@@ -547,7 +563,7 @@ class SelectPruner:
         return self._values_of_column(source, column)
 
     def _output_values(self) -> dict[str, PossibleValues]:
-        """The values that output columns can have."""
+        """Possible values of the output columns."""
         if has_grouping_sets(self.node):
             return {}
         found = {}

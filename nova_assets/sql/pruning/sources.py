@@ -1,4 +1,4 @@
-"""The things that a SELECT reads, and which values their columns can have."""
+"""Sources of a SELECT: datasets, subqueries and variables, with the possible values of their columns."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from nova_assets.sql.pruning.partition_lookup import IndexedRows, Row
 from nova_assets.sql.query.scans import Scan
 
 Partition: TypeAlias = Row
-"""The values of a partition's columns, by their names in small letters."""
+"""Values of a partition's columns, by lower-case column name."""
 
 MAX_COMBINATIONS = 200_000
-"""Combinations of values that are tried; a condition with more of them takes nothing away."""
+"""Most combinations of values to evaluate. A condition with more combinations prunes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class PossibleValues:
     """The values that a column can have.
 
     Args:
-        type: its Spark type.
+        type: the column's Spark type.
     """
 
     type: DataType
@@ -46,24 +46,24 @@ class PossibleValues:
         return PossibleValues(self.type, frozenset())
 
     def matching(self, test: Callable[[Value], bool]) -> PossibleValues:
-        """Those that pass a test."""
+        """The values that pass a test."""
         return PossibleValues(self.type, frozenset(v for v in self.values if test(v)))
 
 
 @dataclass
 class SelectSource:
-    """One of the things that a SELECT reads; or, under no name, the variables of its scopes.
+    """A source of a SELECT. The source with an empty name holds the variables of the scopes.
 
     Args:
-        name: in the query.
-        column_types: Spark type of each column of a listing.
-        scan: where it is a dataset.
-        subquery_scope: where it is a subquery.
-        is_sampled: whether only a sample of its rows is read, so that all have to be there.
-        all_rows: of a dataset, all partitions that it should have; of variables, all scopes.
-        remaining_rows: those of the listing that are left, by position.
-        output_values: of a subquery, the values that its columns can have.
-        has_no_effect: whether none of its rows reaches the result, so that none is read.
+        name: the source's name in the query.
+        column_types: Spark type of each column of ``all_rows``.
+        scan: for a dataset, its scan.
+        subquery_scope: for a subquery, its scope.
+        is_sampled: whether TABLESAMPLE reads only a sample of the rows, so that all partitions are required.
+        all_rows: for a dataset, all partitions that it should have. For variables, all scopes.
+        remaining_rows: the rows of ``all_rows`` that are not pruned, by position.
+        output_values: for a subquery, the possible values of its columns.
+        has_no_effect: whether none of the rows reaches the result, so that nothing has to be read.
     """
 
     name: str
@@ -78,7 +78,7 @@ class SelectSource:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no row, whatever its data. One of which only a sample is read may have some."""
+        """Whether the source has no rows, regardless of its data. A sampled source may have rows."""
         if self.is_sampled:
             return False
         if self.all_rows is not None:
@@ -87,25 +87,25 @@ class SelectSource:
 
     @property
     def unfiltered_rows(self) -> IndexedRows | None:
-        """The listing, where all of it is left."""
+        """``all_rows``, if nothing is pruned yet."""
         return self.all_rows if self.all_rows is not None and self.remaining_rows is self.all_rows.rows else None
 
     @property
     def known_columns(self) -> frozenset[str]:
-        """Those whose values can be told."""
+        """The columns whose values can be determined."""
         if self.all_rows is None:
             return frozenset(self.output_values)
         return self.all_rows.columns if self.remaining_rows else frozenset()
 
     def type_of_column(self, column: str) -> DataType | None:
-        """The Spark type of a column whose values can be told; None of any other."""
+        """Spark type of a column whose values can be determined. None for other columns."""
         if self.all_rows is None:
             among = self.output_values.get(column)
             return None if among is None else among.type
         return self.column_types.get(column) if column in self.all_rows.columns else None
 
     def possible_values(self, column: str) -> PossibleValues | None:
-        """The values that a column can have; None where they cannot be told."""
+        """The values that a column can have. None if they cannot be determined."""
         if self.all_rows is None:
             return self.output_values.get(column)
         type_ = self.column_types.get(column)
@@ -116,19 +116,19 @@ class SelectSource:
         return PossibleValues(type_, frozenset(row[column] for row in self.remaining_rows.values()))
 
     def remove_all_rows(self) -> None:
-        """Nothing of it is left."""
+        """Prune all rows, unless the source is sampled."""
         if self.is_sampled:
             return
         self.remaining_rows = {}
         self.output_values = {column: among.without_values() for column, among in self.output_values.items()}
 
     def keep_positions(self, positions: Sequence[int]) -> None:
-        """Only these of its rows are left."""
+        """Prune all rows except those at some positions."""
         if len(positions) < len(self.remaining_rows):
             self.remaining_rows = {n: self.remaining_rows[n] for n in positions}
 
     def distinct_combinations(self, keys: Sequence[Key]) -> list[dict[Key, Value]] | None:
-        """What some of its columns can be together; None for too many."""
+        """Distinct combinations of the values of some columns. None if there are too many."""
         if self.unfiltered_rows is not None:
             return self.unfiltered_rows.distinct_combinations(keys)
         if self.all_rows is not None:
@@ -139,7 +139,7 @@ class SelectSource:
         )
 
     def positions_by_values(self, columns: Sequence[str]) -> Mapping[tuple[Value, ...], Sequence[int]]:
-        """What columns of its rows are together -> the rows in which they are."""
+        """Values of some columns -> positions of the rows with these values."""
         if self.unfiltered_rows is not None:
             return self.unfiltered_rows.positions_by_values(columns)
         found: dict[tuple[Value, ...], list[int]] = {}
@@ -149,7 +149,7 @@ class SelectSource:
 
 
 def combine_values(values_by_key: Sequence[tuple[Key, frozenset[Value]]]) -> list[dict[Key, Value]] | None:
-    """What columns can be together, each of which can have some values; None for too many."""
+    """All combinations of the columns' possible values. None if there are too many."""
     if prod(len(values) for _, values in values_by_key) > MAX_COMBINATIONS:
         return None
     keys = [key for key, _ in values_by_key]

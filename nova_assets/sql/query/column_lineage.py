@@ -1,4 +1,4 @@
-"""Where every column of a query comes from: which columns of what it reads."""
+"""Column lineage of queries: the input columns from which each output column is computed."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from nova_assets.sql.query.scans import scan_number
 from nova_assets.sql.text import Span, span_of
 
 Origin = tuple[int, str]
-"""A scan, and a column of what it reads, in small letters."""
+"""An input column: the number of the scan, and the column's lower-case name."""
 
 
 @dataclass(frozen=True)
 class ColumnUse:
-    """A place in a query where a column of what it reads is named.
+    """A place in a query that refers to an input column.
 
     Args:
-        span: where in the text; None where a ``*`` stands for it.
+        span: the place in the text. None if the reference comes from ``*``.
     """
 
     origin: Origin
@@ -30,11 +30,11 @@ class ColumnUse:
 
 @dataclass(frozen=True)
 class Lineage:
-    """Of a query.
+    """Column lineage of a query.
 
     Args:
-        outputs: column, in small letters -> what its values are made of.
-        uses: every place where a column is named, in SELECT, WHERE, ON or elsewhere.
+        outputs: lower-case output column -> the input columns from which it is computed.
+        uses: every reference to an input column, in SELECT, WHERE, ON or elsewhere.
     """
 
     outputs: Mapping[str, frozenset[Origin]]
@@ -42,7 +42,7 @@ class Lineage:
 
 
 def trace_lineage(query: Query) -> Lineage:
-    """Where the columns of a query come from."""
+    """Column lineage of a query."""
     return _LineageTracer(query).trace()
 
 
@@ -79,10 +79,10 @@ class _LineageTracer:
         return None
 
     def _output_origins(self, scope: Scope, column: str) -> frozenset[Origin]:
-        """What a column that a subquery gives is made of."""
+        """Input columns from which an output column of a subquery is computed."""
         key = (id(scope), column.lower())
         if key not in self.origins_by_output:
-            self.origins_by_output[key] = frozenset()  # of a recursive one, while it is looked at
+            self.origins_by_output[key] = frozenset()  # ends the recursion of a recursive CTE
             self.origins_by_output[key] = frozenset(o for c in self._iter_origins(scope, column) for o in c)
         return self.origins_by_output[key]
 

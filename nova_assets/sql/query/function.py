@@ -1,4 +1,6 @@
-"""Functions of your own in SQL: of values, and of tables (BigDataFlow's foreign transformations, part 2)."""
+"""User-defined functions in SQL: scalar functions and table functions (BigDataFlow's foreign transformations, part
+2).
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,12 @@ from nova_assets.sql.query.table_function_calls import is_unused_by_sql, scalar_
 
 @dataclass(frozen=True)
 class SqlFunction:
-    """A function that datasets in SQL may call. Calling it calls the plain function.
+    """A function that SQL datasets may call. Calling the object calls the plain Python function.
 
     Args:
-        name: in SQL.
-        function: of values; or one that gives a table.
-        returns: its type; or ``table(...)`` with the columns that it gives.
+        name: the function's name in SQL.
+        function: the Python function, which returns a value or a table.
+        returns: the return type, or ``table(...)`` with the output columns.
     """
 
     name: str
@@ -33,7 +35,9 @@ class SqlFunction:
         return self.function(*args, **kwargs)
 
     def call_with_context(self, ctx: Context, args: Sequence[Any], keyword_args: Mapping[str, Any]) -> Any:
-        """What it gives; the task's context is no argument of the query's."""
+        """The function's result. The task's context is inserted if the function has a parameter ``ctx``, which the
+        query never passes.
+        """
         names = list(inspect.signature(self.function).parameters)
         if "ctx" not in names:
             return self.function(*args, **keyword_args)
@@ -43,10 +47,12 @@ class SqlFunction:
         return self.function(*args, **keyword_args, ctx=ctx)
 
     def argument_problem(self, positional_count: int, keyword_names: Sequence[str]) -> str | None:
-        """Why it cannot be called with so many arguments, and these; None where it can."""
+        """Why the function rejects this number of positional arguments and these keyword arguments. None for valid
+        arguments.
+        """
         try:
             signature = inspect.signature(self.function)
-        except (TypeError, ValueError):  # some built-in ones have none
+        except (TypeError, ValueError):  # some built-in functions have no signature
             return None
         known = [p for n, p in signature.parameters.items() if n != "ctx"]
         try:
@@ -57,11 +63,13 @@ class SqlFunction:
 
 
 Functions: TypeAlias = Mapping[str, "str | SqlFunction"] | Sequence[SqlFunction]
-"""Functions that datasets call: made with ``nova.sql_function``; or the types of those that the session has already."""
+"""User-defined functions of datasets: functions made with ``nova.sql_function``, or the types of functions that the
+session already has.
+"""
 
 
 def sql_function(returns: str, *, name: str | None = None) -> Callable[[Callable[..., Any]], SqlFunction]:
-    """Make a plain function one that datasets in SQL can call.
+    """Decorator that makes a Python function callable from SQL datasets.
 
         @nova.sql_function(returns="string")
         def slug(text): return text.lower().replace(" ", "-")
@@ -69,18 +77,18 @@ def sql_function(returns: str, *, name: str | None = None) -> Callable[[Callable
         @nova.sql_function(returns="table(currency string, rate decimal(10,4))")
         def rates(ctx, day, orders): ...
 
-    A function of values becomes a user-defined function of Spark's. One that returns a table stands in FROM:
-    ``FROM rates(:day, (SELECT * FROM orders WHERE orders.day = :day))``. It is called once for each task, where the
-    task runs, with values of the scope, and with a Spark DataFrame for each query; it may read a database, by JDBC or
-    ADBC or anything else. It gives a DataFrame, an Arrow or pandas table, or a list of dicts, of the columns that it
-    declares. ``ctx`` is the task's context, where it asks for that.
+    A scalar function becomes a Spark user-defined function. A table function is called in FROM: ``FROM rates(:day,
+    (SELECT * FROM orders WHERE orders.day = :day))``. A table function is called once per task, in the process of the
+    task. Its arguments are values of the scope, and a Spark DataFrame for each query. The function may read a database
+    by JDBC, ADBC or any other way. It returns a DataFrame, an Arrow or pandas table, or a list of dicts, with the
+    declared columns. A parameter ``ctx`` receives the task's context.
 
     Args:
-        returns: the type of the value, as Spark calls it; or ``table(column type, ...)``.
-        name: in SQL; that of the function by default.
+        returns: the Spark type of the value, or ``table(column type, ...)``.
+        name: the name in SQL, by default the function's name.
 
     Raises:
-        DefinitionError: the type cannot be read.
+        DefinitionError: the type cannot be parsed.
     """
 
     def make(function: Callable[..., Any]) -> SqlFunction:
@@ -93,10 +101,10 @@ def sql_function(returns: str, *, name: str | None = None) -> Callable[[Callable
 
 
 def type_by_function(functions: Functions | None) -> dict[str, str]:
-    """Name -> what a function gives.
+    """Function name -> its return type.
 
     Raises:
-        DefinitionError: a type cannot be read.
+        DefinitionError: a type cannot be parsed, or SQL has a built-in function of that name.
     """
     each: Mapping[str, str | SqlFunction]
     each = functions if isinstance(functions, Mapping) else {f.name: f for f in functions or ()}
@@ -114,6 +122,6 @@ def type_by_function(functions: Functions | None) -> dict[str, str]:
 
 
 def sql_functions_by_name(functions: Functions | None) -> dict[str, SqlFunction]:
-    """Name -> the function, of those that are given and not only known of."""
+    """Function name -> the function. Functions declared by type only are left out."""
     each = functions.items() if isinstance(functions, Mapping) else ((f.name, f) for f in functions or ())
     return {name: f for name, f in each if isinstance(f, SqlFunction)}

@@ -1,4 +1,4 @@
-"""A query, understood without its data: what it reads and how, and every column told by where it comes from."""
+"""Queries resolved without data: the places where they read datasets, and the source of every column."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ _NAMELESS = "nova_nameless"
 
 @dataclass(frozen=True)
 class Query:
-    """A query whose columns are told.
+    """A query with resolved columns.
 
     Args:
-        text: as its author wrote it.
-        tree: with every column qualified by its source, and variables as markers (``:day``).
-        scans: all places where it reads.
-        variables: that occur in it, and their types.
-        written_names: of what it gives, as written, where it says one.
-        bare_variables: places of the text where a variable stands by its bare name.
-        calls: all places where a function stands as a table.
-        schemas: of the datasets that it reads.
+        text: the query as its author wrote it.
+        tree: syntax tree in which every column is qualified by its source and variables are placeholders (``:day``).
+        scans: all places where the query reads a dataset.
+        variables: the variables that the query uses, with their Spark types.
+        written_names: names of output columns and aliases, as written.
+        bare_variables: places where the text names a variable without a colon.
+        calls: all places where the query calls a table function.
+        schemas: schemas of the datasets that the query reads.
     """
 
     text: SqlText
@@ -56,27 +56,27 @@ class Query:
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """The datasets that it reads, and the functions that it calls as tables."""
+        """The datasets that the query reads, and the table functions that it calls."""
         return tuple(dict.fromkeys((*self.reads, *(c.function for c in self.calls))))
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The datasets that it reads, in order of first mention."""
+        """The datasets that the query reads, in order of first mention."""
         return tuple(dict.fromkeys(s.dataset for s in self.scans))
 
 
 def mark_calls(text: SqlText, tree: exp.Query) -> tuple[TableFunctionCall, ...]:
-    """Where a query calls functions as tables. Marks each place in the tree. Raises SqlError."""
+    """Find the table function calls of a query and mark their nodes in the tree. Raises SqlError."""
     return mark_table_function_calls(text, tree, _READ_MODES)
 
 
 def is_using_or_natural(join: exp.Join) -> bool:
-    """Whether a join of a qualified tree was written with USING, or is a natural one."""
+    """Whether a join of a resolved tree was written with USING or as NATURAL JOIN."""
     return bool(join.meta.get(_USING))
 
 
 def was_written_unnamed(node: exp.Expr) -> bool:
-    """Whether a column of what a qualified tree gives was written without a name, and is no plain column."""
+    """Whether an output column of a resolved tree was written as an expression without a name."""
     return bool(node.meta.get(_NAMELESS))
 
 
@@ -87,15 +87,15 @@ def resolve_query(
     variable_types: Mapping[str, str] | None = None,
     table_functions: Mapping[str, Schema] | None = None,
 ) -> Query:
-    """A query with every column told.
+    """Resolve every column of a query.
 
     Args:
-        schemas: of all datasets that there are.
-        variable_types: of its scope, by name, with their types.
-        table_functions: that may stand as tables, and what they give.
+        schemas: schemas of all available datasets.
+        variable_types: Spark types of the scope's variables, by name.
+        table_functions: output schemas of the table functions, by name.
 
     Raises:
-        SqlError: there is no such dataset or column; or a name is that of a column and of a variable.
+        SqlError: a dataset, function or column does not exist, or a name is both a column and a variable.
     """
     tree, table_functions = tree.copy(), table_functions or {}
     scans, calls = mark_scans(text, tree), mark_calls(text, tree)
@@ -103,7 +103,7 @@ def resolve_query(
         if scan.dataset not in schemas:
             raise _unknown_dataset_error(text, scan, schemas, table_functions)
     calls = tuple(_resolve_call(text, call, table_functions) for call in calls)
-    for table in reversed(list(tree.find_all(exp.Table))):  # the inner ones first
+    for table in reversed(list(tree.find_all(exp.Table))):  # inner calls first
         number, called = scan_number(table), call_number(table)
         if number is not None:
             _name_table_by_dataset(table, scans[number])
@@ -115,7 +115,7 @@ def resolve_query(
         if join.args.get("using") or join.method.upper() == "NATURAL":
             join.meta[_USING] = True
     for node in tree.selects:
-        named = node.unnest().this if isinstance(node, exp.Cast | exp.TryCast) else node  # a cast has its column's name
+        named = node.unnest().this if isinstance(node, exp.Cast | exp.TryCast) else node  # named by its column
         if not isinstance(named, exp.Alias | exp.Aliases | exp.Column | exp.Dot | exp.Star):
             node.meta[_NAMELESS] = True
     known = {s.dataset: schemas[s.dataset] for s in scans} | {c.function: table_functions[c.function] for c in calls}
@@ -123,7 +123,7 @@ def resolve_query(
     qualified = _qualify_columns(text, tree, known)
     for column in qualified.find_all(exp.Column):
         if column.meta.get(_BARE) and column.table:
-            column.args["table"].meta.clear()  # where it was read FROM is not where it stands
+            column.args["table"].meta.clear()  # the qualifier's position in FROM is not the column's position
     _undo_column_aliases(text, qualified, known)
     used_variables, bare = _replace_variables(text, qualified, variable_types or {})
     check_no_outer_columns(text, qualified)
@@ -135,7 +135,7 @@ def resolve_query(
 
 
 def _resolve_call(text: SqlText, call: TableFunctionCall, table_functions: Mapping[str, Schema]) -> TableFunctionCall:
-    """A call by the name under which the function is known, which is the same in small and large letters."""
+    """The call, with the function's name in its declared spelling. Names are case-insensitive."""
     name = next((n for n in table_functions if n.lower() == call.function.lower()), None)
     if name is None:
         raise _unknown_function_error(text, call, table_functions)
@@ -167,7 +167,7 @@ def _unknown_dataset_error(
 
 
 def _name_table_by_dataset(table: exp.Table, scan: Scan) -> None:
-    """A table by the dataset's name, known in the query by its alias or by that name."""
+    """Name a table node by its dataset. The query keeps the alias, or uses the dataset's name as alias."""
     name = exp.to_identifier(scan.dataset)
     for key, value in next(iter(table.find_all(exp.Identifier)), name).meta.items():
         name.meta[key] = value
@@ -179,7 +179,7 @@ def _name_table_by_dataset(table: exp.Table, scan: Scan) -> None:
 def make_mapping_schema(
     schemas: Mapping[str, Schema], function_types: Mapping[str, str] | None = None
 ) -> MappingSchema:
-    """Schemas, and what functions of users give, as the parser's optimizer knows them."""
+    """Schemas and return types of user-defined functions, in the format of sqlglot's optimizer."""
     found: dict[str, object] = {n: {f.name: str(f.type) for f in s.fields} for n, s in schemas.items()}
     return MappingSchema(found, dialect=DIALECT, udf_mapping=dict(function_types or {}))
 
@@ -199,7 +199,7 @@ def _qualify_columns(text: SqlText, tree: exp.Query, schemas: Mapping[str, Schem
 
 
 def _check_source_names_unique(text: SqlText, tree: exp.Query) -> None:
-    """Refuse two things in FROM under one name. Raises SqlError."""
+    """Raise SqlError if two sources of one FROM clause have the same name."""
     for select in tree.find_all(exp.Select):
         names: set[str] = set()
         first = select.args.get("from_")
@@ -212,7 +212,7 @@ def _check_source_names_unique(text: SqlText, tree: exp.Query) -> None:
 
 
 def _undo_column_aliases(text: SqlText, tree: exp.Query, schemas: Mapping[str, Schema]) -> None:
-    """Give columns of ``sales AS s(a, b)`` the names that the dataset has for them.
+    """Replace the column aliases of ``sales AS s(a, b)`` by the dataset's own column names.
 
     Raises:
         SqlError: the alias does not name all columns.
@@ -244,8 +244,9 @@ def _undo_column_aliases(text: SqlText, tree: exp.Query, schemas: Mapping[str, S
 def _replace_variables(
     text: SqlText, tree: exp.Query, variable_types: Mapping[str, str]
 ) -> tuple[dict[str, str], tuple[tuple[Span, str], ...]]:
-    """Put markers for the variables of the scope, each with its type. Gives those that occur; and where in the text
-    one stands by its bare name."""
+    """Replace the scope's variables by typed placeholders. Returns the types of the variables used, and the places
+    in the text where a variable is named without a colon.
+    """
     lower = {name.lower(): name for name in variable_types}
     used: dict[str, str] = {}
     bare: dict[Span, str] = {}
@@ -305,7 +306,7 @@ def _check_columns_exist(text: SqlText, scope: Scope, schemas: Mapping[str, Sche
 
 
 def _is_output_alias(column: exp.Column) -> bool:
-    """Whether a bare name is that of an output column, where such may be named."""
+    """Whether an unqualified name refers to an output column, in a clause where SQL allows such references."""
     select = column.find_ancestor(exp.Select)
     clause = column.find_ancestor(exp.Order, exp.Having, exp.Group, exp.Qualify, exp.Sort)
     return select is not None and clause is not None and column.name in select.named_selects
@@ -321,7 +322,7 @@ def _visible_columns(scope: Scope, schemas: Mapping[str, Schema]) -> dict[str, s
 def column_names_of_source(
     source: Any, schemas: Mapping[str, Schema], scans: tuple[Scan, ...]
 ) -> dict[str, str] | None:
-    """The columns of a source, by their names in small letters; None where they are not known."""
+    """The columns of a source, by lower-case name. None if the columns are unknown."""
     if isinstance(source, exp.Table):
         number = scan_number(source)
         schema = schemas.get(scans[number].dataset if scans and number is not None else source.name)
@@ -337,7 +338,7 @@ def _format_similar_names(name: str, known_names: Mapping[str, str]) -> str:
 
 
 def conjuncts(condition: exp.Expr | None) -> Iterator[exp.Expr]:
-    """The parts of a condition, all of which have to hold."""
+    """The operands of a (nested) AND. A condition without AND is its only operand."""
     if condition is None:
         return
     if isinstance(condition, exp.Paren):

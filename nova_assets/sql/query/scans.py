@@ -1,4 +1,4 @@
-"""The datasets that a query reads, each place by itself."""
+"""Scans: the places where a query reads a dataset."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Scan:
     """A place in a query where a dataset is read.
 
     Args:
-        number: counts the scans of a query.
-        dataset: its name.
-        mode: as in Nova; ``whole`` is all of it, whatever the query says of its partitions.
-        place: its name in the text, with ``NEW(...)`` around it, without an alias.
-        has_alias: whether the query knows it by another name.
+        number: position among the scans of the query.
+        dataset: the dataset's name.
+        mode: the read mode. ``whole`` reads all partitions, regardless of the conditions on partition columns.
+        place: span of the dataset's name in the text, including ``NEW(...)`` but not the alias.
+        has_alias: whether the query gives the dataset an alias.
     """
 
     number: int
@@ -43,10 +43,10 @@ class Scan:
 
 
 def mark_scans(text: SqlText, tree: exp.Query) -> tuple[Scan, ...]:
-    """Where a query reads datasets, before anything is known of them. Marks each place in the tree.
+    """Find the scans of a query and mark their nodes in the tree. Needs no schemas.
 
     Raises:
-        SqlError: it reads what cannot be a dataset.
+        SqlError: a source cannot be a dataset.
     """
     found: list[Scan] = []
     for scope in traverse_scope(tree):
@@ -85,5 +85,5 @@ def _parse_scan(text: SqlText, table: exp.Table, number: int) -> Scan:
 
 
 def scan_number(table: exp.Expr) -> int | None:
-    """Which scan a table of a qualified tree is."""
+    """Number of the scan that a table node represents. None for other nodes."""
     return table.meta.get(_SCAN)

@@ -1,8 +1,7 @@
-"""What follows from a query by the rules of ``nova_assets.sql``, held against Spark's own parser and analyser.
+"""Comparison of the schema that ``nova_assets.sql`` derives with the one of Spark's own parser and analyser.
 
-Partitions and schemas are needed before there is any Spark, so they follow from rules of our own. Where a Spark is at
-hand, it has the last word on its dialect: a query that it refuses is refused, and two opinions on a column are an error
-that names both.
+nova needs partitions and schemas before Spark starts, so it derives them by its own rules. If Spark is available, Spark
+decides: a query that Spark rejects is rejected, and different opinions on a column raise an error that names both.
 """
 
 from __future__ import annotations
@@ -20,7 +19,9 @@ from nova_assets.sql.text import Span, SqlText
 
 @contextmanager
 def convert_spark_refusals(text: SqlText) -> Iterator[None]:
-    """A block in which Spark is given a text. A refusal becomes a SqlError, which shows the place in the file."""
+    """Context manager in which Spark analyses a text. A rejection becomes a SqlError that shows the place in the
+    file.
+    """
     try:
         yield
     except QueryRefused as error:
@@ -30,14 +31,14 @@ def convert_spark_refusals(text: SqlText) -> Iterator[None]:
 
 
 def check_columns(query: Query, inferred_schema: Schema, spark_schema: Schema) -> None:
-    """Refuse a query of which Spark makes other columns than the rules.
+    """Raise SqlError if Spark derives other columns for a query than nova.
 
     Args:
-        inferred_schema: the columns that the dataset was declared with.
-        spark_schema: those of the frame that Spark makes of it.
+        inferred_schema: the columns that nova derives.
+        spark_schema: the columns of the frame that Spark returns.
 
     Raises:
-        SqlError: names both opinions.
+        SqlError: the columns differ. The error names both opinions.
     """
     ours, theirs = inferred_schema.names, spark_schema.names
     if [n.lower() for n in ours] != [n.lower() for n in theirs]:
@@ -60,13 +61,15 @@ def _cast_suggestion(field: Field) -> str:
 
 
 def _select_expression(query: Query, column_number: int) -> exp.Expr | None:
-    """The part of the query that makes a column; None for one that stands in PARTITION."""
+    """The expression of an output column. None for a column of the PARTITION clause."""
     selects = query.tree.selects
     return selects[column_number] if column_number < len(selects) else None
 
 
 def _find_fragment(text: SqlText, fragment: str) -> Span | None:
-    """Where a part of the query is that Spark names; None where the text has it several times, or not at all."""
+    """Span of a fragment that Spark's error names. None if the text contains the fragment several times or not at
+    all.
+    """
     begin = text.sql.find(fragment)
     if begin < 0 or text.sql.find(fragment, begin + 1) >= 0:
         return None

@@ -1,4 +1,4 @@
-"""Functions of users called like tables: ``FROM rates(:day, (SELECT * FROM orders WHERE orders.day = :day))``."""
+"""Calls of user-defined table functions: ``FROM rates(:day, (SELECT * FROM orders WHERE orders.day = :day))``."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _OPEN, _CLOSE = TokenType.L_PAREN, TokenType.R_PAREN
 
 @dataclass(frozen=True)
 class CallArgument:
-    """What a function is called with.
+    """An argument of a table function.
 
     Args:
-        name: by which it is given; empty where its place says it.
+        name: the keyword, or empty for a positional argument.
         node: a value of the scope, or a query.
-        query_span: of a query, where it is in the text, without what is around it.
+        query_span: for a query, its span in the text without the parentheses around it.
     """
 
     name: str
@@ -39,14 +39,14 @@ class CallArgument:
 
 @dataclass(frozen=True)
 class TableFunctionCall:
-    """A place in a query where a function stands as a table.
+    """A call of a table function in FROM.
 
     Args:
-        number: counts the calls of a query.
-        function: its name.
-        node: the table, for errors.
-        call_span: in the text, without an alias.
-        has_alias: whether the query knows it by another name.
+        number: position among the calls of the query.
+        function: the function's name.
+        node: the table node, for error messages.
+        call_span: span of the call in the text, without the alias.
+        has_alias: whether the query gives the call an alias.
     """
 
     number: int
@@ -58,12 +58,12 @@ class TableFunctionCall:
 
     @property
     def query_spans(self) -> tuple[Span, ...]:
-        """Where in the text the queries are that it takes."""
+        """Spans of the queries passed as arguments."""
         return tuple(a.query_span for a in self.arguments if a.query_span is not None)
 
 
 def is_unused_by_sql(name: str) -> bool:
-    """Whether SQL has no function of this name: one that it has would be called instead."""
+    """Whether SQL has no built-in function of this name. A built-in function would be called instead."""
     if name.lower() in spark_functions.EXPRESSION_FUNCTIONS | spark_functions.TABLE_FUNCTIONS:
         return False
     try:
@@ -74,7 +74,7 @@ def is_unused_by_sql(name: str) -> bool:
 
 
 def is_table_function(table: exp.Expr, read_modes: Mapping[str, object]) -> bool:
-    """Whether a table is a call of a function, and no dataset read in a mode of its own."""
+    """Whether a table node is a function call, and not a dataset with a read mode."""
     return (
         isinstance(table, exp.Table)
         and isinstance(table.this, exp.Anonymous)
@@ -85,7 +85,7 @@ def is_table_function(table: exp.Expr, read_modes: Mapping[str, object]) -> bool
 def mark_table_function_calls(
     text: SqlText, tree: exp.Expr, read_modes: Mapping[str, object]
 ) -> tuple[TableFunctionCall, ...]:
-    """Where a query calls functions as tables. Marks each place in the tree.
+    """Find the table function calls of a query and mark their nodes in the tree.
 
     Raises:
         SqlError: an argument is neither a value nor a query.
@@ -99,13 +99,14 @@ def mark_table_function_calls(
 
 
 def call_number(table: exp.Expr) -> int | None:
-    """Which call a table of a qualified tree is."""
+    """Number of the call that a table node represents. None for other nodes."""
     return table.meta.get(_CALL)
 
 
 def replace_call_with_table(table: exp.Table, call: TableFunctionCall) -> None:
-    """A call by the function's name alone, so that its columns are told as those of any table; the queries that it
-    takes stay inside it, as any subquery's would."""
+    """Replace a call by a table with the function's name, so that its columns are resolved like those of any table.
+    The queries passed as arguments stay attached to the node as subqueries.
+    """
     inputs = [a.node for a in call.arguments if a.query_span is not None]
     table.set("this", exp.to_identifier(call.function))
     table.set(_INPUTS, [i.copy() for i in inputs])
@@ -114,7 +115,9 @@ def replace_call_with_table(table: exp.Table, call: TableFunctionCall) -> None:
 
 
 def check_no_outer_ctes(text: SqlText, call: TableFunctionCall) -> None:
-    """A query that a function takes is run by itself, and sees no WITH of the query around it. Raises SqlError."""
+    """Raise SqlError if a query passed to a function uses a CTE of the surrounding query. Such a query runs on its
+    own.
+    """
     around = call.node.find_ancestor(exp.Query)
     outside = set[str]()
     while around is not None:
@@ -133,7 +136,7 @@ def check_no_outer_ctes(text: SqlText, call: TableFunctionCall) -> None:
 
 
 def check_no_outer_columns(text: SqlText, tree: exp.Expr) -> None:
-    """Likewise it sees no columns of what stands beside it. Raises SqlError."""
+    """Raise SqlError if a query passed to a function refers to columns of the surrounding query."""
     for table in tree.find_all(exp.Table):
         for inner in table.args.get(_INPUTS) or ():
             own = {t.alias_or_name for t in inner.find_all(exp.Table, exp.Subquery, exp.CTE)}
@@ -147,10 +150,10 @@ def check_no_outer_columns(text: SqlText, tree: exp.Expr) -> None:
 
 
 def table_function_schemas(function_types: Mapping[str, str]) -> dict[str, Schema]:
-    """The functions that give tables: those whose type is ``table(product string, price decimal(10,2))``.
+    """Output schemas of the table functions, whose types have the form ``table(product string, price decimal(10,2))``.
 
     Raises:
-        DefinitionError: that cannot be read.
+        DefinitionError: a type cannot be parsed.
     """
     found = {}
     for name, type_ in function_types.items():
@@ -165,7 +168,7 @@ def table_function_schemas(function_types: Mapping[str, str]) -> dict[str, Schem
 
 
 def scalar_function_types(function_types: Mapping[str, str]) -> dict[str, str]:
-    """The functions that give values, with their types."""
+    """Return types of the scalar functions, by name."""
     return {n: t for n, t in function_types.items() if not _is_table_type(t)}
 
 
@@ -177,7 +180,7 @@ def _parse_call(text: SqlText, table: exp.Table, number: int) -> TableFunctionCa
     call = table.this
     if table.args.get("db") is not None:
         raise text.error(f"{call.name} is no function of a database", table, expected=f"{call.name}(...)")
-    begin = int(call.meta["start"])  # of its name
+    begin = int(call.meta["start"])  # the position of the function name
     *groups, end = _argument_tokens(text, begin)
     arguments = tuple(_parse_argument(text, node, some) for node, some in zip(call.expressions, groups, strict=False))
     return TableFunctionCall(number, call.name, arguments, table, (begin, end[-1].end + 1), bool(table.alias))
@@ -203,20 +206,20 @@ def _parse_argument(text: SqlText, argument_node: exp.Expr, tokens: list[Token])
 
 
 def _strip_parentheses(tokens: list[Token]) -> list[Token]:
-    """What is in brackets, where all of it is in one pair of them."""
+    """The tokens without parentheses that enclose all of them."""
     while tokens[0].token_type == _OPEN and _closing_index(tokens) == len(tokens) - 1:
         tokens = tokens[1:-1]
     return tokens
 
 
 def _closing_index(tokens: list[Token]) -> int:
-    """Where the bracket is closed that the first one opens."""
+    """Index of the token that closes the parenthesis of the first token."""
     depths = accumulate({_OPEN: 1, _CLOSE: -1}.get(t.token_type, 0) for t in tokens)
     return next(n for n, depth in enumerate(depths) if depth == 0)
 
 
 def _argument_tokens(text: SqlText, call_start: int) -> Iterator[list[Token]]:
-    """The tokens of each argument of a call, from bracket to comma to bracket; and last the closing bracket."""
+    """The tokens of each argument of a call, and finally the closing parenthesis."""
     depth, group = 0, list[Token]()
     for token in DIALECT.tokenize(text.sql):
         if token.start < call_start:

@@ -1,4 +1,4 @@
-"""Views of tables that other systems keep: ``CREATE EXTERNAL TABLE``, as Spark and Hive have it (BigDataFlow, part 2).
+"""External tables, which other systems write: ``CREATE EXTERNAL TABLE``, as in Spark and Hive (BigDataFlow, part 2).
 
     FOR t IN TIMESERIES(start => '2022-03-01'), store IN ('Detroit', 'Paris')
     LET day = DATE_FORMAT(t, 'yyyy-MM-dd')
@@ -7,8 +7,8 @@
     PARTITIONED BY (day, store)
     LOCATION '/data/tickets'
 
-The scopes before it say which partitions there should be, so that who reads one waits for it; without them, there
-should be those that there are.
+The scopes before the statement determine the expected partitions, and readers wait for a partition that is missing.
+Without scopes, the expected partitions are the existing ones.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from nova_assets.sql.text import SqlText
 _EXPECTED = "CREATE EXTERNAL TABLE name (column TYPE, ...) USING parquet PARTITIONED BY (column, ...) LOCATION '...'"
 
 _DONE_PROPERTY = "done"
-"""The one property that means something here: the file without which a partition is not complete."""
+"""The only supported table property: the name of the file that marks a partition as complete."""
 
 
 @dataclass(frozen=True)
 class ExternalView:
-    """A table that others keep, as a statement says it.
+    """An external table, as its statement declares it.
 
     Args:
-        text: as written.
-        channel: what is known of it.
-        header: which partitions there should be; None where these are the ones that there are.
+        text: the statement as written.
+        channel: the channel that represents the table.
+        header: the expected partitions. None if the existing partitions are the expected ones.
     """
 
     text: SqlText
@@ -55,16 +55,16 @@ class ExternalView:
 
 
 def is_external_view(statement: exp.Expr) -> bool:
-    """Whether a statement is one of these."""
+    """Whether a statement is a CREATE statement, with or without scopes."""
     inner = statement.this if isinstance(statement, For) else statement
     return isinstance(inner, exp.Create)
 
 
 def parse_external_view(text: SqlText, statement: exp.Expr) -> ExternalView:
-    """What a statement says.
+    """The external table that a statement declares.
 
     Raises:
-        SqlError: it is no view of files, or says something that means nothing for one.
+        SqlError: the statement does not create an external table, or contains an unsupported clause.
     """
     loop = statement if isinstance(statement, For) else None
     create = loop.this if loop is not None else statement
@@ -102,7 +102,7 @@ def parse_external_view(text: SqlText, statement: exp.Expr) -> ExternalView:
 
 
 def _table_name_node(create: exp.Create) -> exp.Expr:
-    """Where the statement says what the table is called."""
+    """The node of the table name."""
     found: exp.Expr = create.this.this if isinstance(create.this, exp.Schema) else create.this
     return found
 
@@ -147,13 +147,13 @@ def _parse_column(text: SqlText, node: exp.Expr) -> Field:
         found = parse_type(node.args["kind"].sql("spark"))
     except DefinitionError as error:
         raise text.error(error.what, node.this, expected="a type of Spark's") from error
-    return Field(node.name, found)  # what others write may be null, whatever is said
+    return Field(node.name, found)  # other systems may write nulls despite NOT NULL
 
 
 def _parse_partition_columns(
     text: SqlText, partition_nodes: Sequence[exp.Expr], columns: list[Field]
 ) -> tuple[list[Field], list[str]]:
-    """Columns that are said only there, as Hive has it; and the names of all partition columns."""
+    """Columns declared only in PARTITIONED BY, as in Hive, and the names of all partition columns."""
     extra_columns = [_parse_column(text, c) for c in partition_nodes if isinstance(c, exp.ColumnDef)]
     known = {f.name.lower(): f.name for f in (*columns, *extra_columns)}
     names = []
@@ -167,7 +167,7 @@ def _parse_partition_columns(
 def _parse_header(
     text: SqlText, loop: For, partitioned_by: exp.Expr | None, partition_names: list[str]
 ) -> StatementHeader:
-    """The scopes, each of which has to be another partition."""
+    """The header. Raises SqlError unless each scope determines a different partition."""
     places = list(partitioned_by.this.expressions) if partitioned_by is not None else []
     if not places:
         raise text.error(
@@ -187,7 +187,7 @@ def _parse_header(
 
 
 def _copy_position(column: exp.Expr, text_node: exp.Expr) -> exp.Expr:
-    """A column where a name stands in the text."""
+    """The column, with the text position of another node."""
     meta = next((n.meta for n in text_node.walk() if n.meta.get("start") is not None), {})
     column.this.meta.update(meta)
     return column
@@ -206,7 +206,7 @@ def _partition_dimensions(
                 error_node,
                 expected=f"{name} {types[name].upper()}",
             )
-    return tuple(replace(d, keep=None) for d in partition_dimensions(header))  # others drop
+    return tuple(replace(d, keep=None) for d in partition_dimensions(header))  # the other system drops partitions
 
 
 def _file_format(text: SqlText, properties: dict[type[exp.Expr], exp.Expr]) -> Form:

@@ -1,4 +1,6 @@
-"""The head of a dataset: its scopes, each of them one task that writes one partition."""
+"""The header of a dataset statement: its scopes (FOR, LET) and the partition that each scope writes. One task runs
+per scope.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,12 @@ from nova_assets.sql.statement.timeseries import TimeSeries, parse_timeseries
 from nova_assets.sql.text import SqlText
 
 ScopeValues: TypeAlias = Mapping[str, Value]
-"""The variables of a task, and their values."""
+"""Variable of a task -> its value."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedValues:
-    """A variable with these values: ``store IN ('Detroit', 'Paris')``."""
+    """A variable with listed values: ``store IN ('Detroit', 'Paris')``."""
 
     name: str
     values: tuple[Value, ...]
@@ -37,14 +39,14 @@ class ListedValues:
 
 @dataclass(frozen=True)
 class StatementHeader:
-    """For which scopes a query is run, and which partition each of them writes.
+    """The scopes for which a query runs, and the partition that each scope writes.
 
     Args:
-        generators: variables, each with all its values.
-        lets: variables that follow from them.
-        partition_expressions: column -> how its value follows from a scope.
-        scopes_hash: a hash of all that as it is written, whatever the query: what is said alike comes to the same.
-        text: where it is written.
+        generators: the variables of FOR, each with its values.
+        lets: the variables of LET, computed from other variables.
+        partition_expressions: partition column -> the expression that computes its value from a scope.
+        scopes_hash: hash of the header's syntax, independent of the query. Equal headers have equal hashes.
+        text: the statement that contains the header.
     """
 
     generators: tuple[TimeSeries | ListedValues, ...] = ()
@@ -55,7 +57,7 @@ class StatementHeader:
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
-        """The partition columns."""
+        """Names of the partition columns."""
         return tuple(name for name, _ in self.partition_expressions)
 
     @property
@@ -73,32 +75,32 @@ class StatementHeader:
 
     @property
     def variable_types(self) -> dict[str, str]:
-        """What Spark calls the types of the variables."""
+        """Spark type name of each variable."""
         return {name: str(type_) for name, type_ in self.variable_data_types.items()}
 
     @property
     def partition_column_types(self) -> dict[str, str]:
-        """What Spark calls the types of the partition columns."""
+        """Spark type name of each partition column."""
         return {name: str(type_) for name, type_ in _types_by_name(self.partition_expressions).items()}
 
     @property
     def sample_scope(self) -> ScopeValues:
-        """One of the scopes, whatever the time."""
+        """One scope that is independent of the current time."""
         return self.add_let_variables({g.name: _sample_value(g) for g in self.generators})
 
     def series_bounds(self, now: datetime) -> tuple[tuple[datetime, datetime], ...]:
-        """The first and last moments of its series: all that its scopes have of the time."""
+        """The first and last moment of each time series. The scopes depend on time through these bounds only."""
         return tuple(g.bounds(now) for g in self.generators if isinstance(g, TimeSeries))
 
     def scopes(self, now: datetime) -> Iterator[ScopeValues]:
-        """All scopes as of a moment, in the order in which the head says them."""
+        """All scopes as of a moment, in the order of the header."""
         each = [g.moments(now) if isinstance(g, TimeSeries) else g.values for g in self.generators]
         names = [g.name for g in self.generators]
         for values in product(*each):
             yield self.add_let_variables(dict(zip(names, values, strict=True)))
 
     def partition_values_of(self, scope: ScopeValues) -> dict[str, Value]:
-        """The values of the partition that a scope writes."""
+        """Partition column -> its value in the partition that a scope writes."""
         values = {("", name): value for name, value in scope.items()}
         return {column: computed.value(values) for column, computed in self.partition_expressions}
 
@@ -106,7 +108,7 @@ class StatementHeader:
         """Partition -> the scope that writes it, as of a moment.
 
         Raises:
-            SqlError: two scopes write the same.
+            SqlError: two scopes write the same partition.
         """
         found: dict[str, ScopeValues] = {}
         for scope in self.scopes(now):
@@ -128,7 +130,7 @@ class StatementHeader:
         )
 
     def add_let_variables(self, scope: dict[str, Value]) -> ScopeValues:
-        """A scope, with the variables that follow."""
+        """Add the variables of LET to a scope, in place."""
         values = {("", name): value for name, value in scope.items()}
         for name, computed in self.lets:
             scope[name] = values["", name] = computed.value(values)
@@ -136,7 +138,7 @@ class StatementHeader:
 
 
 def partition_value_text(value: Value) -> str | None:
-    """A value as a partition's name has it."""
+    """A value as text in a partition name."""
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%dT%H:00") + (value.strftime("%z") if value.fold else "")
     return None if value is None else cast_to_text(value)
@@ -154,10 +156,10 @@ def format_value(value: Value) -> str:
 
 
 def parse_header(text: SqlText, for_node: For | None, partition_node: exp.Partition | None) -> StatementHeader:
-    """The head that a statement says.
+    """The header of a statement.
 
     Raises:
-        SqlError: it says something that cannot be computed, or nothing for a column or variable.
+        SqlError: an expression cannot be evaluated, or a variable is undefined or defined twice.
     """
     generators: list[TimeSeries | ListedValues] = []
     for_arguments = for_node.args if for_node is not None else {}
@@ -224,10 +226,11 @@ def _evaluate_constant(text: SqlText, node: exp.Expr) -> Value:
 def compile_scope_expression(
     text: SqlText, node: exp.Expr, variable_types: Mapping[str, DataType], zone: tzinfo
 ) -> Evaluable:
-    """An expression of variables. Raises SqlError where it has others, or is not understood.
+    """Compile an expression of scope variables. Raises SqlError if the expression uses other names or cannot be
+    evaluated.
 
     Args:
-        variable_types: the variables, and their Spark types.
+        variable_types: variable -> its Spark type.
     """
     for column in node.find_all(exp.Column, exp.Placeholder):
         if column.name not in variable_types or (isinstance(column, exp.Column) and column.table):
@@ -252,7 +255,7 @@ def _parse_partition_column(
 
 
 def _generator_type(generator: TimeSeries | ListedValues) -> DataType:
-    """Spark type of a variable of FOR: the widest of its values."""
+    """Spark type of a variable of FOR: the widest type among its values."""
     if isinstance(generator, TimeSeries):
         return DataType("timestamp")
     types = {spark_type_name(value) for value in generator.values}
@@ -270,7 +273,7 @@ def _sample_value(generator: TimeSeries | ListedValues) -> Value:
 
 
 def spark_type_name(value: Any) -> str:
-    """What Spark calls the type of a value."""
+    """Spark type name of a Python value."""
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, int):
@@ -285,12 +288,14 @@ def spark_type_name(value: Any) -> str:
 
 
 def partition_dimensions(header: StatementHeader) -> tuple[Dimension, ...]:
-    """How a channel is partitioned that such tasks write."""
+    """Dimensions of the channel that the tasks of a header write."""
     return tuple(_partition_dimension(header, column, computed) for column, computed in header.partition_expressions)
 
 
 def _partition_dimension(header: StatementHeader, column: str, expression: Evaluable) -> Dimension:
-    """A calendar where the value is a day or hour of a series; the values of a list; else what turns up."""
+    """A calendar dimension for the days or hours of a time series, a static dimension for listed values, otherwise a
+    dynamic dimension.
+    """
     generators = [g for g in header.generators if g.name in variables_used_by(header, expression)]
     if len(generators) == 1 and isinstance(generators[0], ListedValues):
         values = [header.partition_values_of(s)[column] for s in _scopes_for_values(header, generators[0])]
@@ -303,7 +308,7 @@ def _partition_dimension(header: StatementHeader, column: str, expression: Evalu
 
 
 def variables_used_by(header: StatementHeader, expression: Evaluable) -> set[str]:
-    """The variables of ``FOR`` on which an expression hangs, through ``LET`` too."""
+    """The variables of ``FOR`` on which an expression depends, directly or through ``LET``."""
     lets = dict(header.lets)
     found: set[str] = set()
     waiting = [name for _, name in expression.keys]
@@ -316,13 +321,15 @@ def variables_used_by(header: StatementHeader, expression: Evaluable) -> set[str
 
 
 def _scopes_for_values(header: StatementHeader, generator: ListedValues) -> list[ScopeValues]:
-    """Scopes with every value of one variable."""
+    """One scope for each value of a variable. Other variables keep a sample value."""
     others = {g.name: _sample_value(g) for g in header.generators}
     return [header.add_let_variables({**others, generator.name: value}) for value in generator.values]
 
 
 def _calendar_dimension(header: StatementHeader, column: str, time_series: TimeSeries) -> Dimension | None:
-    """The dimension of days or hours, if that is what the column says of some moments."""
+    """The calendar dimension of a column, or None if sampled values of the column are not the days or hours of the
+    series.
+    """
     start = _sample_value(time_series)
     kind = "daily" if time_series.every == "day" else "hourly"
     begins = start.strftime("%Y-%m-%d" if kind == "daily" else "%Y-%m-%dT%H:%M")
@@ -355,7 +362,9 @@ def _calendar_dimension(header: StatementHeader, column: str, time_series: TimeS
 
 
 def _retention_period(time_series: TimeSeries) -> str | None:
-    """How long after its end a partition is kept: until it is none of the last. None where these stay the same."""
+    """How long a partition is kept after its end, as in ``90d``. None if the series is not limited to its newest
+    periods or has a fixed end.
+    """
     if time_series.last is None or time_series.end is not None:
         return None
     return f"{time_series.last - 1 + time_series.lag}{'d' if time_series.every == 'day' else 'h'}"

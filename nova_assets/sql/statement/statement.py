@@ -1,4 +1,6 @@
-"""A dataset as its author writes it: one statement, and what it says by itself, before anything else is known."""
+"""Parsing of dataset statements: everything that one statement declares by itself, without schemas of other
+datasets.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +26,21 @@ _BEGINNINGS = (TokenType.SELECT, TokenType.WITH, TokenType.FROM)
 
 @dataclass(frozen=True)
 class DatasetStatement:
-    """A statement, read.
+    """A parsed dataset statement.
 
     Args:
-        name: of the dataset: what it is INSERTed into, or the name of its file.
-        text: as written.
-        kind: ``base`` where it replaces what a scope wrote before (INSERT OVERWRITE), ``delta`` where it adds to it.
-        scans: what it reads.
-        calls: whether it calls functions as tables.
-        named: the functions that it calls and that SQL does not know, in small letters.
-        scopes: what its head is known by: those that are alike have the same.
-        begin: where in the text the query begins.
-        description: the comment before it.
-        owner: who is asked about it: a line ``owner: ...`` of that comment.
-        load_tree: gives the statement.
-        load_header: gives the head.
+        name: the dataset's name: the target of INSERT, or the name of the file.
+        text: the statement as written.
+        kind: ``base`` if each run replaces what the scope wrote before (INSERT OVERWRITE), ``delta`` if it adds rows.
+        scans: the places where the query reads datasets.
+        calls: whether the query calls table functions.
+        named: lower-case names of the called functions that are not built into SQL.
+        scopes: hash of the header. Equal headers have equal hashes.
+        begin: character offset at which the query begins.
+        description: the comment before the statement.
+        owner: the contact, from a line ``owner: ...`` of that comment.
+        load_tree: loads the syntax tree of the statement.
+        load_header: loads the header.
     """
 
     name: str
@@ -56,28 +58,28 @@ class DatasetStatement:
 
     @cached_property
     def header(self) -> StatementHeader:
-        """Its scopes, and the partitions that they write."""
+        """The scopes, and the partitions that they write."""
         return self.load_header()
 
     @cached_property
     def query(self) -> exp.Query:
-        """What is selected."""
+        """The SELECT query of the statement."""
         return _split_statement(self.text, self.load_tree()).query
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The datasets that it reads, in order of first mention."""
+        """The datasets and channels that the query reads, in order of first mention."""
         return tuple(dict.fromkeys(s.dataset for s in self.scans))
 
 
 def parse_dataset_statement(text: SqlText, statement: exp.Expr | None = None) -> DatasetStatement:
-    """What a text says.
+    """Parse a dataset statement.
 
     Args:
-        statement: of the text, where it was parsed already.
+        statement: the syntax tree of the text, if it is parsed already.
 
     Raises:
-        SqlError: it is no query; or its head says what cannot be.
+        SqlError: the text holds no query, or the header is invalid.
     """
     statement = parse_statement(text) if statement is None else statement
     parts = _split_statement(text, statement)
@@ -101,7 +103,7 @@ def parse_dataset_statement(text: SqlText, statement: exp.Expr | None = None) ->
 
 
 def _check_dataset_name(text: SqlText, dataset_name: str, statement: exp.Expr) -> str:
-    """The name of a dataset. Raises SqlError where it is none."""
+    """The dataset's name, validated. Raises SqlError if the name is invalid."""
     try:
         return check_name(dataset_name, "the dataset")
     except DefinitionError as error:
@@ -112,7 +114,7 @@ def _check_dataset_name(text: SqlText, dataset_name: str, statement: exp.Expr) -
 
 
 def make_header_tree(dataset_statement: DatasetStatement) -> exp.Expr:
-    """All that a head says, without its query, for ``head_from``."""
+    """Syntax tree of the header without the query, as input for ``header_from_tree``."""
     parts = _split_statement(dataset_statement.text, dataset_statement.load_tree())
     loop = parts.for_node.args if parts.for_node is not None else {}
     heads = {key: [n.copy() for n in loop.get(key) or ()] for key in ("generators", "lets")}
@@ -120,7 +122,7 @@ def make_header_tree(dataset_statement: DatasetStatement) -> exp.Expr:
 
 
 def header_from_tree(text: SqlText, header_tree: exp.Expr) -> StatementHeader:
-    """A head, from what it says. Raises ValueError where that is none."""
+    """The header from its syntax tree. Raises ValueError if the tree is no header."""
     if not isinstance(header_tree, For):
         raise ValueError("no head")
     return parse_header(text, header_tree, header_tree.this if isinstance(header_tree.this, exp.Partition) else None)
@@ -128,7 +130,7 @@ def header_from_tree(text: SqlText, header_tree: exp.Expr) -> StatementHeader:
 
 @dataclass(frozen=True)
 class _StatementParts:
-    """Of a statement."""
+    """The parts of a dataset statement."""
 
     name: str
     kind: Literal["base", "delta"]
@@ -191,7 +193,7 @@ def _partition_clause(text: SqlText, insert_target: exp.Expr | None, for_node: F
 
 
 def _query_start(text: SqlText) -> int:
-    """Where the query begins: behind INSERT, the name and PARTITION (...)."""
+    """Character offset of the query, after INSERT, the name and PARTITION (...)."""
     depth, inserting, partition = 0, False, False
     for token in DIALECT.tokenize(text.sql):
         if not inserting:
@@ -207,7 +209,7 @@ def _query_start(text: SqlText) -> int:
 
 
 def comment_and_owner(statement: exp.Expr) -> tuple[str, str]:
-    """The comment before a statement, and the owner that it names."""
+    """The comment before a statement, and the owner that the comment names."""
     first = next((n for n in statement.walk() if n.comments), None) if not statement.comments else statement
     lines = [line.strip() for c in (first.comments if first is not None else None) or () for line in c.splitlines()]
     owner = next((line.partition(":")[2].strip() for line in lines if line.lower().startswith("owner:")), "")

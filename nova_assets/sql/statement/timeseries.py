@@ -1,4 +1,4 @@
-"""``TIMESERIES(...)``: the days or hours that a dataset has partitions for, as of now.
+"""``TIMESERIES(...)``: the days or hours for which a dataset has partitions, as of now.
 
 TIMESERIES(start => '2022-01-01')                       every day from then on, today's too
 TIMESERIES(last => 2)                                   today and yesterday
@@ -26,16 +26,17 @@ _NAMES = ("start", "end", "every", "last", "lag", "tz")
 
 @dataclass(frozen=True, slots=True)
 class TimeSeries:
-    """Moments one period apart: the beginnings of days, or of hours.
+    """A series of moments one period apart: the starts of days or of hours.
 
     Args:
-        name: of the variable.
-        every: a day, or an hour.
-        start: the first; None where only ``last`` bounds it.
-        end: the last; None for the one in which now is.
-        last: how many of the newest there are; the others are over, and so are their partitions. None for all.
-        lag: how many of the newest are not there yet: with 1, a day is there when it is over.
-        tz: the zone whose days they are.
+        name: name of the variable.
+        every: the period.
+        start: the first moment. None if only ``last`` bounds the series.
+        end: the last moment. None means the current period.
+        last: number of newest moments in the series. Older moments leave the series, and their partitions expire. None
+            for all.
+        lag: number of newest moments to leave out. With 1, a day is included once it is over.
+        tz: time zone of the days.
     """
 
     name: str
@@ -51,11 +52,11 @@ class TimeSeries:
         return ZoneInfo(self.tz)
 
     def moments(self, now: datetime) -> list[datetime]:
-        """All of them as of a moment, oldest first."""
+        """All moments of the series as of now, oldest first."""
         return self.moments_between(*self.bounds(now))
 
     def bounds(self, now: datetime) -> tuple[datetime, datetime]:
-        """The first and the last as of a moment; the first is later where there are none yet."""
+        """The first and the last moment as of now. The first is later than the last if the series is empty."""
         newest = self.subtract_periods(self._period_start(now), self.lag)
         if self.end is not None:
             newest = min(newest, self.end)
@@ -72,13 +73,13 @@ class TimeSeries:
         return moment.astimezone(self.zone).replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
 
     def subtract_periods(self, moment: datetime, periods: int) -> datetime:
-        """The moment some periods before."""
+        """The moment a number of periods earlier."""
         if self.every == "day":
-            return moment - timedelta(days=periods)  # by its own clock: some days have 23 hours
+            return moment - timedelta(days=periods)  # wall-clock arithmetic: some days have 23 hours
         return start_of_clock_hour(moment.astimezone(UTC) - timedelta(hours=periods), self.zone)
 
     def moments_between(self, oldest: datetime, newest: datetime) -> list[datetime]:
-        """All moments from one to another."""
+        """All moments between two moments, inclusive."""
         if self.every == "day":
             days = (newest.date() - oldest.date()).days
             return [oldest + timedelta(days=n) for n in range(days + 1)]
@@ -86,10 +87,10 @@ class TimeSeries:
 
 
 def parse_timeseries(text: SqlText, name: str, call: exp.Expr) -> TimeSeries:
-    """The series that ``TIMESERIES(...)`` says.
+    """The series that a ``TIMESERIES(...)`` call declares.
 
     Raises:
-        SqlError: an argument is not one that it has, or none bounds it.
+        SqlError: an argument is unknown or invalid, or the series has no beginning.
     """
     arguments = _arguments_by_name(text, call)
     zone = _parse_zone(text, arguments.get("tz"))

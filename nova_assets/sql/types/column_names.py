@@ -1,4 +1,4 @@
-"""What Spark calls a column of a query that has no name of its own: ``count(1)``, ``(price * 2)``."""
+"""Spark's default names of unnamed output columns: ``count(1)``, ``(price * 2)``."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _OPERATOR_SYMBOLS: dict[type[exp.Expr], str] = {
 
 
 def spark_column_name(node: exp.Expr) -> str:
-    """The name of a column that is written as an expression alone.
+    """Spark's default name of a column that is written as an expression without an alias.
 
-    Where a kind of expression has no rule, this is the expression as it is written, in small letters. Spark may then
-    have another name, which is seen where its columns are compared with those of the rules.
+    Expressions without a rule are named by their SQL text in lower case. If Spark uses another name, the comparison of
+    the derived columns with Spark's columns shows the difference.
     """
     inner = {
         name: spark_column_name(node.args[name])

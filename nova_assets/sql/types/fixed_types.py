@@ -1,4 +1,4 @@
-"""Functions of Spark that give one type, whatever their arguments."""
+"""Spark functions whose return type does not depend on their arguments."""
 
 from __future__ import annotations
 
@@ -63,4 +63,4 @@ FUNCTIONS_BY_FIXED_TYPE: Mapping[str, str] = {
     "array<array<string>>": "sentences",
     "map<string,string>": "str_to_map",
 }
-"""Type -> names of functions, divided by spaces."""
+"""Return type -> names of functions, separated by spaces."""

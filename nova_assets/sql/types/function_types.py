@@ -1,7 +1,7 @@
-"""The types that Spark's functions give, from those of their arguments.
+"""Return types of Spark's functions, derived from the types of their arguments.
 
-A function of which no rule is known, or whose rule does not cover its arguments, has no type here: Spark is asked, or
-the author says it with a CAST.
+A call has no type here if its function has no rule or the rule does not cover the arguments. Spark then derives the
+type, or the author writes a CAST.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class TypedArgument:
     """An argument of a call.
 
     Args:
-        type: None where it is not known.
-        node: as it is written.
+        type: its Spark type, or None if unknown.
+        node: its syntax node.
     """
 
     type: DataType | None
@@ -36,7 +36,7 @@ class TypedArgument:
 Arguments: TypeAlias = Sequence[TypedArgument]
 
 TypeRule: TypeAlias = Callable[[Arguments], DataType | None]
-"""Gives the type of a call; None where it is not known."""
+"""Derives the type of a call. None if the type is unknown."""
 
 
 def _fixed_type_rule(type_name: str) -> TypeRule:
@@ -45,12 +45,12 @@ def _fixed_type_rule(type_name: str) -> TypeRule:
 
 
 def _type_of_argument(position: int) -> TypeRule:
-    """The type of an argument."""
+    """The rule that returns the type of one argument."""
     return lambda arguments: arguments[position].type if len(arguments) > position else None
 
 
 def common_type(types: Sequence[DataType | None]) -> DataType | None:
-    """What all have in common; None where one is not known."""
+    """The common type of all types. None if one is unknown."""
     if not types:
         return None
     return reduce(lambda a, b: None if a is None or b is None else wider_type(a, b), types)
@@ -61,7 +61,7 @@ def _common_type_rule(first_position: int = 0) -> TypeRule:
 
 
 def _array_with_element(element_position: int) -> TypeRule:
-    """The type of an array, first, and of a value that is put to its elements."""
+    """The rule for functions of an array, first, and a value of its element type."""
 
     def rule(arguments: Arguments) -> DataType | None:
         if len(arguments) != element_position + 1 or element_type(arguments[0].type) is None:
@@ -72,7 +72,7 @@ def _array_with_element(element_position: int) -> TypeRule:
 
 
 def _greatest_or_least(arguments: Arguments) -> DataType | None:
-    """Of numbers, or of values of one type. Spark refuses others."""
+    """The common type of numbers, or of values of one type. None for other arguments, which Spark rejects."""
     types = [a.type for a in arguments if a.type != VOID]
     if len(arguments) < 2 or not (len(set(types)) <= 1 or all(t is not None and is_number(t) for t in types)):
         return None
@@ -80,7 +80,7 @@ def _greatest_or_least(arguments: Arguments) -> DataType | None:
 
 
 def _text_or_binary(arguments: Arguments) -> DataType | None:
-    """Binary where the first argument is."""
+    """Binary if the first argument is binary, otherwise string."""
     type_ = arguments[0].type if arguments else None
     return None if type_ is None else type_ if type_.name == "binary" else DataType("string")
 
@@ -113,7 +113,7 @@ def _arithmetic_rule(symbol: str) -> TypeRule:
 
 
 def literal_type_beside_decimal(node: exp.Expr, type_: DataType, other_type: DataType) -> DataType:
-    """The type of a number beside another: a plain whole number beside a decimal has the digits that it needs."""
+    """Type of an operand beside another. An integer literal beside a decimal has as many digits as it needs."""
     plain = node.this if isinstance(node, exp.Neg | exp.Paren) else node
     if other_type.name == "decimal" and is_integral(type_) and isinstance(plain, exp.Literal):
         return DataType("decimal", (len(plain.name.lstrip("0")) or 1, 0))
@@ -121,7 +121,7 @@ def literal_type_beside_decimal(node: exp.Expr, type_: DataType, other_type: Dat
 
 
 def rounded_type(type_: DataType | None, digits: exp.Expr | None) -> DataType | None:
-    """The type of a number that is rounded to some digits."""
+    """Type of a number rounded to some digits."""
     if type_ is None or type_.name != "decimal":
         return type_ if type_ is None or is_number(type_) else DataType("double")
     wanted = 0 if digits is None else integer_literal_value(digits)
@@ -133,7 +133,7 @@ def rounded_type(type_: DataType | None, digits: exp.Expr | None) -> DataType | 
 
 
 def integer_literal_value(node: exp.Expr) -> int | None:
-    """The value of a plain whole number."""
+    """The value of an integer literal. None for other nodes."""
     if isinstance(node, exp.Neg):
         inner = integer_literal_value(node.this)
         return None if inner is None else -inner
@@ -141,7 +141,7 @@ def integer_literal_value(node: exp.Expr) -> int | None:
 
 
 def sum_type(type_: DataType | None) -> DataType | None:
-    """The type of a sum. Spark adds no booleans."""
+    """Type of a sum. None for booleans, which Spark does not add."""
     if type_ is None or type_.name == "boolean":
         return None
     if is_integral(type_):
@@ -164,12 +164,12 @@ def _round_type(arguments: Arguments) -> DataType | None:
 
 
 def _datediff_type(arguments: Arguments) -> DataType | None:
-    """Of ``datediff``, which takes a unit before two others."""
+    """Type of ``datediff``, which takes an optional unit before its two other arguments."""
     return DataType("int" if len(arguments) == 2 else "bigint") if len(arguments) in (2, 3) else None
 
 
 def _dateadd_type(arguments: Arguments) -> DataType | None:
-    """Of ``dateadd``, likewise."""
+    """Type of ``dateadd``, which takes an optional unit before its two other arguments."""
     if len(arguments) == 2:
         return DataType("date")
     moment = arguments[2].type if len(arguments) == 3 else None
@@ -181,7 +181,7 @@ def _string_literal(node: exp.Expr) -> str | None:
 
 
 def _type_from_schema_literal(arguments: Arguments) -> DataType | None:
-    """What ``from_json`` gives, by a schema that is written out."""
+    """Type of ``from_json`` with a literal schema."""
     schema_text = _string_literal(arguments[1].node) if len(arguments) > 1 else None
     if schema_text is None:
         return None
@@ -238,7 +238,9 @@ def _sequence_type(arguments: Arguments) -> DataType | None:
 
 
 def _decode_type(arguments: Arguments) -> DataType | None:
-    """Of bytes with two arguments; else results stand at every second place, and last the default."""
+    """String for two arguments (bytes and charset). Otherwise the common type of the results, which are every second
+    argument, and the default at the end.
+    """
     if len(arguments) == 2:
         return DataType("string")
     results = [*arguments[2::2], *(arguments[-1:] if len(arguments) % 2 == 0 else ())]
@@ -263,7 +265,7 @@ def _default_decimal(arguments: Arguments) -> DataType | None:
 
 
 def _integral_or_decimal(arguments: Arguments) -> DataType | None:
-    """``ceil`` and ``floor`` of one argument."""
+    """Type of ``ceil`` and ``floor`` with one argument."""
     type_ = arguments[0].type if len(arguments) == 1 else None
     if type_ is None:
         return None
@@ -271,7 +273,7 @@ def _integral_or_decimal(arguments: Arguments) -> DataType | None:
 
 
 def number_or_double(type_: DataType | None) -> DataType | None:
-    """A number stays what it is, and a text becomes one."""
+    """The type itself, or double for a text or null, which Spark casts to a number."""
     if type_ is None or type_.name not in ("string", "void"):
         return type_
     return DataType("double")
@@ -295,7 +297,7 @@ def _window_type(arguments: Arguments) -> DataType | None:
 
 
 def _percentile_type(arguments: Arguments) -> DataType | None:
-    """An array for an array of percentages."""
+    """Double, or an array of doubles for an array of percentages."""
     if len(arguments) < 2 or arguments[1].type is None:
         return None
     return array_type(DataType("double")) if arguments[1].type.name == "array" else DataType("double")
@@ -386,12 +388,12 @@ _RULES: Mapping[str, TypeRule] = {
 
 
 def type_of_call(name: str, arguments: Arguments) -> DataType | None:
-    """The type that a function of Spark gives; None where no rule tells."""
+    """Return type of a Spark function. None if no rule applies."""
     rule = _RULES.get(name.lower())
     return None if rule is None else rule(arguments)
 
 
 def describe_function_types() -> dict[str, str]:
-    """Name of each function whose type is known without Spark -> its type, in a few words."""
+    """Name of each function whose type is known without Spark -> a short description of its type."""
     fixed = {name: f"`{type_}`" for type_, names in FUNCTIONS_BY_FIXED_TYPE.items() for name in names.split()}
     return {name: fixed.get(name, "follows from its arguments") for name in _RULES}

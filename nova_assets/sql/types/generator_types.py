@@ -1,4 +1,4 @@
-"""The columns that generators such as ``EXPLODE`` give: their types, and their names where the query gives none."""
+"""Output columns of generator functions such as ``EXPLODE``: their types and default names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ NamedTypes = list[tuple[str, DataType | None]]
 
 
 def generator_columns(node: exp.Expr) -> NamedTypes:
-    """The columns of a generator. Types that do not follow are None; of another generator nothing is known."""
+    """Output columns of a generator. A type that cannot be derived is None. For unknown generators the list is
+    empty.
+    """
     if isinstance(node, exp.Stack):
         return _stack_columns(node)
     if isinstance(node, exp.Anonymous) and node.name.lower() == "json_tuple":
@@ -38,7 +40,7 @@ def generator_columns(node: exp.Expr) -> NamedTypes:
 
 
 def _stack_columns(node: exp.Stack) -> NamedTypes:
-    """``STACK(2, a, b, c, d)``: two rows of two columns, each of the one type of its values."""
+    """Columns of ``STACK(2, a, b, c, d)``: two rows of two columns. The values of a column must have one type."""
     if not isinstance(node.this, exp.Literal) or node.this.is_string or not node.this.name.isdigit():
         return []
     rows, values = int(node.this.name), node.expressions

@@ -1,4 +1,4 @@
-"""The types of Spark's functions that take functions, such as ``TRANSFORM(a, x -> x + 1)``."""
+"""Result types of Spark's higher-order functions, such as ``TRANSFORM(a, x -> x + 1)``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _map_zip_with_type(annotator: TypeAnnotator, arguments: Sequence[TypedArgume
 
 
 def _aggregate_type(annotator: TypeAnnotator, arguments: Sequence[TypedArgument]) -> DataType | None:
-    """The type of the start, or of what the last function makes of it."""
+    """The type of the start value, or the result type of the finish function."""
     if len(arguments) < 3:
         return None
     return (
@@ -66,13 +66,13 @@ HIGHER_ORDER_RULES: Mapping[str, Callable[[TypeAnnotator, Sequence[TypedArgument
     "transform_values": _transform_values_type,
     "zip_with": _zip_with_type,
 }
-"""Functions that take functions."""
+"""Name of each higher-order function -> the rule of its result type."""
 
 
 def _lambda_result_type(
     annotator: TypeAnnotator, lambda_argument: TypedArgument, parameter_types: Sequence[DataType | None]
 ) -> DataType | None:
-    """The type that a lambda gives for arguments of some types."""
+    """Result type of a lambda, for given parameter types."""
     node = lambda_argument.node
     if not isinstance(node, exp.Lambda):
         return None

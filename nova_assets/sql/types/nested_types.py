@@ -1,4 +1,4 @@
-"""Types of arrays, maps and structs, from the types of their parts."""
+"""Array, map and struct types, built from and split into the types of their parts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def struct_type(fields: Sequence[tuple[str, DataType | None]]) -> DataType | Non
 
 
 def element_type(type_: DataType | None) -> DataType | None:
-    """What an array holds, or a map under each key."""
+    """Element type of an array, or value type of a map."""
     return type_.fields[-1].type if type_ is not None and type_.name in ("array", "map") else None
 
 

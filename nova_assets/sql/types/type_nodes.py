@@ -1,4 +1,4 @@
-"""Spark types as the parser of SQL has them, and back."""
+"""Conversion between Spark types and the parser's type nodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _parse_type_or_none(text: str) -> DataType | None:
 
 
 def data_type_of_node(node: exp.DataType) -> DataType | None:
-    """The parser's type as Spark calls it; None where it is not known."""
+    """The Spark type of a type node. None if the type is unknown."""
     if node.this == exp.DType.NULL:
         return VOID
     if node.this == exp.DType.UNKNOWN:
@@ -33,18 +33,20 @@ def data_type_of_node(node: exp.DataType) -> DataType | None:
 
 @lru_cache(maxsize=4096)
 def _simple_type(kind: exp.DType) -> DataType | None:
-    """A type without parameters. Writing it with the parser takes as long as reading a short query."""
+    """A type without parameters. Cached, because rendering it with the parser takes as long as parsing a short
+    query.
+    """
     return _parse_type_or_none(exp.DataType(this=kind).sql("spark"))
 
 
 @lru_cache(maxsize=4096)
 def node_of_data_type(type_: DataType) -> exp.DataType:
-    """A Spark type as the parser has it."""
+    """The type node of a Spark type."""
     if type_ == VOID:
         return exp.DataType.build("NULL")
     return exp.DataType.build(str(type_), dialect=DIALECT)
 
 
 def annotated_type(node: exp.Expr | None) -> DataType | None:
-    """The type that was annotated to a part of a query; None where it is not known."""
+    """The annotated type of a syntax node. None if the type is unknown."""
     return None if node is None or node.type is None else data_type_of_node(node.type)

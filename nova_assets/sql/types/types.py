@@ -1,6 +1,6 @@
-"""The schema of what a query gives, from the schemas of what it reads: no data is touched, and no Spark asked.
+"""Output schema of a query, derived from the schemas of its inputs without data and without Spark.
 
-The parser's own annotator walks the query; the rules are Spark's, where they differ from its own.
+sqlglot's type annotator walks the query, with Spark's rules where they differ from sqlglot's.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NodeTypeRule: TypeAlias = Callable[[Any], DataType | None]
 
 
 class _SparkTypeAnnotator(TypeAnnotator):
-    """The parser's, with Spark's idea of what two types have in common."""
+    """sqlglot's type annotator, with Spark's common type of two types."""
 
     def _maybe_coerce(self, type1: Any, type2: Any) -> Any:
         one, other = (t if isinstance(t, exp.DataType) else exp.DataType.build(t) for t in (type1, type2))
@@ -58,14 +58,14 @@ class _SparkTypeAnnotator(TypeAnnotator):
 
 
 def schema_of_query(query: Query, schemas: Mapping[str, Schema], functions: Mapping[str, str] | None = None) -> Schema:
-    """The columns that a query gives, and their types.
+    """Output columns of a query and their types.
 
     Args:
-        schemas: of the datasets that it reads.
-        functions: user-defined functions, by name, with the types that they give.
+        schemas: schemas of the datasets and table functions that the query reads.
+        functions: return types of the user-defined functions, by function name.
 
     Raises:
-        SqlError: a column has no name, or its type does not follow.
+        SqlError: a column has no name or a duplicate name, or its type cannot be derived.
     """
     known = make_mapping_schema({name: schemas[name] for name in query.tables}, scalar_function_types(functions or {}))
     tree = query.tree.copy()
@@ -83,7 +83,7 @@ def schema_of_query(query: Query, schemas: Mapping[str, Schema], functions: Mapp
 
 
 def _find_duplicate_name(selects: Sequence[exp.Expr]) -> exp.Expr | None:
-    """The first column whose name stands before it already."""
+    """The first column whose name is the name of an earlier column."""
     names: set[str] = set()
     for node in selects:
         if node.alias_or_name.lower() in names:
@@ -118,7 +118,7 @@ def _make_field(query: Query, node: exp.Expr, type_node: exp.DataType | None, sp
 
 
 def is_generated_name(node: exp.Expr) -> bool:
-    """Whether a column of the output has no name but the one that the parser gave it."""
+    """Whether the only name of an output column is the one that the parser generated."""
     if not isinstance(node, exp.Alias):
         return False
     return was_written_unnamed(node.this) or re.fullmatch(r"_col_\d+", node.alias) is not None
@@ -132,12 +132,12 @@ def _without_table_qualifiers(node: exp.Expr) -> exp.Expr:
 
 
 def spelling_by_name(query: Query, schemas: Mapping[str, Schema]) -> dict[str, str]:
-    """Names in small letters -> as they are written: by the query where it names a column, else by what it reads."""
+    """Lower-case name -> its spelling in the query, or else in the input schemas."""
     found = {n.lower(): n for table in query.tables for n in schemas[table].names}
     return found | {n.lower(): n for n in query.written_names}
 
 
-# the rules
+# rules
 
 
 def _annotator_for_rule(rule: NodeTypeRule) -> dict[str, Any]:
@@ -165,11 +165,11 @@ def _common_type(*parts: exp.Expr | None) -> DataType | None:
     return common_type([annotated_type(p) for p in parts if p is not None])
 
 
-# calls
+# function calls
 
 
 def _annotate_call(annotator: TypeAnnotator, node: exp.Expr) -> exp.Expr:
-    """What a function gives: one of Spark, or one of users, as they say."""
+    """Annotate a function call with its return type, for Spark's functions and user-defined functions."""
     given = annotator.schema.get_udf_type(node) if isinstance(node, exp.Anonymous) else None
     if given is not None and not given.is_type(exp.DType.UNKNOWN):
         return annotator._set_type(node, given)
@@ -215,7 +215,7 @@ def _arithmetic_rule(symbol: str) -> NodeTypeRule:
 
 
 def _date_arithmetic_type(symbol: str, left: exp.Expr, right: exp.Expr) -> DataType | None:
-    """The type of a date or moment with days or an interval; None where it is something else."""
+    """The type of a date or timestamp plus or minus days or an interval. None for other operands."""
     if symbol not in ("+", "-"):
         return None
     a, b = annotated_type(left), annotated_type(right)
@@ -243,17 +243,17 @@ def _operand_type(node: exp.Expr) -> DataType | None:
 
 
 def _distinct_type(node: exp.Distinct) -> DataType | None:
-    """Of ``SUM(DISTINCT price)``, the argument's."""
+    """The type of the argument, as in ``SUM(DISTINCT price)``."""
     return annotated_type(node.expressions[0]) if len(node.expressions) == 1 else None
 
 
 def _tuple_type(node: exp.Tuple) -> DataType | None:
-    """``(a, b)`` is a struct."""
+    """The struct type of ``(a, b)``."""
     return type_of_call("struct", [TypedArgument(annotated_type(e), e) for e in node.expressions])
 
 
 def _max_by_type(node: exp.ArgMax | exp.ArgMin) -> DataType | None:
-    """Of ``max_by``; an array of several where it is asked for so many."""
+    """The type of ``max_by`` and ``min_by``. With a count, an array."""
     type_ = annotated_type(node.this)
     return array_type(type_) if node.args.get("count") is not None else type_
 

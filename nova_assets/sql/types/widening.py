@@ -1,4 +1,4 @@
-"""Spark's rules of types: what two have in common, and what arithmetic makes of them (ANSI mode)."""
+"""Spark's type rules in ANSI mode: the common type of two types, and the result types of arithmetic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INTEGRAL_TYPES = ("tinyint", "smallint", "int", "bigint")
 _DIGITS_BY_TYPE: Mapping[str, int] = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 
 VOID = DataType("void")
-"""Of a bare NULL."""
+"""Type of a bare NULL."""
 
 
 def is_integral(type_: DataType) -> bool:
@@ -26,24 +26,26 @@ def is_number(type_: DataType) -> bool:
 
 
 def as_decimal(type_: DataType) -> DataType:
-    """The decimal that holds every value of a whole number's type."""
+    """The decimal type that holds every value of an integer type."""
     return type_ if type_.name == "decimal" else DataType("decimal", (_DIGITS_BY_TYPE[type_.name], 0))
 
 
 def decimal_up_to_max(precision: int, scale: int) -> DataType:
-    """A decimal with as many digits as there can be."""
+    """A decimal type, with precision and scale limited to the maximum."""
     return DataType("decimal", (min(precision, MAX_DIGITS), min(scale, MAX_DIGITS)))
 
 
 def _decimal_with_reduced_scale(precision: int, scale: int) -> DataType:
-    """A decimal that gives up digits after the point, down to six, rather than digits before it."""
+    """A decimal type. If the precision exceeds the maximum, digits after the point are dropped, down to six, before
+    digits in front of the point.
+    """
     if precision <= MAX_DIGITS:
         return DataType("decimal", (precision, scale))
     return DataType("decimal", (MAX_DIGITS, max(MAX_DIGITS - (precision - scale), min(scale, 6))))
 
 
 def wider_type(a: DataType, b: DataType) -> DataType | None:
-    """The type that values of both become where they meet, as in CASE or UNION; None where there is none."""
+    """The common type of two types, as in CASE or UNION. None if there is none."""
     if a == b or b == VOID:
         return a
     if a == VOID:
@@ -68,11 +70,11 @@ def _wider_number_type(a: DataType, b: DataType) -> DataType:
     digits, scale = max(p - s, q - t), max(s, t)
     if digits + scale <= MAX_DIGITS:
         return DataType("decimal", (digits + scale, scale))
-    return DataType("decimal", (MAX_DIGITS, max(MAX_DIGITS - digits, 0)))  # digits before the point come first
+    return DataType("decimal", (MAX_DIGITS, max(MAX_DIGITS - digits, 0)))  # keep digits before the point
 
 
 def _wider_type_with_text(other_type: DataType) -> DataType | None:
-    """What a text beside another type becomes."""
+    """The common type of string and another type."""
     if is_integral(other_type):
         return DataType("bigint")
     if is_number(other_type):
@@ -92,7 +94,7 @@ def _wider_nested_type(a: DataType, b: DataType) -> DataType | None:
 
 
 def arithmetic_type(symbol: str, a: DataType, b: DataType) -> DataType | None:
-    """The type of a sum, difference, product, quotient (``+ - * / % div``); None where there is none."""
+    """Result type of an arithmetic operation (``+ - * / % div``). None if there is none."""
     if "string" in (a.name, b.name):
         other = _wider_type_with_text(b if a.name == "string" else a) if a != b else DataType("double")
         return None if other is None or not is_number(other) else arithmetic_type(symbol, other, other)
