@@ -246,6 +246,12 @@ class ArgumentRefused(DefinitionError):
     code = "NOVA-ARGUMENT"
 
 
+class Renamed(NovaError, AttributeError):
+    """A public name has changed. ``new_name`` is the name to use."""
+
+    code = "NOVA-RENAMED"
+
+
 class ValueRefused(NovaError):
     """The catalog cannot keep a value: it is too long, or holds characters that the database has none for."""
 

@@ -56,7 +56,7 @@ def build_maintenance_job() -> JobDefinition:
             try:
                 with log_periodically(context.log.info, f"{channel} is still being compacted"):
                     commit = store.compact(channel, force=False)
-                store.collect(channel)
+                store.collect_garbage(channel)
             except Exception as error:  # one that cannot be compacted, whatever Spark says, keeps no other from it
                 context.log.error(f"{channel}: {error}")
                 failed[channel] = error
@@ -113,7 +113,7 @@ def run_maintenance_tick(store: Store, cursor: str | None, is_run_active: bool =
             continue
         try:
             dropped = store.drop_expired(channel)
-            collected = store.collect(channel).blocks
+            collected = store.collect_garbage(channel).blocks
             due = channel in compacted and store.compactable(channel, force=False)
         except NovaError as error:  # one that cannot be looked after keeps no other from it
             log.error("%s: %s", channel, error)
@@ -159,4 +159,4 @@ def _state_digest_by_channel(store: Store, now: datetime) -> dict[str, str]:
 def _auto_compacted_channels(store: Store) -> list[str]:
     """The channels of the project that are compacted by themselves, as far as the catalog knows them."""
     registered_channels = {s.channel.name for s in store.catalog.channels()}
-    return [c.name for c in store.project.channels if c.compacting is not None and c.name in registered_channels]
+    return [c.name for c in store.project.channels if c.compaction is not None and c.name in registered_channels]

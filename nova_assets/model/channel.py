@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from nova_assets.errors import DefinitionConflict, DefinitionError
-from nova_assets.model.compaction import Compacting
+from nova_assets.model.compaction import Compaction
 from nova_assets.model.declared_schema import schema_from_declaration
 from nova_assets.model.external_table import External
 from nova_assets.model.file_source import Files
@@ -61,7 +61,7 @@ class Channel:
         retain: ``"30d"``: for how long old versions can be read by ``at=`` and ``since=``; by default, and with
             ``"0s"``, only as long as some consumer needs them. A definition that leaves it out is refused where one is
             registered; ``"0s"`` or ``register(..., replace=True)`` lifts it.
-        compacting: when upkeep adds a base by itself, under Dagster; None for never.
+        compaction: when upkeep adds a base by itself, under Dagster; None for never.
         fresh_within: ``"25h"``: how old the newest data may be before Dagster calls the asset stale.
         source: ``nova.files(...)``: where files that arrive for it come from. Those of their records that cannot be
             taken go to the channel ``NAME_quarantine``.
@@ -90,7 +90,7 @@ class Channel:
     tags: Mapping[str, str] = field(compare=False, hash=False)
     fresh_within: str | None = field(compare=False)
     retain: str | None = field(compare=False)
-    compacting: Compacting | None = field(compare=False)
+    compaction: Compaction | None = field(compare=False)
     source: Files | None = field(compare=False)
     external: External | None
     seal: Sealing | None = field(compare=False)
@@ -113,7 +113,7 @@ class Channel:
         tags: Mapping[str, str] | None = None,
         fresh_within: str | None = None,
         retain: str | None = None,
-        compacting: Compacting | None = Compacting(),  # noqa: B008  it is frozen
+        compaction: Compaction | None = Compaction(),  # noqa: B008  it is frozen
         source: Files | None = None,
         external: External | None = None,
         seal: Sealing | None = None,
@@ -135,7 +135,7 @@ class Channel:
             cluster_by=(cluster_by,) if isinstance(cluster_by, str) else tuple(cluster_by),
         )
         set_fields(description=description, owners=tuple(owners), group=group, tags=dict(tags or {}))
-        set_fields(renamed=dict(renamed or {}), fresh_within=fresh_within, retain=retain, compacting=compacting)
+        set_fields(renamed=dict(renamed or {}), fresh_within=fresh_within, retain=retain, compaction=compaction)
         set_fields(
             source=source,
             external=external,
@@ -200,8 +200,8 @@ class Channel:
             found.append(f"fresh_within is {self.fresh_within!r}; expected {EXPECTED_PERIOD}, and a minute at least")
         if self.retain is not None and period_seconds_or_zero(self.retain) is None:
             found.append(f'retain is {self.retain!r}; expected {EXPECTED_PERIOD}, or "0s" to keep no old versions')
-        if self.compacting is not None:
-            found += self.compacting.problems()
+        if self.compaction is not None:
+            found += self.compaction.problems()
         found += [
             f"renamed says that {n!r} was {o!r}, but {n!r} is not in the schema"
             for n, o in self.renamed.items()

@@ -8,7 +8,7 @@ from nova_assets.short_repr import short_repr
 
 
 @dataclass(frozen=True, slots=True)
-class Compacting:
+class Compaction:
     """When a partition of a channel is worth a new base (R14): when what readers have paid for merging since the last
     one exceeds what it costs, and in any case at the limits given here.
 
@@ -34,7 +34,7 @@ class Compacting:
     def problems(self) -> list[str]:
         """What is wrong with these limits."""
         return [
-            f"compacting has {name}={value!r}; expected {expected}"
+            f"compaction has {name}={value!r}; expected {expected}"
             for name, value, expected, is_valid in (
                 ("deltas", self.deltas, "a number, from 1", self.deltas >= 1),
                 ("share", self.share, "a share above 0", self.share > 0),

@@ -35,13 +35,13 @@ class Files:
             ``"%Y/%m/%d/%H"``. Then only those of the last hours are looked through, and never the whole location.
         tz: of the clock that ``hours`` goes by.
         look_back: how many hours are looked through for what was never announced.
-        settled: a file of a folder that was changed more recently is still being written.
-        extra: what becomes of columns that are not the channel's: ``refuse`` sets the record aside (or the file, where
-            that says its columns itself), ``drop`` leaves them out.
-        replaced: what becomes of a file that has changed after it was taken: ``refuse`` sets it aside and counts it,
+        min_age: a file of a folder that was changed more recently is still being written.
+        on_extra_columns: what becomes of columns that are not the channel's: ``refuse`` sets the record aside (or the
+            file, where that says its columns itself), ``drop`` leaves them out.
+        on_replaced: what becomes of a file that has changed after it was taken: ``refuse`` sets it aside and counts it,
             ``take`` takes its records beside the old ones.
-        most_bad: a batch with more bad records is not taken at all: a share below 1, or a number. None for any.
-        largest: bytes of one file when it is decompressed; beyond that it is set aside.
+        max_bad: a batch with more bad records is not taken at all: a share below 1, or a number. None for any.
+        max_bytes: bytes of one file when it is decompressed; beyond that it is set aside.
         batch_files, batch_bytes: about so much is taken by one commit; the latter in memory.
     """
 
@@ -54,11 +54,11 @@ class Files:
     hours: str | None = None
     tz: str = "UTC"
     look_back: str = "24h"
-    settled: str = "2s"
-    extra: Extra = "refuse"
-    replaced: Replaced = "refuse"
-    most_bad: float | None = None
-    largest: int = 1 << 30
+    min_age: str = "2s"
+    on_extra_columns: Extra = "refuse"
+    on_replaced: Replaced = "refuse"
+    max_bad: float | None = None
+    max_bytes: int = 1 << 30
     batch_files: int = 1000
     batch_bytes: int = 256 << 20
 
@@ -74,20 +74,20 @@ class Files:
             found.append(f"source has location={self.location!r}; expected a folder or s3://BUCKET/PREFIX")
         if self.format is not None and self.format not in get_args(Format):
             found.append(f"source has format={self.format!r}; expected one of {', '.join(get_args(Format))}")
-        if self.replaced not in get_args(Replaced):
-            found.append(f'source has replaced={self.replaced!r}; expected "refuse" or "take"')
-        if self.extra not in get_args(Extra):
-            found.append(f'source has extra={self.extra!r}; expected "refuse" or "drop"')
+        if self.on_replaced not in get_args(Replaced):
+            found.append(f'source has on_replaced={self.on_replaced!r}; expected "refuse" or "take"')
+        if self.on_extra_columns not in get_args(Extra):
+            found.append(f'source has on_extra_columns={self.on_extra_columns!r}; expected "refuse" or "drop"')
         if self.queue is not None and self.scheme == "file":
             found.append("source has a queue, but its location is a folder, which the operating system watches")
-        for name in ("look_back", "settled"):
+        for name in ("look_back", "min_age"):
             if period_seconds(getattr(self, name)) is None:
                 found.append(f"source has {name}={getattr(self, name)!r}; expected {EXPECTED_PERIOD}")
-        for name in ("largest", "batch_files", "batch_bytes"):
+        for name in ("max_bytes", "batch_files", "batch_bytes"):
             if getattr(self, name) < 1:
                 found.append(f"source has {name}={getattr(self, name)!r}; expected a number, from 1")
-        if self.most_bad is not None and self.most_bad < 0:
-            found.append(f"source has most_bad={self.most_bad!r}; expected a share below 1, or a number of records")
+        if self.max_bad is not None and self.max_bad < 0:
+            found.append(f"source has max_bad={self.max_bad!r}; expected a share below 1, or a number of records")
         try:
             ZoneInfo(self.tz)
         except (ZoneInfoNotFoundError, ValueError):
@@ -108,9 +108,9 @@ class Files:
         Args:
             records: of the batch, good and bad.
         """
-        if self.most_bad is None:
+        if self.max_bad is None:
             return False
-        return bad > self.most_bad * (records if self.most_bad < 1 else 1)
+        return bad > self.max_bad * (records if self.max_bad < 1 else 1)
 
     def folder_of(self, hour: datetime) -> str | None:
         """The folder below the location in which the files of an hour arrive; None where nothing says."""
@@ -145,11 +145,11 @@ def files(
     hours: str | None = None,
     tz: str = "UTC",
     look_back: str = "24h",
-    settled: str = "2s",
-    extra: Extra = "refuse",
-    replaced: Replaced = "refuse",
-    most_bad: float | None = None,
-    largest: int = 1 << 30,
+    min_age: str = "2s",
+    on_extra_columns: Extra = "refuse",
+    on_replaced: Replaced = "refuse",
+    max_bad: float | None = None,
+    max_bytes: int = 1 << 30,
     batch_files: int = 1000,
     batch_bytes: int = 256 << 20,
 ) -> Files:
@@ -168,11 +168,11 @@ def files(
         hours=hours,
         tz=tz,
         look_back=look_back,
-        settled=settled,
-        extra=extra,
-        replaced=replaced,
-        most_bad=most_bad,
-        largest=largest,
+        min_age=min_age,
+        on_extra_columns=on_extra_columns,
+        on_replaced=on_replaced,
+        max_bad=max_bad,
+        max_bytes=max_bytes,
         batch_files=batch_files,
         batch_bytes=batch_bytes,
     )

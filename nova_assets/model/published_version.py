@@ -54,7 +54,7 @@ class PublishedContent:
 
 
 @dataclass(frozen=True, slots=True)
-class Edition:
+class PublishedVersion:
     """One edition of a channel in a table, from its being opened until nobody can read it any more. For as long as it
     is there, no file that it lists is deleted (R15).
 

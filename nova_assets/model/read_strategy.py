@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-ReadStrategy: TypeAlias = Literal["memory", "cells", "frame"]
-"""``memory``: computed in this process, without Spark. ``cells``: bucket by bucket in Spark's Python workers, with no
-shuffle. ``frame``: by Spark's own joins, the general one."""
+ReadStrategy: TypeAlias = Literal["arrow", "buckets", "spark"]
+"""``arrow``: Arrow computes the rows in this process, without Spark. ``buckets``: Spark's Python workers compute them
+bucket by bucket, without a shuffle. ``spark``: Spark's own joins compute them, for every kind of read."""
 
-READ_STRATEGIES: tuple[ReadStrategy, ...] = ("memory", "cells", "frame")
+READ_STRATEGIES: tuple[ReadStrategy, ...] = ("arrow", "buckets", "spark")
 
 
 @dataclass(frozen=True, slots=True)

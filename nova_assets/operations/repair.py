@@ -55,7 +55,7 @@ class Repair:
     """Examines and mends one deployment, without Dagster's side of it.
 
     Args:
-        collect_grace: seconds for which what lies in the warehouse is left alone, whoever listed it before.
+        gc_grace: seconds for which what lies in the warehouse is left alone, whoever listed it before.
         on_progress: hears how far it has come.
         thorough: all bytes of files are read, and compared with their digests.
         sample_size: of each channel, only so many files are looked at, taken at random; None for all.

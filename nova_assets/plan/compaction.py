@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nova_assets.model.block import Block, DataFile
-from nova_assets.model.compaction import Compacting
+from nova_assets.model.compaction import Compaction
 from nova_assets.model.merge import Append, Custom
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.model.timeline import History, PartitionHistory
@@ -58,7 +58,7 @@ class Compact:
 
 
 def due_compactions(
-    history: History, policy: Compacting, full_reads: int, cursors: Collection[int] = ()
+    history: History, policy: Compaction, full_reads: int, cursors: Collection[int] = ()
 ) -> tuple[Compact, ...]:
     """What is worth adding now.
 
@@ -160,7 +160,7 @@ def _written_schema(compact: Compact, partition_history: PartitionHistory, histo
     return own if not compact.renamed or history.schema is None else _with_current_names(own, history.schema) or own
 
 
-def final_compactions(history: History, policy: Compacting) -> tuple[Compact, ...]:
+def final_compactions(history: History, policy: Compaction) -> tuple[Compact, ...]:
     """What brings partitions to which nothing more is expected into their final form: one base each, of files of the
     size wanted."""
     if _is_new_model_pending(history):
@@ -186,7 +186,7 @@ def _is_new_model_pending(history: History) -> bool:
 
 
 def _reason_for_base(
-    history: History, base: Block | None, deltas: tuple[Block, ...], policy: Compacting, full_reads: int
+    history: History, base: Block | None, deltas: tuple[Block, ...], policy: Compaction, full_reads: int
 ) -> str | None:
     if not deltas:
         return None
@@ -209,7 +209,7 @@ def _reason_for_base(
 
 
 def _small_files_reason(
-    base: Block | None, deltas: tuple[Block, ...], policy: Compacting, full_reads: int
+    base: Block | None, deltas: tuple[Block, ...], policy: Compaction, full_reads: int
 ) -> str | None:
     """Of a channel that is only added to nothing is merged: what is saved is the opening of small files."""
     files = [f for b in (*([base] if base is not None else []), *deltas) for f in b.manifest.files]
@@ -236,7 +236,7 @@ def _chainable_runs(deltas: Sequence[Block], cursors: Collection[int]) -> list[t
     return [tuple(run) for run in runs if len(run) > 1]
 
 
-def _newest_tier(run: Sequence[Block], policy: Compacting) -> tuple[Block, ...]:
+def _newest_tier(run: Sequence[Block], policy: Compaction) -> tuple[Block, ...]:
     """The newest deltas of a run, back to one that is larger than all of them; none while that would be few."""
     total_bytes = 0
     for n in range(len(run) - 1, -1, -1):
@@ -251,7 +251,7 @@ def _chain_compaction(run: Sequence[Block], reason: str) -> Compact:
 
 
 def reusable_files(
-    history: History, block_by_id: Mapping[str, Block], policy: Compacting, format: str, *, is_final: bool = False
+    history: History, block_by_id: Mapping[str, Block], policy: Compaction, format: str, *, is_final: bool = False
 ) -> frozenset[str]:
     """Paths of files that the new base may list as they are: of a channel that is only added to, and written as they
     would be written now.

@@ -42,7 +42,7 @@ class FolderInbox:
     def __init__(self, source: Files, root: Path, *, watch: bool = False) -> None:
         self.source = source
         self.root = root
-        self.settle_seconds = float(period_seconds(source.settled) or 0)
+        self.settle_seconds = float(period_seconds(source.min_age) or 0)
         self._changed_paths: set[str] = set()
         self._lock = threading.Lock()
         self._observer: Any = None
@@ -90,7 +90,7 @@ class FolderInbox:
         """The file where it is. It may be replaced meanwhile, so it is looked at once more when it has been read."""
         path = self._path_inside_root(arrival.path)
         self._check_unchanged(arrival, path)
-        yield File(path, arrival.path, self.source.largest)
+        yield File(path, arrival.path, self.source.max_bytes)
         self._check_unchanged(arrival, path)
 
     def close(self) -> None:

@@ -209,7 +209,7 @@ def test_orphans_are_moved_away_in_a_warehouse_of_ones_own(opened: Opener, clock
 def test_files_of_collected_blocks_are_left_to_their_grace(opened: Opener, clock: TestClock) -> None:
     store = filled(opened)
     store.compact("source")
-    store.collect("source")
+    store.collect_garbage("source")
     aged(store, clock)
     assert found(store) == []
 

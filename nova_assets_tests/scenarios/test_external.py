@@ -136,7 +136,7 @@ def test_it_is_read_where_it_is_and_followed(tills: Tills, opened: Any, format: 
     tills.sell("2022-03-30", "Detroit", "0.50", name=f"more-{name}")
     assert made(store) == ["day=2022-03-30"]
     assert revenue(store, "2022-03-30") == {"Detroit": Decimal("3.00"), "Paris": Decimal("4.50")}
-    store.collect("tickets")
+    store.collect_garbage("tickets")
     store.runtime.sweep()
     assert {f: s for f, s in tills.listing().items() if f in before}.keys() == before.keys(), "none was deleted"
 
