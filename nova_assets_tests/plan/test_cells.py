@@ -184,7 +184,7 @@ def test_blocks_that_are_laid_out_otherwise_are_not_put_together_by_cells() -> N
         return Snapshot("c", 9, (base,), deltas, schema, MODEL)
 
     assert common_layout(snapshot(delta)) is not None
-    assert common_layout(snapshot(block("delta", 2, [replace(file, path="d", place=None)], CLUSTERED))) is None
+    assert common_layout(snapshot(block("delta", 2, [replace(file, path="d", key_placement=None)], CLUSTERED))) is None
     narrow = replace(delta, manifest=replace(delta.manifest, layout=KeyLayout(("k",), ("int",))))
     assert common_layout(snapshot(narrow)) is None, "the same number hashes otherwise"
     assert common_layout(snapshot(replace(delta, merge=Keyed(key="k", combine={"v": "max"})))) is None

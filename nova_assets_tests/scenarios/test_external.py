@@ -137,7 +137,7 @@ def test_it_is_read_where_it_is_and_followed(tills: Tills, opened: Any, format: 
     assert made(store) == ["day=2022-03-30"]
     assert revenue(store, "2022-03-30") == {"Detroit": Decimal("3.00"), "Paris": Decimal("4.50")}
     store.collect_garbage("tickets")
-    store.runtime.sweep()
+    store.runtime.delete_dead_staging()
     assert {f: s for f, s in tills.listing().items() if f in before}.keys() == before.keys(), "none was deleted"
 
 
@@ -217,7 +217,7 @@ def test_a_location_that_is_gone_changes_nothing(tills: Tills, opened: Any) -> N
         store.refresh("tickets")
     assert "what was known of it is as it was" in str(caught.value)
     [said] = store.refresh_all()
-    assert said.is_amiss and "cannot be listed" in said.said
+    assert said.needs_attention and "cannot be listed" in said.said
     assert made(store) == []
     with pytest.raises(FileMissing, match="was changed, or removed, by whoever writes it") as missing:
         store.read("tickets").to_arrow()
@@ -241,7 +241,7 @@ def test_a_partition_with_a_file_that_is_not_as_declared_stays_as_it_was(tills: 
     (tills.folder("2022-03-31", "Detroit") / "part-1.parquet").write_bytes(b"no parquet at all")
     store = opened()
     said = store.refresh("tickets")
-    assert set(said.bad) == {"day=2022-03-30/store=Paris", "day=2022-03-31/store=Detroit"} and said.is_amiss
+    assert set(said.bad) == {"day=2022-03-30/store=Paris", "day=2022-03-31/store=Detroit"} and said.needs_attention
     first, second = (said.bad[p] for p in sorted(said.bad))
     assert "column 'price' of external channel 'tickets' is another in" in first
     assert "found:    double" in first and "expected: decimal(10,2)" in first
