@@ -184,7 +184,7 @@ def test_a_block_committed_while_the_warehouse_is_examined_is_no_orphan(
 ) -> None:
     store, other = filled(opened), opened(project)
     listing = store.engine.list_warehouse
-    monkeypatch.setattr(store.engine, "listing", lambda: (other.run("dedup"), aged(other, clock), listing())[-1])
+    monkeypatch.setattr(store.engine, "list_warehouse", lambda: (other.run("dedup"), aged(other, clock), listing())[-1])
     assert found(store) == []
 
 

@@ -195,7 +195,7 @@ def test_a_look_that_is_older_than_what_is_known_commits_nothing(
             assert store.refresh("tickets").seq == 1
         return seen
 
-    monkeypatch.setattr(store.engine, "look", slow)
+    monkeypatch.setattr(store.engine, "list_external_files", slow)
     assert store.refresh("tickets").seq is None, "it has looked again, and there was nothing left to say"
     assert store.read("tickets").to_arrow().num_rows == 2
 
@@ -361,7 +361,7 @@ def test_a_file_that_is_damaged_after_it_was_looked_at(tills: Tills, opened: Any
         path.write_bytes(b"x" * path.stat().st_size)
         from nova_assets.model.external_files import ExternalFileInfo
 
-        store.engine.described(
+        store.engine.describe_external_files(
             store.project.channel("tickets"), "", [ExternalFileInfo(str(path), path.stat().st_size, 1)]
         )
 
