@@ -17,7 +17,7 @@ from nova_assets.store.store import Store
 def filled(root: Path, spark: Any = None, way: str = "auto") -> Store:
     """Two partitions, whose columns came one after the other and were renamed, and a deep one."""
     settings = replace(
-        load_settings(start_folder=root, catalog=f"sqlite:///{root}/c.db", warehouse=str(root / "wh")), way=way
+        load_settings(start_folder=root, catalog=f"sqlite:///{root}/c.db", warehouse=str(root / "wh")), strategy=way
     )
     store = nova.open(spark=spark, settings=settings)
     parts = nova.dynamic("p")
