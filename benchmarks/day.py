@@ -98,12 +98,12 @@ class Day:
             "actions",
             schema=DDL,
             partitions=[nova.daily("dt", start="2024-01-01", of="at"), nova.dynamic("action")],
-            source=nova.files(str(self.landing), hours="%Y-%m-%d/%H", look_back="2h", settled="1s"),
+            source=nova.files(str(self.landing), hours="%Y-%m-%d/%H", look_back="2h", min_age="1s"),
             seal=nova.seal("dt", lateness="20m"),
-            compacting=nova.Compacting(target=TARGET),
+            compaction=nova.Compaction(target=TARGET),
         )
         config = load_settings(
-            start_folder=root, catalog=f"sqlite:///{root}/c.db", warehouse=str(root / "wh"), collect_grace=1e-6
+            start_folder=root, catalog=f"sqlite:///{root}/c.db", warehouse=str(root / "wh"), gc_grace=1e-6
         )
         self.store = nova.open(nova.Project(channels=[self.channel]), spark=spark, settings=config)
         self.now = DAY
@@ -120,7 +120,7 @@ class Day:
         """What happens by itself: receive, and upkeep."""
         self.store.receive("actions")
         self.store.compact("actions", force=False)
-        self.store.collect("actions")
+        self.store.collect_garbage("actions")
         self.store.delete_collected()
 
     def finish(self) -> list[nova.Seal]:

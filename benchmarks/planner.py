@@ -70,7 +70,7 @@ def loaded(folder: Path, feeds: list[Channel]) -> Loaded:
     """Load a project, once."""
     found, seconds = timed(lambda: nova.datasets(folder, channels=feeds))
     _, more = timed(lambda: nova.Project(found))
-    return Loaded(seconds + more, found.graph.recalled)
+    return Loaded(seconds + more, found.graph.cache_hits)
 
 
 class World:
@@ -206,7 +206,11 @@ def shows(world: World) -> tuple[float, float]:
         query: Any = binding.tasks[0].scoped
         for times in (first, again):
             at = f"day={world.days[-2]}"
-            times.append(timed(lambda: (query.scope(at, NOW), query.needs(at, NOW, list), query.runnable.shown))[1])  # noqa: B023
+            times.append(
+                timed(lambda: (query.scope(at, NOW), query.required_reads(at, NOW, list), query.runnable.display_sql))[
+                    1
+                ]
+            )  # noqa: B023
     return statistics.median(first), statistics.median(again)
 
 
@@ -221,7 +225,7 @@ def measured(datasets: int, partitions: int) -> dict[str, Any]:
         spread = ticks(world, scheduling, min(CHANGED, len(world.feeds)))
         one = ticks(world, scheduling, 1)
         graph: Any = world.loaded.bindings[0].tasks[0].scoped
-        kept = graph.graph.kept
+        kept = graph.graph.reads_cache
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         world.store.close()
     return {

@@ -4,7 +4,7 @@ whole costs, and what upkeep costs beside the writing.
     python -m benchmarks.upkeep [--quick] [--json FILE]
 
 After each update upkeep does what it would do by itself. Files of collected blocks are deleted at once: how long they
-wait (``collect_grace``) is a matter of the clock, and a thousand updates pass here in minutes.
+wait (``gc_grace``) is a matter of the clock, and a thousand updates pass here in minutes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class World:
         self.spark = spark
         self.warehouse = root / "wh"
         config = load_settings(
-            start_folder=root, catalog=f"sqlite:///{root}/c.db", warehouse=str(self.warehouse), collect_grace=1e-6
+            start_folder=root, catalog=f"sqlite:///{root}/c.db", warehouse=str(self.warehouse), gc_grace=1e-6
         )
         self.store = nova.open(nova.Project(channels=[facts]), spark=spark, settings=config)
         self.store.insert(facts, self._table(np.arange(rows)), kind="base")
@@ -72,7 +72,7 @@ class World:
         """As it happens by itself; gives what was made."""
         commit = self.store.compact(facts, force=False)
         self.at_most = self._on_disk()
-        self.store.collect(facts)
+        self.store.collect_garbage(facts)
         self.store.delete_collected()
         return [] if commit is None else [b.range for b in commit.blocks]
 

@@ -69,7 +69,7 @@ def work(store: Store, read: Read, purpose: Purpose, way: ReadStrategy) -> Calla
         assert not isinstance(read, Diff)
         return lambda: rewritten(store, read, way)
     if purpose == "here":
-        return lambda: going.read_without_spark(read) if way == "memory" else engine.to_arrow(going.read_frame(read))
+        return lambda: going.read_without_spark(read) if way == "arrow" else engine.to_arrow(going.read_frame(read))
     return lambda: going.read_frame(read).selectExpr("count(*)", "sum(amount)", "max(note)").collect()
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nova_assets.model.block import Block as Block
     from nova_assets.model.channel import Channel as Channel
     from nova_assets.model.commit import Commit as Commit
-    from nova_assets.model.compaction import Compacting as Compacting
+    from nova_assets.model.compaction import Compaction as Compaction
     from nova_assets.model.data_check import Check as Check
     from nova_assets.model.data_check import CheckResult as CheckResult
     from nova_assets.model.data_check import check as check
@@ -72,7 +72,7 @@ _HOMES = {
     "model.channel": ("Channel",),
     "model.data_check": ("Check", "CheckResult", "check"),
     "model.commit": ("Commit",),
-    "model.compaction": ("Compacting",),
+    "model.compaction": ("Compaction",),
     "model.edge": ("all", "base", "changes", "delta", "matching", "new", "old"),
     "model.execution": ("Execution",),
     "model.external_table": ("External", "external"),
@@ -89,7 +89,7 @@ _HOMES = {
     "model.workflowette": ("Workflowette",),
     "wiring.open_store": ("open",),
     "client.connection": ("Connection", "connect"),
-    "plan.run": ("RunPlan",),
+    "plan.run_plan": ("RunPlan",),
     "sql.datasets.datasets": ("Datasets", "datasets"),
     "sql.query.function": ("sql_function",),
     "sql.datasets.task": ("sql_task",),
@@ -105,7 +105,7 @@ def __getattr__(name: str) -> Any:
     else:
         errors = importlib.import_module("nova_assets.errors")
         if not (name[:1].isupper() and hasattr(errors, name)):
-            raise AttributeError(f"module 'nova_assets' has no attribute {name!r}")
+            raise importlib.import_module("nova_assets.renamed").missing_attribute("nova", name)
         value = getattr(errors, name)
     globals()[name] = value
     return value

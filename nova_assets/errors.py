@@ -255,6 +255,12 @@ class ArgumentRefused(DefinitionError):
     code = "NOVA-ARGUMENT"
 
 
+class Renamed(NovaError, AttributeError):
+    """A public name has changed. ``new_name`` is the name to use."""
+
+    code = "NOVA-RENAMED"
+
+
 class ValueRefused(NovaError):
     """The catalog cannot store a value: it is too long, or it holds characters that the database does not support."""
 

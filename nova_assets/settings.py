@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from nova_assets.errors import SettingsError
 from nova_assets.masking import mask_address, mask_setting, mask_values, remember_secrets
+from nova_assets.renamed import SETTINGS
 from nova_assets.suggestions import did_you_mean
 
 CATALOG_PATIENCE = 60.0
@@ -44,10 +45,10 @@ class Settings:
         catalog_timeout: time limit of one statement to a PostgreSQL catalog, in seconds.
         lease: seconds that other processes leave an execution alone after its last lease renewal.
         grace: seconds after which the staged files of a dead execution are deleted.
-        collect_grace: seconds after which the files of a collected block are deleted.
+        gc_grace: seconds after which the files of a collected block are deleted.
         start_timeout: seconds after which a launched Dagster run that has not started counts as lost.
-        way: read strategy of keyed channels, also for compaction. ``auto`` picks the cheapest. ``memory``, ``cells`` or
-            ``frame`` is used wherever it is possible.
+        strategy: read strategy of keyed channels, also for compaction. ``auto`` picks the cheapest. ``arrow``,
+            ``buckets`` or ``spark`` is used wherever it is possible.
         dagster_url: address of Dagster's webserver, for runs that are launched at once.
         service: source of file views: the address of a service (``nova serve``), or ``embedded`` for a service of this
             process. None for the catalog alone.
@@ -67,11 +68,11 @@ class Settings:
     catalog_timeout: float = CATALOG_TIMEOUT
     lease: float = 120.0
     grace: float = 60.0
-    collect_grace: float = 3600.0
+    gc_grace: float = 3600.0
     start_timeout: float = 60.0
     spark: str = "local"
     spark_config: Mapping[str, str] = field(default_factory=dict)
-    way: str = "auto"
+    strategy: str = "auto"
     dagster_url: str = "http://localhost:3000"
     service: str | None = None
     service_token: str | None = field(default=None, repr=False)
@@ -103,8 +104,8 @@ class Settings:
 
 _SETTING_NAMES = (
     *("catalog", "warehouse", "project", "catalog_patience", "catalog_timeout"),
-    *("lease", "grace", "collect_grace", "start_timeout"),
-    *("spark", "spark_config", "way", "dagster_url"),
+    *("lease", "grace", "gc_grace", "start_timeout"),
+    *("spark", "spark_config", "strategy", "dagster_url"),
     *("service", "service_token", "service_timeout", "views", "views_folder", "views_memory"),
 )
 
@@ -124,6 +125,10 @@ def load_settings(start_folder: Path | None = None, **arguments: Any) -> Setting
         (p / "pyproject.toml" for p in (start_folder, *start_folder.parents) if (p / "pyproject.toml").is_file()), None
     )
     table = _read_tool_nova(file)
+    _check_not_renamed(arguments, "argument {}")
+    _check_not_renamed(
+        {n for n in SETTINGS if os.environ.get(f"NOVA_{n.upper()}")}, "environment variable NOVA_{}", str.upper
+    )
     root = file.parent if file is not None and table else start_folder
     home = root / DEFAULT_HOME
     values: dict[str, Any] = {
@@ -134,11 +139,11 @@ def load_settings(start_folder: Path | None = None, **arguments: Any) -> Setting
         "catalog_timeout": CATALOG_TIMEOUT,
         "lease": 120.0,
         "grace": 60.0,
-        "collect_grace": 3600.0,
+        "gc_grace": 3600.0,
         "start_timeout": 60.0,
         "spark": "local",
         "spark_config": {},
-        "way": "auto",
+        "strategy": "auto",
         "dagster_url": "http://localhost:3000",
         "service": None,
         "service_token": None,
@@ -162,11 +167,11 @@ def load_settings(start_folder: Path | None = None, **arguments: Any) -> Setting
         catalog_timeout=_parse_seconds("catalog_timeout", values["catalog_timeout"]),
         lease=_parse_seconds("lease", values["lease"]),
         grace=_parse_seconds("grace", values["grace"]),
-        collect_grace=_parse_seconds("collect_grace", values["collect_grace"]),
+        gc_grace=_parse_seconds("gc_grace", values["gc_grace"]),
         start_timeout=_parse_seconds("start_timeout", values["start_timeout"]),
         spark=_check_spark(values["spark"]),
         spark_config={**_spark_s3_settings(str(values["warehouse"])), **_parse_spark_config(values["spark_config"])},
-        way=_check_one_of("way", values["way"], ("auto", "memory", "cells", "frame")),
+        strategy=_check_one_of("strategy", values["strategy"], ("auto", "arrow", "buckets", "spark")),
         dagster_url=check_http_address("dagster_url", values["dagster_url"]),
         service=_check_service(values["service"]),
         service_token=_check_token(values["service_token"]),
@@ -177,6 +182,22 @@ def load_settings(start_folder: Path | None = None, **arguments: Any) -> Setting
         root=root,
         sources=sources,
     )
+
+
+def _check_not_renamed(names: Iterable[str], place: str, spell: Callable[[str], str] = str) -> None:
+    """Raises SettingsError if a setting has another name now.
+
+    Args:
+        place: where the names stand, with {} for a name.
+        spell: how that place spells a name.
+    """
+    for name in names:
+        if name in SETTINGS:
+            raise SettingsError(
+                f"the setting {name!r} is called {SETTINGS[name]!r} now",
+                found=place.format(spell(name)),
+                expected=place.format(spell(SETTINGS[name])),
+            )
 
 
 def _remember_secrets(values: Mapping[str, Any]) -> None:
@@ -202,6 +223,7 @@ def _read_tool_nova(pyproject: Path | None) -> dict[str, Any]:
         table = tomllib.loads(pyproject.read_text(encoding="utf-8")).get("tool", {}).get("nova", {})
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise SettingsError(f"{pyproject} cannot be read", found=str(error), expected="valid TOML") from error
+    _check_not_renamed(table, f"[tool.nova] in {pyproject}: {{}}")
     unknown = sorted(set(table) - set(_SETTING_NAMES))
     if unknown:
         raise SettingsError(

@@ -245,7 +245,7 @@ class StubEngine:
     def rewrite(
         self, read: Snapshot | Chain, staged: StagedBlock, channel: Channel, schema: Schema
     ) -> tuple[Manifest, ReadStrategy]:
-        return self.write(self.read(read), staged, channel, schema), "memory"
+        return self.write(self.read(read), staged, channel, schema), "arrow"
 
     def frame_digest(self, frame: list[Row], schema: Schema | None) -> str:
         texts = sorted(repr(sorted((k, v) for k, v in row.items() if v is not None)) for row in frame)

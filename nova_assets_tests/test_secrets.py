@@ -102,7 +102,7 @@ ARGUMENTS = {
     "backfill": ["copy", "--all"],
     "restore": ["stock", "--at", "1"],
     "drop": ["stock", "--expired"],
-    "withdraw": ["stock"],
+    "unpublish": ["stock"],
 }
 WITHOUT = {"channels", "init", "cursors", "tick", "check", "doctor", "backfills", "refresh"}
 

@@ -43,7 +43,7 @@ CHAPTERS = {
     "Tasks and bindings": ("model.edge", "model.task", "model.modes_view", "model.data_check", "model.workflowette"),
     "SQL": ("sql.datasets.datasets", "sql.query.function", "sql.datasets.task"),
     "Bindings, triggers, projects": ("model.binding", "model.trigger", "model.project"),
-    "Running": ("wiring.open_store", "store.store", "model.execution", "plan.run"),
+    "Running": ("wiring.open_store", "store.store", "model.execution", "plan.run_plan"),
     "Views and the service": ("file_views.file_lists", "client.connection"),
 }
 FURTHER = {

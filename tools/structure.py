@@ -16,6 +16,32 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = ("nova_assets", "nova_assets_tests", "benchmarks", "tools")
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 60
 
+MAX_LINES_OF_LONG_FILES = {
+    "nova_assets/execution/runtime.py": 490,
+    "nova_assets/sql/pruning/select.py": 590,
+    "nova_assets/store/store.py": 530,
+    "nova_assets_tests/catalog/test_catalog.py": 510,
+    "nova_assets_tests/catalog/test_connections.py": 520,
+    "nova_assets_tests/contracts/test_conversion.py": 490,
+    "nova_assets_tests/dagster_bridge/test_consumers_and_firings.py": 480,
+    "nova_assets_tests/execution/test_rules.py": 490,
+    "nova_assets_tests/fuzz/history.py": 440,
+    "nova_assets_tests/publish/test_publishing.py": 470,
+    "nova_assets_tests/service/test_connection.py": 430,
+    "nova_assets_tests/service/test_guard.py": 460,
+    "nova_assets_tests/service/test_tricks.py": 590,
+    "nova_assets_tests/stub_engine.py": 430,
+}
+"""Files that are too long today, and may not grow. Split one by its concepts and take it off this list."""
+
+MAX_LINES_OF_LONG_FUNCTIONS = {
+    "nova_assets/catalog/catalog.py:__init__": 134,
+    "nova_assets/service/http/connection_limits.py:_limited_protocol_base": 105,
+    "nova_assets/settings.py:load_settings": 63,
+    "nova_assets_tests/service/conftest.py:small_app": 76,
+}
+"""Likewise functions."""
+
 
 def main() -> int:
     """Print each fault, and return 1 if there is any."""
@@ -27,19 +53,26 @@ def main() -> int:
 
 def long_files() -> Iterator[str]:
     for file in source_files():
-        lines = len(file.read_text().splitlines())
-        if lines > MAX_FILE_LINES:
-            yield f"{file.relative_to(ROOT)} has {lines} lines: at most {MAX_FILE_LINES}; it probably holds two things"
+        name, lines = str(file.relative_to(ROOT)), len(file.read_text().splitlines())
+        if lines > MAX_LINES_OF_LONG_FILES.get(name, MAX_FILE_LINES):
+            yield f"{name} has {lines} lines: at most {MAX_FILE_LINES}; it probably holds two things"
 
 
 def long_functions() -> Iterator[str]:
+    """Functions whose code is too long. Docstrings do not count."""
     for file in source_files():
         for node in ast.walk(ast.parse(file.read_text())):
-            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.end_lineno is None:
-                continue
-            lines = node.end_lineno - node.lineno + 1
-            if lines > MAX_FUNCTION_LINES:
-                yield f"{file.relative_to(ROOT)}:{node.lineno} {node.name} has {lines} lines: at most 60"
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                name, lines = f"{file.relative_to(ROOT)}:{node.name}", _code_lines(node)
+                if lines > MAX_LINES_OF_LONG_FUNCTIONS.get(name, MAX_FUNCTION_LINES):
+                    yield f"{name} has {lines} lines: at most {MAX_FUNCTION_LINES}"
+
+
+def _code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    first = function.body[0]
+    is_documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    docstring_lines = (first.end_lineno or 0) - first.lineno + 1 if is_documented else 0
+    return (function.end_lineno or 0) - function.lineno + 1 - docstring_lines
 
 
 def import_cycles() -> Iterator[str]:

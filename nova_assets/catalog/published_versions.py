@@ -12,7 +12,7 @@ from nova_assets.catalog.execution_rows import lock_execution
 from nova_assets.catalog.tables import channels, executions, published_versions
 from nova_assets.errors import CommitConflict, ExecutionInProgress, ExecutionNotLive
 from nova_assets.model.commit import CommitRequest
-from nova_assets.model.published_version import Edition, PublishedContent
+from nova_assets.model.published_version import PublishedContent, PublishedVersion
 
 
 class PublishedVersions:
@@ -21,7 +21,7 @@ class PublishedVersions:
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    def editions(self, channel: str, table: str | None = None) -> list[Edition]:
+    def editions(self, channel: str, table: str | None = None) -> list[PublishedVersion]:
         """Published versions of a channel that readers may still use, latest first.
 
         Args:
@@ -36,7 +36,7 @@ class PublishedVersions:
 
     def open_edition(
         self, execution_id: str, table: str, content: PublishedContent, fingerprint: str, shown_number: int = 0
-    ) -> Edition:
+    ) -> PublishedVersion:
         """Open the next version of a table. From now on no file that it lists is deleted, even if publishing fails.
 
         Args:
@@ -70,7 +70,7 @@ class PublishedVersions:
         content: PublishedContent,
         fingerprint: str,
         shown_number: int,
-    ) -> Edition:
+    ) -> PublishedVersion:
         execution = lock_execution(c, execution_id)
         c.execute(select(channels.c.name).where(channels.c.name == content.channel).with_for_update()).all()
         if execution is None or execution["state"] != "running":
@@ -149,8 +149,8 @@ def mark_versions_shown(c: Connection, request: CommitRequest, now: Any) -> None
         )
 
 
-def _version_from_row(row: Any) -> Edition:
-    return Edition(
+def _version_from_row(row: Any) -> PublishedVersion:
+    return PublishedVersion(
         row["channel"],
         row["place"],
         row["number"],

@@ -61,7 +61,7 @@ def repair_deployment(deployment: Deployment, dry_run: bool) -> CommandResult:
         return CommandResult(data, lambda console: console.print(f"Nothing to repair: {_NO_CATALOG}."))
     on_progress = partial(print_progress, quiet=deployment.quiet)
     with deployment.open_read_only(with_project=True) if dry_run else deployment.open() as store:
-        nova_repair = Repair(store.runtime, store.settings.collect_grace, on_progress)
+        nova_repair = Repair(store.runtime, store.settings.gc_grace, on_progress)
         with _open_dagster_repair(store, on_progress) as (dagster_repair, notes):
             examination = nova_repair.find_damages().merged_with(DamageReport(notes=notes))
             examination = (
@@ -119,9 +119,7 @@ def verify_files(deployment: Deployment, sample: int | None) -> CommandResult:
         return CommandResult(data, lambda console: console.print(f"Nothing to verify: {_NO_CATALOG}."))
     on_progress = partial(print_progress, quiet=deployment.quiet)
     with deployment.open_read_only(with_project=True) as store:
-        nova_repair = Repair(
-            store.runtime, store.settings.collect_grace, on_progress, thorough=True, sample_size=sample
-        )
+        nova_repair = Repair(store.runtime, store.settings.gc_grace, on_progress, thorough=True, sample_size=sample)
         examination = nova_repair.verify_files()
     damages = _states_without_repair(examination)
     remaining = sum(t.state in ("found", "remains") for t in damages)

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from nova_assets import renamed
 from nova_assets.cli.options import deployment_options
 from nova_assets.suggestions import did_you_mean
 from nova_assets.version import __version__
@@ -29,8 +30,8 @@ COMMANDS = {
     "seal": ("seal", "Seal the days or hours of a channel that are complete."),
     "seals": ("seal", "Which days or hours are known to be complete."),
     "publish": ("publish", "Show a channel as it is now in the tables that others read."),
-    "editions": ("publish", "What these tables show, and have shown."),
-    "withdraw": ("publish", "Show a channel there no more."),
+    "published": ("publish", "What these tables show, and have shown."),
+    "unpublish": ("publish", "Show a channel there no more."),
     "read": ("read", "Rows of a channel: a snapshot, or the changes since one."),
     "refresh": ("refresh", "Look what others have written of external channels."),
     "show": ("datasets", "What a dataset in SQL is: scopes, partitions, schema and query."),
@@ -42,7 +43,7 @@ COMMANDS = {
     "executions": ("executions", "Executions that have not ended, and who holds each."),
     "release": ("executions", "End an execution whose process is gone."),
     "compact": ("maintenance", "Merge a channel's deltas, so that readers need not."),
-    "collect": ("maintenance", "Take the blocks that nobody needs any more."),
+    "gc": ("maintenance", "Take the blocks that nobody needs any more."),
     "drop": ("maintenance", "Drop partitions of a channel."),
     "restore": ("maintenance", "Make a channel what it was at a number."),
     "spark": ("spark", "Start, stop or look at a Spark server that is kept warm."),
@@ -82,6 +83,8 @@ class LazyCommandGroup(click.Group):
         Raises:
             UsageError: no command has this name. The error suggests a similar name.
         """
+        if args and args[0] in renamed.COMMANDS:
+            raise click.UsageError(f"nova {args[0]} is called nova {renamed.COMMANDS[args[0]]} now", ctx)
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise click.UsageError(f"no command is called {args[0]!r}{did_you_mean(args[0], COMMANDS)}", ctx)
         return super().resolve_command(ctx, args)

@@ -45,7 +45,7 @@ def compact(
     """Compact CHANNELs, or all of them: add a base at the newest number of each partition that has deltas, so that they
     need not be merged by everybody who reads the whole.
 
-    The head does not move, no trigger fires, no answer changes, and nothing is deleted: that is for nova collect.
+    The head does not move, no trigger fires, no answer changes, and nothing is deleted: that is for nova gc.
 
     \b
     JSON: {"dry_run", "channels": [{"channel", "partitions": [{"partition", "at", "range", "why"}],
@@ -73,10 +73,10 @@ def compact(
 @click.option("--retain", metavar="PERIOD", help='How long old versions are kept, such as "30d"; otherwise as defined.')
 @click.option("--dry-run", is_flag=True, help="Say of each block what becomes of it and who holds it; change nothing.")
 @click.pass_obj
-def collect(deployment: Deployment, channels: tuple[str, ...], retain: str | None, dry_run: bool) -> CommandResult:
+def gc(deployment: Deployment, channels: tuple[str, ...], retain: str | None, dry_run: bool) -> CommandResult:
     """Take the blocks of CHANNELs, or of all, that nobody needs: no consumer, no live execution, no retention.
 
-    Their files are deleted some time later (the setting collect_grace), for those who are still reading.
+    Their files are deleted some time later (the setting gc_grace), for those who are still reading.
 
     \b
     JSON: {"dry_run", "channels": [{"channel", "collected": [{"range", "rows", "bytes", ...}],
@@ -86,7 +86,7 @@ def collect(deployment: Deployment, channels: tuple[str, ...], retain: str | Non
     with deployment.open_read_only(with_project=True) if dry_run else deployment.open() as store:
         for name in channels or [s.channel.name for s in store.channels()]:
             verdicts = store.held(name, retain=retain)
-            results.append((name, verdicts, None if dry_run else store.collect(name, retain=retain)))
+            results.append((name, verdicts, None if dry_run else store.collect_garbage(name, retain=retain)))
     data = {"dry_run": dry_run, "channels": [_collection_json(*d) for d in results]}
     return CommandResult(data, lambda console: _show_collections(console, results, dry_run))
 

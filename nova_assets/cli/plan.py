@@ -145,7 +145,7 @@ def _format_strategy_and_cost(task_input: Input, read: Read, forced_strategy: Re
     """Read strategy and its cost. A ``matching`` input has no cost, because it depends on the number of keys."""
     best_strategy = best_estimate(estimate_strategies(read), forced_strategy)
     if task_input.mode == "matching":
-        return ("by key" if any(e.strategy == "cells" for e in estimate_strategies(read)) else "frame"), ""
+        return ("by key" if any(e.strategy == "buckets" for e in estimate_strategies(read)) else "spark"), ""
     return ("", "") if best_strategy is None else (best_strategy.strategy, f"{best_strategy.seconds:.1f} s")
 
 

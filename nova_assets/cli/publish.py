@@ -10,7 +10,7 @@ from rich.console import Console
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.rendering import TableGrid, format_bytes, format_count, format_iso_time, format_time, pluralize
-from nova_assets.model.published_version import Edition, Publishable
+from nova_assets.model.published_version import Publishable, PublishedVersion
 
 
 @click.command(cls=NovaCommand)
@@ -57,7 +57,7 @@ def publish(deployment: Deployment, channel: str, take_over: bool, dry_run: bool
 @click.command(cls=NovaCommand)
 @click.argument("channel")
 @click.pass_obj
-def editions(deployment: Deployment, channel: str) -> CommandResult:
+def published(deployment: Deployment, channel: str) -> CommandResult:
     """What the tables show in which CHANNEL is published, and what somebody may still be reading there. No file that
     one of these editions lists is deleted.
 
@@ -65,7 +65,7 @@ def editions(deployment: Deployment, channel: str) -> CommandResult:
     JSON: {"channel", "editions": as of nova publish}
     """
     with deployment.open_channel_read_only(channel) as store:
-        published_versions = store.editions(channel)
+        published_versions = store.published(channel)
     data = {"channel": channel, "editions": [_published_version_json(e) for e in published_versions]}
     return CommandResult(
         data, lambda console: _show_published_versions(console, published_versions, f"{channel} was not published yet.")
@@ -77,7 +77,7 @@ def editions(deployment: Deployment, channel: str) -> CommandResult:
 @click.argument("table", required=False)
 @click.option("--dry-run", is_flag=True, help="Say what would be shown no more; change nothing.")
 @click.pass_obj
-def withdraw(deployment: Deployment, channel: str, table: str | None, dry_run: bool) -> CommandResult:
+def unpublish(deployment: Deployment, channel: str, table: str | None, dry_run: bool) -> CommandResult:
     """Show CHANNEL no more in TABLE, or in any table. Its data stays. Take the table out of the channel's publish= as
     well, or it is published anew.
 
@@ -85,13 +85,13 @@ def withdraw(deployment: Deployment, channel: str, table: str | None, dry_run: b
     JSON: {"dry_run", "channel", "tables": [ID]}
     """
     with deployment.open_channel_read_only(channel) if dry_run else deployment.open() as store:
-        withdrawn_tables = store.withdraw(channel, table, dry_run=dry_run)
+        withdrawn_tables = store.unpublish(channel, table, dry_run=dry_run)
     data = {"dry_run": dry_run, "channel": channel, "tables": withdrawn_tables}
     would = "would be" if dry_run else "is"
     return CommandResult(data, lambda console: console.print("\n".join(f"{t} {would} gone" for t in withdrawn_tables)))
 
 
-def _published_version_json(version: Edition) -> dict[str, Any]:
+def _published_version_json(version: PublishedVersion) -> dict[str, Any]:
     return {
         "table": version.table,
         "edition": version.number,
@@ -105,7 +105,7 @@ def _published_version_json(version: Edition) -> dict[str, Any]:
     }
 
 
-def _show_published_versions(console: Console, versions: list[Edition], empty_text: str) -> None:
+def _show_published_versions(console: Console, versions: list[PublishedVersion], empty_text: str) -> None:
     if not versions:
         console.print(empty_text)
         return

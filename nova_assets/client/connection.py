@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import httpx
@@ -44,6 +44,7 @@ from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import Instant
 from nova_assets.operations.insert import InsertCheck
 from nova_assets.plan.compaction import Compact
+from nova_assets.renamed import missing_attribute
 from nova_assets.service.http.media_types import ARROW, LINES, PARQUET
 from nova_assets.service.shapes.blocks import CheckedShape, CommitShape
 from nova_assets.service.shapes.channels import ChannelShape, PartitionShape, SchemaShape
@@ -90,6 +91,11 @@ class Connection:
             trust_env=False,
             verify=trusted_ssl_context(),
         )
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute("nova.Connection", name)
 
     def __enter__(self) -> Connection:
         return self
@@ -209,7 +215,7 @@ class Connection:
         wanted |= {} if partitions is None else {"partitions": list(partitions)}
         return CompactedShape.model_validate(self._post(f"{_channel_path(channel)}/compact", wanted))
 
-    def collect(self, channel: Channel | str, *, retain: str | None = None) -> Collection:
+    def collect_garbage(self, channel: Channel | str, *, retain: str | None = None) -> Collection:
         """Collect the blocks of a channel that no retained answer needs (R15)."""
         wanted = {} if retain is None else {"retain": retain}
         return CollectedShape.model_validate(self._post(f"{_channel_path(channel)}/collect", wanted)).to_collection()

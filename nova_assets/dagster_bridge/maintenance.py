@@ -60,7 +60,7 @@ def build_maintenance_job() -> JobDefinition:
             try:
                 with log_periodically(context.log.info, f"{channel} is still being compacted"):
                     commit = store.compact(channel, force=False)
-                store.collect(channel)
+                store.collect_garbage(channel)
             except Exception as error:  # a failing channel must not block the others
                 context.log.error(f"{channel}: {error}")
                 failed[channel] = error
@@ -117,7 +117,7 @@ def run_maintenance_tick(store: Store, cursor: str | None, is_run_active: bool =
             continue
         try:
             dropped = store.drop_expired(channel)
-            collected = store.collect(channel).blocks
+            collected = store.collect_garbage(channel).blocks
             due = channel in compacted and store.compactable(channel, force=False)
         except NovaError as error:  # a failing channel must not block the others
             log.error("%s: %s", channel, error)
@@ -163,4 +163,4 @@ def _state_digest_by_channel(store: Store, now: datetime) -> dict[str, str]:
 def _auto_compacted_channels(store: Store) -> list[str]:
     """Names of the project's channels that are compacted automatically and that the catalog knows."""
     registered_channels = {s.channel.name for s in store.catalog.channels()}
-    return [c.name for c in store.project.channels if c.compacting is not None and c.name in registered_channels]
+    return [c.name for c in store.project.channels if c.compaction is not None and c.name in registered_channels]

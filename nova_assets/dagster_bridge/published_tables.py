@@ -27,7 +27,7 @@ from nova_assets.dagster_bridge.maintenance_runs import is_job_busy_or_paused, l
 from nova_assets.dagster_bridge.resources import RESOURCE_KEY, NovaResource
 from nova_assets.masking import get_logger
 from nova_assets.model.channel import Channel
-from nova_assets.model.published_version import Edition
+from nova_assets.model.published_version import PublishedVersion
 from nova_assets.store.store import Store
 
 log = get_logger("nova_assets.tables")
@@ -116,7 +116,7 @@ def published_channels(store: Store) -> list[Channel]:
     return [c for c in store.project.channels if c.publish and c.name in registered_channels]
 
 
-def _build_publish_observation(published_version: Edition) -> AssetObservation:
+def _build_publish_observation(published_version: PublishedVersion) -> AssetObservation:
     metadata: dict[str, Any] = {
         "nova/table": published_version.table,
         "nova/edition": published_version.number,

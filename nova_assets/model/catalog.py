@@ -20,7 +20,7 @@ from nova_assets.model.firing import Firing
 from nova_assets.model.maintenance import Collection, RetentionState
 from nova_assets.model.partition_state import DirtyPartition, MaterializedPartition, TaskFailures
 from nova_assets.model.partitions import WHOLE
-from nova_assets.model.published_version import Edition, PublishedContent
+from nova_assets.model.published_version import PublishedContent, PublishedVersion
 from nova_assets.model.seal import Seal
 from nova_assets.model.timeline import ChannelHead, History, Instant, TimelinePosition, TimelineStep
 from nova_assets.model.token import Token
@@ -197,10 +197,10 @@ class Catalog(Protocol):
     def cancel_backfill(self, backfill_id: str) -> int: ...
 
     # published versions
-    def editions(self, channel: str, table: str | None = None) -> list[Edition]: ...
+    def editions(self, channel: str, table: str | None = None) -> list[PublishedVersion]: ...
     def open_edition(
         self, execution_id: str, table: str, content: PublishedContent, fingerprint: str, shown_number: int = 0
-    ) -> Edition: ...
+    ) -> PublishedVersion: ...
     def forget_editions(self, channel: str, table: str, numbers: Iterable[int]) -> None: ...
 
     # the outbox of triggers

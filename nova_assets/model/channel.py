@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from nova_assets.errors import DefinitionConflict, DefinitionError
-from nova_assets.model.compaction import Compacting
+from nova_assets.model.compaction import Compaction
 from nova_assets.model.declared_schema import schema_from_declaration
 from nova_assets.model.external_table import External
 from nova_assets.model.file_source import Files
@@ -61,7 +61,7 @@ class Channel:
         retain: how long old versions can be read by ``at=`` and ``since=``, for example ``"30d"``. By default, and with
             ``"0s"``, a version is kept only while a consumer needs it. If a retention is registered, a definition
             without ``retain`` is rejected; ``"0s"`` or ``register(..., replace=True)`` removes the retention.
-        compacting: when maintenance compacts the channel automatically under Dagster; None for never.
+        compaction: when maintenance compacts the channel automatically under Dagster; None for never.
         fresh_within: maximum age of the newest data, for example ``"25h"``; after that Dagster reports the asset as
             stale.
         source: ``nova.files(...)``: the source of files that arrive for this channel. Records that cannot be ingested
@@ -92,7 +92,7 @@ class Channel:
     tags: Mapping[str, str] = field(compare=False, hash=False)
     fresh_within: str | None = field(compare=False)
     retain: str | None = field(compare=False)
-    compacting: Compacting | None = field(compare=False)
+    compaction: Compaction | None = field(compare=False)
     source: Files | None = field(compare=False)
     external: External | None
     seal: Sealing | None = field(compare=False)
@@ -115,7 +115,7 @@ class Channel:
         tags: Mapping[str, str] | None = None,
         fresh_within: str | None = None,
         retain: str | None = None,
-        compacting: Compacting | None = Compacting(),  # noqa: B008  it is frozen
+        compaction: Compaction | None = Compaction(),  # noqa: B008  it is frozen
         source: Files | None = None,
         external: External | None = None,
         seal: Sealing | None = None,
@@ -137,7 +137,7 @@ class Channel:
             cluster_by=(cluster_by,) if isinstance(cluster_by, str) else tuple(cluster_by),
         )
         set_fields(description=description, owners=tuple(owners), group=group, tags=dict(tags or {}))
-        set_fields(renamed=dict(renamed or {}), fresh_within=fresh_within, retain=retain, compacting=compacting)
+        set_fields(renamed=dict(renamed or {}), fresh_within=fresh_within, retain=retain, compaction=compaction)
         set_fields(
             source=source,
             external=external,
@@ -205,8 +205,8 @@ class Channel:
             found.append(f"fresh_within is {self.fresh_within!r}; expected {EXPECTED_PERIOD}, and a minute at least")
         if self.retain is not None and period_seconds_or_zero(self.retain) is None:
             found.append(f'retain is {self.retain!r}; expected {EXPECTED_PERIOD}, or "0s" to keep no old versions')
-        if self.compacting is not None:
-            found += self.compacting.problems()
+        if self.compaction is not None:
+            found += self.compaction.problems()
         found += [
             f"renamed says that {n!r} was {o!r}, but {n!r} is not in the schema"
             for n, o in self.renamed.items()

@@ -8,7 +8,7 @@ from nova_assets.short_repr import short_repr
 
 
 @dataclass(frozen=True, slots=True)
-class Compacting:
+class Compaction:
     """When a partition gets a new base (R14).
 
     A partition is compacted once readers have paid more for merging since its newest base than a new base costs, and in
@@ -36,7 +36,7 @@ class Compacting:
     def problems(self) -> list[str]:
         """Problems of these limits."""
         return [
-            f"compacting has {name}={value!r}; expected {expected}"
+            f"compaction has {name}={value!r}; expected {expected}"
             for name, value, expected, is_valid in (
                 ("deltas", self.deltas, "a number, from 1", self.deltas >= 1),
                 ("share", self.share, "a share above 0", self.share > 0),

@@ -28,8 +28,8 @@ class External:
         location: a folder, relative to the project's root; ``s3://BUCKET/PREFIX``, or ``hdfs://NAMENODE:PORT/PATH``.
             Its partitions are folders such as ``day=2022-03-31/store=Paris``, as Hive and Spark write them.
         format: format of all files.
-        done: marker file, such as ``_SUCCESS``. A partition's folder without it is incomplete and is not read. Without
-            a marker, every folder is read as it is, so its writer should create it atomically.
+        success_file: marker file, such as ``_SUCCESS``. A partition's folder without it is incomplete and is not read.
+            Without a marker, every folder is read as it is, so its writer should create it atomically.
         expected: function from a time to the partitions that should exist, if the dimensions do not determine them.
     """
 
@@ -37,7 +37,7 @@ class External:
 
     location: str
     format: Form = "parquet"
-    done: str | None = None
+    success_file: str | None = None
     expected: Callable[[datetime], Iterable[str]] | None = field(default=None, compare=False, repr=False)
 
     def problems(self) -> list[str]:
@@ -56,12 +56,18 @@ class External:
                 f"external has format={self.format!r}; expected {known} (rows of other files are taken in by "
                 "source=nova.files(...))"
             )
-        if self.done is not None and (not self.done or "/" in self.done):
-            found.append(f"external has done={self.done!r}; expected the name of a file, such as _SUCCESS")
+        if self.success_file is not None and (not self.success_file or "/" in self.success_file):
+            found.append(
+                f"external has success_file={self.success_file!r}; expected the name of a file, such as _SUCCESS"
+            )
         return found
 
     def as_json(self) -> dict[str, Any]:
-        return {"location": self.location, "format": self.format, **({"done": self.done} if self.done else {})}
+        return {
+            "location": self.location,
+            "format": self.format,
+            **({"done": self.success_file} if self.success_file else {}),
+        }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> External:
@@ -69,17 +75,17 @@ class External:
 
 
 @check_argument_types("nova.external")
-def external(location: str, *, format: Form = "parquet", done: str | None = None) -> External:
+def external(location: str, *, format: Form = "parquet", success_file: str | None = None) -> External:
     """A table that another system writes and Nova reads in place.
 
         tickets = nova.Channel("tickets", schema="product_id string, day string, store string",
                                partitions=[nova.dynamic("day"), nova.dynamic("store")],
-                               external=nova.external("/data/tickets", done="_SUCCESS"))
+                               external=nova.external("/data/tickets", success_file="_SUCCESS"))
 
     In a folder of datasets the same is ``CREATE EXTERNAL TABLE tickets (...) USING parquet ... LOCATION '...'``.
     See ``External`` for the arguments.
     """
-    return External(location, format, done)
+    return External(location, format, success_file)
 
 
 @dataclass(frozen=True)

@@ -35,14 +35,14 @@ class Files:
             With it, Nova lists only the folders of the last hours, never the whole location.
         tz: time zone of ``hours``.
         look_back: how many hours to list for files that were never announced.
-        settled: minimum age of a file in a folder. A file that changed more recently is still being written.
-        extra: handling of columns that the channel lacks: ``refuse`` quarantines the record (or the file, if the file
-            declares its columns), ``drop`` leaves the columns out.
-        replaced: handling of a file that changes after it was ingested: ``refuse`` quarantines and counts it, ``take``
-            adds its records to the old ones.
-        most_bad: a batch with more bad records is rejected as a whole: a share if below 1, else a number. None for no
+        min_age: minimum age of a file in a folder. A file that changed more recently is still being written.
+        on_extra_columns: handling of columns that the channel lacks: ``refuse`` quarantines the record (or the file,
+            if the file declares its columns), ``drop`` leaves the columns out.
+        on_replaced: handling of a file that changes after it was ingested: ``refuse`` quarantines and counts it,
+            ``take`` adds its records to the old ones.
+        max_bad: a batch with more bad records is rejected as a whole: a share if below 1, else a number. None for no
             limit.
-        largest: maximum size of a decompressed file in bytes. Larger files are quarantined.
+        max_bytes: maximum size of a decompressed file in bytes. Larger files are quarantined.
         batch_files, batch_bytes: approximate size of one commit; the bytes are measured in memory.
     """
 
@@ -55,11 +55,11 @@ class Files:
     hours: str | None = None
     tz: str = "UTC"
     look_back: str = "24h"
-    settled: str = "2s"
-    extra: Extra = "refuse"
-    replaced: Replaced = "refuse"
-    most_bad: float | None = None
-    largest: int = 1 << 30
+    min_age: str = "2s"
+    on_extra_columns: Extra = "refuse"
+    on_replaced: Replaced = "refuse"
+    max_bad: float | None = None
+    max_bytes: int = 1 << 30
     batch_files: int = 1000
     batch_bytes: int = 256 << 20
 
@@ -75,20 +75,20 @@ class Files:
             found.append(f"source has location={self.location!r}; expected a folder or s3://BUCKET/PREFIX")
         if self.format is not None and self.format not in get_args(Format):
             found.append(f"source has format={self.format!r}; expected one of {', '.join(get_args(Format))}")
-        if self.replaced not in get_args(Replaced):
-            found.append(f'source has replaced={self.replaced!r}; expected "refuse" or "take"')
-        if self.extra not in get_args(Extra):
-            found.append(f'source has extra={self.extra!r}; expected "refuse" or "drop"')
+        if self.on_replaced not in get_args(Replaced):
+            found.append(f'source has on_replaced={self.on_replaced!r}; expected "refuse" or "take"')
+        if self.on_extra_columns not in get_args(Extra):
+            found.append(f'source has on_extra_columns={self.on_extra_columns!r}; expected "refuse" or "drop"')
         if self.queue is not None and self.scheme == "file":
             found.append("source has a queue, but its location is a folder, which the operating system watches")
-        for name in ("look_back", "settled"):
+        for name in ("look_back", "min_age"):
             if period_seconds(getattr(self, name)) is None:
                 found.append(f"source has {name}={getattr(self, name)!r}; expected {EXPECTED_PERIOD}")
-        for name in ("largest", "batch_files", "batch_bytes"):
+        for name in ("max_bytes", "batch_files", "batch_bytes"):
             if getattr(self, name) < 1:
                 found.append(f"source has {name}={getattr(self, name)!r}; expected a number, from 1")
-        if self.most_bad is not None and self.most_bad < 0:
-            found.append(f"source has most_bad={self.most_bad!r}; expected a share below 1, or a number of records")
+        if self.max_bad is not None and self.max_bad < 0:
+            found.append(f"source has max_bad={self.max_bad!r}; expected a share below 1, or a number of records")
         try:
             ZoneInfo(self.tz)
         except (ZoneInfoNotFoundError, ValueError):
@@ -112,9 +112,9 @@ class Files:
             bad: number of bad records.
             records: number of records of the batch, good and bad.
         """
-        if self.most_bad is None:
+        if self.max_bad is None:
             return False
-        return bad > self.most_bad * (records if self.most_bad < 1 else 1)
+        return bad > self.max_bad * (records if self.max_bad < 1 else 1)
 
     def folder_of(self, hour: datetime) -> str | None:
         """Folder below the location in which the files of an hour arrive; None without an ``hours`` pattern."""
@@ -149,11 +149,11 @@ def files(
     hours: str | None = None,
     tz: str = "UTC",
     look_back: str = "24h",
-    settled: str = "2s",
-    extra: Extra = "refuse",
-    replaced: Replaced = "refuse",
-    most_bad: float | None = None,
-    largest: int = 1 << 30,
+    min_age: str = "2s",
+    on_extra_columns: Extra = "refuse",
+    on_replaced: Replaced = "refuse",
+    max_bad: float | None = None,
+    max_bytes: int = 1 << 30,
     batch_files: int = 1000,
     batch_bytes: int = 256 << 20,
 ) -> Files:
@@ -172,11 +172,11 @@ def files(
         hours=hours,
         tz=tz,
         look_back=look_back,
-        settled=settled,
-        extra=extra,
-        replaced=replaced,
-        most_bad=most_bad,
-        largest=largest,
+        min_age=min_age,
+        on_extra_columns=on_extra_columns,
+        on_replaced=on_replaced,
+        max_bad=max_bad,
+        max_bytes=max_bytes,
         batch_files=batch_files,
         batch_bytes=batch_bytes,
     )

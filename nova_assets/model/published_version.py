@@ -54,7 +54,7 @@ class PublishedContent:
 
 
 @dataclass(frozen=True, slots=True)
-class Edition:
+class PublishedVersion:
     """One published version of a channel in a table, from its opening until no reader can use it any more.
 
     While it exists, no file that it lists is deleted (R15).

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-ReadStrategy: TypeAlias = Literal["memory", "cells", "frame"]
-"""``memory``: computed in this process, without Spark. ``cells``: merge unit by merge unit in Spark's Python workers,
-without a shuffle. ``frame``: by Spark's own joins, which is always applicable.
+ReadStrategy: TypeAlias = Literal["arrow", "buckets", "spark"]
+"""``arrow``: computed in this process, without Spark. ``buckets``: merge unit by merge unit in Spark's Python workers,
+without a shuffle. ``spark``: by Spark's own joins, which is always applicable.
 """
 
-READ_STRATEGIES: tuple[ReadStrategy, ...] = ("memory", "cells", "frame")
+READ_STRATEGIES: tuple[ReadStrategy, ...] = ("arrow", "buckets", "spark")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from functools import cache, wraps
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from nova_assets.errors import DefinitionError
+from nova_assets.renamed import check_arguments_not_renamed
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,6 +34,7 @@ def check_argument_types(public_name: str, **hint_by_argument: str) -> Callable[
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)
         def call_with_checks(*args: P.args, **kwargs: P.kwargs) -> R:
+            check_arguments_not_renamed(public_name, kwargs)
             _check_arguments(function, public_name, hint_by_argument, args, kwargs, check_scalars=False)
             try:
                 return function(*args, **kwargs)

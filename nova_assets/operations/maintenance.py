@@ -13,7 +13,7 @@ from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.commit import AddBlock, Commit, CommitRequest, HeadAt
-from nova_assets.model.compaction import Compacting
+from nova_assets.model.compaction import Compaction
 from nova_assets.model.execution import Execution
 from nova_assets.model.external_files import is_external_path
 from nova_assets.model.maintenance import Collection, Verdict
@@ -54,7 +54,7 @@ class CompactionOptions:
         scope: scope that contains all the partitions. Only its history is read.
     """
 
-    policy: Compacting
+    policy: Compaction
     force: bool = False
     chain_deltas: bool = False
     partitions: tuple[str, ...] | None = None

@@ -20,11 +20,11 @@ from nova_assets.execution.lease import heartbeat, is_owner_dead
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.commit import CommitRequest
-from nova_assets.model.compaction import Compacting
+from nova_assets.model.compaction import Compaction
 from nova_assets.model.execution import Execution
 from nova_assets.model.period import period_seconds
 from nova_assets.model.publish_table import Table
-from nova_assets.model.published_version import Edition, Publishable, PublishedContent, ShowPublishedVersion
+from nova_assets.model.published_version import Publishable, PublishedContent, PublishedVersion, ShowPublishedVersion
 from nova_assets.model.timeline import History
 from nova_assets.nova_error import NovaError
 from nova_assets.operations.insert import DataInserter
@@ -79,8 +79,8 @@ class TablePublisher:
         return [self._preview_table(channel, t, found, compacts) for t in tables] if found is not None else []
 
     def publish(
-        self, channel: str, tables: Sequence[Table], policy: Compacting, *, take_over: bool = False
-    ) -> list[Edition]:
+        self, channel: str, tables: Sequence[Table], policy: Compaction, *, take_over: bool = False
+    ) -> list[PublishedVersion]:
         """Publish the channel's current version to every table that shows another version. Returns the new editions.
 
         Args:
@@ -91,7 +91,7 @@ class TablePublisher:
             TableTaken, TableUnavailable: error of the first table that failed. The other tables are published first.
             ExecutionInProgress: another process is publishing the channel.
         """
-        made: list[Edition] = []
+        made: list[PublishedVersion] = []
         failed: NovaError | None = None
         for table in tables:
             try:
@@ -140,7 +140,9 @@ class TablePublisher:
         self.outlet_factory(table, channel).withdraw()
         self.catalog.forget_editions(channel, table.id, [e.number for e in known])
 
-    def _publish_in_table(self, channel: str, table: Table, policy: Compacting, take_over: bool) -> Edition | None:
+    def _publish_in_table(
+        self, channel: str, table: Table, policy: Compaction, take_over: bool
+    ) -> PublishedVersion | None:
         outlet = self.outlet_factory(table, channel)
         outlet.check_can_publish(take_over=take_over)
         compacted = 0  # sequence number of the last compaction, 0 for none
@@ -177,7 +179,7 @@ class TablePublisher:
         outlet: PublishTarget,
         channel_content: PublishedContent,
         take_over: bool,
-    ) -> Edition:
+    ) -> PublishedVersion:
         where = self.engine.locate_files(channel_content.files)
         edition = self._open_published_version(execution, table, channel_content, outlet.published_version() or 0)
         crash_point("edition.opened")
@@ -202,7 +204,7 @@ class TablePublisher:
 
     def _open_published_version(
         self, execution: Execution, table: Table, channel_content: PublishedContent, after_number: int
-    ) -> Edition:
+    ) -> PublishedVersion:
         """Open the next edition. An edition that a dead process left open is aborted first."""
         fingerprint = channel_content.fingerprint(include_seals=table.shows_seals)
         try:
@@ -289,9 +291,9 @@ class TablePublisher:
 
 
 def _version_showing(
-    published_versions: Sequence[Edition], table: Table, channel_content: PublishedContent
-) -> Edition | None:
-    """Edition by which a table shows exactly this content, as far as the catalog knows."""
+    published_versions: Sequence[PublishedVersion], table: Table, channel_content: PublishedContent
+) -> PublishedVersion | None:
+    """PublishedVersion by which a table shows exactly this content, as far as the catalog knows."""
     newest = certainly_shown_version(published_versions)
     same = newest is not None and newest.fingerprint == channel_content.fingerprint(include_seals=table.shows_seals)
     return newest if same else None

@@ -48,7 +48,7 @@ class Selection:
         schema = getattr(self.plan, "schema", None)
         if schema is None or not all(c in schema for c in self._key_columns):
             return self._engine.convert_input(self._keys, None)
-        keys = schema.select(self._key_columns)
+        keys = schema.select_columns(self._key_columns)
         frame = self._engine.convert_input(self._keys, keys)
         frame_schema = self._engine.schema_of(frame)
         for field in (f for f in keys.fields if f.name in frame_schema):

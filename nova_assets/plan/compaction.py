@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nova_assets.model.block import Block, DataFile
-from nova_assets.model.compaction import Compacting
+from nova_assets.model.compaction import Compaction
 from nova_assets.model.merge import Append, Custom
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.model.timeline import History, PartitionHistory
@@ -57,7 +57,7 @@ class Compact:
 
 
 def due_compactions(
-    history: History, policy: Compacting, full_reads: int, cursors: Collection[int] = ()
+    history: History, policy: Compaction, full_reads: int, cursors: Collection[int] = ()
 ) -> tuple[Compact, ...]:
     """Compactions that are worthwhile now.
 
@@ -165,7 +165,7 @@ def _written_schema(compact: Compact, partition_history: PartitionHistory, histo
     return own if not compact.renamed or history.schema is None else _with_current_names(own, history.schema) or own
 
 
-def final_compactions(history: History, policy: Compacting) -> tuple[Compact, ...]:
+def final_compactions(history: History, policy: Compaction) -> tuple[Compact, ...]:
     """Compactions that bring partitions without further changes into final form: one base, in files of the
     target size.
     """
@@ -194,7 +194,7 @@ def _is_new_model_pending(history: History) -> bool:
 
 
 def _reason_for_base(
-    history: History, base: Block | None, deltas: tuple[Block, ...], policy: Compacting, full_reads: int
+    history: History, base: Block | None, deltas: tuple[Block, ...], policy: Compaction, full_reads: int
 ) -> str | None:
     if not deltas:
         return None
@@ -217,7 +217,7 @@ def _reason_for_base(
 
 
 def _small_files_reason(
-    base: Block | None, deltas: tuple[Block, ...], policy: Compacting, full_reads: int
+    base: Block | None, deltas: tuple[Block, ...], policy: Compaction, full_reads: int
 ) -> str | None:
     """Reason to merge small files of an append-only channel, or None.
 
@@ -247,7 +247,7 @@ def _chainable_runs(deltas: Sequence[Block], cursors: Collection[int]) -> list[t
     return [tuple(run) for run in runs if len(run) > 1]
 
 
-def _newest_tier(run: Sequence[Block], policy: Compacting) -> tuple[Block, ...]:
+def _newest_tier(run: Sequence[Block], policy: Compaction) -> tuple[Block, ...]:
     """The newest deltas of a run, back to a delta that is larger than all of them; empty while these are few."""
     total_bytes = 0
     for n in range(len(run) - 1, -1, -1):
@@ -262,7 +262,7 @@ def _chain_compaction(run: Sequence[Block], reason: str) -> Compact:
 
 
 def reusable_files(
-    history: History, block_by_id: Mapping[str, Block], policy: Compacting, format: str, *, is_final: bool = False
+    history: History, block_by_id: Mapping[str, Block], policy: Compaction, format: str, *, is_final: bool = False
 ) -> frozenset[str]:
     """Paths of files that a new base of an append-only channel may list unchanged.
 

@@ -94,7 +94,7 @@ def group_files_by_partition(
     complete_folders: set[str] = set()
     for file in listed_files:
         folder, _, name = file.path.removeprefix(f"{location}/").rpartition("/")
-        if name == channel.external.done:
+        if name == channel.external.success_file:
             complete_folders.add(folder)
             folders.setdefault(folder, [])  # a marker alone means a complete, empty partition
         elif file.bytes and not _is_hidden_file(folder, name):
@@ -109,7 +109,7 @@ def group_files_by_partition(
             ignored[folder] = error.what
             continue
         files.setdefault(partition, []).extend(folder_files)
-        if channel.external.done is not None and folder not in complete_folders:
+        if channel.external.success_file is not None and folder not in complete_folders:
             unfinished.add(partition)
     beyond = frozenset(() if expected_partitions is None else files.keys() - set(expected_partitions))
     complete_partitions = {

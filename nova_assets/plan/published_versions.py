@@ -10,7 +10,7 @@ from nova_assets.model.block import Block
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import Append
 from nova_assets.model.partitions import partition_name, partition_values
-from nova_assets.model.published_version import Edition, PublishedContent
+from nova_assets.model.published_version import PublishedContent, PublishedVersion
 from nova_assets.model.schema import Schema
 from nova_assets.model.seal import Seal
 from nova_assets.model.timeline import History
@@ -81,13 +81,13 @@ def _dropped_groups(history: History, version: int, seal_column: str) -> frozens
     return frozenset(partition_values(p)[seal_column] for p in dropped_partitions) - remaining_groups
 
 
-def expired_versions(editions: Sequence[Edition], now: datetime, grace: float) -> tuple[Edition, ...]:
+def expired_versions(editions: Sequence[PublishedVersion], now: datetime, grace: float) -> tuple[PublishedVersion, ...]:
     """Versions that no reader can still be using: superseded more than ``grace`` seconds ago."""
     superseded_before = now - timedelta(seconds=grace)
     return tuple(e for e in editions if e.superseded_at is not None and e.superseded_at < superseded_before)
 
 
-def certainly_shown_version(editions: Sequence[Edition]) -> Edition | None:
+def certainly_shown_version(editions: Sequence[PublishedVersion]) -> PublishedVersion | None:
     """The version that a table certainly shows: the newest, if publishing it is confirmed."""
     newest = max(editions, key=lambda e: e.number, default=None)
     return newest if newest is not None and newest.state == "shown" else None

@@ -37,16 +37,16 @@ _MEMORY_PER_FILE_BYTE = 4
 _ROW, _BYTE = 80e-9, 5e-9
 """Seconds for decoding a row, and a byte."""
 
-_START_SECONDS = {"memory": 0.02, "cells": 0.15, "frame": 0.30}
+_START_SECONDS = {"arrow": 0.02, "buckets": 0.15, "spark": 0.30}
 _SPARK_COMPARISON_SECONDS = 1.2
 """Minimum seconds for Spark's comparison of two snapshots of any size, besides its start."""
 
 _PROBED, _WINDOWED, _JOINED, _FOLDED = 100e-9, 2.5e-6, 0.75e-6, 30e-9
-_TO_FRAME_COST = {"cells": 200e-9, "frame": 0.0}
+_TO_FRAME_COST = {"buckets": 200e-9, "spark": 0.0}
 """Seconds for passing a row to Spark's own operators."""
 
-_TO_TABLE_COST = {"memory": 0.0, "cells": 400e-9, "frame": 200e-9}
-_WRITE_COST = {"memory": 120e-9, "cells": 60e-9, "frame": 1e-6}
+_TO_TABLE_COST = {"arrow": 0.0, "buckets": 400e-9, "spark": 200e-9}
+_WRITE_COST = {"arrow": 120e-9, "buckets": 60e-9, "spark": 1e-6}
 
 
 def estimate_strategies(read: Read, purpose: Purpose = "frame") -> tuple[CostEstimate, ...]:
@@ -71,7 +71,7 @@ def choose_strategy(
 ) -> ReadStrategy:
     """Strategy for a read: the forced strategy if applicable, otherwise the cheapest."""
     estimate = best_estimate(estimate_strategies(read, purpose), forced_strategy)
-    return "frame" if estimate is None else estimate.strategy
+    return "spark" if estimate is None else estimate.strategy
 
 
 def best_estimate(
@@ -86,7 +86,7 @@ def _sum_of_cheapest(estimates_by_part: Sequence[tuple[CostEstimate, ...]]) -> t
     cheapest = [p[0] for p in estimates_by_part if p]
     if not cheapest:
         return ()
-    strategy = cheapest[0].strategy if len({e.strategy for e in cheapest}) == 1 else "frame"
+    strategy = cheapest[0].strategy if len({e.strategy for e in cheapest}) == 1 else "spark"
     return (
         CostEstimate(
             strategy, sum(e.rows for e in cheapest), sum(e.bytes for e in cheapest), sum(e.seconds for e in cheapest)
@@ -95,13 +95,13 @@ def _sum_of_cheapest(estimates_by_part: Sequence[tuple[CostEstimate, ...]]) -> t
 
 
 def _is_applicable(read: Snapshot | Chain | Diff, strategy: ReadStrategy, purpose: Purpose) -> bool:
-    if strategy == "frame":
+    if strategy == "spark":
         return True
-    if (strategy == "memory" and purpose == "frame") or (
-        strategy == "cells" and purpose != "block" and isinstance(read, Snapshot)
+    if (strategy == "arrow" and purpose == "frame") or (
+        strategy == "buckets" and purpose != "block" and isinstance(read, Snapshot)
     ):
         return False
-    return common_layout(read) is not None if strategy == "cells" else _fits_in_memory(read, purpose)
+    return common_layout(read) is not None if strategy == "buckets" else _fits_in_memory(read, purpose)
 
 
 def _fits_in_memory(read: Snapshot | Chain | Diff, purpose: Purpose) -> bool:
@@ -132,7 +132,7 @@ def _fits_in_memory(read: Snapshot | Chain | Diff, purpose: Purpose) -> bool:
 def _estimate_cost(read: Snapshot | Chain | Diff, strategy: ReadStrategy, purpose: Purpose) -> CostEstimate:
     if isinstance(read, Diff):
         return _estimate_diff(read, strategy, purpose)
-    if purpose == "block" and strategy == "cells" and isinstance(read, Snapshot):
+    if purpose == "block" and strategy == "buckets" and isinstance(read, Snapshot):
         return _estimate_rewrite(read)
     base_blocks = [b for b in (read.bases if isinstance(read, Snapshot) else ()) if isinstance(b, Block)]
     deltas = [d for d in read.deltas if isinstance(d, Block)]
@@ -159,24 +159,24 @@ def _estimate_rewrite(read: Snapshot) -> CostEstimate:
         for task in merge_tasks(base, deltas, common.layout) or ():
             changed_size += task.size if task.deltas else EMPTY_SIZE
     seconds = (
-        _START_SECONDS["cells"]
-        + (_ROW + _FOLDED + _WRITE_COST["cells"]) * changed_size.rows
+        _START_SECONDS["buckets"]
+        + (_ROW + _FOLDED + _WRITE_COST["buckets"]) * changed_size.rows
         + _BYTE * changed_size.bytes
     )
-    return CostEstimate("cells", changed_size.rows, changed_size.bytes, seconds)
+    return CostEstimate("buckets", changed_size.rows, changed_size.bytes, seconds)
 
 
 def _merge_seconds(strategy: ReadStrategy, base_rows: int, delta_rows: int, needs_window: bool) -> float:
-    if strategy != "frame":
+    if strategy != "spark":
         return _FOLDED * (base_rows + delta_rows)
-    folded = _START_SECONDS["frame"] + _WINDOWED * delta_rows if needs_window else 0.0
-    return folded + (_START_SECONDS["frame"] + _PROBED * (base_rows + 2 * delta_rows) if base_rows else 0.0)
+    folded = _START_SECONDS["spark"] + _WINDOWED * delta_rows if needs_window else 0.0
+    return folded + (_START_SECONDS["spark"] + _PROBED * (base_rows + 2 * delta_rows) if base_rows else 0.0)
 
 
 def _estimate_diff(read: Diff, strategy: ReadStrategy, purpose: Purpose) -> CostEstimate:
     shared_paths = (
         set()
-        if strategy == "frame"
+        if strategy == "spark"
         else _rows_and_bytes_by_path(read.old).keys() & _rows_and_bytes_by_path(read.new).keys()
     )
     files = {
@@ -184,7 +184,7 @@ def _estimate_diff(read: Diff, strategy: ReadStrategy, purpose: Purpose) -> Cost
     }
     rows, size = sum(r for r, _ in files.values()), sum(s for _, s in files.values())
     cost = _START_SECONDS[strategy] + _ROW * rows + _BYTE * size
-    cost += _SPARK_COMPARISON_SECONDS + _JOINED * rows if strategy == "frame" else _FOLDED * rows
+    cost += _SPARK_COMPARISON_SECONDS + _JOINED * rows if strategy == "spark" else _FOLDED * rows
     return CostEstimate(strategy, rows, size, cost + _output_seconds(strategy, purpose, rows // 10))
 
 

@@ -109,7 +109,7 @@ class ArrivalBatch:
         Raises:
             SourceUnavailable, EngineUnavailable: the file cannot be read now.
         """
-        if self.source.replaced == "refuse" and any(b.state == "taken" for b in other_versions):
+        if self.source.on_replaced == "refuse" and any(b.state == "taken" for b in other_versions):
             self._refuse_file(arrival, "the file was replaced after it had been taken")
             return
         format_ = self.source.format or format_from_file_name(arrival.path)
@@ -237,7 +237,7 @@ def read_records(
         NovaError: no record of the file can be accepted.
     """
     derived = [d.column for d in channel.partitions if d.of is not None]
-    drop_undeclared = channel.source is not None and channel.source.extra == "drop"
+    drop_undeclared = channel.source is not None and channel.source.on_extra_columns == "drop"
     parsed = isolated_reader.read_valid_records(
         file, format_, schema.without_columns(*derived), drop_undeclared=drop_undeclared
     )

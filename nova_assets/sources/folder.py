@@ -46,7 +46,7 @@ class FolderInbox:
     def __init__(self, source: Files, root: Path, *, watch: bool = False) -> None:
         self.source = source
         self.root = root
-        self.settle_seconds = float(period_seconds(source.settled) or 0)
+        self.settle_seconds = float(period_seconds(source.min_age) or 0)
         self._changed_paths: set[str] = set()
         self._lock = threading.Lock()
         self._observer: Any = None
@@ -94,7 +94,7 @@ class FolderInbox:
         """Open the file in place. Its version is checked again after the read, because the file may be replaced."""
         path = self._path_inside_root(arrival.path)
         self._check_unchanged(arrival, path)
-        yield File(path, arrival.path, self.source.largest)
+        yield File(path, arrival.path, self.source.max_bytes)
         self._check_unchanged(arrival, path)
 
     def close(self) -> None:

@@ -116,13 +116,13 @@ class S3Inbox:
             Changed: the object is no longer the announced version.
             SourceUnavailable: S3 does not answer, or the local disk is full.
         """
-        if arrival.size > self.source.largest:
-            raise BadRecord(f"the object is larger than {self.source.largest} bytes", found=f"{arrival.size} bytes")
+        if arrival.size > self.source.max_bytes:
+            raise BadRecord(f"the object is larger than {self.source.max_bytes} bytes", found=f"{arrival.size} bytes")
         with tempfile.TemporaryDirectory(prefix="nova-arrival-") as folder:
             path = Path(folder, "object")
             with self._translate_errors(arrival):
                 self._download_object(arrival, path)
-            yield File(path, arrival.path, self.source.largest)
+            yield File(path, arrival.path, self.source.max_bytes)
 
     def _download_object(self, arrival: Arrival, target: Path) -> None:
         request = {"Bucket": self.bucket, "Key": self.prefix + arrival.path, "IfMatch": _expected_etag(arrival)}

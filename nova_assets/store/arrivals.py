@@ -13,7 +13,7 @@ from nova_assets.model.arrival import Arrival, ArrivalState, ArrivalStatus
 from nova_assets.model.arrival_outcome import Received, Replayed
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
-from nova_assets.model.compaction import Compacting
+from nova_assets.model.compaction import Compaction
 from nova_assets.model.project import Project
 from nova_assets.model.quarantine import quarantine_channel
 from nova_assets.model.seal import Seal
@@ -40,7 +40,7 @@ class ArrivalMethods(ABC):
     def known(self, channel: Channel | str) -> str: ...
 
     @abstractmethod
-    def _compaction_policy(self, channel: str) -> Compacting: ...
+    def _compaction_policy(self, channel: str) -> Compaction: ...
 
     def receive(self, channel: Channel | str, *, look: bool = True, inbox: Inbox | None = None) -> Received:
         """Ingest the files that have arrived for a channel, each exactly once.

@@ -12,11 +12,11 @@ from nova_assets.model.block import Kind
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit
-from nova_assets.model.compaction import Compacting
+from nova_assets.model.compaction import Compaction
 from nova_assets.model.engine import Engine
 from nova_assets.model.project import Project
 from nova_assets.model.publish_table import HiveTable, Table, table_from_id
-from nova_assets.model.published_version import Edition, Publishable
+from nova_assets.model.published_version import Publishable, PublishedVersion
 from nova_assets.nova_error import NovaError
 from nova_assets.operations.publish import TablePublisher
 from nova_assets.publish.open_target import open_publish_target
@@ -38,7 +38,7 @@ class PublishMethods(ABC):
     def known(self, channel: Channel | str) -> str: ...
 
     @abstractmethod
-    def _compaction_policy(self, channel: str) -> Compacting: ...
+    def _compaction_policy(self, channel: str) -> Compaction: ...
 
     @abstractmethod
     def insert(
@@ -50,7 +50,7 @@ class PublishMethods(ABC):
         partition: str | Mapping[str, object] | None = None,
     ) -> Commit: ...
 
-    def publish(self, channel: Channel | str, *, take_over: bool = False) -> list[Edition]:
+    def publish(self, channel: Channel | str, *, take_over: bool = False) -> list[PublishedVersion]:
         """Publish the current version of a channel to the tables of its ``publish=``, atomically for each table.
 
         The data is not copied. A keyed channel with unmerged deltas is compacted first.
@@ -87,14 +87,14 @@ class PublishMethods(ABC):
         defined = self._channel_with_tables(channel)
         return self._publisher.outdated_tables(defined.name, defined.publish)
 
-    def editions(self, channel: Channel | str) -> list[Edition]:
+    def published(self, channel: Channel | str) -> list[PublishedVersion]:
         """Editions of a channel that readers may still use, in all its tables, latest first.
 
         No file that one of these editions lists is deleted.
         """
         return self.catalog.editions(self.known(channel))
 
-    def withdraw(self, channel: Channel | str, table: str | None = None, *, dry_run: bool = False) -> list[str]:
+    def unpublish(self, channel: Channel | str, table: str | None = None, *, dry_run: bool = False) -> list[str]:
         """Unpublish a channel. Remove the table from the channel's ``publish=`` as well, or it is published again.
 
         Args:

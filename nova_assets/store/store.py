@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nova_assets.errors import ChannelNotFound, DefinitionError, PartitionError
 from nova_assets.execution.runtime import Runtime
@@ -18,7 +18,7 @@ from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.channel_state import ChannelState, Cursor, PartitionState
 from nova_assets.model.commit import Commit
-from nova_assets.model.compaction import Compacting
+from nova_assets.model.compaction import Compaction
 from nova_assets.model.cursor_switch import Switch
 from nova_assets.model.cursor_switch import SwitchTarget as SwitchTo
 from nova_assets.model.engine import Engine
@@ -37,6 +37,7 @@ from nova_assets.operations.selection import Selection
 from nova_assets.plan.compaction import Compact
 from nova_assets.plan.retention import expired_partitions
 from nova_assets.plan.run_plan import RunPlan
+from nova_assets.renamed import missing_attribute
 from nova_assets.settings import Settings
 from nova_assets.store.arrivals import ArrivalMethods
 from nova_assets.store.datasets import DatasetMethods
@@ -70,15 +71,20 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
         )
         self._reader = Reading(self.runtime)
         self._inserter = DataInserter(self.runtime)
-        self._maintenance = ChannelMaintenance(self.runtime, settings.collect_grace)
+        self._maintenance = ChannelMaintenance(self.runtime, settings.gc_grace)
         self._sealer = GroupSealer(self.runtime, self._maintenance)
         self._publisher = TablePublisher(
-            self.runtime, self._maintenance, self._inserter, self._open_outlet, settings.collect_grace
+            self.runtime, self._maintenance, self._inserter, self._open_outlet, settings.gc_grace
         )
 
     def __repr__(self) -> str:
         count = f"{len(self.project.channels)} channels, {len(self.project.bindings)} bindings"
         return f"<Store of {mask_address(self.settings.catalog)[:80]}: {count}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute("nova.Store", name)
 
     def __enter__(self) -> Store:
         return self
@@ -383,7 +389,7 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
         *,
         force: bool = True,
         chained: bool = False,
-        policy: Compacting | None = None,
+        policy: Compaction | None = None,
         partitions: Sequence[str] | None = None,
     ) -> Commit | None:
         """Add a base at the newest number of each partition that has deltas, so that readers need not merge them (R14).
@@ -410,7 +416,7 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
         *,
         force: bool = True,
         chained: bool = False,
-        policy: Compacting | None = None,
+        policy: Compaction | None = None,
         partitions: Sequence[str] | None = None,
     ) -> tuple[Compact, ...]:
         """Blocks that ``compact`` would add, with the reasons: its dry run."""
@@ -419,10 +425,10 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
             name, self._compaction_options(name, force, chained, policy, partitions)
         )
 
-    def collect(self, channel: Channel | str, *, retain: str | None = None) -> Collection:
+    def collect_garbage(self, channel: Channel | str, *, retain: str | None = None) -> Collection:
         """Collect the blocks of a channel that no retained answer needs (R15).
 
-        The files are deleted after ``collect_grace``.
+        The files are deleted after ``gc_grace``.
 
         Args:
             retain: how long old versions stay readable (time travel), such as ``"30d"``. By default, the retention in
@@ -481,19 +487,19 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
         return self._maintenance.drop_partitions(self.known(channel), gone) if gone else None
 
     def delete_collected(self) -> int:
-        """Delete the files of blocks that were collected longer than ``collect_grace`` ago. Returns their number."""
+        """Delete the files of blocks that were collected longer than ``gc_grace`` ago. Returns their number."""
         return self._maintenance.delete_collected_files()
 
     def _compaction_options(
-        self, channel: str, force: bool, chained: bool, policy: Compacting | None, partitions: Sequence[str] | None
+        self, channel: str, force: bool, chained: bool, policy: Compaction | None, partitions: Sequence[str] | None
     ) -> CompactionOptions:
         only = None if partitions is None else tuple(partitions)
         return CompactionOptions(policy or self._compaction_policy(channel), force, chained, only)
 
-    def _compaction_policy(self, channel: str) -> Compacting:
+    def _compaction_policy(self, channel: str) -> Compaction:
         """Compaction policy of a channel in the project's definition."""
-        defined = next((c.compacting for c in self.project.channels if c.name == channel), None)
-        return defined or Compacting()
+        defined = next((c.compaction for c in self.project.channels if c.name == channel), None)
+        return defined or Compaction()
 
     # inspection
 

@@ -93,7 +93,7 @@ def open(
         if spark is not None and where is None
         else partial(build, settings.spark, settings.home, settings.spark_config)
     )
-    way = next((w for w in READ_STRATEGIES if w == settings.way), None)
+    way = next((w for w in READ_STRATEGIES if w == settings.strategy), None)
     engine = SparkEngine(settings.warehouse, session, way)
     check_warehouse(database_catalog, engine)
     viewing = StoreViewsFactory(

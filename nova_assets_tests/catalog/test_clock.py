@@ -13,11 +13,11 @@ ALLOWED = {
     "catalog/database.py": "the host's clock for tests that set it",
     "catalog/sqlite.py": "the host's clock, corrected by the file system's",
     "cli/datasets.py": "the moment for which a person asks",
-    "dagster_bridge/relations.py": "which partitions Dagster is shown",
+    "dagster_bridge/partition_mappings.py": "which partitions Dagster is shown",
     "dagster_bridge/partitions.py": "which partitions Dagster is shown",
-    "engine/remote.py": "folders of S3 have no time",
-    "service/guard.py": "the default of a service without a catalog",
-    "sql/task.py": "a task that is called outside an execution",
+    "engine/storage/remote_warehouse.py": "folders of S3 have no time",
+    "service/http/guard.py": "the default of a service without a catalog",
+    "sql/datasets/task.py": "a task that is called outside an execution",
 }
 
 

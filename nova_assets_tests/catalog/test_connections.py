@@ -400,7 +400,7 @@ def test_leases_go_by_the_servers_clock(
         "import time as t\nreal = t.time\nt.time = lambda: real() + 300\n"
         "from nova_assets.catalog.catalog import open_catalog\n"
         f"c = open_catalog({postgres_catalog_url!r})\n"
-        "assert c.sweepable(0.0) == []\n"
+        "assert c.sweepable_blocks(0.0) == []\n"
         "print(c.execution('reader').state)\n"
     )
     done = subprocess.run([sys.executable, "-c", ahead], capture_output=True, text=True, timeout=120)
@@ -497,7 +497,7 @@ def test_first_writers_at_the_same_time_agree_on_the_warehouse(tmp_path: Path, m
         time.sleep(0.1)
         marked(engine, catalog, identity)
 
-    monkeypatch.setattr(StubEngine, "mark", slowly)
+    monkeypatch.setattr(StubEngine, "write_catalog_marker", slowly)
 
     def work(n: int) -> None:
         with opened(f"sqlite:///{tmp_path}/catalog.db", tmp_path) as store:

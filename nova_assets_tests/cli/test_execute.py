@@ -20,7 +20,7 @@ def test_a_plan_shows_tasks_in_order_with_what_each_reads_and_writes(nova: Nova,
     assert out.startswith("sell, when on_data(orders)\n")
     assert out.index("1. check_till") < out.index("2. keep, after check_till; left out if nothing is new")
     row = next(line for line in out.splitlines() if line.startswith("reads    orders")).split()
-    assert row[:5] == ["reads", "orders", "new", "Δ(0→1)", "as"] and row[-7:-5] == ["1", "1"] and row[-3] == "frame"
+    assert row[:5] == ["reads", "orders", "new", "Δ(0→1)", "as"] and row[-7:-5] == ["1", "1"] and row[-3] == "spark"
     assert any(line.split()[:2] == ["stock", "matching"] for line in out.splitlines())
     assert "moves cursor   orders    0 → 1" in out
 

@@ -79,7 +79,7 @@ def test_help_lists_every_command_with_what_it_is_for(nova: Nova) -> None:
 def test_every_command_takes_json_and_what_changes_things_takes_dry_run(nova: Nova, command: str) -> None:
     said = nova(command, "--help")
     assert said.code == 0 and "--json" in said.out and "JSON: {" in said.out
-    upkeep = ("compact", "collect", "drop", "restore", "doctor", "seal")
+    upkeep = ("compact", "gc", "drop", "restore", "doctor", "seal")
     changes = (
         "init",
         "run",
@@ -88,7 +88,7 @@ def test_every_command_takes_json_and_what_changes_things_takes_dry_run(nova: No
         "receive",
         "replay",
         "publish",
-        "withdraw",
+        "unpublish",
         "tick",
         "backfill",
         "refresh",

@@ -122,7 +122,7 @@ def test_timeline_draws_who_never_ran_at_0(nova: Nova, stub_store: Store) -> Non
 
 def test_timeline_draws_compacted_bases_and_what_was_collected(nova: Nova, sold: Store) -> None:
     sold.compact("stock")
-    sold.collect("stock")
+    sold.collect_garbage("stock")
     said = nova("timeline", "stock")
     assert "bases            □" in said.out and "deltas       ·   ·" in said.out and "· collected" in said.out
     assert nova("timeline", "stock", "--json").json["collected"] == [1, 2]

@@ -37,12 +37,12 @@ def test_published_and_withdrawn(nova: Nova, folder: Path) -> None:
     assert (folder / "exports/orders/_SUCCESS").exists()
     assert nova("publish", "orders").out == "orders is shown as it is already.\n"
     assert nova("publish", "orders", "--dry-run").out == "hive:exports/orders shows 1 already\n"
-    assert "hive:exports/orders" in nova("editions", "orders").out
-    assert nova("withdraw", "orders", "--dry-run").out == "hive:exports/orders would be gone\n"
+    assert "hive:exports/orders" in nova("published", "orders").out
+    assert nova("unpublish", "orders", "--dry-run").out == "hive:exports/orders would be gone\n"
     assert (folder / "exports/orders").is_symlink()
-    assert nova("withdraw", "orders").out == "hive:exports/orders is gone\n"
+    assert nova("unpublish", "orders").out == "hive:exports/orders is gone\n"
     assert not (folder / "exports/orders").exists()
-    assert nova("editions", "orders").out == "orders was not published yet.\n"
+    assert nova("published", "orders").out == "orders was not published yet.\n"
 
 
 def test_what_cannot_be_published(nova: Nova, folder: Path) -> None:
@@ -53,4 +53,4 @@ def test_what_cannot_be_published(nova: Nova, folder: Path) -> None:
     nova("insert", "orders", "orders.csv")
     said = nova("publish", "orders")
     assert said.code == 1 and "is there already, and is not of this channel" in said.err and "--take-over" in said.err
-    assert nova("withdraw", "orders", "hive:x").code == 1
+    assert nova("unpublish", "orders", "hive:x").code == 1

@@ -19,13 +19,13 @@ PROJECT = """
 import nova_assets as nova
 
 orders = nova.Channel(
-    "orders", schema="id bigint, price double", source=nova.files("landing", format="json", settled="1s")
+    "orders", schema="id bigint, price double", source=nova.files("landing", format="json", min_age="1s")
 )
 days = nova.Channel(
     "days",
     schema="id bigint, dt date",
     partitions=nova.daily("dt", start="2024-01-01"),
-    source=nova.files("landing", settled="1s"),
+    source=nova.files("landing", min_age="1s"),
     seal=nova.seal("dt"),
 )
 project = nova.Project(channels=[orders, days, nova.Channel("by_hand", schema="id bigint")])

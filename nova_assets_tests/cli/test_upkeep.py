@@ -1,4 +1,4 @@
-"""``nova compact`` and ``nova collect``: what they would do, and what collecting does. Neither needs Spark for it."""
+"""``nova compact`` and ``nova gc``: what they would do, and what collecting does. Neither needs Spark for it."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def test_a_dry_run_says_what_and_why_and_changes_nothing(nova: Nova, counted: St
         ],
     }
     assert "Nothing to compact." in nova("compact", "stock", "--due", "--dry-run").out
-    shown = nova("collect", "stock", "--dry-run")
+    shown = nova("gc", "stock", "--dry-run")
     assert shown.code == 0 and "would go" in shown.out and "the newest snapshot" in shown.out
     assert len(counted.catalog.history("stock").blocks) == 4
 
 
 def test_what_nobody_needs_is_collected_and_the_timeline_says_so(nova: Nova, counted: Store) -> None:
-    said = nova("collect", "stock", "--json").json
+    said = nova("gc", "stock", "--json").json
     [channel] = said["channels"]
     assert [b["range"] for b in channel["collected"]] == ["Δ(0→1)", "Δ(1→2)"]
     assert {h["range"]: h["by"] for h in channel["held"]} == {
@@ -52,14 +52,14 @@ def test_what_nobody_needs_is_collected_and_the_timeline_says_so(nova: Nova, cou
     assert "compact" in shown and "collect" in shown
     gone = nova("read", "stock", "--at", "1")
     assert gone.code == 1 and "NOVA-BLOCK-COLLECTED" in gone.err and "2 or later" in gone.err and "retain=" in gone.err
-    assert nova("collect", "nothing").code == 1
+    assert nova("gc", "nothing").code == 1
 
 
 def test_deltas_are_chained_when_that_is_asked_for(nova: Nova, counted: Store) -> None:
     counted.insert("stock", [{"item": "rum", "count": 2}])
     assert "Δ(2→4)" in nova("compact", "stock", "--chain", "--dry-run").out
     assert counted.compact("stock", chained=True) is not None
-    assert "Δ(2→4)" in nova("timeline", "stock").out and "Δ(2→3)" in nova("collect", "stock", "--dry-run").out
+    assert "Δ(2→4)" in nova("timeline", "stock").out and "Δ(2→3)" in nova("gc", "stock", "--dry-run").out
     assert nova("compact", "stock", "--chain", "--due").code == 2
 
 
@@ -81,7 +81,7 @@ def test_partitions_are_dropped(nova: Nova, stub_store: Store) -> None:
 
 def test_an_empty_catalog_has_nothing_to_do(nova: Nova) -> None:
     assert "Nothing to compact." in nova("compact", "--dry-run").out
-    assert "There is no block." in nova("collect", "--dry-run").out
+    assert "There is no block." in nova("gc", "--dry-run").out
 
 
 def test_a_dry_run_of_a_restoration(nova: Nova, counted: Store) -> None:
@@ -91,6 +91,6 @@ def test_a_dry_run_of_a_restoration(nova: Nova, counted: Store) -> None:
 
 
 def test_an_unreadable_period_lets_nothing_go(nova: Nova, counted: Store) -> None:
-    said = nova("collect", "stock", "--retain", "30days")
+    said = nova("gc", "stock", "--retain", "30days")
     assert said.code == 1 and "NOVA-DEFINITION" in said.err and "'30days'" in said.err and "30s" in said.err
     assert len(counted.catalog.history("stock").blocks) == 4

@@ -35,7 +35,7 @@ def test_every_verb_where_listings_lie(
     fault: Fault, faulty: FaultyS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("NOVA_WAY", "memory")
+    monkeypatch.setenv("NOVA_STRATEGY", "arrow")
     faulty.choose = lambda kind, path: fault if kind == "LIST" else None
     channels = [
         nova.Channel("logs", schema=DDL, partitions=nova.daily("dt", start="2024-01-01")),
@@ -49,7 +49,7 @@ def test_every_verb_where_listings_lie(
         assert [len(b) for b in before.values()] == [8, 5]
         for channel in before:
             assert store.compact(channel) is not None
-            assert store.collect(channel).blocks
+            assert store.collect_garbage(channel).blocks
         store._maintenance.deletion_delay = 0.0
         assert store.delete_collected() > 0
         assert {c: rows(store, c) for c in before} == before
@@ -74,7 +74,7 @@ def test_a_listing_that_is_empty_once_deletes_no_file_that_is_needed(
             store.insert("logs", [row(n, n), row(10 + n, n, day=2)])
         before = rows(store, "logs")
         assert store.compact("logs", partitions=["dt=2024-01-01"]) is not None
-        assert store.collect("logs").blocks
+        assert store.collect_garbage("logs").blocks
         store._maintenance.deletion_delay = 0.0
         faulty.choose = lambda kind, path: next(answers) if kind == "LIST" else None
         assert store.delete_collected() > 0

@@ -46,14 +46,14 @@ with nova.open(project, warehouse="s3://lake/wh", catalog="sqlite:///c.db") as s
     def by_day(): return sorted((str(r["dt"]), r["n"]) for r in store.read("totals").to_arrow().to_pylist())
     spark_says = sorted((str(r.dt), r.n) for r in store.read("totals").to_spark().collect())
     assert by_day() == spark_says and sum(n for _, n in by_day()) == 3000, by_day()
-    for way in ("frame", "cells", "memory"):
+    for way in ("spark", "buckets", "arrow"):
         store.insert("people", spark.range(0, 100).withColumn("n", F.lit(9).cast("bigint")))
-        store.engine.way = way
+        store.engine.forced_strategy = way
         commit = store.compact("people")
         assert [w["way"] for w in commit.details["ways"]] == [way], commit.details
         assert store.read("people").to_spark().where("n = 9").count() == 100
-    store.engine.way = None
-    store.compact("logs"); store.collect("logs"); store.collect("people")
+    store.engine.forced_strategy = None
+    store.compact("logs"); store.collect_garbage("logs"); store.collect_garbage("people")
     store._maintenance.deletion_delay = 0.0
     print("deleted", store.delete_collected(), "files")
     assert store.read("logs").to_spark().count() == 3000

@@ -72,7 +72,7 @@ def test_compacted_collected_and_deleted(store: Store, bucket: Any) -> None:
     before = rows(store, "logs"), rows(store, "people")
     for channel in ("logs", "people"):
         assert store.compact(channel) is not None
-        assert store.collect(channel).blocks
+        assert store.collect_garbage(channel).blocks
     store._maintenance.deletion_delay = 0.0
     assert store.delete_collected() > 0
     assert (rows(store, "logs"), rows(store, "people")) == before

@@ -174,7 +174,7 @@ def test_a_weekly_consumers_cursor_moves(world: World, monkeypatch: pytest.Monke
             sensor.evaluate_tick(context)
         late = datetime.now(UTC) + timedelta(days=7, hours=1) * week
         monkeypatch.setattr(database, "clock", lambda late=late: late)
-        world.store.runtime.sweep()
+        world.store.runtime.delete_dead_staging()
     assert got == [[1], [2]], "what it was given a week ago it has"
 
 

@@ -25,7 +25,7 @@ class Deployment:
     def __init__(self, home: Path) -> None:
         self.landing = home / "landing"
         self.landing.mkdir()
-        source = nova.files(str(self.landing), settled="1s")
+        source = nova.files(str(self.landing), min_age="1s")
         actions = nova.Channel(
             "actions",
             schema="id bigint, action string",

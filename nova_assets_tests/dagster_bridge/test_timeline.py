@@ -75,7 +75,7 @@ def test_what_cannot_be_drawn_fails_no_commit(world: World, monkeypatch: pytest.
     def broken(*_: Any) -> str:
         raise RuntimeError("no ink")
 
-    monkeypatch.setattr(timeline_metadata, "svg", broken)
+    monkeypatch.setattr(timeline_metadata, "render_svg", broken)
     world.store.insert("source", rows(1))
     ended = world.run()
     assert ended.success and world.store.catalog.channel("copy").head == 1

@@ -25,10 +25,10 @@ import nova_assets as nova
 from nova_assets.dagster_bridge import build_definitions
 
 DDL = "k bigint, v bigint"
-often = nova.Compacting(deltas=4)
-prices = nova.Channel("prices", schema=DDL, merge=nova.Upsert(key="k"), compacting=often)
-alone = nova.Channel("alone", schema=DDL, merge=nova.Upsert(key="k"), compacting=None)
-kept = nova.Channel("kept", schema=DDL, merge=nova.Upsert(key="k"), compacting=often, retain="1d")
+often = nova.Compaction(deltas=4)
+prices = nova.Channel("prices", schema=DDL, merge=nova.Upsert(key="k"), compaction=often)
+alone = nova.Channel("alone", schema=DDL, merge=nova.Upsert(key="k"), compaction=None)
+kept = nova.Channel("kept", schema=DDL, merge=nova.Upsert(key="k"), compaction=often, retain="1d")
 changed = nova.Channel("changed", schema=DDL)
 
 days = nova.Channel("days", schema="day string, k bigint", partitions=nova.daily("day", "2024-01-01", keep="30d"))
@@ -159,7 +159,7 @@ def test_what_has_not_changed_is_not_looked_at_again_for_an_hour(it: Daemon, mon
         update(store, "prices", 11)
         first = run_maintenance_tick(store, None)
         looked: list[str] = []
-        monkeypatch.setattr(Store, "collect", lambda self, channel: looked.append(channel))
+        monkeypatch.setattr(Store, "collect_garbage", lambda self, channel: looked.append(channel))
         monkeypatch.setattr(Store, "compactable", lambda self, channel, force: ())
         assert run_maintenance_tick(store, first.cursor).cursor == first.cursor and looked == []
         it.now = it.now.replace(minute=59)

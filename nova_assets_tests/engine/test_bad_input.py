@@ -163,7 +163,7 @@ def test_a_file_that_was_changed_or_removed_is_told(store: nova.Store, tmp_path:
     path = tmp_path / "wh" / file.path
     path.write_bytes(path.read_bytes() + b"!")
     with pytest.raises(nova.FileMissing, match="was changed after it was committed"):
-        store.engine.warehouse.paths([file])  # type: ignore[attr-defined]
+        store.engine.warehouse.verified_addresses([file])  # type: ignore[attr-defined]
     path.unlink()
     with pytest.raises(nova.FileMissing, match="not in the warehouse"):
-        store.engine.warehouse.paths([file])  # type: ignore[attr-defined]
+        store.engine.warehouse.verified_addresses([file])  # type: ignore[attr-defined]

@@ -25,7 +25,7 @@ TYPES = {"int": pa.int32(), "bigint": pa.int64(), "string": pa.string()}
 def opened(root: Path, strategy: str, spark: Any) -> Store:
     root.mkdir()
     settings = load_settings(start_folder=root, catalog=f"sqlite:///{root}/c.db", warehouse=str(root / "wh"))
-    return nova.open(spark=spark, settings=replace(settings, way=strategy))
+    return nova.open(spark=spark, settings=replace(settings, strategy=strategy))
 
 
 def answers(store: Store, at: int | None = None, since: int | None = None) -> list[str]:
@@ -120,7 +120,7 @@ class History:
 
 
 CASES = [("auto", merge, parted) for merge in ("append", "upsert", "chain") for parted in (False, True)]
-BY_SPARK = [("frame", "upsert", True)] if "NOVA_FUZZ_STEPS" not in os.environ else [("frame", *c[1:]) for c in CASES]
+BY_SPARK = [("spark", "upsert", True)] if "NOVA_FUZZ_STEPS" not in os.environ else [("spark", *c[1:]) for c in CASES]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ BY_SPARK = [("frame", "upsert", True)] if "NOVA_FUZZ_STEPS" not in os.environ el
 def test_no_answer_changes_by_compaction(
     strategy: str, merge: str, partitioned: bool, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    spark = request.getfixturevalue("spark") if strategy == "frame" else None
+    spark = request.getfixturevalue("spark") if strategy == "spark" else None
     steps = STEPS if strategy == "auto" else STEPS // 4
     chance = random.Random(f"{strategy} {merge} {partitioned} {os.environ.get('NOVA_FUZZ_SEED', 0)}")
     history = History(chance, partitioned, merge)

@@ -113,7 +113,7 @@ def stores(tmp_path: Path, spark: Any) -> Iterator[Any]:
         settings = load_settings(
             start_folder=tmp_path, catalog=f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path / "wh")
         )
-        opened.append(nova.open(spark=spark, settings=replace(settings, way=strategy)))
+        opened.append(nova.open(spark=spark, settings=replace(settings, strategy=strategy)))
         return opened[-1]
 
     yield opener
@@ -123,7 +123,7 @@ def stores(tmp_path: Path, spark: Any) -> Iterator[Any]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("which", "strategy"), [("hashed", "memory"), ("hashed", "cells"), ("hashed", "frame"), ("every", "auto")]
+    ("which", "strategy"), [("hashed", "arrow"), ("hashed", "buckets"), ("hashed", "spark"), ("every", "auto")]
 )
 def test_r11_a_key_is_what_group_by_takes_for_one(
     which: str, strategy: str, stores: Any, spark: Any, request: pytest.FixtureRequest
@@ -162,7 +162,7 @@ def test_r11_a_key_is_what_group_by_takes_for_one(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("strategy", ["auto", "frame"])
+@pytest.mark.parametrize("strategy", ["auto", "spark"])
 @pytest.mark.parametrize("flat", [True, False], ids=["flat", "nested"])
 def test_a_value_in_another_form_is_no_change(strategy: str, flat: bool, stores: Any) -> None:
     ddl = "k int, d double, f float" if flat else "k int, d double, a array<float>, m map<string,struct<x:double>>"

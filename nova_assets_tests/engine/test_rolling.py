@@ -17,7 +17,7 @@ from nova_assets.store.store import Store
 def filled(root: Path, spark: Any = None, way: str = "auto") -> Store:
     """Two partitions, whose columns came one after the other and were renamed, and a deep one."""
     settings = replace(
-        load_settings(start_folder=root, catalog=f"sqlite:///{root}/c.db", warehouse=str(root / "wh")), way=way
+        load_settings(start_folder=root, catalog=f"sqlite:///{root}/c.db", warehouse=str(root / "wh")), strategy=way
     )
     store = nova.open(spark=spark, settings=settings)
     parts = nova.dynamic("p")
@@ -42,9 +42,9 @@ def rows(store: Store) -> list[dict[str, Any]]:
 def test_rolled_here_or_by_spark(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "spark").mkdir()
-    here, by_spark = filled(tmp_path / "here"), filled(tmp_path / "spark", spark, "frame")
+    here, by_spark = filled(tmp_path / "here"), filled(tmp_path / "spark", spark, "spark")
     before = rows(here)
-    for store, way in ((here, "memory"), (by_spark, "frame")):
+    for store, way in ((here, "arrow"), (by_spark, "spark")):
         commit = store.compact("c")
         assert commit is not None and [w["way"] for w in commit.details["ways"]] == [way]
         bases = [b for b in store.catalog.history("c").blocks if b.kind == "base"]

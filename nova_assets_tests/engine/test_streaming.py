@@ -355,7 +355,7 @@ def test_keys_that_only_spark_puts_together(forced: bool, with_spark: Store, sma
         rows = [{"p": p, "x": float(x), "v": n} for p in "abc" for x in range(n, 9)]
         with_spark.insert("c", rows, kind="base" if n == 0 else "delta")
     with_spark.insert("c", with_spark.read("c", partition="p=a").to_arrow().slice(2), kind="base", partition="p=a")
-    with_spark.engine.forced_strategy = with_spark.engine._ways.forced = "frame" if forced else None  # type: ignore[attr-defined]
+    with_spark.engine.forced_strategy = with_spark.engine._ways.forced = "spark" if forced else None  # type: ignore[attr-defined]
     for how in ({}, {"since": 0}) if forced else ({}, {"since": 1}, {"at": 2}, {"partition": "p=b"}):
         check(lambda how=how, **more: with_spark.read("c", **how, **more))
 

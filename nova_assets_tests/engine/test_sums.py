@@ -27,7 +27,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def opened(root: Path, spark: Any = None, strategy: str = "auto") -> Store:
     settings = load_settings(start_folder=root, catalog=f"sqlite:///{root}/c.db", warehouse=str(root / "wh"))
-    return nova.open(spark=spark, settings=replace(settings, way=strategy))
+    return nova.open(spark=spark, settings=replace(settings, strategy=strategy))
 
 
 def summing(type_: str = "int", **more: Any) -> nova.Channel:
@@ -117,7 +117,7 @@ def test_large_decimals_that_fit_are_added_up_exactly(store: Store) -> None:
     total = Decimal("9999999999999999999999999999.9999999998")
     assert values(store) == {1: total, 2: Decimal(3)}
     commit = store.compact("c", chained=True)
-    assert commit is not None and commit.details["ways"][0]["way"] == "memory"
+    assert commit is not None and commit.details["ways"][0]["way"] == "arrow"
     assert values(store) == {1: total, 2: Decimal(3)}
     with pytest.raises(nova.SumOverflow, match=r"10000000000000000000000000000 for key id = 1"):
         store.insert("c", [{"id": 1, "o": 9, "v": Decimal("0.0000000002")}])
@@ -229,7 +229,7 @@ def test_a_channel_that_has_overflowed_says_how_it_is_mended(tmp_path: Path, spa
         store.register(summing())
         store.insert("c", [{"id": 1, "v": MOST}])
         store.insert("c", [{"id": 1, "v": 1}])
-        for strategy in ("auto", "frame"):
+        for strategy in ("auto", "spark"):
             with opened(tmp_path, spark, strategy) as other:
                 with pytest.raises(nova.SumOverflow, match="wider type"):
                     other.read("c").to_arrow()

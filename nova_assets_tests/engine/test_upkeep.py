@@ -12,7 +12,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.engine.read.in_memory import compute_in_memory
-from nova_assets.model.compaction import Compacting
+from nova_assets.model.compaction import Compaction
 from nova_assets.model.reads import Chain, Snapshot
 from nova_assets.plan import modes, read_strategy
 
@@ -58,7 +58,7 @@ def test_a_compacted_channel_answers_as_before(
         assert len(commit.blocks) == (2 if channel.partitions else 1)
         store.insert("c", [{"p": "b", "k": 0, "v": 100}])
         newest = sorted(map(str, store.read("c").to_arrow().to_pylist()))
-        store.collect("c")
+        store.collect_garbage("c")
         assert sorted(map(str, store.read("c").to_arrow().to_pylist())) == newest
         with pytest.raises(nova.BlockCollected):
             store.read("c", at=1)
@@ -71,11 +71,11 @@ def test_large_files_of_an_append_channel_are_kept_as_they_are(tmp_path: Path, s
         for n in range(3):
             store.insert("c", [{"p": "b", "k": n, "v": n}])
         [large, *small] = [b.manifest.files[0] for b in store.catalog.history("c").blocks]
-        store.compact("c", policy=Compacting(small=large.bytes))
+        store.compact("c", policy=Compaction(small=large.bytes))
         [base] = [b for b in store.catalog.history("c").blocks if b.kind == "base"]
         assert large.path in {f.path for f in base.manifest.files} and len(base.manifest.files) == 2
         assert base.rows == 5003 and not {f.path for f in small} & {f.path for f in base.manifest.files}
-        store.collect("c")
+        store.collect_garbage("c")
         assert store.read("c").to_arrow().num_rows == 5003
 
 

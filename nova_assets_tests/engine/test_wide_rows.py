@@ -147,8 +147,8 @@ with opened() as store:
     mine = store.engine.session
 os.environ["DEATHS"] = "9"
 with opened(mine) as store:
-    from nova_assets.engine import session
-    session._ours.clear()
+    from nova_assets.engine.session import session
+    session._own_contexts.clear()
     try:
         store.run("pass_on")
     except nova.NovaError as error:

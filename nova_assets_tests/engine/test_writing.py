@@ -191,11 +191,11 @@ def test_lists_of_nothing_but_nulls_can_be_transformed(way: str, tmp_path: Path,
         assert rows.groupBy(f"c{n}").count().count() == (2 if n == 8 else 1)
 
 
-@pytest.mark.parametrize("strategy", ["memory", "cells", "frame"])
+@pytest.mark.parametrize("strategy", ["arrow", "buckets", "spark"])
 def test_rows_found_by_key_have_the_types_of_the_channel(strategy: str, tmp_path: Path, spark: Any) -> None:
     """In a table and in a frame."""
     ddl = "k timestamp_ntz, a timestamp, b array<timestamp_ntz>, c struct<x:date,y:timestamp_ntz>, d decimal(9,2)"
-    settings = replace(load_settings(start_folder=tmp_path), way=strategy)
+    settings = replace(load_settings(start_folder=tmp_path), strategy=strategy)
     with nova.open(
         catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh", spark=spark, settings=settings
     ) as store:

@@ -109,7 +109,7 @@ class Histories(RuleBasedStateMachine):
     def reopen(self) -> None:
         """Another process: nothing is remembered but what the catalog says."""
         root = Path(self.folder.name)
-        config = load_settings(start_folder=root, catalog="sqlite://", warehouse=str(root / "wh"), collect_grace=1e-6)
+        config = load_settings(start_folder=root, catalog="sqlite://", warehouse=str(root / "wh"), gc_grace=1e-6)
         self.store = Store(config, self.project(), self.catalog, StubEngine(root / "wh"))
         self.store.register(self.store.project)
 
@@ -219,8 +219,8 @@ class Histories(RuleBasedStateMachine):
 
     @rule()
     def collect_what_nobody_needs(self) -> None:
-        self.store.collect("table")
-        self.store.collect("copy")
+        self.store.collect_garbage("table")
+        self.store.collect_garbage("copy")
         self.collected = True
         listed = {f.path for c in ("table", "copy") for v in self.store.held(c) for f in v.block.manifest.files}
         for path in listed:
@@ -246,7 +246,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule()
     def collect_what_is_too_old(self) -> None:
-        self.store.collect("table", retain="1h")
+        self.store.collect_garbage("table", retain="1h")
 
     def check_saw(self, head: int | None = None) -> None:
         old, new, everything = self.saw[-1]

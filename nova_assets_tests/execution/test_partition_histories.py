@@ -115,7 +115,7 @@ class PartitionHistories(RuleBasedStateMachine):
                 nova.bind(nova.Workflowette("one", made[1:]), name="one"),
             ]
         )
-        config = load_settings(start_folder=root, catalog="sqlite://", warehouse=str(root / "wh"), collect_grace=1e-6)
+        config = load_settings(start_folder=root, catalog="sqlite://", warehouse=str(root / "wh"), gc_grace=1e-6)
         self.catalog = open_catalog("sqlite://")
         self.store = Store(config, self.project, self.catalog, StubEngine(root / "wh", DDL))
         self.store.register(self.project)
@@ -210,7 +210,7 @@ class PartitionHistories(RuleBasedStateMachine):
     @rule()
     def collect(self) -> None:
         for channel in ("table", "whole", "each"):
-            self.store.collect(channel)
+            self.store.collect_garbage(channel)
         self.collected = True
 
     def answer(self, needed: bool, **what: Any) -> Any:

@@ -184,7 +184,7 @@ def test_a_block_committed_while_the_warehouse_is_examined_is_no_orphan(
 ) -> None:
     store, other = filled(opened), opened(project)
     listing = store.engine.list_warehouse
-    monkeypatch.setattr(store.engine, "listing", lambda: (other.run("dedup"), aged(other, clock), listing())[-1])
+    monkeypatch.setattr(store.engine, "list_warehouse", lambda: (other.run("dedup"), aged(other, clock), listing())[-1])
     assert found(store) == []
 
 
@@ -209,7 +209,7 @@ def test_orphans_are_moved_away_in_a_warehouse_of_ones_own(opened: Opener, clock
 def test_files_of_collected_blocks_are_left_to_their_grace(opened: Opener, clock: TestClock) -> None:
     store = filled(opened)
     store.compact("source")
-    store.collect("source")
+    store.collect_garbage("source")
     aged(store, clock)
     assert found(store) == []
 

@@ -32,7 +32,7 @@ def test_a_commit_says_how_its_inputs_were_read_and_what_that_was_expected_to_co
     (task,) = instant.details["tasks"]
     assert (task["task"], task["read"], task["wrote"], task["skipped"]) == ("keep", {"source": 2}, {"copy": 2}, False)
     expected = task["ways"]["source"]
-    assert expected["way"] == "frame" and expected["rows"] == 2 and expected["seconds"] > 0
+    assert expected["way"] == "spark" and expected["rows"] == 2 and expected["seconds"] > 0
     assert task["seconds"] >= 0
 
 

@@ -20,7 +20,7 @@ DDL = "dt string, k bigint"
 DAY = 24 * 3600
 
 visits = nova.Channel(
-    "visits", schema=DDL, partitions=nova.daily("dt", start="2023-12-01", keep="3d"), retain="1d", compacting=None
+    "visits", schema=DDL, partitions=nova.daily("dt", start="2023-12-01", keep="3d"), retain="1d", compaction=None
 )
 seen = nova.Channel("seen", schema=DDL, partitions=nova.daily("dt", start="2023-12-01"))
 got: list[list[Row]] = []
@@ -94,7 +94,7 @@ def test_r19_what_is_over_for_long_is_dropped_and_nobody_is_told(store: Store, c
     assert sorted(r["k"] for r in got[-1]) == [4, 5] and keys(store) == [3, 5]
 
     clock.advance(2 * DAY)
-    store.collect("visits")
+    store.collect_garbage("visits")
     with pytest.raises(nova.BlockCollected):
         store.read("visits", at=1)
     clock.advance(DAY)
@@ -105,7 +105,7 @@ def test_a_lagging_consumer_is_given_what_was_dropped_unread(store: Store) -> No
     store.run("see")
     store.insert("visits", [visit("2023-12-27", 7)])
     assert store.drop("visits", "2023-12-27") is not None
-    store.collect("visits", retain="1s")
+    store.collect_garbage("visits", retain="1s")
     store.insert("visits", [visit("2023-12-27", 8)])
     store.run("see")
     assert sorted(r["k"] for r in got[-1]) == [7, 8] and keys(store) == [2, 3, 8]
@@ -120,7 +120,7 @@ def test_who_ran_on_an_empty_channel_is_told_of_dropped_rows_too(
 ) -> None:
     """Whether there was a row before the first run makes no difference to what is told afterwards."""
     merge = nova.Upsert(key=["dt", "k"]) if keyed else nova.Append()
-    source = nova.Channel("v", merge, DDL, nova.daily("dt", start="2023-12-01"), compacting=None)
+    source = nova.Channel("v", merge, DDL, nova.daily("dt", start="2023-12-01"), compaction=None)
     read: list[list[Row]] = []
 
     @nova.task(consumes=nova.new(source), produces=nova.delta(seen))
@@ -131,7 +131,7 @@ def test_who_ran_on_an_empty_channel_is_told_of_dropped_rows_too(
     def keep(store: Store) -> None:
         if upkeep:
             store.compact("v")
-            store.collect("v")
+            store.collect_garbage("v")
             store.delete_collected()
 
     project = nova.Project([nova.bind(nova.Workflowette("look", [look]), partitions=[])])
@@ -204,7 +204,7 @@ def test_for_how_long_is_known_without_the_project(store: Store, opened: Opener,
     assert stranger.expired("visits") == ("dt=2023-12-27", "dt=2023-12-28")
     store.insert("visits", [visit("2023-12-31", 4)])
     store.compact("visits")
-    stranger.collect("visits")
+    stranger.collect_garbage("visits")
     assert keys(stranger, at=1) == [1, 2, 3], "nobody said that old versions may go"
 
     longer = nova.daily("dt", start="2023-12-01", keep="9d")
@@ -228,7 +228,7 @@ def test_r15_what_a_reader_has_pinned_stays(opened: Opener, clock: TestClock) ->
         for channel in ("prices", "stock"):
             other.insert(channel, [{"k": 9, "v": 9}])
             other.compact(channel)
-            other.collect(channel)
+            other.collect_garbage(channel)
             clock.advance(2)
             other._maintenance.deletion_delay = 1
             other.delete_collected()
@@ -281,7 +281,7 @@ def prices_of(opened: Opener, **more: Any) -> Store:
 def compacted_and_collected(store: Store, clock: TestClock, seconds: float = 2) -> None:
     store.compact("prices")
     store._maintenance.deletion_delay = 1
-    store.collect("prices")
+    store.collect_garbage("prices")
     clock.advance(seconds)
     store.delete_collected()
 

@@ -65,11 +65,11 @@ def test_novas_example_with_real_files(opened: Opener, tmp_path: Path, clock: Te
     store = three_deltas_and_a_cursor_at_two(opened)
     assert ranges(store) == ["Δ(0→1)", "Δ(1→2)", "B3", "Δ(2→3)"]
     folders = files(tmp_path)
-    taken = store.collect("source")
+    taken = store.collect_garbage("source")
     assert [b.range for b in taken.blocks] == ["Δ(0→1)", "Δ(1→2)"] and ranges(store) == ["B3", "Δ(2→3)"]
     assert files(tmp_path) == folders, "who has planned before may still be reading"
     clock.advance(2 * 3600)
-    store.collect("source")
+    store.collect_garbage("source")
     assert len(folders - files(tmp_path)) == 2
     assert rows_of(store.read("source")) == {2: 20, 3: 3}
     with pytest.raises(nova.BlockCollected, match=r"(?s)expected: 3 or later.*retain=") as gone:
@@ -81,7 +81,7 @@ def test_novas_example_with_real_files(opened: Opener, tmp_path: Path, clock: Te
 
 def test_who_reads_old_holds_what_was_there(opened: Opener) -> None:
     store = three_deltas_and_a_cursor_at_two(opened, compare)
-    assert store.collect("source").blocks == ()
+    assert store.collect_garbage("source").blocks == ()
     held = {v.block.range: v.held_by for v in store.held("source")}
     assert held["Δ(0→1)"] == ("dedup, for what was there at 2",)
     store.run("dedup")
@@ -90,9 +90,9 @@ def test_who_reads_old_holds_what_was_there(opened: Opener) -> None:
 
 def test_r15_a_first_base_tells_lagging_consumers_what_it_changes(opened: Opener, clock: TestClock) -> None:
     store = three_deltas_and_a_cursor_at_two(opened)
-    store.collect("source")
+    store.collect_garbage("source")
     clock.advance(2 * 3600)
-    store.collect("source")
+    store.collect_garbage("source")
     store.insert("source", [row(3, 33), row(4, 4)], kind="base")
     assert ranges(store) == ["B3", "Δ(2→3)", "B4", "Δ(3→4)"]
     store.run("dedup")
@@ -101,7 +101,7 @@ def test_r15_a_first_base_tells_lagging_consumers_what_it_changes(opened: Opener
     store.insert("source", [row(5, 5)])
     store.insert("source", [row(6, 6)], kind="base")
     assert ranges(store)[-2:] == ["Δ(4→5)", "B6"]
-    store.collect("source")
+    store.collect_garbage("source")
     store.run("dedup")
     assert rows_of(store.read("copy")) == {6: 6}
 
@@ -112,7 +112,7 @@ def test_r15_inputs_of_a_live_execution_are_held(opened: Opener, clock: TestCloc
     store.insert("source", [row(7, 7)])
     store.compact("source")
     assert "pinned 3" in " ".join(h for v in store.held("source") for h in v.held_by)
-    store.collect("source")
+    store.collect_garbage("source")
     clock.advance(50)
     store.runtime.run_task(execution, "take")
     assert sorted(r["k"] for r in got[-1]) == [1, 3]
@@ -144,20 +144,20 @@ def test_r14_no_trigger_fires_and_two_compactions_add_one_base(opened: Opener) -
 
 
 def test_files_that_two_blocks_share_outlive_the_first(opened: Opener, tmp_path: Path, clock: TestClock) -> None:
-    from nova_assets.model.compaction import Compacting
+    from nova_assets.model.compaction import Compaction
 
     log = nova.Channel("log", schema=DDL)
     store = opened(nova.Project([], channels=[log]))
     for n in range(3):
         store.insert("log", [row(k, n) for k in range(5 if n == 0 else 1)])
-    large = Compacting(small=store.catalog.history("log").blocks[0].bytes)
+    large = Compaction(small=store.catalog.history("log").blocks[0].bytes)
     store.compact("log", policy=large)
     [base] = [b for b in store.catalog.history("log").blocks if b.kind == "base"]
     first = store.catalog.history("log").blocks[0].manifest.files[0].path
     assert first in {f.path for f in base.manifest.files} and len(base.manifest.files) == 2
-    store.collect("log")
+    store.collect_garbage("log")
     clock.advance(2 * 3600)
-    store.collect("log")
+    store.collect_garbage("log")
     assert (tmp_path / "wh" / first).is_file() and len(files(tmp_path)) == 2
     assert len(store.read("log").to_spark()) == 7  # type: ignore[arg-type]
 
@@ -178,7 +178,7 @@ def test_partitions_are_compacted_by_themselves(opened: Opener) -> None:
         "p=a": "B3",
         "p=b": "B4",
     }
-    store.collect("day")
+    store.collect_garbage("day")
     assert [(r["p"], r["v"]) for r in store.read("day").to_spark()] == [("a", 2)]  # type: ignore[union-attr]
     with pytest.raises(nova.BlockCollected):
         store.read("day", at=1)
@@ -191,7 +191,7 @@ def test_a_partition_is_compacted_whatever_was_collected_of_another(opened: Open
     for k in (1, 2):
         store.insert("source", [{"p": "a", "k": k}, {"p": "b", "k": k}])
     store.compact("source", partitions=["p=a"])
-    assert [b.partition for b in store.collect("source").blocks] == ["p=a", "p=a"]
+    assert [b.partition for b in store.collect_garbage("source").blocks] == ["p=a", "p=a"]
     commit = store.compact("source", partitions=["p=b"])
     assert commit is not None and [b.partition for b in commit.blocks] == ["p=b"]
 
@@ -202,13 +202,13 @@ def test_what_is_gone_is_an_error_and_never_a_wrong_answer(opened: Opener) -> No
     for n in range(3):
         store.insert("x", [row(n, n)])
     store.compact("x")
-    store.collect("x")
+    store.collect_garbage("x")
     store.insert("x", [row(9, 9)], kind="base")
     for since in (1, 2):
         with pytest.raises(nova.BlockCollected):
             store.read("x", since=since)
     assert {r["k"] for r in store.read("x", since=3).to_spark() if not r["_deleted"]} == {9}  # type: ignore[union-attr]
-    store.collect("x")
+    store.collect_garbage("x")
     with pytest.raises(nova.BlockCollected):
         store.read("x", since=3)
 
@@ -220,11 +220,11 @@ def test_time_travel_for_as_long_as_was_said(opened: Opener, clock: TestClock) -
         store.insert("kept", [row(1, n)])
         clock.advance(10 * 3600)
     store.compact("kept")
-    store.collect("kept")
+    store.collect_garbage("kept")
     # A day ago it was at 2: that and what came later can be read, what was before cannot.
     assert [rows_of(store.read("kept", at=n)) for n in (2, 3, 4)] == [{1: 1}, {1: 2}, {1: 3}]
     assert rows_of(store.read("kept", since=2)) == {1: 3}
-    assert store.collect("kept", retain="1s").blocks
+    assert store.collect_garbage("kept", retain="1s").blocks
     with pytest.raises(nova.BlockCollected):
         store.read("kept", at=2)
 
@@ -271,7 +271,7 @@ def test_r15_a_base_that_nobody_expected_tells_who_cannot_compare(opened: Opener
     store = three_deltas_and_a_cursor_at_two(opened)
     store.insert("source", [row(5, 5)])
     store.compact("source")
-    store.collect("source")
+    store.collect_garbage("source")
     wanted = nova.Channel("wanted", merge=nova.Upsert(key="k"), schema=DDL)
 
     @nova.task(consumes=nova.all(wanted), produces=nova.base(source))

@@ -27,7 +27,7 @@ def put(store: Store, k: int, partitions: str = "abc", name: str = "t") -> None:
 
 
 def opened(folder: Path, url: str) -> Store:
-    settings = load_settings(start_folder=folder, catalog=url, warehouse=str(folder / "wh"), collect_grace=1e-6)
+    settings = load_settings(start_folder=folder, catalog=url, warehouse=str(folder / "wh"), gc_grace=1e-6)
     return Store(settings, None, open_catalog(url), StubEngine(folder / "wh", DDL))
 
 

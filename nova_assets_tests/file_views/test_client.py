@@ -205,7 +205,7 @@ def test_a_question_that_the_service_may_not_answer_is_no_fault_of_its(
     seen = catalog_through_views(store.catalog, client)
     put(store, 1)
     store.compact("t")
-    store.collect("t")
+    store.collect_garbage("t")
     for _ in range(3):
         with pytest.raises(nova.BlockCollected):
             modes.snapshot(seen.history("t", 1), 1)

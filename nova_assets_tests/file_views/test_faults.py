@@ -102,7 +102,7 @@ def test_reload_at_every_later_instant(store: Store, storage: Storage) -> None:
     loaded = follower.counts.loaded
     storage.write({partition_keyspace("t", "p=a"): None})  # part of the view is lost
     store.compact("t")
-    store.collect("t")
+    store.collect_garbage("t")
     follower.ask("t", listed)
     put(store, 1)
     assert follower.ask("t", listed)["p=b"] == [1, 2]
@@ -110,7 +110,7 @@ def test_reload_at_every_later_instant(store: Store, storage: Storage) -> None:
     for k in range(2, 12):
         put(store, k)
         store.compact("t")
-        store.collect("t")
+        store.collect_garbage("t")
         assert follower.ask("t", listed) == {p: [k + 1] for p in PARTITIONS}
     assert follower.counts.rebuilt == rebuilt <= 1 and follower.counts.loaded == loaded + rebuilt
     assert follower.counts.applied >= 30
@@ -123,7 +123,7 @@ def test_an_increment_that_is_not_safe_rebuilds_its_partition(store: Store, stor
     storage.write({partition_keyspace("t", "p=a"): None})
     put(store, 1)
     store.compact("t")
-    store.collect("t")  # of p=a it takes a block that the view does not have
+    store.collect_garbage("t")  # of p=a it takes a block that the view does not have
     assert follower.ask("t", listed) == {p: [2] for p in PARTITIONS}
     assert (follower.counts.rebuilt, follower.counts.loaded) == (1, len(PARTITIONS) + 1)
 
@@ -270,7 +270,7 @@ def test_a_channel_from_before_there_were_steps(store: Store, storage: Storage) 
         c.exec_driver_sql("UPDATE nova_channels SET step = 0, prefix = ''")
     follower = TimelineFollower(store.catalog, storage)
     assert follower.ask("t", listed, known_position=TimelinePosition()) == {p: [1, 2, 2] for p in PARTITIONS}
-    store.collect("t")
+    store.collect_garbage("t")
     put(store, 2)
     assert follower.ask("t", listed) == {p: [2, 3] for p in PARTITIONS}
     assert follower.counts.applied == 2 and follower.ask("t", lambda v: v.position.step) == 2

@@ -45,7 +45,7 @@ class SeenThroughViews(PartitionHistories):
     def collect_from_the_oldest_retained_instant_on(self, p: str) -> None:
         """What the view tells is all that there is to collect; and where nothing came, nothing is looked at again."""
         for channel in ("table", "whole", "each"):
-            self.store.collect(channel)
+            self.store.collect_garbage(channel)
             assert self.truth.collect(channel).blocks == (), "the view has told of everything"
         self.collected = True
 

@@ -240,7 +240,7 @@ def test_a_file_keeps_no_other_waiting(format_: str, tmp_path: Path) -> None:
     rng = random.Random(f"{SEED}{format_} arriving")
     landing = tmp_path / "landing"
     landing.mkdir()
-    channel = nova.Channel("c", schema=FORMATS[format_][0], source=nova.files(str(landing), settled="1s"))
+    channel = nova.Channel("c", schema=FORMATS[format_][0], source=nova.files(str(landing), min_age="1s"))
     project = nova.Project(channels=[channel])
     with nova.open(project, catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh") as store:
         names = [f"{n}.{format_}" for n in range(STEPS)]

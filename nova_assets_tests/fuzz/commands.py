@@ -173,8 +173,8 @@ class Chooser:
 
     def _some_strategy(self, rng: random.Random) -> str:
         if not self.with_spark or rng.random() < 0.9:
-            return "memory"
-        return rng.choice(["cells", "frame", "batches"])
+            return "arrow"
+        return rng.choice(["buckets", "spark", "batches"])
 
     def _choose_compact(self, rng: random.Random) -> dict[str, Any]:
         if self._last == "redefine":

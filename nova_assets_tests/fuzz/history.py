@@ -51,7 +51,7 @@ class History:
         self.close()
         self._channel = channel
         self._project = self._consumers(channel)
-        self._store("memory").register(self._project)
+        self._store("arrow").register(self._project)
 
     def _store(self, strategy: str) -> Store:
         if strategy not in self._stores:
@@ -61,15 +61,15 @@ class History:
                     catalog=f"sqlite:///{self._folder / 'catalog.db'}",
                     warehouse=str(self._folder / "warehouse"),
                 ),
-                collect_grace=1e-6,
-                way=strategy,
+                gc_grace=1e-6,
+                strategy=strategy,
             )
             self._stores[strategy] = nova.open(self._project, spark=self.spark, settings=settings)
         return self._stores[strategy]
 
     @property
     def store(self) -> Store:
-        return self._store("memory")
+        return self._store("arrow")
 
     def close(self) -> None:
         for store in self._stores.values():
@@ -293,10 +293,10 @@ class History:
             ]
         self.store.compact("table", chained=chained, partitions=names)
         for number in range(max(1, self.naive.head - 2), self.naive.head + 1):  # in the columns of their time
-            self._do_read_at(number, None, None, "memory")
+            self._do_read_at(number, None, None, "arrow")
 
     def _do_collect(self) -> None:
-        self.store.collect("table")
+        self.store.collect_garbage("table")
         self.store.delete_collected()
         self.collected = True
 
@@ -386,10 +386,10 @@ class History:
     def _may_be_collected(self, number: int) -> bool:
         return self.collected and number != self.naive.head and number != self.cursors.get("changes")
 
-    def _table(self, at: int | None, strategy: str = "memory", **selection: Any) -> pa.Table:
-        store = self._store("memory" if strategy == "batches" else strategy)
+    def _table(self, at: int | None, strategy: str = "arrow", **selection: Any) -> pa.Table:
+        store = self._store("arrow" if strategy == "batches" else strategy)
         selected = store.read("table", at=at, **selection)
-        if strategy == "memory":
+        if strategy == "arrow":
             return selected.to_arrow()
         if strategy == "batches":
             return selected.to_batches().read_all()

@@ -24,7 +24,7 @@ binding = nova.bind(workflowette)
 WRONG: list[Any] = [
     None, 5, -1, 2.5, True, "", "text", b"bytes", [], [None], [5], ["text"], {}, {"a": 5}, {5: "a"}, object(), int,
     print, channel, [channel], workflowette, [workflowette], binding, [binding], copy, [copy], nova.Append(),
-    nova.daily("day", "2024-01-01"), nova.new(channel), [nova.delta(upsert)], nova.every("5m"), nova.Compacting(),
+    nova.daily("day", "2024-01-01"), nova.new(channel), [nova.delta(upsert)], nova.every("5m"), nova.Compaction(),
 ]  # fmt: skip
 
 CHANNEL = [

@@ -184,7 +184,7 @@ def test_blocks_that_are_laid_out_otherwise_are_not_put_together_by_cells() -> N
         return Snapshot("c", 9, (base,), deltas, schema, MODEL)
 
     assert common_layout(snapshot(delta)) is not None
-    assert common_layout(snapshot(block("delta", 2, [replace(file, path="d", place=None)], CLUSTERED))) is None
+    assert common_layout(snapshot(block("delta", 2, [replace(file, path="d", key_placement=None)], CLUSTERED))) is None
     narrow = replace(delta, manifest=replace(delta.manifest, layout=KeyLayout(("k",), ("int",))))
     assert common_layout(snapshot(narrow)) is None, "the same number hashes otherwise"
     assert common_layout(snapshot(replace(delta, merge=Keyed(key="k", combine={"v": "max"})))) is None
@@ -205,13 +205,13 @@ def test_the_cheapest_way_is_taken_unless_one_is_forced() -> None:
         return Snapshot("c", 9, (base,), tuple(later), SCHEMA, MODEL)
 
     small, large = read(1000, 1), read(50_000_000, 1)
-    assert choose_strategy(small, "here") == "memory" and choose_strategy(large, "here") == "frame"
-    assert [e.strategy for e in estimate_strategies(large, "block")] == ["cells", "frame"], (
+    assert choose_strategy(small, "here") == "arrow" and choose_strategy(large, "here") == "spark"
+    assert [e.strategy for e in estimate_strategies(large, "block")] == ["buckets", "spark"], (
         "there is too much for memory"
     )
-    assert choose_strategy(large, "block", "frame") == "frame" and choose_strategy(large, "block", "memory") == "cells"
-    assert [e.strategy for e in estimate_strategies(small)] == ["frame"], "Spark prunes what it scans"
-    assert choose_strategy(Diff(large, read(50_000_000, 2))) == "cells"
+    assert choose_strategy(large, "block", "spark") == "spark" and choose_strategy(large, "block", "arrow") == "buckets"
+    assert [e.strategy for e in estimate_strategies(small)] == ["spark"], "Spark prunes what it scans"
+    assert choose_strategy(Diff(large, read(50_000_000, 2))) == "buckets"
     found = best_estimate(estimate_strategies(large))
     assert found is not None and found.rows == 50_000_009 and found.seconds > 1
     assert best_estimate(estimate_strategies(Chain("c", 8, 9, (), SCHEMA, MODEL))) is not None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nova_assets.model.compaction import Compacting
+from nova_assets.model.compaction import Compaction
 from nova_assets.model.maintenance import ConsumerPosition, PinnedRead, RetentionState
 from nova_assets.model.merge import Upsert
 from nova_assets.model.reads import Diff
@@ -97,20 +97,20 @@ def test_what_is_collected_stays_collected_and_what_is_left_answers() -> None:
 
 def test_r14_when_a_channel_is_compacted() -> None:
     keyed = Upsert(key="k")
-    assert due_compactions(history("c1 d2 d3", merge=keyed), Compacting(), full_reads=0) == ()
-    [many] = due_compactions(history("c1 d2 d3 d4", merge=keyed), Compacting(deltas=3), full_reads=0)
+    assert due_compactions(history("c1 d2 d3", merge=keyed), Compaction(), full_reads=0) == ()
+    [many] = due_compactions(history("c1 d2 d3 d4", merge=keyed), Compaction(deltas=3), full_reads=0)
     assert (many.at, many.why) == (4, "3 deltas")
     assert (
-        due_compactions(history("c1 d2 d3", merge=keyed), Compacting(), full_reads=50)[0].why
+        due_compactions(history("c1 d2 d3", merge=keyed), Compaction(), full_reads=50)[0].why
         == "50 readings have paid for it"
     )
-    assert due_compactions(history("c1 d2 d3"), Compacting(), full_reads=50)[0].why == "3 small files"
-    assert due_compactions(history("c1"), Compacting(), full_reads=1000) == forced_compactions(history("c1")) == ()
+    assert due_compactions(history("c1 d2 d3"), Compaction(), full_reads=50)[0].why == "3 small files"
+    assert due_compactions(history("c1"), Compaction(), full_reads=1000) == forced_compactions(history("c1")) == ()
     assert [c.at for c in forced_compactions(history("d1 d2"))] == [2]
 
 
 def chained(text: str, cursors: tuple[int, ...] = (), **policy: Any) -> list[str]:
-    limits = Compacting(**{"deltas": 4, "small": 1, "share": 100.0, **policy})
+    limits = Compaction(**{"deltas": 4, "small": 1, "share": 100.0, **policy})
     return [
         c.range for c in due_compactions(history(text, merge=Upsert(key="k")), limits, full_reads=0, cursors=cursors)
     ]
@@ -131,7 +131,7 @@ def test_r14_chains_are_made_in_tiers() -> None:
     there, written = ["c1:10"], 0
     for n in range(2, 1002):
         there.append(f"d{n}")
-        for c in due_compactions(sized(there), Compacting(deltas=16, small=1, share=1e9), full_reads=0):
+        for c in due_compactions(sized(there), Compaction(deltas=16, small=1, share=1e9), full_reads=0):
             run = [
                 t for t in there[1:] if c.since is not None and c.since < int(t.split(":")[0].split("-")[-1].strip("d"))
             ]
@@ -158,6 +158,6 @@ def test_r18_nothing_is_compacted_while_a_changed_model_waits_for_its_base() -> 
     assert (
         forced_compactions(waiting)
         == forced_compactions(waiting, chain_deltas=True)
-        == due_compactions(waiting, Compacting(deltas=1), 9)
+        == due_compactions(waiting, Compaction(deltas=1), 9)
         == ()
     )

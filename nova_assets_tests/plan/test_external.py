@@ -25,7 +25,7 @@ def tickets(*, done: str | None = None, schema: str = "price int, day string, st
         "tickets",
         schema=schema,
         partitions=[nova.daily("day", start="2022-03-01"), nova.dynamic("store")],
-        external=nova.external(HERE, done=done),
+        external=nova.external(HERE, success_file=done),
     )
 
 
@@ -193,7 +193,7 @@ def test_definitions_that_mean_nothing_are_refused() -> None:
     for what in (
         "external has location='gs://bucket/x'; expected a folder, s3://BUCKET/PREFIX or hdfs://NAMENODE:PORT/PATH",
         "external has format='csv'; expected parquet or orc (rows of other files are taken in by source=nova.files",
-        "external has done='a/b'; expected the name of a file, such as _SUCCESS",
+        "external has success_file='a/b'; expected the name of a file, such as _SUCCESS",
         "an external channel needs a schema",
         "an external channel is what its files say; leave merge= out",
         "source= means nothing for an external channel",

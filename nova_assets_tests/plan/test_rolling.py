@@ -7,7 +7,7 @@ import random
 import pytest
 
 from nova_assets.model.block import Block, DataFile, Manifest
-from nova_assets.model.compaction import Compacting
+from nova_assets.model.compaction import Compaction
 from nova_assets.model.merge import Append, Upsert
 from nova_assets.model.schema import parse_ddl
 from nova_assets.model.timeline import History
@@ -15,7 +15,7 @@ from nova_assets.plan.compaction import file_count_for, reusable_files
 
 SCHEMA = parse_ddl("k bigint")
 TARGET = 128
-POLICY = Compacting(target=TARGET)
+POLICY = Compaction(target=TARGET)
 
 
 def kept(sizes: list[int], *, final: bool = False, partition: str = "", merge: object = None) -> list[int]:

@@ -107,7 +107,7 @@ def watch(root: Path, seconds: float, *, keyed: bool, readers: Sequence[str] = t
                 _commit(shop, seen)
                 if seen.written % 5 == 0:
                     shop.store.compact("actions")
-                    shop.store.collect("actions")
+                    shop.store.collect_garbage("actions")
                     shop.store.delete_collected()
         except BaseException as error:
             failed.append(error)
@@ -125,7 +125,7 @@ def watch(root: Path, seconds: float, *, keyed: bool, readers: Sequence[str] = t
         writer.join()
     if failed:
         raise failed[0]
-    seen.editions = max(e.number for e in shop.store.editions("actions"))
+    seen.editions = max(e.number for e in shop.store.published("actions"))
     return seen
 
 

@@ -42,7 +42,7 @@ class Shop:
             [nova.daily("dt", start="2024-01-01"), nova.dynamic("action")],
             **{"publish": [nova.hive("exports/actions"), nova.iceberg("lake.actions")], **channel},
         )
-        settings = Settings(f"sqlite:///{root}/c.db", str(root / "wh"), root=root, collect_grace=grace)
+        settings = Settings(f"sqlite:///{root}/c.db", str(root / "wh"), root=root, gc_grace=grace)
         self.store = nova.open(nova.Project(channels=[self.channel]), spark=spark, settings=settings)
 
     @property

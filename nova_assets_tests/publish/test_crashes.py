@@ -43,13 +43,13 @@ def test_killed_and_published_again(point: str, tmp_path: Path) -> None:
         assert seen in (FIRST, sorted(FIRST + THEN)), "whole editions, one or the other"
     listed = [*shop.resolved.rglob("*.parquet"), *map(_path, shop.iceberg().inspect.files().to_pylist())]
     shop.store.compact("actions")
-    shop.store.collect("actions")
+    shop.store.collect_garbage("actions")
     shop.store.delete_collected()
     assert all(p.exists() for p in listed), "nothing that is listed is deleted"
     shop.publish()
     assert shop.publish() == []
     assert shop.in_folder() == shop.in_iceberg() == shop.in_channel() == sorted(FIRST + THEN)
-    assert {e.state for e in shop.store.editions("actions") if e.superseded_at is None} == {"shown"}
+    assert {e.state for e in shop.store.published("actions") if e.superseded_at is None} == {"shown"}
     assert len(list(shop.folder.with_name(".actions.editions").glob("0*"))) == len(shop.iceberg().snapshots()) == 1
 
 
@@ -68,7 +68,7 @@ def test_killed_while_a_folder_is_taken_over(point: str, tmp_path: Path) -> None
     assert shop.in_folder() == FIRST
     [before] = [p for p in shop.folder.parent.glob("actions.before-*") if not p.is_symlink()]
     assert (before / "theirs").read_text() == "precious"
-    shop.store.withdraw("actions")
+    shop.store.unpublish("actions")
     assert (before / "theirs").read_text() == "precious"
 
 

@@ -70,7 +70,10 @@ def test_each_edition_is_a_commit_and_the_one_before_stays_for_who_reads_it(shop
     assert len(list(before.rglob("*.parquet"))) == 3
     assert snapshot is not None
     assert shop.iceberg().scan(snapshot_id=snapshot.snapshot_id).to_arrow().num_rows == 3
-    assert [(e.number, e.superseded_at is None) for e in shop.store.editions("actions")][::2] == [(2, True), (1, False)]
+    assert [(e.number, e.superseded_at is None) for e in shop.store.published("actions")][::2] == [
+        (2, True),
+        (1, False),
+    ]
 
 
 def test_a_keyed_channel_is_compacted_to_be_shown(tmp_path: Path) -> None:
@@ -95,7 +98,7 @@ def test_compaction_is_shown_and_takes_no_file_from_who_still_reads(tmp_path: Pa
     shop.publish()
     listed = {f["file_path"].removeprefix("file://") for f in shop.iceberg().inspect.files().to_pylist()}
     shop.store.compact("actions")
-    shop.store.collect("actions")
+    shop.store.collect_garbage("actions")
     shop.store.delete_collected()
     assert all(os.path.exists(path) for path in listed), "the tables list them"
     assert len(shop.in_iceberg()) == len(shop.in_folder()) == 4
@@ -259,7 +262,7 @@ def test_nothing_of_anybody_is_taken_for_editions(tmp_path: Path, name: str) -> 
     with pytest.raises(nova.TableTaken):
         shop.publish()
     with pytest.raises(nova.TableTaken):
-        shop.store.withdraw("actions")
+        shop.store.unpublish("actions")
     assert all(path.read_text() == "theirs" for path in theirs) and shop.in_channel() == FIRST
 
 
@@ -292,17 +295,17 @@ def test_a_late_process_turns_nobody_back(shop: Shop) -> None:
 
 
 def test_a_file_that_is_kept_from_block_to_block_is_not_deleted(tmp_path: Path) -> None:
-    shop = Shop(tmp_path, grace=0.001, compacting=nova.Compacting(target=100))
+    shop = Shop(tmp_path, grace=0.001, compaction=nova.Compaction(target=100))
     shop.insert(*[("2024-01-01", "login", n, n) for n in range(200)])
     shop.insert(("2024-01-01", "login", 900, 1))
     shop.store.compact("actions")
-    shop.store.collect("actions")
+    shop.store.collect_garbage("actions")
     shop.store.delete_collected()
     shop.publish()
     listed = {f["file_path"].removeprefix("file://") for f in shop.iceberg().inspect.files().to_pylist()}
     before = shop.in_iceberg()
     shop.store.insert("actions", rows(("2024-01-01", "login", 1, 1)), kind="base")
-    shop.store.collect("actions")
+    shop.store.collect_garbage("actions")
     shop.store.delete_collected()
     assert all(os.path.exists(path) for path in listed) and shop.in_iceberg() == before
 
@@ -342,8 +345,8 @@ def test_what_is_no_longer_said_to_be_published_can_be_withdrawn(tmp_path: Path)
     shop.insert(*FIRST)
     shop.publish()
     later = Shop(tmp_path, publish=())
-    assert later.store.withdraw("actions") == ["hive:exports/actions", "iceberg:lake.actions"]
-    assert later.store.editions("actions") == [] and not shop.folder.exists()
+    assert later.store.unpublish("actions") == ["hive:exports/actions", "iceberg:lake.actions"]
+    assert later.store.published("actions") == [] and not shop.folder.exists()
 
 
 def test_a_table_is_due_when_it_is_behind_or_holds_what_nobody_reads(tmp_path: Path) -> None:
@@ -364,7 +367,7 @@ def test_a_table_is_due_when_it_is_behind_or_holds_what_nobody_reads(tmp_path: P
     shop.publish()
     assert not due(2) and due(4), "the edition before can go"
     assert shop.publish() == [] and not due(4)
-    assert len(shop.store.editions("actions")) == 1
+    assert len(shop.store.published("actions")) == 1
 
 
 def test_what_died_before_it_signed_is_nobodys(shop: Shop) -> None:
@@ -397,14 +400,14 @@ def test_a_partition_without_a_value(tmp_path: Path) -> None:
 def test_withdrawn_is_gone_and_nothing_else_is(shop: Shop) -> None:
     shop.insert(*FIRST)
     shop.publish()
-    assert shop.store.withdraw("actions", "hive:exports/actions") == ["hive:exports/actions"]
+    assert shop.store.unpublish("actions", "hive:exports/actions") == ["hive:exports/actions"]
     assert list((shop.root / "exports").iterdir()) == []
     assert shop.in_iceberg() == shop.in_channel() == FIRST
-    shop.store.withdraw("actions")
+    shop.store.unpublish("actions")
     assert not [p for p in (shop.root / ".nova/iceberg/tables").rglob("*") if p.is_file()]
-    assert shop.store.editions("actions") == [] and shop.in_channel() == FIRST
+    assert shop.store.published("actions") == [] and shop.in_channel() == FIRST
     with pytest.raises(nova.DefinitionError, match="not published in"):
-        shop.store.withdraw("actions", "hive:elsewhere")
+        shop.store.unpublish("actions", "hive:elsewhere")
     assert shop.publish() == [("hive", 1, 1), ("iceberg", 1, 1)]
 
 

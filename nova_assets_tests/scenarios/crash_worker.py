@@ -43,7 +43,7 @@ project = nova.Project([nova.bind(nova.Workflowette("w", [mirror, last]))])
 def open_store(catalog: str, warehouse: str, engine: str) -> Store:
     if engine == "spark":
         return nova.open(project, catalog, warehouse, lease=LEASE, grace=GRACE)
-    settings = load_settings(catalog=catalog, warehouse=warehouse, lease=LEASE, grace=GRACE, collect_grace=0.01)
+    settings = load_settings(catalog=catalog, warehouse=warehouse, lease=LEASE, grace=GRACE, gc_grace=0.01)
     made = open_catalog(settings.catalog, on_before_commit=lambda: crash_point("commit.inside"))
     return Store(settings, project, made, StubEngine(warehouse))
 
@@ -84,7 +84,7 @@ def main(catalog: str, warehouse: str, engine: str, action: str) -> None:
         elif action == "compact":
             store.compact("total")
         elif action == "collect":
-            store.collect("total")
+            store.collect_garbage("total")
         elif action == "repair":
             repair = Repair(store.runtime, LEASE)
             assert all(o.mended for o in repair.repair_damages(repair.find_damages().damages))

@@ -136,8 +136,8 @@ def test_it_is_read_where_it_is_and_followed(tills: Tills, opened: Any, format: 
     tills.sell("2022-03-30", "Detroit", "0.50", name=f"more-{name}")
     assert made(store) == ["day=2022-03-30"]
     assert revenue(store, "2022-03-30") == {"Detroit": Decimal("3.00"), "Paris": Decimal("4.50")}
-    store.collect("tickets")
-    store.runtime.sweep()
+    store.collect_garbage("tickets")
+    store.runtime.delete_dead_staging()
     assert {f: s for f, s in tills.listing().items() if f in before}.keys() == before.keys(), "none was deleted"
 
 
@@ -195,7 +195,7 @@ def test_a_look_that_is_older_than_what_is_known_commits_nothing(
             assert store.refresh("tickets").seq == 1
         return seen
 
-    monkeypatch.setattr(store.engine, "look", slow)
+    monkeypatch.setattr(store.engine, "list_external_files", slow)
     assert store.refresh("tickets").seq is None, "it has looked again, and there was nothing left to say"
     assert store.read("tickets").to_arrow().num_rows == 2
 
@@ -217,7 +217,7 @@ def test_a_location_that_is_gone_changes_nothing(tills: Tills, opened: Any) -> N
         store.refresh("tickets")
     assert "what was known of it is as it was" in str(caught.value)
     [said] = store.refresh_all()
-    assert said.is_amiss and "cannot be listed" in said.said
+    assert said.needs_attention and "cannot be listed" in said.said
     assert made(store) == []
     with pytest.raises(FileMissing, match="was changed, or removed, by whoever writes it") as missing:
         store.read("tickets").to_arrow()
@@ -241,7 +241,7 @@ def test_a_partition_with_a_file_that_is_not_as_declared_stays_as_it_was(tills: 
     (tills.folder("2022-03-31", "Detroit") / "part-1.parquet").write_bytes(b"no parquet at all")
     store = opened()
     said = store.refresh("tickets")
-    assert set(said.bad) == {"day=2022-03-30/store=Paris", "day=2022-03-31/store=Detroit"} and said.is_amiss
+    assert set(said.bad) == {"day=2022-03-30/store=Paris", "day=2022-03-31/store=Detroit"} and said.needs_attention
     first, second = (said.bad[p] for p in sorted(said.bad))
     assert "column 'price' of external channel 'tickets' is another in" in first
     assert "found:    double" in first and "expected: decimal(10,2)" in first
@@ -361,7 +361,7 @@ def test_a_file_that_is_damaged_after_it_was_looked_at(tills: Tills, opened: Any
         path.write_bytes(b"x" * path.stat().st_size)
         from nova_assets.model.external_files import ExternalFileInfo
 
-        store.engine.described(
+        store.engine.describe_external_files(
             store.project.channel("tickets"), "", [ExternalFileInfo(str(path), path.stat().st_size, 1)]
         )
 

@@ -124,7 +124,7 @@ def test_upkeep(connection: nova.Connection, store: nova.Store) -> None:
         connection.insert("orders", [order(1, f"v{n}"), order(2 + n)])
     assert connection.compactable("orders") == store.compactable("orders") != ()
     assert connection.compact("orders") is not None and connection.compact("orders") is None
-    taken = connection.collect("orders")
+    taken = connection.collect_garbage("orders")
     assert {b.range for b in taken.blocks} == {"Δ(0→1)", "Δ(1→2)", "Δ(2→3)", "Δ(3→4)"}
     assert connection.timeline("orders") == store.timeline("orders")
     assert [i.action for i in connection.timeline("orders")] == ["commit"] * 4 + ["compact", "collect"]
@@ -185,7 +185,7 @@ def test_a_read_is_pinned_until_it_is_sent(
     async def slowly(self: streaming.RowStream) -> Any:
         store.insert("orders", [order(n, "new") for n in range(5)])
         store.compact("orders")
-        held = {b.range for b in store.collect("orders").blocks}
+        held = {b.range for b in store.collect_garbage("orders").blocks}
         assert not held & {"Δ(0→1)", "Δ(4→5)"}, "what is being read stays"
         async for part in sent(self):
             yield part
@@ -194,7 +194,7 @@ def test_a_read_is_pinned_until_it_is_sent(
     assert {r["what"] for r in connection.read("orders").to_arrow().to_pylist()} == {"old"}
     monkeypatch.setattr(streaming.RowStream, "body", sent)
     assert holds_nothing(store), "and the pin is let go of"
-    assert store.collect("orders").blocks
+    assert store.collect_garbage("orders").blocks
 
 
 def test_who_leaves_in_the_middle_holds_nothing(url: str, store: nova.Store, monkeypatch: pytest.MonkeyPatch) -> None:

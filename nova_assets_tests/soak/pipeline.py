@@ -16,24 +16,24 @@ from nova_assets.dagster_bridge import build_definitions, janitor, maintenance, 
 from nova_assets.examples.joins import join_changes
 from nova_assets.examples.news import pipeline as news
 
-SOON = nova.Compacting(deltas=4)
-CHAINED = nova.Compacting(deltas=4, share=2.0, small=1)
+SOON = nova.Compaction(deltas=4)
+CHAINED = nova.Compaction(deltas=4, share=2.0, small=1)
 """As of a large channel: deltas are chained, until they hold more than its base."""
 
 customers = nova.Channel(
-    "customers", merge=nova.Upsert(key="customer"), schema="customer int, city string", compacting=SOON
+    "customers", merge=nova.Upsert(key="customer"), schema="customer int, city string", compaction=SOON
 )
 orders = nova.Channel(
-    "orders", merge=nova.Upsert(key="order"), schema="order int, customer int, amount int", compacting=CHAINED
+    "orders", merge=nova.Upsert(key="order"), schema="order int, customer int, amount int", compaction=CHAINED
 )
 placed = nova.Channel(
     "placed",
     merge=nova.Upsert(key=["order", "customer"]),
     schema="order int, customer int, amount int, city string",
-    compacting=CHAINED,
+    compaction=CHAINED,
 )
 per_city = nova.Channel(
-    "per_city", merge=nova.Upsert(key="city"), schema="city string, orders bigint, amount bigint", compacting=SOON
+    "per_city", merge=nova.Upsert(key="city"), schema="city string, orders bigint, amount bigint", compaction=SOON
 )
 
 
@@ -57,7 +57,7 @@ def count_cities(placed: nova.View) -> Any:
 
 def soon_compacted(workflowette: nova.Workflowette) -> dict[str, nova.Channel]:
     """The channels of a workflowette as they are, but for their upkeep."""
-    return {port: replace(channel, compacting=SOON) for port, channel in workflowette.default_channels.items()}
+    return {port: replace(channel, compaction=SOON) for port, channel in workflowette.default_channels.items()}
 
 
 detect = nova.bind(

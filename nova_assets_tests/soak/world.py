@@ -26,7 +26,7 @@ project = "{pipeline}:project"
 spark = "server"
 lease = 10
 grace = 5
-collect_grace = 10
+gc_grace = 10
 
 [tool.nova.spark_config]
 "spark.master" = "local[2]"

@@ -33,7 +33,7 @@ WORKER = """
 import json, sys
 from pathlib import Path
 import nova_assets as nova
-home, source = Path(sys.argv[1]), nova.files(sys.argv[2], settled="1s", batch_files=2)
+home, source = Path(sys.argv[1]), nova.files(sys.argv[2], min_age="1s", batch_files=2)
 channel = nova.Channel("actions", schema="id bigint NOT NULL, action string, day date", source=source)
 project = nova.Project(channels=[channel])
 with nova.open(project, f"sqlite:///{home}/c.db", home / "wh", lease=1, grace=1) as store:
@@ -68,7 +68,7 @@ SEALER = """
 import sys
 from pathlib import Path
 import nova_assets as nova
-home, source = Path(sys.argv[1]), nova.files(sys.argv[2], settled="1s", batch_files=2)
+home, source = Path(sys.argv[1]), nova.files(sys.argv[2], min_age="1s", batch_files=2)
 ddl, days = "id bigint NOT NULL, action string, day date", nova.daily("day", start="2024-01-01")
 channel = nova.Channel("actions", schema=ddl, partitions=days, source=source, seal=nova.seal("day"))
 project = nova.Project(channels=[channel])

@@ -83,7 +83,7 @@ def test_rows_that_no_partition_has_are_set_aside(tmp_path: Path) -> None:
 
 
 def test_too_many_bad_records_stop_it_and_nothing_is_taken(tmp_path: Path) -> None:
-    landing = Landing(tmp_path, most_bad=0.2)
+    landing = Landing(tmp_path, max_bad=0.2)
     landing.put("a.json", row(1), b"?\n", b"?\n", row(4))
     with pytest.raises(nova.TooManyBadRecords, match=r"2 of 4 records.*\n.*a.json, line 2: no JSON") as met:
         landing.store.receive("actions")
@@ -111,7 +111,7 @@ def test_a_file_that_is_replaced_after_it_was_taken_is_set_aside(landing: Landin
 
 
 def test_or_it_is_taken_where_that_is_asked_for(tmp_path: Path) -> None:
-    landing = Landing(tmp_path, replaced="take")
+    landing = Landing(tmp_path, on_replaced="take")
     landing.put("a.json", row(1))
     landing.store.receive("actions")
     landing.put("a.json", row(2), row(3))
@@ -234,7 +234,7 @@ def test_a_channel_without_a_source_is_told(landing: Landing) -> None:
 def test_the_schema_is_inferred_once_and_then_held_to(tmp_path: Path) -> None:
     folder = tmp_path / "landing"
     folder.mkdir()
-    channel = nova.Channel("bag", source=nova.files(str(folder), settled="1s"))
+    channel = nova.Channel("bag", source=nova.files(str(folder), min_age="1s"))
     with nova.open(nova.Project(channels=[channel]), f"sqlite:///{tmp_path}/c.db", tmp_path / "wh") as store:
         for name, content in (("a.json", '{"id": 1}'), ("b.json", '{"id": 2, "x": 1.5}'), ("c.json", "{")):
             (folder / name).write_text(content)

@@ -33,7 +33,7 @@ class Days(Landing):
             partitions=made.partitions,
             source=made.source,
             seal=self.sealing,
-            compacting=nova.Compacting(target=self.target),
+            compaction=nova.Compaction(target=self.target),
         )
 
     def open(self) -> nova.Store:
@@ -138,7 +138,7 @@ def test_two_that_seal_at_once_put_one_seal(days: Days) -> None:
         assert days.sealed() == [("2024-01-01", 1, 0, 0)]
         for group in due:
             with pytest.raises(nova.CommitConflict, match="sealed meanwhile"):
-                other._sealer._seal_group("actions", group, nova.Compacting())
+                other._sealer._seal_group("actions", group, nova.Compaction())
     assert len(days.store.seals("actions")) == 1
 
 
@@ -157,7 +157,7 @@ def test_small_files_of_a_base_are_put_together_in_the_end(tmp_path: Path) -> No
     sealed = days.sealed()
     assert [(g, v, rows) for g, v, rows, _ in sealed] == [("2024-01-01", 1, 7004)]
     assert sealed[0][3] == 1 and days.store.read("actions").to_arrow().sort_by("id").equals(before)
-    days.store.collect("actions")
+    days.store.collect_garbage("actions")
     days.after(hours=9)
     assert days.store.delete_collected() > 0
     assert days.store.read("actions").to_arrow().sort_by("id").equals(before)

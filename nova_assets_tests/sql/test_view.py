@@ -54,7 +54,7 @@ def test_a_view_is_a_channel_that_others_write() -> None:
     assert list(found.datasets) == ["sales"]
     channel = found.channels["tickets"]
     assert str(channel.schema) == "product string, price decimal(10,2), day string, store string"
-    assert channel.external == nova.external("/data/tickets", done="_SUCCESS")
+    assert channel.external == nova.external("/data/tickets", success_file="_SUCCESS")
     assert channel.description == "What was sold, as the tills say it."
     assert channel.owners == ("tills@example.org",)
     assert [(d.column, d.kind, d.keep) for d in channel.partitions] == [

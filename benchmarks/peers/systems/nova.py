@@ -27,7 +27,7 @@ class Nova(Sparked):
         return {
             "channel": f"merge=nova.Upsert(key={list(self.layout.key)}), {by}",
             "catalog": "SQLite",
-            "collect_grace": "0 (files of collected blocks go at once)",
+            "gc_grace": "0 (files of collected blocks go at once)",
             "upkeep": "compact(force=False), collect, delete_collected after every commit",
         }
 
@@ -45,7 +45,7 @@ class Nova(Sparked):
             by = "day" if self.layout.clustered else ()
             facts = nova.Channel("facts", merge=nova.Upsert(key=list(self.layout.key)), schema=DDL, cluster_by=by)
             place: dict[str, Any] = {"catalog": f"sqlite:///{self.folder}/c.db", "warehouse": f"{self.folder}/wh"}
-            config = load_settings(start_folder=self.folder, collect_grace=1e-6, **place)
+            config = load_settings(start_folder=self.folder, gc_grace=1e-6, **place)
             self._open = nova.open(nova.Project(channels=[facts]), spark=self.spark, settings=config)
         return self._open
 
@@ -64,7 +64,7 @@ class Nova(Sparked):
 
     def upkeep(self, *, force: bool = False) -> None:
         self.store.compact("facts", force=force)
-        self.store.collect("facts")
+        self.store.collect_garbage("facts")
         self.store.delete_collected()
 
     def frame(self) -> DataFrame:

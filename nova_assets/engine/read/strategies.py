@@ -66,7 +66,7 @@ class ReadExecutor:
             return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
         shared_settings.current_scope(self.frame_scope).limit_batches(self.session.get, row_width_of_read(read))
         if isinstance(read, Snapshot | Chain | Diff):
-            cells = choose_strategy(read, "frame", self.forced) == "cells" and self.session.can_use_workers
+            cells = choose_strategy(read, "frame", self.forced) == "buckets" and self.session.can_use_workers
             if cells and (pieces := self.merge_unit_reader.plan_unit_reads(read)) is not None:
                 return self.merge_unit_reader.read_frame(pieces)
         return SparkReader(self.session, self.warehouse).read(read)
@@ -82,7 +82,7 @@ class ReadExecutor:
             parts = [self.read_without_spark(p) for p in read.parts]
             known = [p for p in parts if p is not None]
             return pa.concat_tables(known, promote_options="default") if len(known) == len(parts) else None
-        if not isinstance(read, Snapshot | Chain | Diff) or choose_strategy(read, "here", self.forced) != "memory":
+        if not isinstance(read, Snapshot | Chain | Diff) or choose_strategy(read, "here", self.forced) != "arrow":
             return None
         return self._try_compute_in_memory(read)
 
@@ -95,7 +95,7 @@ class ReadExecutor:
             keys: table or frame with the key columns.
             as_table: whether to return a table, not a frame.
         """
-        if not isinstance(read, Snapshot) or self.forced == "frame" or (shared_layout := common_layout(read)) is None:
+        if not isinstance(read, Snapshot) or self.forced == "spark" or (shared_layout := common_layout(read)) is None:
             return None
         order = list(shared_layout.layout.order)
         if set(order) != set(read.merge.key):  # written under another merge model (R18)

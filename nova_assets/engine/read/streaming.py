@@ -99,7 +99,7 @@ class StreamingReader:
             return map(mark_as_inserts, rows) if DELETED in columns else rows
         if isinstance(read, Together):
             return chain.from_iterable([self._read_tables(p, columns) for p in read.parts])
-        if self.read_executor.forced == "frame":
+        if self.read_executor.forced == "spark":
             return self._at_once([read])
         if is_plain_file_scan(read):
             assert not isinstance(read, Diff)

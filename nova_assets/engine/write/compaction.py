@@ -84,20 +84,20 @@ class BlockRewriter:
             FileMissing, WarehouseUnavailable.
         """
         way = choose_strategy(read, "block", self.forced_strategy)
-        if way == "memory" and isinstance(read.merge, Append):
+        if way == "arrow" and isinstance(read.merge, Append):
             with suppress(OverflowError):  # fall back to Spark, which raises its usual error
                 return self.writer.write_with_job(
                     partial(combine_small_files, read, self.warehouse, schema), staged, channel, schema
-                ), "memory"
-        if way == "memory" and (rows := self._try_compute_in_memory(read)) is not None:
-            return self.writer.write(rows, staged, channel, schema, keys_checked=True), "memory"
-        if way != "frame" and self.session.can_use_workers:
+                ), "arrow"
+        if way == "arrow" and (rows := self._try_compute_in_memory(read)) is not None:
+            return self.writer.write(rows, staged, channel, schema, keys_checked=True), "arrow"
+        if way != "spark" and self.session.can_use_workers:
             parts = _partition_units(read, channel, schema)
             if parts is not None:
-                return self._rewrite_by_units(parts, staged, channel, schema), "cells"
+                return self._rewrite_by_units(parts, staged, channel, schema), "buckets"
         size = sum(s.bytes for s in source_blocks(read) if isinstance(s, Block))
         frame = self.read_frame(read).coalesce(file_count_for(size, FILE_BYTES))
-        return self.writer.write(frame, staged, channel, schema, keys_checked=True), "frame"
+        return self.writer.write(frame, staged, channel, schema, keys_checked=True), "spark"
 
     def _try_compute_in_memory(self, read: Snapshot | Chain) -> pa.Table | None:
         try:

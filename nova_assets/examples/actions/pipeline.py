@@ -17,7 +17,7 @@ def actions(landing: Path) -> nova.Channel:
         merge=nova.Append(),
         schema="ts timestamp NOT NULL, action string NOT NULL, dt date",
         partitions=[nova.daily("dt", start="2015-01-01", of="ts"), nova.dynamic("action")],
-        source=nova.files(str(landing), format="json", extra="drop", settled="1s"),
+        source=nova.files(str(landing), format="json", on_extra_columns="drop", min_age="1s"),
         description="What users did, as it was logged.",
     )
 

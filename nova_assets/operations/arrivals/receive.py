@@ -166,7 +166,7 @@ class FileReceiver:
                 f"{batch.bad_count} of {batch.row_count + batch.bad_count} records that arrived "
                 f"for {self.channel.name!r} are bad",
                 found=f"{first['file']}, line {first['line']}: {first['reason']}",
-                expected=f"most_bad={self.source.most_bad}",
+                expected=f"max_bad={self.source.max_bad}",
                 next="mend the files or the schema, or allow more: they are waiting, and nothing of them was taken",
                 channel=self.channel.name,
                 bad=batch.bad_count,

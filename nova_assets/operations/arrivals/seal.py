@@ -16,7 +16,7 @@ from nova_assets.masking import get_logger
 from nova_assets.model.block import Block
 from nova_assets.model.channel_state import ChannelState
 from nova_assets.model.commit import CommitRequest, HeadAt
-from nova_assets.model.compaction import Compacting
+from nova_assets.model.compaction import Compaction
 from nova_assets.model.partitions import Dimension, partition_name, partition_values
 from nova_assets.model.period import period_seconds
 from nova_assets.model.seal import PutSeal, Seal, Sealing
@@ -65,12 +65,12 @@ class GroupSealer:
                 seals=self.catalog.latest_seals(channel),
                 is_fed=source is not None,
                 looked=state.looked,
-                settling=0 if source is None else period_seconds(source.settled) or 0,
+                settling=0 if source is None else period_seconds(source.min_age) or 0,
                 oldest=None if source is None else self.catalog.arrival_counts(channel).oldest,
             ),
         )
 
-    def seal_complete_groups(self, channel: str, compaction_policy: Compacting) -> list[Seal]:
+    def seal_complete_groups(self, channel: str, compaction_policy: Compaction) -> list[Seal]:
         """Seal every complete group, oldest first. Returns the new seals."""
         due, _ = self.find_sealable_groups(channel)
         for group in due:
@@ -81,7 +81,7 @@ class GroupSealer:
         known = self.catalog.latest_seals(channel) if due else {}
         return [s for d in due if (s := known.get(d.group)) is not None and s.version == d.version]
 
-    def _seal_group(self, channel: str, group: Due, compaction_policy: Compacting) -> None:
+    def _seal_group(self, channel: str, group: Due, compaction_policy: Compaction) -> None:
         sealing, _ = _sealing_and_dimension(self.catalog.channel(channel))
         scope = partition_name([sealing.by], {sealing.by: group.group})
         for _ in range(_MAX_ATTEMPTS):
@@ -96,7 +96,7 @@ class GroupSealer:
                 return
         raise CommitConflict(f"{scope} of channel {channel!r} is being written to", reason="final", channel=channel)
 
-    def _commit_seal(self, channel: str, group: Due, scope: str, compaction_policy: Compacting) -> bool:
+    def _commit_seal(self, channel: str, group: Due, scope: str, compaction_policy: Compaction) -> bool:
         """Commit the seal of a group in its final form. Returns False if the group needs more compaction first."""
         execution = self.runtime.begin_channel_write(channel, scope=scope)
         try:

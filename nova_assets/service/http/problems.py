@@ -49,6 +49,7 @@ _STATUS: dict[type[NovaError], int] = {
     errors.TooManyBadRecords: 422,
     errors.ValueRefused: 422,
     errors.ArgumentRefused: 422,
+    errors.Renamed: 422,
     errors.ServiceBusy: 429,
     errors.NotSupported: 501,
     errors.ServiceUnavailable: 503,

@@ -63,7 +63,7 @@ def collect(
     if wanted.dry_run:
         found = [v.block for v in service.store.held(channel, retain=wanted.retain) if not v.held_by]
         return CollectedShape(channel=channel, blocks=visible_block_shapes(caller, channel, found), commit="")
-    done = service.store.collect(channel, retain=wanted.retain)
+    done = service.store.collect_garbage(channel, retain=wanted.retain)
     return CollectedShape(
         channel=channel, blocks=visible_block_shapes(caller, channel, done.blocks), commit=done.commit_id
     )

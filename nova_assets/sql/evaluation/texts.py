@@ -286,7 +286,7 @@ def _btrim(a: Application, *operands: Operand) -> Operand:
 
 def _register_text_test(name: str, is_match: Callable[[str, str], bool]) -> None:
     function_rule(name, 2)(
-        lambda a, this, part: a.computed(BOOLEAN, is_match, as_text_operand(a, this), as_text_operand(a, part))
+        lambda a, this, part: a.null_propagating(BOOLEAN, is_match, as_text_operand(a, this), as_text_operand(a, part))
     )
 
 

@@ -100,14 +100,14 @@ def check(store: Store, channel: nova.Channel) -> None:
 def check_chain(store: Store, channel: nova.Channel) -> None:
     engine, chain = store.engine, store.read("c", since=1).plan
     assert isinstance(engine, SparkEngine) and isinstance(chain, Chain) and chain.schema is not None
-    expected = multiset(engine.to_arrow(ReadExecutor(engine._session, engine.warehouse, "frame").read_frame(chain)))
+    expected = multiset(engine.to_arrow(ReadExecutor(engine._session, engine.warehouse, "spark").read_frame(chain)))
     for way in READ_STRATEGIES:
         written = rewritten(engine, way, chain, "delta", channel)
         rows = rows_of(engine, written)
         assert multiset(rows) == expected, way
         assert written.layout is not None and written.deletes == sum(rows["_deleted"].to_pylist()) > 0
         seen = [f.key_placement.bucket_count for f in written.files if isinstance(f.key_placement, HashBuckets)]
-        assert channel.cluster_by or way != "cells" or max(seen) > 1, "by several tasks"
+        assert channel.cluster_by or way != "buckets" or max(seen) > 1, "by several tasks"
 
 
 def rewritten(

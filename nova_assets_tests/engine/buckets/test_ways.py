@@ -68,15 +68,15 @@ def test_every_way_gives_the_same_rows(store: Store) -> None:
     kinds: Counter[type] = Counter()
     led: Counter[ReadStrategy] = Counter()
     for plan in plans:
-        expected = multiset(rows(store, plan, "frame"))
+        expected = multiset(rows(store, plan, "spark"))
         for way in (e.strategy for e in estimate_strategies(plan)):
             assert multiset(rows(store, plan, way)) == expected, (way, plan)
             led[way] += 1
-        table = forced(store, "memory").read_without_spark(plan)
+        table = forced(store, "arrow").read_without_spark(plan)
         assert table is not None and multiset(table) == expected
         kinds[type(plan)] += 1
     assert kinds.keys() >= {Snapshot, Chain, Inserts} and (kinds[Diff] or kinds[Together])
-    assert led["cells"] >= 3 and led["frame"] == len(plans)
+    assert led["buckets"] >= 3 and led["spark"] == len(plans)
 
 
 def test_keys_are_found_without_reading_everything(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,57 @@
+"""Public names that have changed before version 1.0: the old name answers with an error that gives the new one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from nova_assets.errors import Renamed
+
+_ARGUMENTS: Mapping[str, Mapping[str, str]] = {
+    "nova.Channel": {"compacting": "compaction"},
+    "nova.external": {"done": "success_file"},
+    "nova.files": {
+        "extra": "on_extra_columns",
+        "largest": "max_bytes",
+        "most_bad": "max_bad",
+        "replaced": "on_replaced",
+        "settled": "min_age",
+    },
+}
+"""Function -> its arguments that have changed, old name -> new name."""
+
+_ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
+    "nova": {"Compacting": "Compaction"},
+    "nova.Connection": {"collect": "collect_garbage"},
+    "nova.Store": {"collect": "collect_garbage", "editions": "published", "withdraw": "unpublish"},
+}
+
+COMMANDS: Mapping[str, str] = {"collect": "gc", "editions": "published", "withdraw": "unpublish"}
+
+SETTINGS: Mapping[str, str] = {"collect_grace": "gc_grace", "way": "strategy"}
+
+
+def check_arguments_not_renamed(function_name: str, arguments: Iterable[str]) -> None:
+    """Raises Renamed if an argument of a function has another name now."""
+    new_names = _ARGUMENTS.get(function_name, {})
+    for old in arguments:
+        if old in new_names:
+            raise Renamed(
+                f"{function_name} has no argument {old}",
+                found=f"{old}=",
+                expected=f"{new_names[old]}=",
+                next=f"write {new_names[old]}= in place of {old}=",
+                new_name=new_names[old],
+            )
+
+
+def missing_attribute(owner: str, name: str) -> AttributeError:
+    """The error for an attribute that does not exist: Renamed where it has another name now."""
+    new_name = _ATTRIBUTES[owner].get(name)
+    if new_name is None:
+        return AttributeError(f"{owner} has no attribute {name!r}")
+    return Renamed(
+        f"{owner} has no attribute {name!r}",
+        expected=new_name,
+        next=f"write {new_name} in place of {name}",
+        new_name=new_name,
+    )
