@@ -263,7 +263,7 @@ class TaskRun:
         execution = self.run_state.execution
         where = f" --partition {execution.partition}" if execution.partition else ""
         functions_by_task = {t.name: t.function for t in self.run_state.binding.tasks}
-        written_in = getattr(functions_by_task.get(task_name), "source", None) or "the task"
+        written_in = getattr(functions_by_task.get(task_name), "source_file", None) or "the task"
         return TaskFailed(
             f"task {task_name!r} of binding {self.run_state.binding.name!r} {failure_phrase} {found.message}",
             found=found.location,

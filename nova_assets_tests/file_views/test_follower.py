@@ -104,7 +104,8 @@ class FollowedHistories(PartitionHistories):
         assert said(then) == said(self.catalog.history(channel, at, scope))
         for asked in ({"since": since}, {"back_to": since}):
             found = said(self.catalog.history(channel, at, scope, **asked))
-            assert said(excerpt_history(then, **asked)) == found
+            plain = {{"since": "changes_after", "back_to": "snapshots_from"}[k]: v for k, v in asked.items()}
+            assert said(excerpt_history(then, **plain)) == found
             assert said(follower.ask(channel, lambda v, a=asked: excerpted(v, scope, at, **a), [scope])) == found
 
     @rule(channel=st.sampled_from(["whole", "each"]), p=st.sampled_from([None, *PARTITIONS]), data=st.data())

@@ -186,7 +186,7 @@ def test_a_look_that_is_older_than_what_is_known_commits_nothing(
     """Two refresh at once: the one that has looked before a file came, and goes on after the other."""
     tills.sell("2022-03-30", "Detroit", "1.00")
     store = opened()
-    look, once = store.engine.look, iter([True])
+    look, once = store.engine.list_external_files, iter([True])
 
     def slow(location: str) -> Any:
         seen = look(location)
@@ -217,7 +217,7 @@ def test_a_location_that_is_gone_changes_nothing(tills: Tills, opened: Any) -> N
         store.refresh("tickets")
     assert "what was known of it is as it was" in str(caught.value)
     [said] = store.refresh_all()
-    assert said.needs_attention and "cannot be listed" in said.said
+    assert said.needs_attention and "cannot be listed" in said.describe_problems
     assert made(store) == []
     with pytest.raises(FileMissing, match="was changed, or removed, by whoever writes it") as missing:
         store.read("tickets").to_arrow()

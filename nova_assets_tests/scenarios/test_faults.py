@@ -160,7 +160,7 @@ def test_what_spark_is_doing_is_told_and_a_cancelled_run_stops_it(
 
     def hear(event: str, subject: Any) -> None:
         if event == "progress":
-            if subject.done > 1 and subject.known >= 60 and not killed.is_set():
+            if subject.done > 1 and subject.total >= 60 and not killed.is_set():
                 killed.set()
                 os.kill(os.getpid(), signal.SIGALRM)
             heard.append(subject)
@@ -172,10 +172,10 @@ def test_what_spark_is_doing_is_told_and_a_cancelled_run_stops_it(
             slow.run("w", observer=hear)
     finally:
         signal.signal(signal.SIGALRM, before)
-    assert all(p.task == "work" and 0 <= p.done <= p.known for p in heard) and str(heard[-1]) in caplog.text
+    assert all(p.task == "work" and 0 <= p.done <= p.total for p in heard) and str(heard[-1]) in caplog.text
     assert re.fullmatch(r"work: \d+ of \d+ Spark tasks done", str(heard[-1]))
 
-    assert heard[-1].done < heard[-1].known / 2, "it was told to stop, and went on"
+    assert heard[-1].done < heard[-1].total / 2, "it was told to stop, and went on"
     assert spark.range(3).count() == 3, "the session answers what it is asked"
     until = time.monotonic() + 10
     while (running := spark.sparkContext.statusTracker().getActiveJobsIds()) and time.monotonic() < until:

@@ -22,7 +22,7 @@ class Landing:
         self.folder.mkdir()
         self.partitions: Any = options.pop("partitions", ())
         self.seal: Any = options.pop("seal", None)
-        self.options = {"settled": "1s", **options}
+        self.options = {"min_age": "1s", **options}
         self.store = self.open()
 
     @property

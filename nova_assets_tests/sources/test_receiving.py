@@ -89,7 +89,7 @@ def test_too_many_bad_records_stop_it_and_nothing_is_taken(tmp_path: Path) -> No
         landing.store.receive("actions")
     assert (met.value.bad, met.value.records) == (2, 4)
     assert landing.states() == {"a.json": "waiting"} and landing.ids() == []
-    landing.options["most_bad"] = 0.5
+    landing.options["max_bad"] = 0.5
     with landing.open() as store:
         assert store.receive("actions").rows == 2
 
