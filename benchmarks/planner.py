@@ -21,6 +21,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -206,12 +207,15 @@ def shows(world: World) -> tuple[float, float]:
         query: Any = binding.tasks[0].scoped
         for times in (first, again):
             at = f"day={world.days[-2]}"
-            times.append(
-                timed(lambda: (query.scope(at, NOW), query.required_reads(at, NOW, list), query.runnable.display_sql))[
-                    1
-                ]
-            )  # noqa: B023
+            times.append(timed(partial(_show, query, at))[1])
     return statistics.median(first), statistics.median(again)
+
+
+def _show(query: Any, partition: str) -> None:
+    """What ``nova show`` asks of one task."""
+    query.scope(partition, NOW)
+    query.required_reads(partition, NOW, list)
+    assert query.runnable.display_sql
 
 
 def measured(datasets: int, partitions: int) -> dict[str, Any]:
