@@ -295,7 +295,7 @@ def test_what_is_recalled_can_be_copied_and_sent(kept: DiskCache) -> None:
     found = build_graph(texts(), [TICKETS], FUNCTIONS, kept)
     query_ = DatasetQuery(found, "sales")
     sent = pickle.loads(cloudpickle.dumps(query_))
-    assert sent.runnable == query_.runnable and sent.head.said == query_.header.scopes_hash
+    assert sent.runnable == query_.runnable and sent.header.scopes_hash == query_.header.scopes_hash
 
 
 def test_a_name_that_is_no_text_is_a_name(kept: DiskCache) -> None:
