@@ -23,11 +23,11 @@ _BLOCKS_PER_QUERY = 300
 """Maximum number of blocks in one query."""
 
 
-def _find_already_added_blocks(c: Connection, added: Sequence[AddBlock]) -> Iterator[AddBlock]:
+def find_already_added_blocks(c: Connection, added: Sequence[AddBlock]) -> Iterator[AddBlock]:
     """Blocks that another process has added meanwhile: several processes may maintain one channel."""
     for n in range(0, len(added), _BLOCKS_PER_QUERY):
         candidates_by_key = {
-            (p.channel, p.partition, p.kind, *_sequence_range(p)): p for p in added[n : n + _BLOCKS_PER_QUERY]
+            (p.channel, p.partition, p.kind, *sequence_range(p)): p for p in added[n : n + _BLOCKS_PER_QUERY]
         }
         key_columns = (blocks.c.channel, blocks.c.partition, blocks.c.kind, blocks.c.lo, blocks.c.hi)
         is_candidate = [
@@ -39,8 +39,8 @@ def _find_already_added_blocks(c: Connection, added: Sequence[AddBlock]) -> Iter
                 yield candidates_by_key[tuple(row)]
 
 
-def _same_range_conditions(publish: AddBlock) -> tuple[Any, ...]:
-    lo, hi = _sequence_range(publish)
+def same_range_conditions(publish: AddBlock) -> tuple[Any, ...]:
+    lo, hi = sequence_range(publish)
     conditions = (
         blocks.c.channel == publish.channel,
         blocks.c.partition == publish.partition,
@@ -49,13 +49,13 @@ def _same_range_conditions(publish: AddBlock) -> tuple[Any, ...]:
     return (*conditions, blocks.c.hi == hi, blocks.c.lo == lo)
 
 
-def _sequence_range(publish: AddBlock) -> tuple[int, int]:
+def sequence_range(publish: AddBlock) -> tuple[int, int]:
     """Sequence numbers of a block that maintenance adds. A base is at a single number."""
     assert publish.span is not None
     return (publish.span[1], publish.span[1]) if publish.kind == "base" else publish.span
 
 
-def _block_row(publish: AddBlock, commit_id: str, seq: int) -> dict[str, Any]:
+def block_row(publish: AddBlock, commit_id: str, seq: int) -> dict[str, Any]:
     lo, hi = publish.span or (seq - 1, seq)
     return {
         "id": publish.block_id,
@@ -78,7 +78,7 @@ def _block_row(publish: AddBlock, commit_id: str, seq: int) -> dict[str, Any]:
     }
 
 
-def _read_commit(c: Connection, condition: Any) -> Commit | None:
+def read_commit(c: Connection, condition: Any) -> Commit | None:
     row = c.execute(select(commits).where(condition)).mappings().first()
     if row is None:
         return None
@@ -98,12 +98,12 @@ def _read_commit(c: Connection, condition: Any) -> Commit | None:
     )
 
 
-def _read_keyed_commit(c: Connection, channel: str, key: str) -> IdempotentCommit | None:
+def read_keyed_commit(c: Connection, channel: str, key: str) -> IdempotentCommit | None:
     query = select(idempotency_keys.c.commit_id, idempotency_keys.c.digest).where(
         idempotency_keys.c.channel == channel, idempotency_keys.c.key == key
     )
     row = c.execute(query).first()
-    commit = None if row is None else _read_commit(c, commits.c.id == row.commit_id)
+    commit = None if row is None else read_commit(c, commits.c.id == row.commit_id)
     return None if row is None or commit is None else IdempotentCommit(key, commit, row.digest)
 
 
@@ -111,7 +111,7 @@ MAX_KEY_LENGTH: int = idempotency_keys.c.key.type.length  # type: ignore[attr-de
 """Maximum length of an idempotency key, in characters."""
 
 
-def _check_idempotency_key(channel: str, key: str) -> None:
+def check_idempotency_key(channel: str, key: str) -> None:
     """Check that every kind of catalog can store a key, before anything is staged.
 
     Raises:

@@ -12,13 +12,13 @@ from sqlalchemy import Connection, RowMapping, delete, insert, select, update
 
 from nova_assets.catalog.arrivals import record_arrival_outcomes
 from nova_assets.catalog.commit_rows import (
-    _block_row,
-    _check_idempotency_key,
-    _find_already_added_blocks,
-    _read_commit,
-    _read_keyed_commit,
-    _same_range_conditions,
-    _sequence_range,
+    block_row,
+    check_idempotency_key,
+    find_already_added_blocks,
+    read_commit,
+    read_keyed_commit,
+    same_range_conditions,
+    sequence_range,
 )
 from nova_assets.catalog.database import Database
 from nova_assets.catalog.execution_rows import delete_skip_markers, lock_execution
@@ -91,7 +91,7 @@ class Commits:
             if row is None:
                 return None
             if row["state"] == "committed":
-                return _read_commit(c, commits.c.execution_id == execution_id)
+                return read_commit(c, commits.c.execution_id == execution_id)
             if row["state"] != "aborted":
                 mark_aborted(c, execution_id, "its COMMIT was lost", self.database, counts_as_failure=False)
             return None
@@ -104,12 +104,12 @@ class Commits:
         Raises:
             ValueRefused: the key cannot be stored.
         """
-        _check_idempotency_key(channel, key)
-        return self.database.read(lambda c: _read_keyed_commit(c, channel, key))
+        check_idempotency_key(channel, key)
+        return self.database.read(lambda c: read_keyed_commit(c, channel, key))
 
     def commit_by_id(self, commit_id: str) -> Commit:
         """Commit with an id. Raises NovaError if it does not exist."""
-        result = self.database.read(lambda c: _read_commit(c, commits.c.id == commit_id))
+        result = self.database.read(lambda c: read_commit(c, commits.c.id == commit_id))
         if result is None:
             raise NovaError(f"there is no commit {commit_id!r}", commit_id=commit_id)
         return result
@@ -133,7 +133,7 @@ class Commits:
         query = query.order_by(commits.c.at, commits.c.id).limit(limit)
 
         def read_unpublished(c: Connection) -> list[Commit]:
-            results = [_read_commit(c, commits.c.id == i) for i in c.execute(query).scalars().all()]
+            results = [read_commit(c, commits.c.id == i) for i in c.execute(query).scalars().all()]
             return [f for f in results if f is not None]
 
         return self.database.read(read_unpublished)
@@ -161,7 +161,7 @@ class Commits:
         started_at = None if execution is None else execution["started_at"]
         delete_fulfilled_requests(c, request, new_numbers, started_at, self.database.clock())
         self._finish_execution(c, request, execution or {})
-        result = _read_commit(c, commits.c.id == request.id)
+        result = read_commit(c, commits.c.id == request.id)
         assert result is not None
         return result
 
@@ -169,7 +169,7 @@ class Commits:
         if request.idempotency is None:
             return None
         channel, key = request.idempotency
-        keyed_commit = _read_keyed_commit(c, channel, key)
+        keyed_commit = read_keyed_commit(c, channel, key)
         if keyed_commit is None:
             return None
         repeated = keyed_commit.as_repeated(channel, request.digest)
@@ -217,10 +217,8 @@ class Commits:
                     str(schema.expected),
                     schema.channel,
                 )
-        for existing in _find_already_added_blocks(
-            c, [p for p in request.publish if p.span is not None and not p.anew]
-        ):
-            message = f"channel {existing.channel!r} was compacted at {_sequence_range(existing)[1]} meanwhile"
+        for existing in find_already_added_blocks(c, [p for p in request.publish if p.span is not None and not p.anew]):
+            message = f"channel {existing.channel!r} was compacted at {sequence_range(existing)[1]} meanwhile"
             raise _commit_conflict(message, "compacted", "a base", "none", existing.channel)
         for no_consumer in request.no_consumers:
             if has_active_consumers(c, no_consumer.channel, request.execution_id):
@@ -298,7 +296,7 @@ class Commits:
             if p.anew:
                 self._collect_replaced_base(c, p, request.id)
         if added:
-            c.execute(insert(blocks), [_block_row(p, request.id, new_numbers.get(p.channel, 0)) for p in added])
+            c.execute(insert(blocks), [block_row(p, request.id, new_numbers.get(p.channel, 0)) for p in added])
         rows = [
             {
                 "block_id": p.block_id,
@@ -327,7 +325,7 @@ class Commits:
             CommitConflict: the earlier base no longer exists.
         """
         collected_values = {"collected_at": self.database.clock(), "collected_by": commit_id}
-        conditions = (*_same_range_conditions(publish), blocks.c.origin == "compact", blocks.c.collected_at.is_(None))
+        conditions = (*same_range_conditions(publish), blocks.c.origin == "compact", blocks.c.collected_at.is_(None))
         if not c.execute(update(blocks).where(*conditions).values(**collected_values)).rowcount:
             raise _commit_conflict(
                 f"channel {publish.channel!r} was compacted meanwhile", "compacted", "no base", "one", publish.channel

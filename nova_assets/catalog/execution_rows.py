@@ -24,11 +24,11 @@ def lock_execution(c: Connection, execution_id: str) -> RowMapping | None:
     return row
 
 
-def _held_by_epoch_conditions(execution_id: str, epoch: int) -> tuple[Any, ...]:
+def held_by_epoch_conditions(execution_id: str, epoch: int) -> tuple[Any, ...]:
     return (executions.c.id == execution_id, executions.c.epoch == epoch, executions.c.state == "running")
 
 
-def _execution_row(c: Connection, execution_id: str, lock: bool = False) -> RowMapping:
+def execution_row(c: Connection, execution_id: str, lock: bool = False) -> RowMapping:
     query = select(executions).where(executions.c.id == execution_id)
     row = c.execute(query.with_for_update() if lock else query).mappings().first()
     if row is None:
@@ -38,11 +38,11 @@ def _execution_row(c: Connection, execution_id: str, lock: bool = False) -> RowM
     return row
 
 
-def _execution_from_row(c: Connection, row: RowMapping) -> Execution:
-    return _executions_from_rows(c, [row])[0]
+def execution_from_row(c: Connection, row: RowMapping) -> Execution:
+    return executions_from_rows(c, [row])[0]
 
 
-def _executions_from_rows(c: Connection, rows: Sequence[RowMapping]) -> list[Execution]:
+def executions_from_rows(c: Connection, rows: Sequence[RowMapping]) -> list[Execution]:
     """Executions of the given rows, with their pins."""
     pins_by_execution: dict[str, list[Pin]] = {r["id"]: [] for r in rows}
     for batch in batched(list(pins_by_execution), _EXECUTIONS_PER_QUERY):
@@ -76,10 +76,10 @@ def _execution_with_pins(row: RowMapping, execution_pins: Iterable[Pin]) -> Exec
 def read_executions(c: Connection, condition: Any) -> list[Execution]:
     """Executions with their pins, oldest first."""
     query = select(executions).where(condition).order_by(executions.c.started_at, executions.c.id)
-    return _executions_from_rows(c, c.execute(query).mappings().all())
+    return executions_from_rows(c, c.execute(query).mappings().all())
 
 
-def _in_progress_error(row: RowMapping) -> ExecutionInProgress:
+def in_progress_error(row: RowMapping) -> ExecutionInProgress:
     return ExecutionInProgress(
         f"binding {row['binding']!r} is being executed by {row['owner']}",
         found=f"execution {row['id']}, whose lease lasts until {row['lease_until']:%Y-%m-%d %H:%M:%S} UTC",
@@ -92,7 +92,7 @@ def _in_progress_error(row: RowMapping) -> ExecutionInProgress:
     )
 
 
-def _not_live_error(row: RowMapping) -> ExecutionNotLive:
+def not_live_error(row: RowMapping) -> ExecutionNotLive:
     why = f" ({row['error']})" if row["error"] else ""
     return ExecutionNotLive(
         f"execution {row['id']} of {row['binding'] or 'an insert'} cannot go on: it is {row['state']}{why}",

@@ -12,13 +12,13 @@ from sqlalchemy import Connection, case, func, insert, select, update
 from nova_assets.catalog.database import Database, query_as_dict
 from nova_assets.catalog.definitions import Definitions
 from nova_assets.catalog.execution_rows import (
-    _execution_from_row,
-    _execution_row,
-    _executions_from_rows,
-    _held_by_epoch_conditions,
-    _in_progress_error,
-    _not_live_error,
     delete_skip_markers,
+    execution_from_row,
+    execution_row,
+    executions_from_rows,
+    held_by_epoch_conditions,
+    in_progress_error,
+    not_live_error,
     read_executions,
     storable_text,
 )
@@ -71,7 +71,7 @@ class Executions:
 
     def execution(self, execution_id: str) -> Execution:
         """Execution with an id. Raises ExecutionNotLive if it does not exist."""
-        return self.database.read(lambda c: _execution_from_row(c, _execution_row(c, execution_id)))
+        return self.database.read(lambda c: execution_from_row(c, execution_row(c, execution_id)))
 
     def executions(
         self,
@@ -106,7 +106,7 @@ class Executions:
             others = select(pins.c.channel).where(of_execution, pins.c.channel.not_in(among_channels))
             query = query.where(select(pins.c.channel).where(of_execution).exists(), ~others.exists())
         query = query.order_by(executions.c.started_at.desc(), executions.c.id).limit(limit)
-        return self.database.read(lambda c: _executions_from_rows(c, c.execute(query).mappings().all()))
+        return self.database.read(lambda c: executions_from_rows(c, c.execute(query).mappings().all()))
 
     def running_executions(self) -> list[Execution]:
         """Running executions, oldest first."""
@@ -139,9 +139,7 @@ class Executions:
         def extend_lease(c: Connection) -> bool:
             lease_until = self.database.clock() + timedelta(seconds=lease_seconds)
             change = (
-                update(executions)
-                .where(*_held_by_epoch_conditions(execution_id, epoch))
-                .values(lease_until=lease_until)
+                update(executions).where(*held_by_epoch_conditions(execution_id, epoch)).values(lease_until=lease_until)
             )
             return bool(c.execute(change).rowcount == 1)
 
@@ -188,7 +186,7 @@ class Executions:
                 "finished_at": now,
                 "failures": executions.c.failures + int(counts_as_failure),
             }
-            c.execute(update(executions).where(*_held_by_epoch_conditions(execution_id, epoch)).values(**values))
+            c.execute(update(executions).where(*held_by_epoch_conditions(execution_id, epoch)).values(**values))
 
         self.database.write(mark_failed)
 
@@ -207,9 +205,9 @@ class Executions:
         """
 
         def abort_unless_ended(c: Connection) -> None:
-            row = _execution_row(c, execution_id, lock=True)
+            row = execution_row(c, execution_id, lock=True)
             if row["state"] == "committed" or (epoch is not None and row["epoch"] != epoch):
-                raise _not_live_error(row)
+                raise not_live_error(row)
             if row["state"] != "aborted":
                 mark_aborted(c, execution_id, reason, self.database, counts_as_failure=counts_as_failure)
 
@@ -257,7 +255,7 @@ class Executions:
         ]
         if rows:
             c.execute(insert(pins), rows)
-        return _execution_from_row(c, _execution_row(c, request.execution_id))
+        return execution_from_row(c, execution_row(c, request.execution_id))
 
     def _check_begin(self, c: Connection, request: BeginRequest, lock: bool) -> _BeginDecision:
         """Run all checks of ``begin``, and determine what it would write. ``preview_pins`` calls this without locks."""
@@ -310,7 +308,7 @@ class Executions:
         for row in rows:
             is_dead = row["owner"] in dead_owners or row["lease_until"] < self.database.clock()
             if row["state"] == "running" and not is_dead:
-                raise _in_progress_error(row)
+                raise in_progress_error(row)
         return tuple(row["id"] for row in rows)
 
     def _heads_to_pin(self, c: Connection, request: BeginRequest, lock: bool) -> dict[str, int]:
@@ -348,13 +346,13 @@ class Executions:
         run_id: str | None,
         dead_owners: Container[str],
     ) -> Execution:
-        row = _execution_row(c, execution_id, lock=True)
+        row = execution_row(c, execution_id, lock=True)
         now = self.database.clock()
         is_leased = row["lease_until"] >= now and row["owner"] not in dead_owners
         if row["state"] == "running" and is_leased and row["owner"] != owner:
-            raise _in_progress_error(row)
+            raise in_progress_error(row)
         if row["state"] not in ("running", "failed"):
-            raise _not_live_error(row)
+            raise not_live_error(row)
         values = {
             "state": "running",
             "epoch": row["epoch"] + 1,
@@ -365,7 +363,7 @@ class Executions:
         c.execute(
             update(executions).where(executions.c.id == execution_id).values(finished_at=None, error=None, **values)
         )
-        return _execution_from_row(c, _execution_row(c, execution_id))
+        return execution_from_row(c, execution_row(c, execution_id))
 
 
 def partition_of_conflicting_cursor(c: Connection, binding: str, partition: str) -> str | None:

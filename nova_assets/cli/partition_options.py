@@ -32,7 +32,7 @@ def add_partition_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @dataclass(frozen=True)
-class _PartitionOptions:
+class PartitionOptions:
     """Values of the options that select partitions."""
 
     partitions: tuple[str, ...]

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.partition_options import _PartitionOptions, add_partition_options
+from nova_assets.cli.partition_options import PartitionOptions, add_partition_options
 from nova_assets.cli.rendering import (
     TableGrid,
     format_bytes,
@@ -43,11 +43,11 @@ def plan(
            "cursors": [{"channel", "from", "to"}], "requires": [{"channel", "head"}]}
     With --missing or several --partition: {"binding", "plans": [one for each]}.
     """
-    return _plan_result(deployment, binding, _PartitionOptions(partitions, missing, whole), f"nova plan {binding}")
+    return plan_result(deployment, binding, PartitionOptions(partitions, missing, whole), f"nova plan {binding}")
 
 
-def _plan_result(
-    deployment: Deployment, binding: str, partition_options: _PartitionOptions, command: str
+def plan_result(
+    deployment: Deployment, binding: str, partition_options: PartitionOptions, command: str
 ) -> CommandResult:
     deployment.check_project_configured(command)
     with deployment.open_read_only(with_project=True) as store:

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.partition_options import _PartitionOptions, add_partition_options
-from nova_assets.cli.plan import _plan_result
+from nova_assets.cli.partition_options import PartitionOptions, add_partition_options
+from nova_assets.cli.plan import plan_result
 from nova_assets.cli.rendering import (
     TableGrid,
     block_json,
@@ -60,11 +60,11 @@ def run(
     With --missing or several --partition: {"binding", "executions": [one for each]}; the first that fails ends the
     command, and those before it are committed. With --dry-run: as nova plan.
     """
-    partition_options = _PartitionOptions(partitions, missing, whole)
+    partition_options = PartitionOptions(partitions, missing, whole)
     if resume is not None and (dry_run or not partition_options.is_single_execution):
         raise click.UsageError("--resume goes on with one execution: it takes no --dry-run and no other partitions")
     if dry_run:
-        return _plan_result(deployment, binding, partition_options, f"nova run {binding} --dry-run")
+        return plan_result(deployment, binding, partition_options, f"nova run {binding} --dry-run")
     deployment.check_project_configured(f"nova run {binding}")
     with deployment.open() as store:
         if resume is not None:

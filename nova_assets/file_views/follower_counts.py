@@ -29,7 +29,7 @@ class FollowerCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class _RoundResult:
+class RoundResult:
     """Result of one round of catching up.
 
     Args:

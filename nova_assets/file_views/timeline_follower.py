@@ -19,7 +19,7 @@ from typing import TypeVar
 from nova_assets.errors import ChannelNotFound, StorageFailed, TimelineDiffers
 from nova_assets.file_views.block_encoding import ViewDamaged
 from nova_assets.file_views.channel_view import HEAD, ChannelView, channel_keyspace
-from nova_assets.file_views.follower_counts import FollowerCounts, _RoundResult
+from nova_assets.file_views.follower_counts import FollowerCounts, RoundResult
 from nova_assets.file_views.storage import BoundedSnapshot, MemoryStorage, ScanLimitExceeded, Storage, StorageSnapshot
 from nova_assets.file_views.view_changes import LoadedPartitions, ViewEdit
 from nova_assets.masking import get_logger
@@ -233,7 +233,7 @@ class TimelineFollower:
                 failed_rounds += result is None
         raise StorageFailed(f"the view of channel {channel!r} is written to by another process again and again")
 
-    def _run_catch_up_round(self, channel: str, scopes: Sequence[str]) -> _RoundResult | None:
+    def _run_catch_up_round(self, channel: str, scopes: Sequence[str]) -> RoundResult | None:
         """One transaction of catching up; None if another process wrote meanwhile."""
         with self.storage.open_snapshot() as snapshot:
             view = self._load_view(snapshot, channel)
@@ -263,7 +263,7 @@ class TimelineFollower:
         view: ChannelView | None,
         scopes: Sequence[str],
         partitions_to_reload: Sequence[str],
-    ) -> tuple[ViewEdit, ChannelHead, _RoundResult]:
+    ) -> tuple[ViewEdit, ChannelHead, RoundResult]:
         edit = ViewEdit(snapshot, channel, view)
         partitions_to_load, covered, complete = self._find_partitions_to_load(channel, view, scopes)
         partitions_to_load = [*partitions_to_reload, *(n for n in partitions_to_load if n not in partitions_to_reload)]
@@ -284,12 +284,12 @@ class TimelineFollower:
                     edit.add_loaded_scope(scope, standing)
                 else:
                     complete = False
-            return edit, loaded.standing, _RoundResult(complete, absent_scopes)
+            return edit, loaded.standing, RoundResult(complete, absent_scopes)
         standing, steps = self.catalog.timeline_steps(channel, view.position)
         if steps is None or not _has_all_numbered_steps(view, standing, steps):
             self.counts.restarted += 1
             edit.restart_view(standing)
-            return edit, standing, _RoundResult(False)
+            return edit, standing, RoundResult(False)
         if loaded is not None:
             edit.put_partitions(loaded)
         for scope, scope_standing in covered:
@@ -298,7 +298,7 @@ class TimelineFollower:
             edit.apply_step(step)
         # A partition that was unknown when it was requested may exist by now. The next round then loads it.
         new_partitions = {b.partition for s in steps for b in s.added} & unknown_partitions
-        return edit, standing, _RoundResult(complete and not new_partitions, absent_scopes)
+        return edit, standing, RoundResult(complete and not new_partitions, absent_scopes)
 
     def _find_partitions_to_load(
         self, channel: str, view: ChannelView | None, scopes: Sequence[str]

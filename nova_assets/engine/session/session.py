@@ -22,7 +22,7 @@ import pyarrow as pa
 from nova_assets.engine.session.environment import temporary_environment
 from nova_assets.engine.session.java import use_java
 from nova_assets.engine.session.quiet_stderr import silence_loggers, silence_threads, without_java_noise
-from nova_assets.engine.session.spark_config import _s3a_package_setting, spark_config
+from nova_assets.engine.session.spark_config import s3a_package_setting, spark_config
 from nova_assets.engine.session.worker_errors import nova_error_from
 from nova_assets.engine.storage.integrity import altered_file_error_from
 from nova_assets.errors import EngineUnavailable
@@ -196,7 +196,7 @@ def create_session(
     """
     if spark_location.startswith("sc://"):
         return _hide_master_variable(make_session)({**extra_settings, "spark.remote": spark_location})
-    extra_settings = {**_s3a_package_setting(extra_settings), **extra_settings}
+    extra_settings = {**s3a_package_setting(extra_settings), **extra_settings}
     prepare_environment()
     if spark_location == "server":
         from nova_assets.engine.session.connect_server import connect_session

@@ -86,7 +86,7 @@ def own_import_paths() -> list[str]:
     return [str(p) for p in dict.fromkeys(paths) if not any(p.is_relative_to(h) for h in homes)]
 
 
-def _s3a_package_setting(extra_settings: Mapping[str, str]) -> dict[str, str]:
+def s3a_package_setting(extra_settings: Mapping[str, str]) -> dict[str, str]:
     """Setting that adds Hadoop's S3 module, which Spark needs for S3 but does not include.
 
     Its version is that of Spark's own Hadoop. The setting is empty if the module is installed, if S3 is not configured,

@@ -13,7 +13,7 @@ from sqlglot.schema import MappingSchema
 
 from nova_assets.model.schema import Schema
 from nova_assets.sql.parse.dialect import DIALECT, convert_parser_errors
-from nova_assets.sql.query.scans import _READ_MODES, Scan, mark_scans, scan_number
+from nova_assets.sql.query.scans import READ_MODES, Scan, mark_scans, scan_number
 from nova_assets.sql.query.table_function_calls import (
     TableFunctionCall,
     call_number,
@@ -67,7 +67,7 @@ class Query:
 
 def mark_calls(text: SqlText, tree: exp.Query) -> tuple[TableFunctionCall, ...]:
     """Find the table function calls of a query and mark their nodes in the tree. Raises SqlError."""
-    return mark_table_function_calls(text, tree, _READ_MODES)
+    return mark_table_function_calls(text, tree, READ_MODES)
 
 
 def is_using_or_natural(join: exp.Join) -> bool:

@@ -17,7 +17,7 @@ from nova_assets.sql.text import Span, SqlText, span_of
 Mode = Literal["all", "new", "old", "whole"]
 
 
-_READ_MODES: Mapping[str, Mode] = {"NEW": "new", "OLD": "old", "WHOLE": "whole"}
+READ_MODES: Mapping[str, Mode] = {"NEW": "new", "OLD": "old", "WHOLE": "whole"}
 
 
 _SCAN = "nova_scan"
@@ -53,7 +53,7 @@ def mark_scans(text: SqlText, tree: exp.Query) -> tuple[Scan, ...]:
         for table in scope.tables:
             if table.name in scope.cte_sources and not isinstance(table.this, exp.Anonymous):
                 continue
-            if is_table_function(table, _READ_MODES):
+            if is_table_function(table, READ_MODES):
                 continue
             if _SCAN not in table.meta:
                 found.append(_parse_scan(text, table, len(found)))
@@ -69,7 +69,7 @@ def _parse_scan(text: SqlText, table: exp.Table, number: int) -> Scan:
     if not isinstance(table.this, exp.Func):
         return Scan(number, table.name, "all", span_of(table.this) or (0, 0), bool(table.alias))
     call = table.this
-    mode = _READ_MODES.get(call.name.upper()) if isinstance(call, exp.Anonymous) else None
+    mode = READ_MODES.get(call.name.upper()) if isinstance(call, exp.Anonymous) else None
     if mode is None:
         raise text.error(
             f"{call.sql('spark')} is no dataset",
