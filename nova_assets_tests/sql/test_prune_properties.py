@@ -265,6 +265,21 @@ def test_whose_rows_change_with_a_partition_is_among_its_readers(
         assert again == required_partitions(asked, PARTITIONS, scope), "what was asked before changes no answer"
 
 
+def test_a_question_about_one_partition_changes_no_later_answer() -> None:
+    """The last condition drops nulls of ``v`` beside sales of one day only. Sales of other days are still read."""
+    asked = query(
+        "SELECT s.product, v.visitors FROM sales s LEFT JOIN visits v ON v.day = CAST(s.day AS DATE) AND s.day = :d "
+        "WHERE NOT (s.day = '2022-03-28' AND v.day = CAST('2022-03-28' AS DATE))",
+        d=str(DAYS[0]),
+    )
+    pruner, scope = PartitionPruner(asked), {"d": str(DAYS[1])}
+    [sales, _] = (s.number for s in asked.scans)
+    first_day = [n for n, p in enumerate(PARTITIONS["sales"]) if p["day"] == "2022-03-28"]
+    pruner.reading_scopes(PARTITIONS, [{"d": str(d)} for d in DAYS], sales, first_day)
+    assert pruner.required_partitions(PARTITIONS, scope) == required_partitions(asked, PARTITIONS, scope)
+    assert pruner.required_partitions(PARTITIONS, scope)[sales] == tuple(range(len(PARTITIONS["sales"])))
+
+
 def test_readers_of_a_partition_are_few_where_conditions_say_so() -> None:
     for sql, expected in (
         ("SELECT product FROM sales WHERE day = :d", [2]),

@@ -153,19 +153,9 @@ class SelectPruner:
         )
 
     def _null_rejecting_sources(self) -> NullRejecting:
-        of = (
-            "null rejecting",
-            id(self.node),
-            self.context.outer_name,
-            self.column_types_key,
-            *map(id, self.context.outer_conditions),
-        )
-        return self.memo.memoize(of, self._find_null_rejecting)
-
-    def _find_null_rejecting(self) -> NullRejecting:
         """The sources for which rows with nulls in their place are dropped, and the join that drops them. Rejecting
         nulls at one join can make conditions of earlier joins drop more rows, so the search repeats until it is
-        stable.
+        stable. The result depends on the scopes and on the listed partitions, so the query's memo does not keep it.
         """
         found: NullRejecting = frozenset()
         for _ in range(_MAX_ROUNDS):
