@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -21,7 +22,7 @@ import sqlglot
 
 from nova_assets.model.schema import Schema, parse_ddl
 from nova_assets.sql.parse.dialect import parse_statement
-from nova_assets.sql.pruning.prune import PartitionsByScan, required_partitions
+from nova_assets.sql.pruning.prune import PartitionPruner, PartitionsByScan, required_partitions
 from nova_assets.sql.query.query import Query, resolve_query
 from nova_assets.sql.text import SqlText
 from nova_assets_tests.sql.rig import DAYS, STORES
@@ -229,10 +230,11 @@ def contents() -> Iterator[Sequence[Content]]:
         one.con.close()
 
 
-def query_of(sql: str) -> Query:
+def query_of(sql: str, **types: str) -> Query:
+    """A resolved query. ``types`` are the Spark types of its variables."""
     text = SqlText("query.sql", sql)
     tree: Any = parse_statement(text)
-    return resolve_query(text, tree, SCHEMAS)
+    return resolve_query(text, tree, SCHEMAS, types)
 
 
 def over(query: Query, read: PartitionsByScan) -> str:
@@ -267,6 +269,39 @@ def test_no_partition_that_changes_the_result_is_missing(contents: Sequence[Cont
             judged += expected is not None
             assert None in (given, expected) or given == expected, sql
     assert judged > 38 * COUNT
+
+
+@pytest.mark.timeout(max(300, 3 * COUNT))
+def test_no_answer_depends_on_the_questions_before_it() -> None:
+    """A pruner is asked in random order about scopes and partitions. Each answer is that of a new pruner."""
+    rng = random.Random(SEED)
+    scopes = [{"d": str(d)} for d in DAYS]
+    for _ in range(2 * COUNT):
+        sql = with_variable(rng, plain_query(rng) if rng.random() < 0.5 else other_query(rng))
+        query = query_of(sql, d="string")
+        pruner = PartitionPruner(query)
+        for _ in range(6):
+            if rng.random() < 0.5:
+                scope = rng.choice(scopes)
+                assert pruner.required_partitions(PARTITIONS, scope) == required_partitions(query, PARTITIONS, scope), (
+                    sql
+                )
+            else:
+                scan = rng.choice(query.scans)
+                positions = rng.sample(range(len(PARTITIONS[scan.dataset])), rng.randint(1, 2))
+                question = (PARTITIONS, rng.sample(scopes, rng.randint(1, len(scopes))), scan.number, positions)
+                assert pruner.reading_scopes(*question) == PartitionPruner(query).reading_scopes(*question), sql
+
+
+def with_variable(rng: random.Random, sql: str) -> str:
+    """The query with the variable ``d`` in place of some of its days."""
+
+    def replace(match: re.Match[str]) -> str:
+        if rng.random() < 0.5:
+            return match[0]
+        return "CAST(:d AS DATE)" if match[0].startswith("DATE") else ":d"
+
+    return re.sub(r"(DATE )?'2022-\d\d-\d\d'", replace, sql)
 
 
 @pytest.mark.timeout(max(300, 6 * COUNT))
