@@ -26,7 +26,6 @@ MAX_LINES_OF_LONG_FILES = {
     "nova_assets/file_views/timeline_follower.py": 410,
     "nova_assets/model/channel.py": 410,
     "nova_assets/execution/runtime.py": 490,
-    "nova_assets/sql/pruning/select.py": 600,
     "nova_assets/store/store.py": 545,
     "nova_assets_tests/catalog/test_catalog.py": 510,
     "nova_assets_tests/catalog/test_connections.py": 520,

@@ -20,7 +20,7 @@ from nova_assets.model.schema import Schema
 from nova_assets.model.scoped_reads import ExistingPartitions
 from nova_assets.sql.datasets.required_reads import _LOCK, ExpectedPartitions, RequiredRead, RequiredReadsCache
 from nova_assets.sql.evaluation.values import parse_partition_value
-from nova_assets.sql.pruning.partition_lookup import IndexedRows
+from nova_assets.sql.pruning.indexed_rows import IndexedRows
 from nova_assets.sql.pruning.prune import PartitionPruner
 from nova_assets.sql.query.query import Query
 from nova_assets.sql.statement.external_table import ExternalView

@@ -16,7 +16,7 @@ from nova_assets.sql.cache.disk_cache import DiskCache
 from nova_assets.sql.datasets.graph import Dataset, Graph
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.pruning.prune import required_partitions
-from nova_assets.sql.pruning.sources import Partition
+from nova_assets.sql.pruning.select_source import Partition
 from nova_assets.sql.query.query import Query, resolve_query
 from nova_assets.sql.query.table_function_calls import table_function_schemas
 from nova_assets.sql.statement.external_table import ExternalView, is_external_view, parse_external_view

@@ -10,8 +10,8 @@ from operator import is_
 from threading import Lock
 from typing import TypeAlias
 
-from nova_assets.sql.pruning.partition_lookup import IndexedRows
-from nova_assets.sql.pruning.sources import Partition
+from nova_assets.sql.pruning.indexed_rows import IndexedRows
+from nova_assets.sql.pruning.select_source import Partition
 from nova_assets.sql.query.scans import Mode
 from nova_assets.sql.statement.header import ScopeValues
 

@@ -23,11 +23,11 @@ from sqlglot.optimizer.scope import Scope, build_scope
 from nova_assets.model.schema import DataType
 from nova_assets.sql.evaluation.operand import NotUnderstood
 from nova_assets.sql.evaluation.values import Value
-from nova_assets.sql.pruning.partition_lookup import IndexedRows, Row, as_indexed_rows
+from nova_assets.sql.pruning.indexed_rows import IndexedRows, Row, as_indexed_rows
 from nova_assets.sql.pruning.predicate_pushdown import keeps_only_some_rows
-from nova_assets.sql.pruning.question import PruningRun, QueryMemo, VisitContext
-from nova_assets.sql.pruning.select import SelectPruner
-from nova_assets.sql.pruning.sources import Partition, PossibleValues
+from nova_assets.sql.pruning.pruning_run import PruningRun, QueryMemo, VisitContext
+from nova_assets.sql.pruning.select_pruner import SelectPruner
+from nova_assets.sql.pruning.select_source import Partition, PossibleValues
 from nova_assets.sql.query.query import Query
 from nova_assets.sql.types.widening import VOID
 

@@ -12,7 +12,7 @@ from sqlglot.optimizer.scope import Scope
 
 from nova_assets.model.schema import DataType
 from nova_assets.sql.evaluation.values import Key, Value
-from nova_assets.sql.pruning.partition_lookup import IndexedRows, Row
+from nova_assets.sql.pruning.indexed_rows import IndexedRows, Row
 from nova_assets.sql.query.scans import Scan
 
 Partition: TypeAlias = Row
