@@ -28,7 +28,7 @@ from nova_assets.model.function_reference import FunctionRef
 from nova_assets.model.merge import Custom, Keyed, MergeModel
 from nova_assets.model.partitions import is_in_scope, partition_name, partition_values
 from nova_assets.model.read_strategy import ReadStrategy
-from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Read, Snapshot, Together
+from nova_assets.model.reads import Chain, ChangeUnion, Diff, Empty, Inserts, Read, Snapshot
 from nova_assets.model.schema import DELETED, DataType, Field, Schema
 from nova_assets.model.warehouse_contents import UnfinishedUpload
 
@@ -88,7 +88,7 @@ class StubEngine:
             return self._chain(read)
         if isinstance(read, Diff):
             return diff(read.new.merge, read.new.channel, self._snapshot(read.old), self._snapshot(read.new))
-        if isinstance(read, Together):
+        if isinstance(read, ChangeUnion):
             return [r for part in read.parts for r in self.read(part)]
         assert isinstance(read, Empty)
         return []

@@ -24,7 +24,7 @@ from nova_assets.model.backfill import PRIORITIES, Backfill, BackfillPart, Prior
 from nova_assets.store.store import Store
 
 if TYPE_CHECKING:
-    from nova_assets.operations.datasets.backfill import Preview
+    from nova_assets.operations.datasets.backfill import BackfillPreview
 
 MAX_LISTED = 40
 
@@ -142,7 +142,7 @@ def _current_user() -> str:
         return "unknown"
 
 
-def _preview_result(preview: Preview, created: Backfill | None) -> CommandResult:
+def _preview_result(preview: BackfillPreview, created: Backfill | None) -> CommandResult:
     parts, left = preview.affected.parts, dict(preview.affected.excluded_counts or {})
     estimated_seconds = preview.seconds
     data: dict[str, Any] = {
@@ -180,7 +180,7 @@ def _preview_result(preview: Preview, created: Backfill | None) -> CommandResult
     return CommandResult(data, show)
 
 
-def _last_cost_json(preview: Preview, dataset: str, partition: str) -> dict[str, Any]:
+def _last_cost_json(preview: BackfillPreview, dataset: str, partition: str) -> dict[str, Any]:
     cost = preview.costs.get((dataset, partition))
     return {name: getattr(cost, name, None) for name in ("rows", "bytes", "seconds")}
 

@@ -16,7 +16,7 @@ from nova_assets.cli.refresh import format_refreshed
 from nova_assets.cli.rendering import TableGrid, print_progress
 from nova_assets.errors import DefinitionError
 from nova_assets.model.project import Project
-from nova_assets.operations.datasets.tick import Ran
+from nova_assets.operations.datasets.tick import TaskOutcome
 from nova_assets.plan.tick import Tick
 from nova_assets.sql.datasets.datasets import dataset_queries_by_name
 from nova_assets.sql.datasets.required_reads import RequiredRead
@@ -83,7 +83,7 @@ def tick(deployment: Deployment, dry_run: bool, until_done: bool) -> CommandResu
             return _tick_preview_result(store.next_tick())
     with deployment.open() as store:
         refresh_problems = {r.channel: format_refreshed(r) for r in store.refresh_all() if r.needs_attention}
-        runs: list[Ran] = []
+        runs: list[TaskOutcome] = []
         dropped: dict[str, list[str]] = {}
         while True:
             planned_tick = store.next_tick()
@@ -95,13 +95,13 @@ def tick(deployment: Deployment, dry_run: bool, until_done: bool) -> CommandResu
     return _tick_result(runs, dropped, refresh_problems)
 
 
-def _format_task_run(task_run: Ran) -> str:
+def _format_task_run(task_run: TaskOutcome) -> str:
     name = f"{task_run.dataset} {task_run.partition}".rstrip()
     return f"{name}: {'made' if task_run.error is None else task_run.error}"
 
 
 def _tick_result(
-    task_runs: Sequence[Ran], dropped_partitions: dict[str, list[str]], refresh_problems: dict[str, list[str]]
+    task_runs: Sequence[TaskOutcome], dropped_partitions: dict[str, list[str]], refresh_problems: dict[str, list[str]]
 ) -> CommandResult:
     failed = [r for r in task_runs if r.error is not None]
     run_rows = [

@@ -20,9 +20,9 @@ from nova_assets.cli.rendering import (
     print_progress,
 )
 from nova_assets.model.commit import Commit
-from nova_assets.model.maintenance import Collection, Verdict
+from nova_assets.model.maintenance import Collection, RetentionVerdict
 from nova_assets.model.reads import describe_read
-from nova_assets.plan.compaction import Compact
+from nova_assets.plan.compaction import PlannedCompaction
 
 _CHANNELS_ARGUMENT = click.argument("channels", nargs=-1)
 
@@ -54,7 +54,7 @@ def compact(
     """
     if only_due and chained:
         raise click.UsageError("--due decides by itself what is chained; leave out --chain")
-    results: list[tuple[str, tuple[Compact, ...], Commit | None]] = []
+    results: list[tuple[str, tuple[PlannedCompaction, ...], Commit | None]] = []
     with deployment.open_read_only(with_project=True) if dry_run else deployment.open() as store:
         for name in channels or [s.channel.name for s in store.channels()]:
             partition_filter = None if partition is None else [partition]
@@ -82,7 +82,7 @@ def gc(deployment: Deployment, channels: tuple[str, ...], retain: str | None, dr
     JSON: {"dry_run", "channels": [{"channel", "collected": [{"range", "rows", "bytes", ...}],
            "held": [{"range", "partition", "by": [WHO]}]}]}
     """
-    results: list[tuple[str, tuple[Verdict, ...], Collection | None]] = []
+    results: list[tuple[str, tuple[RetentionVerdict, ...], Collection | None]] = []
     with deployment.open_read_only(with_project=True) if dry_run else deployment.open() as store:
         for name in channels or [s.channel.name for s in store.channels()]:
             verdicts = store.held(name, retain=retain)
@@ -171,7 +171,7 @@ def _format_restored(channel: str, at: int, head: int, snapshot_text: str, commi
     return f"{channel} is at {commit.seq} what it was at {at}: {pluralize(rows, 'row')}"
 
 
-def _compaction_json(channel: str, compactions: tuple[Compact, ...], commit: Commit | None) -> dict[str, Any]:
+def _compaction_json(channel: str, compactions: tuple[PlannedCompaction, ...], commit: Commit | None) -> dict[str, Any]:
     return {
         "channel": channel,
         "partitions": [{"partition": c.partition, "at": c.at, "range": c.range, "why": c.why} for c in compactions],
@@ -181,7 +181,9 @@ def _compaction_json(channel: str, compactions: tuple[Compact, ...], commit: Com
     }
 
 
-def _collection_json(channel: str, verdicts: tuple[Verdict, ...], collection: Collection | None) -> dict[str, Any]:
+def _collection_json(
+    channel: str, verdicts: tuple[RetentionVerdict, ...], collection: Collection | None
+) -> dict[str, Any]:
     collected_blocks = [v.block for v in verdicts if not v.held_by] if collection is None else list(collection.blocks)
     return {
         "channel": channel,
@@ -195,7 +197,7 @@ def _collection_json(channel: str, verdicts: tuple[Verdict, ...], collection: Co
 
 
 def _show_compactions(
-    console: Console, results: list[tuple[str, tuple[Compact, ...], Commit | None]], dry_run: bool
+    console: Console, results: list[tuple[str, tuple[PlannedCompaction, ...], Commit | None]], dry_run: bool
 ) -> None:
     grid = TableGrid(
         "channel", "partition", "block", "why", "rows", "bytes", right_aligned=("rows", "bytes"), shorten=("why",)
@@ -224,7 +226,7 @@ def _format_compaction_cost(cost: Mapping[str, Any]) -> str:
 
 
 def _show_collections(
-    console: Console, results: list[tuple[str, tuple[Verdict, ...], Collection | None]], dry_run: bool
+    console: Console, results: list[tuple[str, tuple[RetentionVerdict, ...], Collection | None]], dry_run: bool
 ) -> None:
     grid = TableGrid("channel", "block", "bytes", "", "held by", right_aligned=("bytes",), shorten=("held by",))
     for name, verdicts, collection in results:

@@ -11,7 +11,7 @@ from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.rendering import TableGrid, format_bytes, format_count, format_iso_time, format_time, pluralize
 from nova_assets.model.seal import Seal
-from nova_assets.plan.seal import Due, Open
+from nova_assets.plan.seal import IncompleteGroup, SealableGroup
 
 
 @click.command(cls=NovaCommand)
@@ -86,7 +86,7 @@ def _show_seals(console: Console, listed_seals: list[Seal], empty_text: str) -> 
     console.print(grid)
 
 
-def _show_due_and_open(console: Console, due_groups: list[Due], open_groups: list[Open]) -> None:
+def _show_due_and_open(console: Console, due_groups: list[SealableGroup], open_groups: list[IncompleteGroup]) -> None:
     console.print(f"{pluralize(len(due_groups), 'group')} would be sealed")
     for d in due_groups:
         console.print(f"  {d.group}, version {d.version}")

@@ -43,7 +43,7 @@ from nova_assets.model.partitions import value_to_text
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import Instant
 from nova_assets.operations.insert import InsertCheck
-from nova_assets.plan.compaction import Compact
+from nova_assets.plan.compaction import PlannedCompaction
 from nova_assets.renamed import missing_attribute
 from nova_assets.service.http.media_types import ARROW, LINES, PARQUET
 from nova_assets.service.shapes.blocks import CheckedShape, CommitShape
@@ -204,7 +204,7 @@ class Connection:
         force: bool = True,
         chained: bool = False,
         partitions: Sequence[str] | None = None,
-    ) -> tuple[Compact, ...]:
+    ) -> tuple[PlannedCompaction, ...]:
         """Blocks that ``compact`` would add, with the reasons: its dry run."""
         return tuple(c.to_compact() for c in self._request_compaction(channel, force, chained, partitions, True).wanted)
 

@@ -186,7 +186,7 @@ def _can_seal_or_needs_listing(store: Store, channel: Channel) -> tuple[bool, bo
     if channel.seal is None:
         return False, False
     due_groups, open_groups = store.sealable(channel.name)
-    return bool(due_groups), any(o.unlooked for o in open_groups)
+    return bool(due_groups), any(o.needs_listing for o in open_groups)
 
 
 def _has_waiting_arrivals(store: Store, channel: Channel, inbox: Inbox) -> bool:

@@ -32,7 +32,7 @@ from nova_assets.dagster_bridge.publisher import build_commit_events
 from nova_assets.dagster_bridge.resources import RESOURCE_KEY, NovaResource
 from nova_assets.dagster_bridge.timeline_metadata import timeline_metadata_by_channel
 from nova_assets.model.channel import Channel
-from nova_assets.operations.datasets.tick import Ran
+from nova_assets.operations.datasets.tick import TaskOutcome
 from nova_assets.plan.tick import Tick
 from nova_assets.store.store import Store
 
@@ -52,7 +52,7 @@ def build_tick_job() -> JobDefinition:
         store: Store = context.resources.nova.store()
         found = store.next_tick()
         context.log.info(describe_tick(found))
-        ran: list[Ran] = []
+        ran: list[TaskOutcome] = []
         with forward_logs_to_dagster(context.log), log_periodically(context.log.info, "datasets are still being made"):
             ran += store.tick(found, lambda one: _report_materialization(context, store, one), context.run_id)
         failed = [r for r in ran if r.error is not None]
@@ -122,7 +122,7 @@ def describe_tick(planned_tick: Tick) -> str:
     return "; ".join(parts) or "nothing is missing, marked or stale"
 
 
-def _report_materialization(context: OpExecutionContext, store: Store, task_run: Ran) -> None:
+def _report_materialization(context: OpExecutionContext, store: Store, task_run: TaskOutcome) -> None:
     """Report a computed partition as a materialization of this run, or log the error of a failed partition."""
     name = f"{task_run.dataset} {task_run.partition}".rstrip()
     if task_run.execution is None or task_run.execution.commit is None:

@@ -1,4 +1,4 @@
-"""Triggers as Dagster sensors. ``plan/due`` alone decides whether a binding is due.
+"""Triggers as Dagster sensors. ``plan/trigger_decision`` alone decides whether a binding is due.
 
 A firing is a row in the catalog before its run is requested. A daemon that dies in between neither loses nor repeats a
 run: the next tick finds the row and asks Dagster for its run. The sensor's cursor holds no state. Time triggers are
@@ -44,7 +44,7 @@ from nova_assets.model.firing import Firing
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.project import Project
 from nova_assets.model.trigger import Trigger
-from nova_assets.plan.due import TriggerState, decide_trigger, next_retry_time
+from nova_assets.plan.trigger_decision import TriggerState, decide_trigger, next_retry_time
 from nova_assets.store.store import Store
 
 log = get_logger("nova_assets.triggers")

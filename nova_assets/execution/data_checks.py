@@ -10,7 +10,7 @@ from nova_assets.execution.task_run import TaskRun
 from nova_assets.masking import get_logger
 from nova_assets.model.data_check import Check, CheckResult
 from nova_assets.model.execution import CheckReport, Execution
-from nova_assets.plan.run_plan import Look
+from nova_assets.plan.run_plan import PlannedCheck
 from nova_assets.user_code_errors import summarize_user_error
 
 log = get_logger("nova_assets.runtime")
@@ -44,7 +44,7 @@ def check_failed_error(execution: Execution, reports: tuple[CheckReport, ...]) -
     )
 
 
-def _run_check(task_run: TaskRun, planned_check: Look, check: Check) -> CheckReport:
+def _run_check(task_run: TaskRun, planned_check: PlannedCheck, check: Check) -> CheckReport:
     started = time.monotonic()
     if any(
         given.port in task_run.skipped_ports

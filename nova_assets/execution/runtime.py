@@ -29,7 +29,7 @@ from nova_assets.execution.data_checks import check_failed_error, run_all_checks
 from nova_assets.execution.lease import heartbeat, is_owner_dead, this_process
 from nova_assets.execution.pins import existing_partitions_lookup, load_pinned_history, plan_run_from_pins
 from nova_assets.execution.staging import Staging
-from nova_assets.execution.task_run import RunState, TaskRun, Viewing
+from nova_assets.execution.task_run import RunState, TaskRun, ViewsFactory
 from nova_assets.execution.trigger_state import check_inputs_exist, check_partition_given
 from nova_assets.masking import get_logger, mask
 from nova_assets.model.binding import Binding
@@ -81,7 +81,7 @@ class Runtime:
         owner: str | None = None,
         max_attempts: int = 5,
         frames_by_port: MutableMapping[tuple[str, str], Any] | None = None,
-        views_factory: Viewing | None = None,
+        views_factory: ViewsFactory | None = None,
     ) -> None:
         self.catalog = catalog
         self.engine = engine

@@ -247,11 +247,13 @@ class Staging:
             heads=plan.heads,
             consumed={c: (p.cursor, p.head) for c, p in execution.pins.items() if c in plan.consumed},
             details={"tasks": [r.as_json() for r in task_reports]} if task_reports else {},
-            sum_headrooms=self.rooms(published, histories),
+            sum_headrooms=self.load_sum_headrooms(published, histories),
             **commit_requirements(published, histories),
         )
 
-    def rooms(self, published: Iterable[AddBlock], histories: Mapping[str, History]) -> tuple[SumHeadroom, ...]:
+    def load_sum_headrooms(
+        self, published: Iterable[AddBlock], histories: Mapping[str, History]
+    ) -> tuple[SumHeadroom, ...]:
         """Limits that publishing these blocks sets for concurrent deltas, so that no sum overflows in total."""
         found: list[SumHeadroom] = []
         for part in published:

@@ -53,7 +53,7 @@ class RunState:
         )
 
 
-class Viewing(Protocol):
+class ViewsFactory(Protocol):
     """Factory of file views of channels (``file_views/file_lists``)."""
 
     def __call__(self, heads: Mapping[str, int]) -> Any:
@@ -81,7 +81,7 @@ class TaskRun:
         frames_by_port: MutableMapping[tuple[str, str], Frame],
         crash_point: Callable[[str], None],
         observer: Callable[[str, Any], None] = lambda event, subject: None,
-        views_factory: Viewing | None = None,
+        views_factory: ViewsFactory | None = None,
     ) -> None:
         self.observer = observer
         self.views_factory = views_factory

@@ -19,7 +19,7 @@ from nova_assets.file_views.block_encoding import (
 )
 from nova_assets.file_views.channel_view import ChannelView
 from nova_assets.model.block import Block, DataFile
-from nova_assets.model.reads import Chain, Diff, Inserts, Read, Together
+from nova_assets.model.reads import Chain, ChangeUnion, Diff, Inserts, Read
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History, TimelinePosition
 from nova_assets.plan import modes
@@ -212,7 +212,7 @@ def _answer_fields(scope: str, history: History, proof: TimelineProof) -> dict[s
 
 
 def _changed_parts(read: Read) -> Iterable[tuple[str, tuple[Block, ...], tuple[Block, ...]]]:
-    if isinstance(read, Together):
+    if isinstance(read, ChangeUnion):
         for part in read.parts:
             yield from _changed_parts(part)
     elif isinstance(read, Chain):

@@ -364,7 +364,7 @@ def bind(
         attempts: number of runs after which a firing is abandoned.
         backoff: delay before the second run; it doubles for each further run.
     """
-    bound = {**workflowette.default_channels, **(channels or {})}
+    bound = {**workflowette.declared_channels_by_port, **(channels or {})}
     return Binding(
         check_name(name or workflowette.name, "a binding"),
         workflowette,

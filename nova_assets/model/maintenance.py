@@ -72,7 +72,7 @@ class RetentionState:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RetentionVerdict:
     """Decision whether a block can be collected.
 
     Args:

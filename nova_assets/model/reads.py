@@ -89,7 +89,7 @@ class Diff:
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class ChangeUnion:
     """Union of changes of different partitions."""
 
     __repr__ = short_repr
@@ -119,7 +119,7 @@ class Port:
     port: str
 
 
-Change: TypeAlias = Inserts | Chain | Diff | Together | Empty
+Change: TypeAlias = Inserts | Chain | Diff | ChangeUnion | Empty
 Read: TypeAlias = Snapshot | Change | Port
 
 
@@ -133,7 +133,7 @@ def source_blocks(read: Read) -> tuple[BlockSource, ...]:
         return read.deltas
     if isinstance(read, Diff):
         return source_blocks(read.old) + source_blocks(read.new)
-    if isinstance(read, Together):
+    if isinstance(read, ChangeUnion):
         return tuple(s for part in read.parts for s in source_blocks(part))
     return ()
 
@@ -211,7 +211,7 @@ def describe_read(read: Read) -> str:
         return _describe_by_partition(read.deltas, " · ")
     if isinstance(read, Diff):
         return f"diff({describe_read(read.old)}, {describe_read(read.new)})"
-    if isinstance(read, Together):
+    if isinstance(read, ChangeUnion):
         return "; ".join(map(describe_read, read.parts))
     return f"port {read.port}" if isinstance(read, Port) else "nothing new"
 
@@ -236,7 +236,7 @@ def read_as_json(read: Read) -> dict[str, Any]:
     blocks = [s for s in source_blocks(read) if isinstance(s, Block)]
     files = [f for b in blocks for f in b.manifest.files]
     return {
-        "read": type(read).__name__.lower(),
+        "read": "together" if isinstance(read, ChangeUnion) else type(read).__name__.lower(),
         "as": describe_read(read),
         "blocks": [b.range for b in blocks],
         "files": [f.path for f in files],

@@ -68,7 +68,7 @@ class Workflowette:
         return tuple(dict.fromkeys(e.port for e in self.edges))
 
     @property
-    def default_channels(self) -> dict[str, Channel]:
+    def declared_channels_by_port(self) -> dict[str, Channel]:
         """Port -> channel, for edges that name a channel."""
         return {e.port: e.channel for e in self.edges if e.channel is not None}
 

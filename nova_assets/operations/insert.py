@@ -188,7 +188,7 @@ class DataInserter:
             heads=(HeadAt(channel, head, scope),) if kind == "base" else (),
             idempotency=None if idempotency_key is None else (channel, idempotency_key),
             digest=None if manifest.digest is None else insert_digest(kind, history.scope, manifest.digest),
-            sum_headrooms=self.runtime.staging.rooms(published, {channel: history}),
+            sum_headrooms=self.runtime.staging.load_sum_headrooms(published, {channel: history}),
             **needs,
         )
         return request

@@ -16,7 +16,7 @@ from nova_assets.model.commit import AddBlock, Commit, CommitRequest, HeadAt
 from nova_assets.model.compaction import Compaction
 from nova_assets.model.execution import Execution
 from nova_assets.model.external_files import is_external_path
-from nova_assets.model.maintenance import Collection, Verdict
+from nova_assets.model.maintenance import Collection, RetentionVerdict
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds_or_zero
 from nova_assets.model.read_strategy import ActualCost, sum_costs_by_strategy
@@ -25,7 +25,7 @@ from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
 from nova_assets.plan.compaction import (
-    Compact,
+    PlannedCompaction,
     due_compactions,
     final_compactions,
     forced_compactions,
@@ -77,7 +77,7 @@ class ChannelMaintenance:
         self.engine = runtime.engine
         self.deletion_delay = deletion_delay
 
-    def plan_compaction(self, channel: str, options: CompactionOptions) -> tuple[Compact, ...]:
+    def plan_compaction(self, channel: str, options: CompactionOptions) -> tuple[PlannedCompaction, ...]:
         """Blocks that compaction would add now, with the reasons."""
         return self._choose_compactions(self._history_since_bases(channel, options.scope), options)
 
@@ -162,7 +162,7 @@ class ChannelMaintenance:
             self.runtime.staging.abort_and_delete_staged(execution, error)
             raise
 
-    def collection_verdicts(self, channel: str, retain: float) -> tuple[Verdict, ...]:
+    def collection_verdicts(self, channel: str, retain: float) -> tuple[RetentionVerdict, ...]:
         """Retention verdict for every block of a channel: collectable, or retained by a named reader."""
         return retention_verdicts(self.catalog.retention_state(channel, retain))
 
@@ -190,7 +190,7 @@ class ChannelMaintenance:
         head = self.catalog.channel(channel).head
         return self.catalog.history(channel, head, scope, back_to=head)
 
-    def _choose_compactions(self, history: History, options: CompactionOptions) -> tuple[Compact, ...]:
+    def _choose_compactions(self, history: History, options: CompactionOptions) -> tuple[PlannedCompaction, ...]:
         channel = history.channel
         if any(b.manifest.external_folder is not None for b in history.blocks):
             return ()  # the files of an external channel are not ours to rewrite
@@ -217,7 +217,11 @@ class ChannelMaintenance:
         return frozenset([*(r.cursor for r in facts.consumers), *pinned])
 
     def _stage_compactions(
-        self, execution: Execution, history: History, compactions: Sequence[Compact], options: CompactionOptions
+        self,
+        execution: Execution,
+        history: History,
+        compactions: Sequence[PlannedCompaction],
+        options: CompactionOptions,
     ) -> CommitRequest:
         """Stage bases, one write per schema, and chained deltas."""
         bases = group_by_written_schema((c for c in compactions if c.since is None), history)
@@ -244,7 +248,7 @@ class ChannelMaintenance:
         )
 
     def _stage_chained_deltas(
-        self, execution: Execution, history: History, compactions: Sequence[Compact], costs: list[ActualCost]
+        self, execution: Execution, history: History, compactions: Sequence[PlannedCompaction], costs: list[ActualCost]
     ) -> Iterator[AddBlock]:
         """Stage chained deltas. One chain of each partition is written together: partitions have disjoint keys."""
         definition = self.catalog.channel(history.channel).channel
@@ -275,7 +279,7 @@ class ChannelMaintenance:
         execution: Execution,
         history: History,
         schema: Schema,
-        compactions: Sequence[Compact],
+        compactions: Sequence[PlannedCompaction],
         port: str,
         options: CompactionOptions,
         costs: list[ActualCost],
@@ -309,7 +313,7 @@ class ChannelMaintenance:
 
 
 def _base_publish_request(
-    block_id: str, history: History, compact: Compact, files: list[DataFile], template: Manifest
+    block_id: str, history: History, compact: PlannedCompaction, files: list[DataFile], template: Manifest
 ) -> AddBlock:
     manifest = replace(template, files=tuple(files), deletes=0)
     at = compact.at
@@ -344,11 +348,11 @@ def channel_retention_seconds(runtime: Runtime, channel: str, requested: str | N
 
 
 def _group_independent_chains(
-    history: History, compactions: Sequence[Compact]
-) -> list[dict[Compact, tuple[Block, ...]]]:
+    history: History, compactions: Sequence[PlannedCompaction]
+) -> list[dict[PlannedCompaction, tuple[Block, ...]]]:
     """Chains with their deltas, grouped so that each group has one schema and at most one chain per partition."""
     tracks = {t.partition: t for t in history.partition_histories}
-    found: dict[tuple[int, Schema], dict[Compact, tuple[Block, ...]]] = {}
+    found: dict[tuple[int, Schema], dict[PlannedCompaction, tuple[Block, ...]]] = {}
     last_group_by_partition: dict[str, int] = {}
     for c in compactions:
         assert c.since is not None

@@ -19,7 +19,7 @@ from nova_assets.operations.selection import Selection
 from nova_assets.plan import modes
 
 
-class Reading:
+class ChannelReader:
     """Answers reads from the metadata of the catalog (R16)."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -100,7 +100,7 @@ class Pinned:
         heads: channel -> pinned sequence number.
     """
 
-    def __init__(self, reading: Reading, execution: Execution) -> None:
+    def __init__(self, reading: ChannelReader, execution: Execution) -> None:
         self._reader = reading
         self.heads: Mapping[str, int] = {c: p.head for c, p in execution.pins.items()}
 

@@ -30,7 +30,7 @@ FILE_OPENING_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Compact:
+class PlannedCompaction:
     """A base or a chained delta that maintenance adds to a partition.
 
     Args:
@@ -58,7 +58,7 @@ class Compact:
 
 def due_compactions(
     history: History, policy: Compaction, full_reads: int, cursors: Collection[int] = ()
-) -> tuple[Compact, ...]:
+) -> tuple[PlannedCompaction, ...]:
     """Compactions that are worthwhile now.
 
     Args:
@@ -69,12 +69,12 @@ def due_compactions(
     """
     if _is_new_model_pending(history):
         return ()
-    found: list[Compact] = []
+    found: list[PlannedCompaction] = []
     for track in history.partition_histories:
         base, deltas = modes.base_and_deltas(history, track, history.head)
         why = _reason_for_base(history, base, deltas, policy, full_reads)
         if why is not None:
-            found.append(Compact(track.partition, track.numbers[-1], why))
+            found.append(PlannedCompaction(track.partition, track.numbers[-1], why))
         elif len(deltas) >= policy.deltas:
             delta_runs = [_newest_tier(run, policy) for run in _chainable_runs(deltas, cursors)]
             found += [_chain_compaction(run, "small deltas") for run in delta_runs if run]
@@ -83,7 +83,7 @@ def due_compactions(
 
 def forced_compactions(
     history: History, chain_deltas: bool = False, cursors: Collection[int] = (), *, rewrite_renamed: bool = False
-) -> tuple[Compact, ...]:
+) -> tuple[PlannedCompaction, ...]:
     """All possible compactions, on request of a person: a base for every partition with deltas, or chains.
 
     Args:
@@ -94,21 +94,21 @@ def forced_compactions(
     """
     if _is_new_model_pending(history):
         return ()
-    found: list[Compact] = []
+    found: list[PlannedCompaction] = []
     for track in history.partition_histories:
         base, deltas = modes.base_and_deltas(history, track, history.head)
         at = track.numbers[-1]
         if chain_deltas:
             found += [_chain_compaction(run, "asked for") for run in _chainable_runs(deltas, cursors)]
         elif deltas:
-            found.append(Compact(track.partition, at, "asked for"))
+            found.append(PlannedCompaction(track.partition, at, "asked for"))
         elif (
             rewrite_renamed
             and base is not None
             and is_compacted_base_at(base, at)
             and _has_renamed_columns(base, history.schema)
         ):
-            found.append(Compact(track.partition, at, "its columns were renamed", anew=True, renamed=True))
+            found.append(PlannedCompaction(track.partition, at, "its columns were renamed", anew=True, renamed=True))
     return tuple(found)
 
 
@@ -138,13 +138,15 @@ def _with_current_names(block_schema: Schema, current_schema: Schema) -> Schema 
     return Schema(tuple(renamed_fields)) if len(renamed_fields) == len(block_schema.fields) else None
 
 
-def group_by_written_schema(compactions: Iterable[Compact], history: History) -> dict[Schema, list[Compact]]:
+def group_by_written_schema(
+    compactions: Iterable[PlannedCompaction], history: History
+) -> dict[Schema, list[PlannedCompaction]]:
     """Compactions by the schema in which their block is written: the schema at their number (R18).
 
     Answers at that number need the columns and types of that version (R9), whatever the channel's schema is now.
     """
     tracks = {t.partition: t for t in history.partition_histories}
-    compactions_by_schema: dict[Schema, list[Compact]] = {}
+    compactions_by_schema: dict[Schema, list[PlannedCompaction]] = {}
     for compact in compactions:
         compactions_by_schema.setdefault(_written_schema(compact, tracks[compact.partition], history), []).append(
             compact
@@ -152,7 +154,7 @@ def group_by_written_schema(compactions: Iterable[Compact], history: History) ->
     return compactions_by_schema
 
 
-def _written_schema(compact: Compact, partition_history: PartitionHistory, history: History) -> Schema:
+def _written_schema(compact: PlannedCompaction, partition_history: PartitionHistory, history: History) -> Schema:
     # Deltas of Custom models may have columns of their own.
     schema_blocks = [
         b
@@ -165,23 +167,25 @@ def _written_schema(compact: Compact, partition_history: PartitionHistory, histo
     return own if not compact.renamed or history.schema is None else _with_current_names(own, history.schema) or own
 
 
-def final_compactions(history: History, policy: Compaction) -> tuple[Compact, ...]:
+def final_compactions(history: History, policy: Compaction) -> tuple[PlannedCompaction, ...]:
     """Compactions that bring partitions without further changes into final form: one base, in files of the
     target size.
     """
     if _is_new_model_pending(history):
         return ()
-    found: list[Compact] = []
+    found: list[PlannedCompaction] = []
     for track in history.partition_histories:
         base, deltas = modes.base_and_deltas(history, track, history.head)
         at = track.numbers[-1]
         if deltas:
-            found.append(Compact(track.partition, at, "it is complete"))
+            found.append(PlannedCompaction(track.partition, at, "it is complete"))
         elif base is not None and base.origin == "compact" and base.hi == at and isinstance(history.merge, Append):
             files = base.manifest.files
             small = [f.bytes for f in files if f not in _files_to_keep(files, policy.target, is_final=True)]
             if len(small) > file_count_for(sum(small), policy.target):
-                found.append(Compact(track.partition, at, f"it is complete, {len(small)} small files", anew=True))
+                found.append(
+                    PlannedCompaction(track.partition, at, f"it is complete, {len(small)} small files", anew=True)
+                )
     return tuple(found)
 
 
@@ -257,8 +261,8 @@ def _newest_tier(run: Sequence[Block], policy: Compaction) -> tuple[Block, ...]:
     return tuple(run) if len(run) >= max(2, policy.deltas // 2) else ()
 
 
-def _chain_compaction(run: Sequence[Block], reason: str) -> Compact:
-    return Compact(run[0].partition, run[-1].hi, f"{len(run)} deltas: {reason}", since=run[0].lo)
+def _chain_compaction(run: Sequence[Block], reason: str) -> PlannedCompaction:
+    return PlannedCompaction(run[0].partition, run[-1].hi, f"{len(run)} deltas: {reason}", since=run[0].lo)
 
 
 def reusable_files(

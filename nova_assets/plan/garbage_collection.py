@@ -14,7 +14,7 @@ from functools import partial
 
 from nova_assets.errors import BlockCollected
 from nova_assets.model.block import Block
-from nova_assets.model.maintenance import RetentionState, Verdict
+from nova_assets.model.maintenance import RetentionState, RetentionVerdict
 from nova_assets.model.partitions import is_in_scope
 from nova_assets.model.reads import Chain, Read, source_blocks
 from nova_assets.model.timeline import History
@@ -23,7 +23,7 @@ from nova_assets.plan import modes
 NEWEST_SNAPSHOT = "the newest snapshot"
 
 
-def retention_verdicts(state: RetentionState) -> tuple[Verdict, ...]:
+def retention_verdicts(state: RetentionState) -> tuple[RetentionVerdict, ...]:
     """Verdict on every block of the channel, oldest first."""
     reasons_by_block: dict[str, dict[str, None]] = {b.id: {} for b in state.history.blocks}
     for dropped in (b for b in state.history.blocks if b.origin == "drop"):  # a block of a drop has no files
@@ -32,7 +32,7 @@ def retention_verdicts(state: RetentionState) -> tuple[Verdict, ...]:
         for block in source_blocks(read):
             assert isinstance(block, Block)
             reasons_by_block[block.id][reason] = None
-    return tuple(Verdict(b, tuple(reasons_by_block[b.id])) for b in state.history.blocks)
+    return tuple(RetentionVerdict(b, tuple(reasons_by_block[b.id])) for b in state.history.blocks)
 
 
 def _retained_reads(state: RetentionState) -> Iterator[tuple[str, Read]]:
@@ -98,7 +98,7 @@ def _newest_replacing_bases(history: History, since: int, at: int) -> Iterator[B
     """
     for track in history.partition_histories:
         if modes.shortest_delta_path(track, since, at) is None:
-            bases = [b for b in track.blocks if modes.is_given_base(b) and since < b.hi <= at]
+            bases = [b for b in track.blocks if modes.is_user_written_base(b) and since < b.hi <= at]
             yield from sorted(bases, key=lambda b: b.hi)[-1:]
 
 
@@ -158,6 +158,6 @@ def oldest_retained_version(state: RetentionState) -> int:
     return min([state.history.head, *cursors, *pinned, *kept])
 
 
-def blocks_to_collect(verdicts: Sequence[Verdict]) -> tuple[Block, ...]:
+def blocks_to_collect(verdicts: Sequence[RetentionVerdict]) -> tuple[Block, ...]:
     """Blocks that no reader needs."""
     return tuple(v.block for v in verdicts if not v.held_by)

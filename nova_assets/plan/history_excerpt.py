@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History, PartitionHistory
-from nova_assets.plan.modes import is_answerable, is_given_base, schema_at_version, shortest_delta_path
+from nova_assets.plan.modes import is_answerable, is_user_written_base, schema_at_version, shortest_delta_path
 
 
 class IncompleteHistory(Exception):
@@ -55,7 +55,7 @@ def needs_comparison(partition_history: PartitionHistory, after_number: int, hea
         after_number: the number.
         head: head of the channel.
     """
-    if any(is_given_base(b) or (b.kind == "delta" and b.lo < after_number) for b in partition_history.blocks):
+    if any(is_user_written_base(b) or (b.kind == "delta" and b.lo < after_number) for b in partition_history.blocks):
         return True
     return shortest_delta_path(partition_history, after_number, head) is None
 

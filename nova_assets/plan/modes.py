@@ -14,7 +14,7 @@ from dataclasses import replace
 from nova_assets.errors import BlockCollected, VersionNotFound
 from nova_assets.model.block import Block
 from nova_assets.model.merge import Append
-from nova_assets.model.reads import Chain, Change, Diff, Empty, Inserts, Snapshot, StagedOnPort, Together
+from nova_assets.model.reads import Chain, Change, ChangeUnion, Diff, Empty, Inserts, Snapshot, StagedOnPort
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History, PartitionHistory
 
@@ -77,7 +77,7 @@ def changes(history: History, since: int, at: int | None = None, *, has_run: boo
         parts.append(Chain(history.channel, since, at, deltas, schema_at_version(history, at), history.merge))
     if replaced_partitions:
         for track in replaced_partitions:
-            if not any(since < b.hi <= at for b in track.blocks if is_given_base(b)):
+            if not any(since < b.hi <= at for b in track.blocks if is_user_written_base(b)):
                 raise _version_collected_error(history, since)
         parts.append(
             Diff(
@@ -85,7 +85,7 @@ def changes(history: History, since: int, at: int | None = None, *, has_run: boo
                 _snapshot_of_partitions(undropped_history, replaced_partitions, at),
             )
         )
-    return parts[0] if len(parts) == 1 else Together(history.channel, tuple(parts))
+    return parts[0] if len(parts) == 1 else ChangeUnion(history.channel, tuple(parts))
 
 
 def _changes_since_empty(history: History, at: int) -> Change:
@@ -114,7 +114,7 @@ def _changes_since_empty(history: History, at: int) -> Change:
         plain.append(track)
     if plain or not parts:
         parts.append(Inserts(_snapshot_of_partitions(history, plain, at)))
-    return parts[0] if len(parts) == 1 else Together(history.channel, tuple(parts))
+    return parts[0] if len(parts) == 1 else ChangeUnion(history.channel, tuple(parts))
 
 
 def _changes_around_drops(history: History, partition: str, since: int, at: int) -> Iterator[Chain | Diff | Inserts]:
@@ -128,7 +128,7 @@ def _changes_around_drops(history: History, partition: str, since: int, at: int)
     drops = sorted(b.hi for b in partition_history.blocks if b.origin == "drop" and since < b.hi <= at)
     for start, end in zip((since, *drops), (*(n - 1 for n in drops), at), strict=True):
         change = changes(partition_history, start, end)
-        if isinstance(change, Together):
+        if isinstance(change, ChangeUnion):
             yield from (_set_schema(part, schema) for part in change.parts)
         elif isinstance(change, Chain | Diff | Inserts):
             yield _set_schema(change, schema)
@@ -154,7 +154,7 @@ def history_without_drops(history: History, since: int, at: int) -> History:
         return history
 
     comparable_partitions = {t.partition for t in history.partition_histories if is_answerable(t, since)}
-    given_base_numbers = {(b.partition, b.hi) for b in history.blocks if is_given_base(b)}
+    given_base_numbers = {(b.partition, b.hi) for b in history.blocks if is_user_written_base(b)}
 
     def is_kept(block: Block) -> bool:
         earlier_drops = [n for partition, n in drops if partition == block.partition and n <= block.hi]
@@ -163,7 +163,7 @@ def history_without_drops(history: History, since: int, at: int) -> History:
         if block.kind == "delta":
             return block.partition not in comparable_partitions or (block.partition, block.hi) not in given_base_numbers
         if block.origin == "compact":
-            given = [b.hi for b in history.blocks if b.partition == block.partition and is_given_base(b)]
+            given = [b.hi for b in history.blocks if b.partition == block.partition and is_user_written_base(b)]
             return any(max(earlier_drops) < n <= block.hi for n in given)
         return block.origin != "drop"
 
@@ -191,9 +191,9 @@ def with_staged_block(read: Snapshot | Change, staged: StagedOnPort, history: Hi
     if isinstance(read, Inserts):
         return Inserts(_put_staged_on_top(read.snapshot, staged))
     staged_chain = Chain(history.channel, history.head, history.head, (staged,), history.schema, history.merge)
-    if staged.kind == "delta" and isinstance(history.merge, Append) and isinstance(read, Diff | Together):
-        return Together(history.channel, (*(read.parts if isinstance(read, Together) else (read,)), staged_chain))
-    if staged.kind == "base" or isinstance(read, Diff | Together):
+    if staged.kind == "delta" and isinstance(history.merge, Append) and isinstance(read, Diff | ChangeUnion):
+        return ChangeUnion(history.channel, (*(read.parts if isinstance(read, ChangeUnion) else (read,)), staged_chain))
+    if staged.kind == "base" or isinstance(read, Diff | ChangeUnion):
         # Which partitions the staged block touches is not known yet: all of them are compared.
         undropped_history = history_without_drops(history, since, history.head)
         return Diff(snapshot(history, since), _put_staged_on_top(snapshot(undropped_history), staged))
@@ -261,7 +261,7 @@ def _sort_by_number(blocks: Iterable[Block]) -> tuple[Block, ...]:
     return tuple(sorted(blocks, key=lambda b: b.hi))
 
 
-def is_given_base(block: Block) -> bool:
+def is_user_written_base(block: Block) -> bool:
     """Whether a block is a base from a task, an insert or a restore.
 
     Bases of compaction (R9) and of retention that drops a partition (R19) are not.

@@ -8,7 +8,17 @@ from typing import TypeAlias, TypeVar
 
 from nova_assets.model.block import Block
 from nova_assets.model.merge import Custom, Keyed, MergeModel
-from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Read, Snapshot, Together, merge_model_of, source_blocks
+from nova_assets.model.reads import (
+    Chain,
+    ChangeUnion,
+    Diff,
+    Empty,
+    Inserts,
+    Read,
+    Snapshot,
+    merge_model_of,
+    source_blocks,
+)
 from nova_assets.model.schema import Schema
 
 MAX_PORTION_BYTES = 256 * 2**20
@@ -22,7 +32,7 @@ def columns_of_read(read: Read) -> Schema | None:
     """Columns of the rows of a read; None if only user functions or a frame determine them."""
     if isinstance(read, Inserts):
         return _add_deleted_column(columns_of_read(read.snapshot), read.snapshot)
-    if isinstance(read, Together):
+    if isinstance(read, ChangeUnion):
         parts = {columns_of_read(p) for p in read.parts}
         return parts.pop() if len(parts) == 1 else None
     if not isinstance(read, _Blocks | Empty) or isinstance(merge_model_of(read), Custom):

@@ -13,7 +13,7 @@ from nova_assets.model.block import Block
 from nova_assets.model.block_layout import HASHED_TYPES
 from nova_assets.model.merge import Append, Custom
 from nova_assets.model.read_strategy import READ_STRATEGIES, CostEstimate, ReadStrategy
-from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Port, Read, Snapshot, Together, source_blocks
+from nova_assets.model.reads import Chain, ChangeUnion, Diff, Empty, Inserts, Port, Read, Snapshot, source_blocks
 from nova_assets.plan.block_layout import can_fold_outside_spark, common_layout
 from nova_assets.plan.merge_units import merge_tasks
 from nova_assets.plan.partition_size import EMPTY_SIZE
@@ -54,11 +54,11 @@ def estimate_strategies(read: Read, purpose: Purpose = "frame") -> tuple[CostEst
 
     A snapshot that is not computed in memory is a scan by Spark, which skips columns and row groups that the query does
     not need. For the purpose ``frame`` nothing is computed in memory, because it is unknown whether the frame will be
-    used. For a union of changes (``Together``), each part uses its own strategy, and the estimate is the sum.
+    used. For a union of changes (``ChangeUnion``), each part uses its own strategy, and the estimate is the sum.
     """
     if isinstance(read, Inserts):
         return estimate_strategies(read.snapshot, purpose)
-    if isinstance(read, Together):
+    if isinstance(read, ChangeUnion):
         return _sum_of_cheapest([estimate_strategies(p, purpose) for p in read.parts])
     if isinstance(read, Empty | Port) or any(not isinstance(s, Block) for s in source_blocks(read)):
         return ()

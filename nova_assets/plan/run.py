@@ -23,7 +23,7 @@ from nova_assets.model.scoped_reads import ExistingPartitions, narrowest_common_
 from nova_assets.model.task import Task
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
-from nova_assets.plan.run_plan import Handover, Input, Look, Output, RunPlan, Step
+from nova_assets.plan.run_plan import Handover, Input, Output, PlannedCheck, RunPlan, Step
 
 
 def channels_to_pin(binding: Binding) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -192,7 +192,7 @@ def _plan_check(
     pins: Mapping[str, Pin],
     histories: Mapping[str, History],
     skipped_ports: frozenset[str],
-) -> Look:
+) -> PlannedCheck:
     """Plan of a check.
 
     The check sees the outputs as changed by this execution, that is, as if the cursor were at the pinned head.
@@ -203,7 +203,7 @@ def _plan_check(
         _plan_input(binding, None, edge, pins_at_head, _TaskHistories(histories), skipped_ports)
         for edge in check.consumes
     )
-    return Look(check.name, binding.channels[check.port].name, check.port, inputs, check.blocking)
+    return PlannedCheck(check.name, binding.channels[check.port].name, check.port, inputs, check.blocking)
 
 
 def _choose_handover(binding: Binding, task: Task) -> Handover:

@@ -64,7 +64,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PlannedCheck:
     """One data check with its inputs; it runs after every task has staged its output.
 
     Args:
@@ -101,7 +101,7 @@ class RunPlan:
     steps: tuple[Step, ...]
     cursors: tuple[MoveCursor, ...]
     heads: tuple[HeadAt, ...]
-    checks: tuple[Look, ...] = ()
+    checks: tuple[PlannedCheck, ...] = ()
 
     @property
     def consumed(self) -> tuple[str, ...]:
@@ -143,7 +143,7 @@ def _input_json(task_input: Input) -> dict[str, Any]:
     }
 
 
-def _check_json(check_plan: Look) -> dict[str, Any]:
+def _check_json(check_plan: PlannedCheck) -> dict[str, Any]:
     return {
         "check": check_plan.check,
         "channel": check_plan.channel,

@@ -42,7 +42,7 @@ class SealingState:
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class SealableGroup:
     """A group to seal.
 
     Args:
@@ -54,19 +54,21 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class IncompleteGroup:
     """A group that is not complete yet, with the reason.
 
     Args:
-        unlooked: only a listing for files that were never announced is missing.
+        needs_listing: only a listing for files that were never announced is missing.
     """
 
     group: str
     why: str
-    unlooked: bool = False
+    needs_listing: bool = False
 
 
-def groups_to_seal(sealing: Sealing, dimension: Dimension, state: SealingState) -> tuple[list[Due], list[Open]]:
+def groups_to_seal(
+    sealing: Sealing, dimension: Dimension, state: SealingState
+) -> tuple[list[SealableGroup], list[IncompleteGroup]]:
     """(complete groups that are not sealed, oldest first; groups that are not complete).
 
     Args:
@@ -74,17 +76,17 @@ def groups_to_seal(sealing: Sealing, dimension: Dimension, state: SealingState) 
         dimension: dimension by which the channel is sealed.
         state: current state of the channel.
     """
-    due: list[Due] = []
-    open_groups: list[Open] = []
+    due: list[SealableGroup] = []
+    open_groups: list[IncompleteGroup] = []
     for group in candidate_groups(dimension, state):
         latest_seal = state.seals.get(group)
         if latest_seal is not None and latest_seal.state == "sealed":
             continue
         reason = _reason_open(sealing, dimension, group, state)
         if reason is None:
-            due.append(Due(group, 1 if latest_seal is None else latest_seal.version + 1))
+            due.append(SealableGroup(group, 1 if latest_seal is None else latest_seal.version + 1))
         else:
-            open_groups.append(Open(group, reason, reason == _NOT_LISTED_SINCE))
+            open_groups.append(IncompleteGroup(group, reason, reason == _NOT_LISTED_SINCE))
     return due, open_groups
 
 

@@ -84,7 +84,7 @@ def summed_blocks(history: History, partition_history: PartitionHistory) -> Iter
 def _finest_deltas_to_head(partition_history: PartitionHistory) -> tuple[Block, ...]:
     """Shortest deltas that lead to the head, newest first, back to a gap or to a base that compaction did not add."""
     found: list[Block] = []
-    newest_base = max((b.hi for b in partition_history.blocks if modes.is_given_base(b)), default=0)
+    newest_base = max((b.hi for b in partition_history.blocks if modes.is_user_written_base(b)), default=0)
     at = partition_history.numbers[-1] if partition_history.numbers else 0
     while at > newest_base:
         ending_deltas = [b for b in partition_history.blocks if b.kind == "delta" and b.hi == at]

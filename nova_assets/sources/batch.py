@@ -28,7 +28,7 @@ from nova_assets.model.quarantine import QUARANTINE_COLUMNS, WHOLE_FILE_LINE, co
 from nova_assets.model.schema import DELETED, Schema, parse_ddl
 from nova_assets.model.schema_evolution import reconcile_schema
 from nova_assets.nova_error import NovaError
-from nova_assets.sources.inbox import Changed, Gone, Inbox
+from nova_assets.sources.inbox import Inbox, SourceFileChanged, SourceFileMissing
 
 log = get_logger("nova_assets.ingest")
 
@@ -121,7 +121,7 @@ class ArrivalBatch:
                 parsed = read_records(file, format_, self.channel, self.schema, self.sealed_at_by_group)
         except (SourceUnavailable, EngineUnavailable):
             raise
-        except (Gone, Changed) as error:
+        except (SourceFileMissing, SourceFileChanged) as error:
             self.outcomes.append(ArrivalOutcome(arrival, "gone", reason=error.what))
         except NovaError as error:
             detail = "" if error.found is None else f" ({error.found})"

@@ -19,7 +19,7 @@ from nova_assets.model.arrival import Arrival
 from nova_assets.model.file_source import Files
 from nova_assets.model.period import period_seconds
 from nova_assets.sources.hour_folders import folders_to_list
-from nova_assets.sources.inbox import Changed, Gone, Notice, Outside
+from nova_assets.sources.inbox import Notice, PathEscapesSource, SourceFileChanged, SourceFileMissing
 
 _MAX_CLOCK_SKEW_SECONDS = 60.0
 """Seconds by which the writer's clock may be ahead."""
@@ -188,7 +188,9 @@ class FolderInbox:
         try:
             current = _arrival_from_stat(arrival.path, os.stat(path))
         except FileNotFoundError as error:
-            raise Gone(f"{arrival.path}: the file was deleted before it was read", path=arrival.path) from error
+            raise SourceFileMissing(
+                f"{arrival.path}: the file was deleted before it was read", path=arrival.path
+            ) from error
         except OSError as error:
             raise SourceUnavailable(
                 f"{arrival.path} cannot be read",
@@ -197,7 +199,7 @@ class FolderInbox:
                 location=str(self.root),
             ) from error
         if current.version != arrival.version:
-            raise Changed(
+            raise SourceFileChanged(
                 f"{arrival.path}: the file was changed after it was announced",
                 found=current.version,
                 expected=arrival.version,
@@ -205,10 +207,10 @@ class FolderInbox:
             )
 
     def _path_inside_root(self, path: str) -> Path:
-        """Local path of a file. Raises Outside if a symbolic link leads out of the root."""
+        """Local path of a file. Raises PathEscapesSource if a symbolic link leads out of the root."""
         resolved = self._local_path(path).resolve()
         if not resolved.is_relative_to(self.root.resolve()):
-            raise Outside(f"{path}: the path leads out of {self.root}", found=str(resolved), path=path)
+            raise PathEscapesSource(f"{path}: the path leads out of {self.root}", found=str(resolved), path=path)
         return self._local_path(path)
 
     def _local_path(self, encoded_name: str) -> Path:

@@ -13,19 +13,19 @@ from nova_assets.model.arrival import Arrival
 from nova_assets.nova_error import NovaError
 
 
-class Gone(NovaError):
+class SourceFileMissing(NovaError):
     """An announced file no longer exists."""
 
     code = "NOVA-FILE-GONE"
 
 
-class Changed(NovaError):
+class SourceFileChanged(NovaError):
     """A file is no longer the version that was announced."""
 
     code = "NOVA-FILE-CHANGED"
 
 
-class Outside(NovaError):
+class PathEscapesSource(NovaError):
     """A file's path leads out of its source's location."""
 
     code = "NOVA-FILE-OUTSIDE"
@@ -91,9 +91,9 @@ class Inbox(Protocol):
         """Context manager for reading exactly the announced version of a file.
 
         Raises:
-            Gone: the file no longer exists.
-            Changed: the file is no longer the announced version.
-            Outside: the file's path leads out of the location.
+            SourceFileMissing: the file no longer exists.
+            SourceFileChanged: the file is no longer the announced version.
+            PathEscapesSource: the file's path leads out of the location.
             BadRecord: the file is too large, or may not be read.
             SourceUnavailable: the source does not answer.
         """

@@ -24,7 +24,7 @@ from nova_assets.masking import get_logger
 from nova_assets.model.arrival import Arrival
 from nova_assets.model.file_source import Files
 from nova_assets.sources.hour_folders import folders_to_list
-from nova_assets.sources.inbox import Changed, Gone, Notice
+from nova_assets.sources.inbox import Notice, SourceFileChanged, SourceFileMissing
 
 log = get_logger("nova_assets.ingest")
 
@@ -112,8 +112,8 @@ class S3Inbox:
 
         Raises:
             BadRecord: the object is larger than the source allows, or may not be read.
-            Gone: the object no longer exists.
-            Changed: the object is no longer the announced version.
+            SourceFileMissing: the object no longer exists.
+            SourceFileChanged: the object is no longer the announced version.
             SourceUnavailable: S3 does not answer, or the local disk is full.
         """
         if arrival.size > self.source.max_bytes:
@@ -181,10 +181,12 @@ class S3Inbox:
         except (ClientError, BotoCoreError) as error:
             code = error.response.get("Error", {}).get("Code", "") if isinstance(error, ClientError) else ""
             if arrival is not None and code in _MISSING_CODES:
-                raise Gone(f"{arrival.path}: the object was deleted before it was read", path=arrival.path) from error
+                raise SourceFileMissing(
+                    f"{arrival.path}: the object was deleted before it was read", path=arrival.path
+                ) from error
             if arrival is not None and code in _CHANGED_CODES:
                 what = f"{arrival.path}: the object was changed after it was announced"
-                raise Changed(what, expected=arrival.version, path=arrival.path) from error
+                raise SourceFileChanged(what, expected=arrival.version, path=arrival.path) from error
             if arrival is not None and code in _FORBIDDEN_CODES:
                 raise BadRecord(f"{arrival.path}: the object may not be read", found=code) from error
             raise SourceUnavailable(

@@ -18,7 +18,7 @@ from nova_assets.model.project import Project
 from nova_assets.model.quarantine import quarantine_channel
 from nova_assets.model.seal import Seal
 from nova_assets.operations.arrivals.seal import GroupSealer
-from nova_assets.plan.seal import Due, Open
+from nova_assets.plan.seal import IncompleteGroup, SealableGroup
 from nova_assets.settings import Settings
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class ArrivalMethods(ABC):
         name = self.known(channel)
         return self._sealer.seal_complete_groups(name, self._compaction_policy(name))
 
-    def sealable(self, channel: Channel | str) -> tuple[list[Due], list[Open]]:
+    def sealable(self, channel: Channel | str) -> tuple[list[SealableGroup], list[IncompleteGroup]]:
         """Days or hours that ``seal`` would seal, and the open ones with the reason: its dry run."""
         return self._sealer.find_sealable_groups(self.known(channel))
 

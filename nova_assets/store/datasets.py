@@ -15,8 +15,8 @@ from nova_assets.plan.tick import Policy, Tick
 from nova_assets.settings import Settings
 
 if TYPE_CHECKING:
-    from nova_assets.operations.datasets.backfill import BackfillManager, Preview
-    from nova_assets.operations.datasets.tick import DatasetScheduler, Ran
+    from nova_assets.operations.datasets.backfill import BackfillManager, BackfillPreview
+    from nova_assets.operations.datasets.tick import DatasetScheduler, TaskOutcome
     from nova_assets.operations.external_tables import ExternalTableRefresher
 
 
@@ -85,8 +85,11 @@ class DatasetMethods:
         return self._scheduler.plan_tick(policy)
 
     def tick(
-        self, found: Tick | None = None, tell: Callable[[Ran], None] = lambda ran: None, run_id: str | None = None
-    ) -> list[Ran]:
+        self,
+        found: Tick | None = None,
+        tell: Callable[[TaskOutcome], None] = lambda ran: None,
+        run_id: str | None = None,
+    ) -> list[TaskOutcome]:
         """Run every due task of the datasets in SQL once, and drop partitions that no task writes any more.
 
         A task is due if its partition is missing, marked for a backfill, or older than its inputs. It runs as soon as
@@ -116,7 +119,7 @@ class DatasetMethods:
         why: str = "",
         by: str = "",
         everything: bool = False,
-        preview: Preview | None = None,
+        preview: BackfillPreview | None = None,
     ) -> Backfill:
         """Mark partitions of a dataset, and the partitions derived from them, for recomputation by the next ticks.
 
@@ -147,7 +150,7 @@ class DatasetMethods:
         *partitions: str,
         downstream: Literal["all", "none"] | Collection[str] = "all",
         everything: bool = False,
-    ) -> Preview:
+    ) -> BackfillPreview:
         """Partitions that ``backfill`` would recompute, each with the cost of its last run. Changes nothing."""
         chosen = None if downstream == "all" else () if downstream == "none" else _as_name_collection(downstream)
         return self._backfill_manager.preview_backfill(dataset, partitions, chosen, everything)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nova_assets.errors import ChannelNotFound, DefinitionError, PartitionError
 from nova_assets.execution.runtime import Runtime
-from nova_assets.execution.task_run import Viewing
+from nova_assets.execution.task_run import ViewsFactory
 from nova_assets.execution.trigger_state import BindingState, binding_state, plan_binding_switch, unread_partitions
 from nova_assets.masking import mask_address
 from nova_assets.model.argument_checks import check_public_method_arguments
@@ -23,7 +23,7 @@ from nova_assets.model.cursor_switch import Switch
 from nova_assets.model.cursor_switch import SwitchTarget as SwitchTo
 from nova_assets.model.engine import Engine
 from nova_assets.model.execution import Execution
-from nova_assets.model.maintenance import Collection, Verdict
+from nova_assets.model.maintenance import Collection, RetentionVerdict
 from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.project import Project
 from nova_assets.model.timeline import Instant
@@ -31,10 +31,10 @@ from nova_assets.operations.arrivals.seal import GroupSealer
 from nova_assets.operations.insert import DataInserter, InsertCheck
 from nova_assets.operations.maintenance import ChannelMaintenance, CompactionOptions, channel_retention_seconds
 from nova_assets.operations.publish import TablePublisher
-from nova_assets.operations.read import Pinned, Reading
+from nova_assets.operations.read import ChannelReader, Pinned
 from nova_assets.operations.release import OpenExecution, open_executions, release
 from nova_assets.operations.selection import Selection
-from nova_assets.plan.compaction import Compact
+from nova_assets.plan.compaction import PlannedCompaction
 from nova_assets.plan.retention import expired_partitions
 from nova_assets.plan.run_plan import RunPlan
 from nova_assets.renamed import missing_attribute
@@ -60,7 +60,7 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
         project: Project | None,
         catalog: Catalog,
         engine: Engine,
-        viewing: Viewing | None = None,
+        viewing: ViewsFactory | None = None,
     ) -> None:
         self.settings = settings
         self.project = project or Project()
@@ -69,7 +69,7 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
         self.runtime = Runtime(
             catalog, engine, self.project, lease=settings.lease, sweep_delay=settings.grace, views_factory=viewing
         )
-        self._reader = Reading(self.runtime)
+        self._reader = ChannelReader(self.runtime)
         self._inserter = DataInserter(self.runtime)
         self._maintenance = ChannelMaintenance(self.runtime, settings.gc_grace)
         self._sealer = GroupSealer(self.runtime, self._maintenance)
@@ -418,7 +418,7 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
         chained: bool = False,
         policy: Compaction | None = None,
         partitions: Sequence[str] | None = None,
-    ) -> tuple[Compact, ...]:
+    ) -> tuple[PlannedCompaction, ...]:
         """Blocks that ``compact`` would add, with the reasons: its dry run."""
         name = self.known(channel)
         return self._maintenance.plan_compaction(
@@ -437,7 +437,7 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
         name = self.known(channel)
         return self._maintenance.collect(name, channel_retention_seconds(self.runtime, name, retain))
 
-    def held(self, channel: Channel | str, *, retain: str | None = None) -> tuple[Verdict, ...]:
+    def held(self, channel: Channel | str, *, retain: str | None = None) -> tuple[RetentionVerdict, ...]:
         """Retention verdict of every block of a channel: which reader needs it, and why. Dry run of ``collect``."""
         name = self.known(channel)
         return self._maintenance.collection_verdicts(name, channel_retention_seconds(self.runtime, name, retain))

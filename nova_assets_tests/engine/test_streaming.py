@@ -21,7 +21,7 @@ from nova_assets.engine.read.streaming import StreamingReader
 from nova_assets.engine.write import small_files
 from nova_assets.errors import FileMissing, SchemaMismatch
 from nova_assets.formats import record_batches
-from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Snapshot, Together
+from nova_assets.model.reads import Chain, ChangeUnion, Diff, Empty, Inserts, Snapshot
 from nova_assets.operations.selection import Selection
 from nova_assets.plan import partial_reads, partition_size
 from nova_assets.store.store import Store
@@ -139,7 +139,7 @@ def test_it_gives_the_rows_of_to_arrow_and_takes_no_spark(
         kinds.add(type(store.read("c", at=at, since=since).plan))
         check(lambda at=at, since=since, **more: store.read("c", at=at, since=since, **more))
     assert kinds >= {Snapshot, Inserts, Chain, Empty}
-    assert (kinds & {Diff, Together} != set()) == keyed
+    assert (kinds & {Diff, ChangeUnion} != set()) == keyed
     if "partitioned" in name:
         check(lambda **more: store.read("c", partition="p=a", **more))
 

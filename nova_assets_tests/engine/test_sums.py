@@ -225,7 +225,7 @@ def test_a_channel_that_has_overflowed_says_how_it_is_mended(tmp_path: Path, spa
 
     with opened(tmp_path, spark) as store, monkeypatch.context() as before:
         before.setattr(Staging, "_check_sums", lambda *_: None)  # as it was, when nothing was checked
-        before.setattr(Staging, "rooms", lambda *_: ())
+        before.setattr(Staging, "load_sum_headrooms", lambda *_: ())
         store.register(summing())
         store.insert("c", [{"id": 1, "v": MOST}])
         store.insert("c", [{"id": 1, "v": 1}])

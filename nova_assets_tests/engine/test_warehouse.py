@@ -27,7 +27,7 @@ def test_what_is_not_there_is_listed_as_nothing_and_not_made(warehouse: Warehous
 
 
 def test_a_listing_has_size_and_time_and_goes_no_deeper_than_a_blocks_folder(warehouse: Warehouse) -> None:
-    folder = Path(warehouse.create_block_folder("blocks/a"))
+    folder = Path(warehouse.prepare_empty_block_folder("blocks/a"))
     (folder / "part-0").write_text("four")
     (folder / "deep").mkdir()
     (folder / "deep" / "er").write_text("")
@@ -40,7 +40,7 @@ def test_a_listing_has_size_and_time_and_goes_no_deeper_than_a_blocks_folder(war
 
 
 def test_a_status_call_answers_for_files_of_the_warehouse_alone(warehouse: Warehouse) -> None:
-    folder = Path(warehouse.create_block_folder("blocks/a"))
+    folder = Path(warehouse.prepare_empty_block_folder("blocks/a"))
     (folder / "part-0").write_text("four")
     (warehouse.root.parent / "secret").write_text("not ours")
     assert warehouse.file_size("blocks/a/part-0") == 4
@@ -64,7 +64,7 @@ def test_an_orphan_that_leads_elsewhere_is_not_followed(warehouse: Warehouse, tm
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "data").write_text("somebody's")
-    warehouse.create_block_folder("blocks/a")
+    warehouse.prepare_empty_block_folder("blocks/a")
     (warehouse.root / "blocks" / "link").symlink_to(elsewhere)
     with pytest.raises(nova.WarehouseUnavailable, match="leads elsewhere"):
         warehouse.delete_block_folder("blocks/link")

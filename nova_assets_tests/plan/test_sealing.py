@@ -9,7 +9,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.model.seal import Seal, Sealing
-from nova_assets.plan.seal import Due, SealingState, candidate_groups, groups_to_seal
+from nova_assets.plan.seal import SealableGroup, SealingState, candidate_groups, groups_to_seal
 
 DAY = nova.daily("dt", start="2024-01-01")
 HOUR = nova.hourly("hr", start="2024-01-01")
@@ -56,7 +56,7 @@ def test_it_is_sealed_once_and_anew_when_it_was_reopened() -> None:
     now = at(49)
     assert verdict(situation(now, seals=sealed("2024-01-01")))[0] == ["2024-01-02"]
     due, _ = groups_to_seal(Sealing("dt"), DAY, situation(now, seals=sealed("2024-01-01", 3, "reopened")))
-    assert due == [Due("2024-01-01", 4), Due("2024-01-02", 1)]
+    assert due == [SealableGroup("2024-01-01", 4), SealableGroup("2024-01-02", 1)]
 
 
 def test_days_from_before_the_channel_are_sealed_only_if_they_hold_anything() -> None:

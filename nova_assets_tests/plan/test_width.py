@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.merge import Append
-from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Read, Snapshot, Together
+from nova_assets.model.reads import Chain, ChangeUnion, Diff, Empty, Inserts, Read, Snapshot
 from nova_assets.model.schema import Schema
 from nova_assets.plan.batch_size import (
     ARROW_BATCH_BYTES,
@@ -76,7 +76,7 @@ def test_the_widest_file_of_any_block_of_a_read_counts() -> None:
         Inserts(after),
         chain,
         Diff(before, after),
-        Together("c", (chain, Diff(before, before))),
+        ChangeUnion("c", (chain, Diff(before, before))),
     ]
     assert [row_width_of_read(read).row_bytes for read in reads] == [100_000] * 5
     assert row_width_of_read(before).row_bytes == 10

@@ -57,7 +57,7 @@ def count_cities(placed: nova.View) -> Any:
 
 def soon_compacted(workflowette: nova.Workflowette) -> dict[str, nova.Channel]:
     """The channels of a workflowette as they are, but for their upkeep."""
-    return {port: replace(channel, compaction=SOON) for port, channel in workflowette.default_channels.items()}
+    return {port: replace(channel, compaction=SOON) for port, channel in workflowette.declared_channels_by_port.items()}
 
 
 detect = nova.bind(

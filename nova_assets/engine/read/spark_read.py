@@ -37,13 +37,13 @@ from nova_assets.model.merge import Custom, MergeModel
 from nova_assets.model.reads import (
     BlockSource,
     Chain,
+    ChangeUnion,
     Diff,
     Empty,
     Inserts,
     Read,
     Snapshot,
     StagedOnPort,
-    Together,
     merge_model_of,
 )
 from nova_assets.model.schema import DELETED, DataType, Field, Schema
@@ -102,7 +102,7 @@ class SparkReader:
             return self._chain_frame(read)
         if isinstance(read, Diff):
             return self._diff_frame(read)
-        if isinstance(read, Together):
+        if isinstance(read, ChangeUnion):
             parts = [self._build_frame(p) for p in read.parts]
             return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
         if isinstance(read, Empty):

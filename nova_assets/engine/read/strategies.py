@@ -19,7 +19,7 @@ from nova_assets.masking import get_logger
 from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.block import Block
 from nova_assets.model.read_strategy import ReadStrategy
-from nova_assets.model.reads import Chain, Diff, Inserts, Read, Snapshot, Together, is_certainly_empty, source_blocks
+from nova_assets.model.reads import Chain, ChangeUnion, Diff, Inserts, Read, Snapshot, is_certainly_empty, source_blocks
 from nova_assets.model.schema import DELETED
 from nova_assets.plan.batch_size import row_width_of_read
 from nova_assets.plan.block_layout import common_layout
@@ -61,7 +61,7 @@ class ReadExecutor:
         """Rows of a read as a Spark frame."""
         from nova_assets.engine.read.spark_read import SparkReader
 
-        if isinstance(read, Together):
+        if isinstance(read, ChangeUnion):
             parts = [self.read_frame(p) for p in read.parts]
             return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
         shared_settings.current_scope(self.frame_scope).limit_batches(self.session.get, row_width_of_read(read))
@@ -78,7 +78,7 @@ class ReadExecutor:
         if isinstance(read, Inserts):
             rows = self.read_without_spark(read.snapshot)
             return rows if rows is None or not read.snapshot.merge.keyed else mark_as_inserts(rows)
-        if isinstance(read, Together):
+        if isinstance(read, ChangeUnion):
             parts = [self.read_without_spark(p) for p in read.parts]
             known = [p for p in parts if p is not None]
             return pa.concat_tables(known, promote_options="default") if len(known) == len(parts) else None

@@ -28,13 +28,13 @@ from nova_assets.model.block import Block, DataFile
 from nova_assets.model.engine import Engine
 from nova_assets.model.reads import (
     Chain,
+    ChangeUnion,
     Diff,
     Empty,
     Inserts,
     Port,
     Read,
     Snapshot,
-    Together,
     is_certainly_empty,
     merge_model_of,
     source_blocks,
@@ -97,7 +97,7 @@ class StreamingReader:
         if isinstance(read, Inserts):
             rows = self._read_tables(read.snapshot, columns.without_columns(DELETED))
             return map(mark_as_inserts, rows) if DELETED in columns else rows
-        if isinstance(read, Together):
+        if isinstance(read, ChangeUnion):
             return chain.from_iterable([self._read_tables(p, columns) for p in read.parts])
         if self.read_executor.forced == "spark":
             return self._at_once([read])

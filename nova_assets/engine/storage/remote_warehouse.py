@@ -59,7 +59,7 @@ class RemoteWarehouse(Warehouse):
     def exists(self) -> bool:
         return bool(self._list_folder(BLOCKS))
 
-    def create_block_folder(self, name: str) -> str:
+    def prepare_empty_block_folder(self, name: str) -> str:
         return self.block_folder_address(name)  # only a key prefix; a block id is new, so no file can exist
 
     def delete_block_folder(self, name: str) -> None:

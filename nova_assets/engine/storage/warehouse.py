@@ -68,7 +68,7 @@ class Warehouse:
             )
         return file_io.join(self.address, name)
 
-    def create_block_folder(self, name: str) -> str:
+    def prepare_empty_block_folder(self, name: str) -> str:
         """Create the empty folder of a block, and return its address.
 
         Raises:

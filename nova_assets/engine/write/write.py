@@ -130,7 +130,7 @@ class BlockWriter:
         Raises:
             WarehouseUnavailable: the disk is full, or another error of the file system.
         """
-        self.warehouse.create_block_folder(staged.folder)
+        self.warehouse.prepare_empty_block_folder(staged.folder)
         try:
             yield
         except BaseException as error:

@@ -237,7 +237,10 @@ class FileReceiver:
         staging.write(execution, channel.name, "delta", channel, history, frame)
         published = blocks_to_publish(staging.complete_blocks_by_port(execution)[channel.name], history, "insert")
         histories = {channel.name: history}
-        return published, {**commit_requirements(published, histories), "rooms": staging.rooms(published, histories)}
+        return published, {
+            **commit_requirements(published, histories),
+            "rooms": staging.load_sum_headrooms(published, histories),
+        }
 
     def _acknowledge_taken_files(self, notices: Sequence[Notice]) -> None:
         """Acknowledge the notices whose files are no longer waiting."""

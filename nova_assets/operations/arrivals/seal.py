@@ -23,7 +23,7 @@ from nova_assets.model.seal import PutSeal, Seal, Sealing
 from nova_assets.operations.maintenance import ChannelMaintenance, CompactionOptions
 from nova_assets.plan import modes
 from nova_assets.plan.compaction import final_compactions
-from nova_assets.plan.seal import Due, Open, SealingState, groups_to_seal
+from nova_assets.plan.seal import IncompleteGroup, SealableGroup, SealingState, groups_to_seal
 
 log = get_logger("nova_assets.sealing")
 
@@ -43,7 +43,7 @@ class GroupSealer:
         self.catalog = runtime.catalog
         self.maintenance = maintenance
 
-    def find_sealable_groups(self, channel: str) -> tuple[list[Due], list[Open]]:
+    def find_sealable_groups(self, channel: str) -> tuple[list[SealableGroup], list[IncompleteGroup]]:
         """Groups that could be sealed now, and open groups with the reason.
 
         Raises:
@@ -81,7 +81,7 @@ class GroupSealer:
         known = self.catalog.latest_seals(channel) if due else {}
         return [s for d in due if (s := known.get(d.group)) is not None and s.version == d.version]
 
-    def _seal_group(self, channel: str, group: Due, compaction_policy: Compaction) -> None:
+    def _seal_group(self, channel: str, group: SealableGroup, compaction_policy: Compaction) -> None:
         sealing, _ = _sealing_and_dimension(self.catalog.channel(channel))
         scope = partition_name([sealing.by], {sealing.by: group.group})
         for _ in range(_MAX_ATTEMPTS):
@@ -96,7 +96,7 @@ class GroupSealer:
                 return
         raise CommitConflict(f"{scope} of channel {channel!r} is being written to", reason="final", channel=channel)
 
-    def _commit_seal(self, channel: str, group: Due, scope: str, compaction_policy: Compaction) -> bool:
+    def _commit_seal(self, channel: str, group: SealableGroup, scope: str, compaction_policy: Compaction) -> bool:
         """Commit the seal of a group in its final form. Returns False if the group needs more compaction first."""
         execution = self.runtime.begin_channel_write(channel, scope=scope)
         try:

@@ -16,7 +16,7 @@ from nova_assets.suggestions import did_you_mean
 
 
 @dataclass(frozen=True)
-class Preview:
+class BackfillPreview:
     """Partitions that a backfill would recompute.
 
     Args:
@@ -61,7 +61,7 @@ class BackfillManager:
         partition_terms: Sequence[str] = (),
         downstream: Collection[str] | None = None,
         all_partitions: bool = False,
-    ) -> Preview:
+    ) -> BackfillPreview:
         """Partitions that a backfill would recompute. Changes nothing.
 
         Args:
@@ -100,10 +100,10 @@ class BackfillManager:
             snapshot.tasks, snapshot.needs, dataset, partitions, downstream, repeatable.__contains__
         )
         spent = self.catalog.last_execution_costs(dict.fromkeys(d for d, _ in reached.parts))
-        return Preview(reached, {part: spent[part] for part in reached.parts if part in spent})
+        return BackfillPreview(reached, {part: spent[part] for part in reached.parts if part in spent})
 
     def start_backfill(
-        self, dataset: str, preview: Preview, *, requested_by: str, reason: str, priority: Priority
+        self, dataset: str, preview: BackfillPreview, *, requested_by: str, reason: str, priority: Priority
     ) -> Backfill:
         """Mark all partitions of a preview.
 

@@ -29,7 +29,7 @@ log = get_logger("nova_assets.scheduler")
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class TaskOutcome:
     """A task that a tick has run.
 
     Args:
@@ -73,8 +73,8 @@ class DatasetScheduler:
         return decide_from_staleness(snapshot.tasks, snapshot.verdicts_by_dataset, snapshot.needs, facts, policy)
 
     def run_tick(
-        self, tick: Tick, on_task_end: Callable[[Ran], None] = lambda ran: None, run_id: str | None = None
-    ) -> Iterator[Ran]:
+        self, tick: Tick, on_task_end: Callable[[TaskOutcome], None] = lambda ran: None, run_id: str | None = None
+    ) -> Iterator[TaskOutcome]:
         """Drop and run the partitions of a planned tick, sequentially in this process. A failed task does not stop the
         others.
 
@@ -93,7 +93,7 @@ class DatasetScheduler:
                     log.exception("%s %s cannot be told of", ran.dataset, ran.partition)
                 yield ran
 
-    def _run_batch(self, batch: Batch, run_id: str | None) -> Iterator[Ran]:
+    def _run_batch(self, batch: Batch, run_id: str | None) -> Iterator[TaskOutcome]:
         """Run the partitions of a batch. Partitions that another process makes or has made meanwhile are skipped."""
         for partition, expected_seq in zip(batch.partitions, batch.previous_seqs, strict=True):
             wanted = partial(self._is_partition_unchanged, batch.dataset, partition, expected_seq)
@@ -102,12 +102,12 @@ class DatasetScheduler:
             try:
                 done = self.runtime.run(batch.dataset, partition, run_id=run_id, is_still_needed=wanted)
                 if done.state == "committed":
-                    yield Ran(batch.dataset, partition, done)
+                    yield TaskOutcome(batch.dataset, partition, done)
             except ExecutionInProgress:
                 continue
             except NovaError as error:
                 log.warning("%s %s failed: %s", batch.dataset, partition, error.what)
-                yield Ran(batch.dataset, partition, error=error)
+                yield TaskOutcome(batch.dataset, partition, error=error)
 
     def _is_partition_unchanged(self, dataset: str, partition: str, expected_seq: int) -> bool:
         state = self.catalog.materialized_partitions(dataset, [partition]).get(partition)

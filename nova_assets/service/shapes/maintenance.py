@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nova_assets.model.maintenance import Collection
-from nova_assets.plan.compaction import Compact
+from nova_assets.plan.compaction import PlannedCompaction
 from nova_assets.service.shapes.blocks import BlockShape, CommitShape
 from nova_assets.service.shapes.shape import Shape
 
@@ -19,7 +19,7 @@ class CompactShape(Shape):
     range: str
 
     @staticmethod
-    def of(compact: Compact) -> CompactShape:
+    def of(compact: PlannedCompaction) -> CompactShape:
         return CompactShape(
             partition=compact.partition,
             at=compact.at,
@@ -29,8 +29,8 @@ class CompactShape(Shape):
             range=compact.range,
         )
 
-    def to_compact(self) -> Compact:
-        return Compact(self.partition, self.at, self.why, self.since, self.anew)
+    def to_compact(self) -> PlannedCompaction:
+        return PlannedCompaction(self.partition, self.at, self.why, self.since, self.anew)
 
 
 class CompactedShape(Shape):
