@@ -24,7 +24,7 @@ from typing import Any
 import nova_assets as nova
 from benchmarks import measure
 from benchmarks.hours import svg
-from nova_assets.engine.session.session import LazySparkSession
+from nova_assets.engine.session.spark_session import LazySparkSession
 from nova_assets.settings import load_settings
 
 FILES, ROWS = 2_880, 1_000

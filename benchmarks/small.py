@@ -18,8 +18,8 @@ from typing import Any
 
 import nova_assets as nova
 from benchmarks import measure
-from nova_assets.engine.session.session import LazySparkSession
-from nova_assets.engine.write import files_of_rows as writing
+from nova_assets.engine.session.spark_session import LazySparkSession
+from nova_assets.engine.write import block_file_writer as writing
 
 ROWS = 1_000
 

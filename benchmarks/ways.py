@@ -16,10 +16,10 @@ import pyarrow as pa
 
 import nova_assets as nova
 from benchmarks import measure
-from nova_assets.engine.engine import SparkEngine
-from nova_assets.engine.read.strategies import ReadExecutor
-from nova_assets.engine.session.session import LazySparkSession
-from nova_assets.engine.write.compaction import BlockRewriter
+from nova_assets.engine.read.read_executor import ReadExecutor
+from nova_assets.engine.session.spark_session import LazySparkSession
+from nova_assets.engine.spark_engine import SparkEngine
+from nova_assets.engine.write.block_rewriter import BlockRewriter
 from nova_assets.model.block import StagedBlock
 from nova_assets.model.read_strategy import CostEstimate, ReadStrategy
 from nova_assets.model.reads import Chain, Diff, Read, Snapshot

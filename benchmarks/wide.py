@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 import nova_assets as nova
 from benchmarks import measure
 from benchmarks.peers.meter import Step, metered
-from nova_assets.engine.session.session import build
+from nova_assets.engine.session.spark_session import build
 
 ROWS = 10_000
 NARROWEST, WIDEST = 100_000, 1_000_000

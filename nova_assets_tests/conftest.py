@@ -59,7 +59,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     With NOVA_TEST_SPARK=connect, a client of a Spark Connect server that is started for it.
     """
-    from nova_assets.engine.session.session import LazySparkSession, build
+    from nova_assets.engine.session.spark_session import LazySparkSession, build
 
     if os.environ.get("NOVA_TEST_SPARK") != "connect":
         yield LazySparkSession().get()

@@ -32,8 +32,8 @@ def start(own: Mapping[str, str]) -> SparkSession:
     """The session of this process. Settings that a system shares with the others (lists) are not overwritten."""
     from pyspark.sql import SparkSession
 
-    from nova_assets.engine.session.session import prepare_environment
     from nova_assets.engine.session.spark_config import own_import_paths
+    from nova_assets.engine.session.spark_session import prepare_environment
 
     prepare_environment()
     builder: Any = SparkSession.builder.appName("peers")

@@ -155,7 +155,7 @@ def check_spark(start_with: Deployment | None) -> Iterator[Finding]:
 
 
 def _run_spark_test_job(settings: Settings) -> tuple[int, str]:
-    from nova_assets.engine.session.session import build
+    from nova_assets.engine.session.spark_session import build
 
     session = build(settings.spark, settings.home, settings.spark_config)
     return session.range(1000).count(), session.version
@@ -280,7 +280,7 @@ def _check_warehouse_matches_catalog(settings: Settings) -> None:
     """
     from nova_assets.catalog import schema_version
     from nova_assets.catalog.catalog import open_catalog
-    from nova_assets.engine.engine import SparkEngine
+    from nova_assets.engine.spark_engine import SparkEngine
     from nova_assets.execution.warehouse_identity import check_warehouse
 
     try:

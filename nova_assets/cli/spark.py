@@ -54,7 +54,7 @@ def spark(deployment: Deployment, action: str) -> CommandResult:
 
 
 def _start_server(deployment: Deployment) -> None:
-    from nova_assets.engine.session.session import build
+    from nova_assets.engine.session.spark_session import build
 
     build("server", deployment.settings.home, deployment.settings.spark_config).stop()
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from nova_assets.client.failures import check_response, is_untrusted_certificate, unreachable_error
 from nova_assets.client.rows import ByteStreamFile, RemoteSelection, truncated_stream_error
-from nova_assets.engine.inputs.inputs import convert_insert_data
+from nova_assets.engine.inputs.insert_data import convert_insert_data
 from nova_assets.errors import (
     ChannelNotFound,
     CommitOutcomeUnknown,

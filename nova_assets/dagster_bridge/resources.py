@@ -79,7 +79,7 @@ class NovaResource(ConfigurableResource):  # type: ignore[type-arg]
     def _get_spark_session(self, settings: Settings) -> Any:
         from dagster_pyspark import LazyPySparkResource
 
-        from nova_assets.engine.session.session import create_session
+        from nova_assets.engine.session.spark_session import create_session
 
         def make(config: Mapping[str, str]) -> Any:
             return LazyPySparkResource(spark_config=dict(config)).spark_session

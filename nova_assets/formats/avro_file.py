@@ -10,8 +10,8 @@ import fastavro
 import pyarrow as pa
 
 from nova_assets.formats.input_file import File, bad_record_error
-from nova_assets.formats.read_outcome import ParsedRecords, refused_record_from_row
-from nova_assets.formats.row_conversion import BadValue, RowCollector
+from nova_assets.formats.parsed_records import ParsedRecords, refused_record_from_row
+from nova_assets.formats.row_collector import BadValue, RowCollector
 from nova_assets.formats.schema_fit import schema_of
 from nova_assets.model.conversion import TYPED
 from nova_assets.model.schema import Schema

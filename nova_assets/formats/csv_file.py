@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from nova_assets.errors import BadRecord
-from nova_assets.formats.conversion import contains_null_type
+from nova_assets.formats.column_conversion import contains_null_type
 from nova_assets.formats.declared_types import declared_types
 from nova_assets.formats.input_file import (
     READ_ERRORS,
@@ -26,8 +26,8 @@ from nova_assets.formats.input_file import (
     read_lines,
     unreadable_file_error,
 )
-from nova_assets.formats.read_outcome import ParsedRecords, RefusedRecord
-from nova_assets.formats.text_columns import convert_text_column
+from nova_assets.formats.parsed_records import ParsedRecords, RefusedRecord
+from nova_assets.formats.text_conversion import convert_text_column
 from nova_assets.model.arrow_types import spark_type
 from nova_assets.model.conversion import CSV
 from nova_assets.model.schema import DELETED, DataType, Schema

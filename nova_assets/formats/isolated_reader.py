@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from nova_assets.errors import error_from_dict
 from nova_assets.formats.input_file import File, bad_record_error, unreadable_file_error
-from nova_assets.formats.read_outcome import ParsedRecords, RefusedRecord
+from nova_assets.formats.parsed_records import ParsedRecords, RefusedRecord
 from nova_assets.formats.worker_pool import Answer, WorkerDied, WorkerPool, WorkerTimedOut
 from nova_assets.model.file_format import Format
 from nova_assets.model.schema import Schema

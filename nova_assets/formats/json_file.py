@@ -29,9 +29,9 @@ from nova_assets.formats.input_file import (
     read_lines,
     unreadable_file_error,
 )
-from nova_assets.formats.read_outcome import ParsedRecords, RefusedRecord
-from nova_assets.formats.row_conversion import BadValue, RowCollector
-from nova_assets.formats.text_columns import TIME_TYPES, cast_text_if_exact
+from nova_assets.formats.parsed_records import ParsedRecords, RefusedRecord
+from nova_assets.formats.row_collector import BadValue, RowCollector
+from nova_assets.formats.text_conversion import TIME_TYPES, cast_text_if_exact
 from nova_assets.model.arrow_types import arrow_type
 from nova_assets.model.schema import DataType, Schema
 

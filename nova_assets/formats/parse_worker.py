@@ -14,7 +14,7 @@ from nova_assets.errors import BadRecord
 from nova_assets.formats import readers
 from nova_assets.formats.input_file import File, bad_record_error
 from nova_assets.formats.parquet_and_orc import read_columnar_file
-from nova_assets.formats.read_outcome import REFUSED_SCHEMA, ParsedRecords
+from nova_assets.formats.parsed_records import REFUSED_SCHEMA, ParsedRecords
 from nova_assets.formats.worker_loop import Job, Outcome, serve_jobs
 from nova_assets.model.schema import Schema
 from nova_assets.nova_error import NovaError

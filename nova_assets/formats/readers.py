@@ -8,9 +8,9 @@ from pathlib import PurePosixPath
 import pyarrow as pa
 
 from nova_assets.formats import avro_file, csv_file, json_file, parquet_and_orc, text_file
-from nova_assets.formats.conversion import convert_table
+from nova_assets.formats.column_conversion import convert_table
 from nova_assets.formats.input_file import COMPRESSIONS, READ_ERRORS, File, bad_record_error, unreadable_file_error
-from nova_assets.formats.read_outcome import ParsedRecords
+from nova_assets.formats.parsed_records import ParsedRecords
 from nova_assets.formats.schema_fit import fit_to_schema, schema_of
 from nova_assets.model.file_format import Format
 from nova_assets.model.schema import DELETED, Schema

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nova_assets.errors import SchemaMismatch
-from nova_assets.formats.conversion import contains_null_type, to_deletion_column
+from nova_assets.formats.column_conversion import contains_null_type, to_deletion_column
 from nova_assets.model.arrow_types import arrow_type, from_arrow_schema, spark_type
 from nova_assets.model.schema import DELETED, UNKNOWN_TYPE, Schema, can_widen
 from nova_assets.nova_error import NovaError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from nova_assets.formats.input_file import File, bad_record_error, read_lines
-from nova_assets.formats.read_outcome import ParsedRecords, RefusedRecord
+from nova_assets.formats.parsed_records import ParsedRecords, RefusedRecord
 from nova_assets.model.schema import Schema
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from nova_assets.errors import BadRecord, EmptyInput, RequestRefused, ServiceUnavailable
 from nova_assets.formats import readers
-from nova_assets.formats.conversion import unencoded_type
+from nova_assets.formats.column_conversion import unencoded_type
 from nova_assets.formats.input_file import File
 from nova_assets.formats.worker_loop import Job, Outcome, serve_jobs
 from nova_assets.model.schema import Schema

@@ -13,7 +13,7 @@ from nova_assets.errors import EngineUnavailable, PartitionError, SchemaMismatch
 from nova_assets.formats import isolated_reader
 from nova_assets.formats.derived_partitions import add_derived_partition_columns
 from nova_assets.formats.input_file import File
-from nova_assets.formats.read_outcome import ParsedRecords, RefusedRecord, refused_record_from_row
+from nova_assets.formats.parsed_records import ParsedRecords, RefusedRecord, refused_record_from_row
 from nova_assets.formats.readers import format_from_file_name
 from nova_assets.formats.schema_fit import schema_of
 from nova_assets.masking import get_logger

@@ -10,7 +10,7 @@ from typing import Any
 
 from nova_assets.errors import BadRecord, EngineUnavailable, SourceUnavailable
 from nova_assets.formats.input_file import File
-from nova_assets.formats.read_outcome import ParsedRecords
+from nova_assets.formats.parsed_records import ParsedRecords
 from nova_assets.model.channel import Channel
 from nova_assets.model.schema import Schema
 from nova_assets.nova_error import NovaError

@@ -59,8 +59,8 @@ def open(
     """
     from nova_assets.catalog.catalog import open_catalog
     from nova_assets.crash_points import crash_point
-    from nova_assets.engine.engine import SparkEngine
-    from nova_assets.engine.session.session import build
+    from nova_assets.engine.session.spark_session import build
+    from nova_assets.engine.spark_engine import SparkEngine
 
     if project is not None and not isinstance(project, Project | str):
         raise ArgumentRefused(

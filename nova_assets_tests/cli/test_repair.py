@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from nova_assets.catalog.catalog import open_catalog
-from nova_assets.engine.engine import SparkEngine
+from nova_assets.engine.spark_engine import SparkEngine
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 from nova_assets_tests.cli import shop

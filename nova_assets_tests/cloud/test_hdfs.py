@@ -21,7 +21,7 @@ CLUSTER = """
 import os, shutil, sys
 from pyspark import SparkFiles
 from pyspark.sql import SparkSession
-from nova_assets.engine.session.session import prepare_environment
+from nova_assets.engine.session.spark_session import prepare_environment
 from nova_assets.engine.session.spark_config import hadoop_version
 
 prepare_environment()

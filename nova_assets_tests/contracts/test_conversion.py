@@ -422,7 +422,7 @@ def test_a_refusal_names_column_row_and_value_and_changes_nothing(name: str, tmp
 @pytest.mark.spark
 def test_spark_frames_follow_the_same_rules(tmp_path: Path, spark: Any) -> None:
     """All values that arrive in one insert, as one column each; each that is refused in a frame of its own."""
-    from nova_assets.engine.rows.conversion import convert_frame, parse_conversion_error
+    from nova_assets.engine.rows.spark_conversion import convert_frame, parse_conversion_error
     from nova_assets.engine.session.shared_settings import temporary_settings
     from nova_assets.engine.session.spark_config import WRITE_SETTINGS
 

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine.inputs.inputs import convert_insert_data
+from nova_assets.engine.inputs.insert_data import convert_insert_data
 
 VALUES: tuple[Any, ...] = (
     True,

@@ -14,7 +14,7 @@ import pytest
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.dagster_bridge import build_definitions, resources, scheduler
-from nova_assets.engine.engine import SparkEngine
+from nova_assets.engine.spark_engine import SparkEngine
 from nova_assets.store.store import Store
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark, pytest.mark.filterwarnings("ignore")]

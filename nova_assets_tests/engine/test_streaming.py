@@ -17,7 +17,7 @@ import pytest
 from pyarrow import orc
 
 import nova_assets as nova
-from nova_assets.engine.read.streaming import StreamingReader
+from nova_assets.engine.read.streaming_reader import StreamingReader
 from nova_assets.engine.write import small_files
 from nova_assets.errors import FileMissing, SchemaMismatch
 from nova_assets.formats import record_batches

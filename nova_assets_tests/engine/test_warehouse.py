@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine.engine import SparkEngine
+from nova_assets.engine.spark_engine import SparkEngine
 from nova_assets.engine.storage.warehouse import Warehouse
 
 

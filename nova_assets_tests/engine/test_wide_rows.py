@@ -94,7 +94,7 @@ from pathlib import Path
 import pyarrow as pa, pyarrow.parquet as pq
 from pyspark.sql import functions as F
 import nova_assets as nova
-from nova_assets.engine.session.session import build
+from nova_assets.engine.session.spark_session import build
 
 root, size = Path(sys.argv[1]), 400_000
 pages = nova.Channel("pages", schema="id bigint, html string")
@@ -147,8 +147,8 @@ with opened() as store:
     mine = store.engine.session
 os.environ["DEATHS"] = "9"
 with opened(mine) as store:
-    from nova_assets.engine.session import session
-    session._own_contexts.clear()
+    from nova_assets.engine.session import spark_session
+    spark_session._own_contexts.clear()
     try:
         store.run("pass_on")
     except nova.NovaError as error:

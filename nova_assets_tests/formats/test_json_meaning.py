@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import nova_assets as nova
 from nova_assets.formats.input_file import File
-from nova_assets.formats.read_outcome import ParsedRecords
+from nova_assets.formats.parsed_records import ParsedRecords
 from nova_assets.formats.readers import read, read_valid_records
 from nova_assets.model.schema import parse_ddl
 

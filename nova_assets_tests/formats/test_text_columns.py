@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import nova_assets as nova
 from nova_assets.formats.input_file import File
 from nova_assets.formats.readers import read, read_valid_records
-from nova_assets.formats.text_columns import convert_text_column
+from nova_assets.formats.text_conversion import convert_text_column
 from nova_assets.model.arrow_types import arrow_type
 from nova_assets.model.conversion import CSV, convert_value
 from nova_assets.model.schema import parse_ddl

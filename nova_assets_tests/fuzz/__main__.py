@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def _session() -> Any:
-    from nova_assets.engine.session.session import LazySparkSession
+    from nova_assets.engine.session.spark_session import LazySparkSession
 
     return LazySparkSession().get()
 

@@ -153,7 +153,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600.0)
     asked: Any = parser.parse_args()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    from nova_assets.engine.session.session import build
+    from nova_assets.engine.session.spark_session import build
 
     build("local", asked.folder, {})
     for keyed in (False, True):

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
-from nova_assets.engine.engine import SparkEngine
+from nova_assets.engine.spark_engine import SparkEngine
 from nova_assets.errors import EngineUnavailable, TaskFailed
 from nova_assets.file_views.query_handler import ViewQueryHandler
 from nova_assets.file_views.storage import MemoryStorage

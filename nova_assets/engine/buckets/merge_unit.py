@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from nova_assets.engine.buckets import merge
-from nova_assets.engine.buckets.diff import diff_tables
+from nova_assets.engine.buckets import arrow_merge
+from nova_assets.engine.buckets.arrow_diff import diff_tables
+from nova_assets.engine.buckets.file_reader import read_unit_rows
 from nova_assets.engine.buckets.key_order import one_chunk
-from nova_assets.engine.buckets.reader import read_unit_rows
 from nova_assets.engine.buckets.row_layout import sort_into_buckets
 from nova_assets.formats import schema_fit
 from nova_assets.model.arrow_types import to_arrow_schema
@@ -90,9 +90,9 @@ def merge_onto_base(
 ) -> pa.Table:
     """Base of a merge unit after the given changes."""
     if not task.base_files:
-        return merge.drop_deletions(changes).cast(to_arrow_schema(schema.with_all_nullable()))
+        return arrow_merge.drop_deletions(changes).cast(to_arrow_schema(schema.with_all_nullable()))
     base = _read_block_rows(task.base_files, task, schema, layout)
-    return merge.merge_changes(base, changes, model, layout.order) if changes.num_rows else base
+    return arrow_merge.merge_changes(base, changes, model, layout.order) if changes.num_rows else base
 
 
 def read_unit_changes(task: MergeUnitTask, schema: Schema, model: MergeModel, layout: KeyLayout) -> pa.Table:
@@ -100,7 +100,7 @@ def read_unit_changes(task: MergeUnitTask, schema: Schema, model: MergeModel, la
     marked = schema.with_deleted()
     each = [_read_block_rows(delta, task, marked, layout) for delta in task.delta_files]
     return (
-        merge.compose_deltas(each, model, layout.order)
+        arrow_merge.compose_deltas(each, model, layout.order)
         if each
         else schema_fit.fit_to_schema(pa.table({}), marked.with_all_nullable())
     )

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nova_assets.engine.buckets.bucket_files import WrittenFile
+from nova_assets.engine.buckets.file_writer import WrittenFile
 from nova_assets.engine.buckets.key_order import one_chunk
 from nova_assets.errors import PartitionError
 from nova_assets.formats.derived_partitions import add_derived_partition_columns

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from nova_assets.engine.buckets.bucket_files import FileTarget, WrittenFile
+from nova_assets.engine.buckets.file_writer import FileTarget, WrittenFile
 from nova_assets.engine.buckets.merge_unit import MergeUnitRead, MergeUnitTask
 from nova_assets.engine.buckets.spark_worker import (
     decode_written_files,

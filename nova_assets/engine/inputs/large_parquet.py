@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nova_assets.engine.inputs.typed_rows import (
+from nova_assets.engine.inputs.user_tables import (
     add_missing_columns,
     concat_file_tables,
     convert_user_table,

@@ -1,7 +1,7 @@
 """Small reads computed in memory: hundredths of a second, instead of a second and a started JVM with Spark.
 
-The functions are those that merge a unit in Spark's workers (``buckets/merge``). Spark computes all large reads, and
-all models with functions on Spark columns.
+The functions are those that merge a unit in Spark's workers (``buckets/arrow_merge``). Spark computes all large reads,
+and all models with functions on Spark columns.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nova_assets.engine.buckets import merge
-from nova_assets.engine.buckets.diff import diff_tables
+from nova_assets.engine.buckets import arrow_merge
+from nova_assets.engine.buckets.arrow_diff import diff_tables
 from nova_assets.engine.buckets.key_order import one_chunk
 from nova_assets.engine.buckets.row_layout import sort_into_buckets
-from nova_assets.engine.read.renamed_columns import stored_column_names
+from nova_assets.engine.read.stored_columns import stored_column_names
 from nova_assets.engine.storage.integrity import open_block_file
 from nova_assets.engine.storage.parquet_footers import uncompressed_bytes
 from nova_assets.engine.storage.warehouse import Warehouse
@@ -56,11 +56,13 @@ def compute_in_memory(read: Snapshot | Chain | Diff, warehouse: Warehouse) -> pa
         return _concat_or_empty(rows(source_blocks(read), schema), schema)
     marked, layout = schema.with_deleted(), KeyLayout(model.key)
     sorted_deltas = [sort_into_buckets(one_chunk(t), layout)[0] for t in rows(read.deltas, marked)]
-    changes = merge.compose_deltas(sorted_deltas, model, model.key) if sorted_deltas else _concat_or_empty([], marked)
+    changes = (
+        arrow_merge.compose_deltas(sorted_deltas, model, model.key) if sorted_deltas else _concat_or_empty([], marked)
+    )
     if isinstance(read, Chain):
         return changes
     base = sort_into_buckets(one_chunk(_concat_or_empty(rows(read.bases, schema), schema)), layout)[0]
-    return merge.merge_changes(base, changes, model, model.key)
+    return arrow_merge.merge_changes(base, changes, model, model.key)
 
 
 def _diff_in_memory(read: Diff, warehouse: Warehouse) -> pa.Table | None:

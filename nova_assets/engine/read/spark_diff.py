@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from nova_assets.engine.rows.columns import col, maps_to_sorted_arrays, struct_of_columns
+from nova_assets.engine.rows.spark_columns import col, maps_to_sorted_arrays, struct_of_columns
 from nova_assets.errors import UnrepresentableChange
 from nova_assets.model.merge import Keyed, MergeModel
 from nova_assets.model.schema import DELETED

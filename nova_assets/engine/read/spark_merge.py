@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 from pyspark.sql import types as t
 
-from nova_assets.engine.rows.columns import col, maps_to_sorted_arrays, struct_of_columns
+from nova_assets.engine.rows.spark_columns import col, maps_to_sorted_arrays, struct_of_columns
 from nova_assets.model.function_reference import FunctionRef
 from nova_assets.model.merge import Keyed, MergeModel
 from nova_assets.model.schema import DELETED

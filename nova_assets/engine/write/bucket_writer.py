@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from nova_assets.engine.buckets.bucket_files import FileTarget, WrittenFile, check_row_count, write_laid_out_file
+from nova_assets.engine.buckets.file_writer import FileTarget, WrittenFile, check_row_count, write_laid_out_file
 from nova_assets.engine.buckets.key_order import one_chunk, split_at_key_boundaries
 from nova_assets.engine.buckets.merge_unit import MergeSourceFile, MergeUnitTask
 from nova_assets.engine.buckets.partitioning import split_by_columns
 from nova_assets.engine.buckets.row_layout import sort_into_buckets
 from nova_assets.engine.buckets.spark_worker import write_rows_as_runs
 from nova_assets.engine.buckets.split_points import sample_split_points, split_key_range
-from nova_assets.engine.session.session import LazySparkSession
 from nova_assets.engine.session.shared_settings import temporary_settings
+from nova_assets.engine.session.spark_session import LazySparkSession
 from nova_assets.engine.storage import file_io
 from nova_assets.engine.storage.integrity import open_block_file
 from nova_assets.model.arrow_types import from_arrow_schema
@@ -80,7 +80,7 @@ class BucketWriter:
             return frame
         from pyspark.sql import functions as F
 
-        from nova_assets.engine.rows.columns import struct_of_columns
+        from nova_assets.engine.rows.spark_columns import struct_of_columns
         from nova_assets.engine.rows.spark_versions import rebalance_by_column
 
         mark = F.xxhash64(struct_of_columns(self.target.split_columns))

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from nova_assets.engine.storage.integrity import open_block_file
 from nova_assets.engine.storage.parquet_footers import Footer, total_nulls
 from nova_assets.engine.write import key_checks
-from nova_assets.engine.write.target import BlockTarget
+from nova_assets.engine.write.block_target import BlockTarget
 from nova_assets.errors import SchemaMismatch
 from nova_assets.model.schema import DELETED
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nova_assets.engine.buckets.bucket_files import WrittenFile
-from nova_assets.engine.session.session import LazySparkSession
+from nova_assets.engine.buckets.file_writer import WrittenFile
 from nova_assets.engine.session.shared_settings import temporary_settings
 from nova_assets.engine.session.spark_config import WRITE_SETTINGS
+from nova_assets.engine.session.spark_session import LazySparkSession
 from nova_assets.engine.storage import file_io
 from nova_assets.engine.storage.parquet_footers import Footer, read_block_files
 from nova_assets.engine.write import key_checks
-from nova_assets.engine.write.files_of_rows import BlockFileWriter
-from nova_assets.engine.write.target import BlockTarget
+from nova_assets.engine.write.block_file_writer import BlockFileWriter
+from nova_assets.engine.write.block_target import BlockTarget
 from nova_assets.errors import SchemaMismatch
 from nova_assets.model.schema import DELETED
 from nova_assets.model.sum_bounds import is_in_type_range, overflowable_sums, sum_overflow_error
@@ -106,7 +106,7 @@ class RepeatedKeyResolver:
     def _read_written_rows(self, footers: Sequence[Footer], target: BlockTarget) -> DataFrame:
         from pyspark.sql import functions as F
 
-        from nova_assets.engine.read.spark_read import load_paths
+        from nova_assets.engine.read.spark_reader import load_paths
         from nova_assets.engine.rows.spark_types import to_struct
 
         spark = self.session.get()
@@ -117,7 +117,7 @@ class RepeatedKeyResolver:
     def _find_repeats_by_spark(self, footers: Sequence[Footer], target: BlockTarget) -> key_checks.RepeatedKeys:
         from pyspark.sql import functions as F
 
-        from nova_assets.engine.rows.columns import col
+        from nova_assets.engine.rows.spark_columns import col
 
         assert target.model is not None
         model = target.model
@@ -144,7 +144,7 @@ class RepeatedKeyResolver:
         from pyspark.sql import functions as F
 
         from nova_assets.engine.read.spark_merge import ROW_COUNT, find_undecided_keys, resolve_repeated_keys
-        from nova_assets.engine.rows.columns import col
+        from nova_assets.engine.rows.spark_columns import col
 
         assert target.model is not None
         with temporary_settings(self.session.get(), WRITE_SETTINGS):

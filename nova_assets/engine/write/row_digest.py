@@ -21,11 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nova_assets.engine.buckets.hashing import Hashes, hash_bytes
-from nova_assets.engine.session.session import LazySparkSession
 from nova_assets.engine.session.shared_settings import temporary_settings
 from nova_assets.engine.session.spark_config import READ_SETTINGS
+from nova_assets.engine.session.spark_session import LazySparkSession
 from nova_assets.engine.storage import file_io
-from nova_assets.formats.conversion import to_unencoded_column
+from nova_assets.formats.column_conversion import to_unencoded_column
 from nova_assets.model.schema import DELETED, Schema
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def digest_of_files(session: LazySparkSession, paths: Sequence[str], schema: Sch
         schema: schema of the files.
     """
     if sum(file_io.size_of(p) for p in paths) > _LOCAL_READ_BYTES and session.can_use_workers:
-        from nova_assets.engine.read.spark_read import load_paths
+        from nova_assets.engine.read.spark_reader import load_paths
         from nova_assets.engine.rows.spark_types import to_struct
 
         spark = session.get()

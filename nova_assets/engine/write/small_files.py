@@ -14,7 +14,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from nova_assets.engine.buckets.bucket_files import (
+from nova_assets.engine.buckets.file_writer import (
     FILE_BYTES,
     UNSORTED_GROUP_BYTES,
     FileTarget,

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
-from nova_assets.engine.buckets.bucket_files import WrittenFile, check_row_count
+from nova_assets.engine.buckets.file_writer import WrittenFile, check_row_count
 from nova_assets.engine.storage import file_io
 from nova_assets.engine.storage.parquet_footers import Footer, read_block_files, read_footer
-from nova_assets.engine.write.target import BlockTarget
+from nova_assets.engine.write.block_target import BlockTarget
 from nova_assets.model.partition_of_row import partition_of_row
 from nova_assets.model.schema import DELETED
 
@@ -59,7 +59,7 @@ def _write_parquet_files(rows: DataFrame, target: BlockTarget) -> None:
         return
     from pyspark.sql import functions as F
 
-    from nova_assets.engine.rows.columns import struct_of_columns
+    from nova_assets.engine.rows.spark_columns import struct_of_columns
     from nova_assets.engine.rows.spark_versions import rebalance_by_column
 
     mark = F.sha2(F.to_json(struct_of_columns(target.split_columns)), 256)

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine.buckets import diff
-from nova_assets.engine.buckets import merge as kernel
+from nova_assets.engine.buckets import arrow_diff, arrow_merge
 from nova_assets.engine.buckets.hashing import hash_keys
 from nova_assets.engine.buckets.key_order import is_sorted_by_key, sort_by_key
 from nova_assets.model.block_layout import KeyLayout
@@ -105,7 +104,7 @@ def test_chains_and_merges(model: str, spark: Any) -> None:
     key = list(merge.key)
 
     changes = fold_of(deltas, merge)
-    merged = kernel.merge_changes(sort_by_key(base, key), changes, merge, key)
+    merged = arrow_merge.merge_changes(sort_by_key(base, key), changes, merge, key)
 
     assert counted(changes) == counted(collect_to_arrow(by_spark.compose_changes(frame, merge)))
     expected = collect_to_arrow(
@@ -113,8 +112,8 @@ def test_chains_and_merges(model: str, spark: Any) -> None:
     )
     assert counted(merged) == counted(expected)
     assert is_sorted_by_key(merged, key), "a base stays sorted"
-    half = kernel.merge_changes(sort_by_key(base, key), fold_of(deltas[:2], merge), merge, key)
-    in_two = kernel.merge_changes(half, fold_of(deltas[2:], merge), merge, key)
+    half = arrow_merge.merge_changes(sort_by_key(base, key), fold_of(deltas[:2], merge), merge, key)
+    in_two = arrow_merge.merge_changes(half, fold_of(deltas[2:], merge), merge, key)
     assert counted(in_two) == counted(merged), "R10"
 
 
@@ -128,13 +127,13 @@ def test_diffs(model: str, spark: Any) -> None:
     new = mostly(old, rng)
     order = KeyLayout(merge.key)
 
-    found = diff.diff_tables(sort_by_key(old, merge.key), sort_by_key(new, merge.key), merge, order)
+    found = arrow_diff.diff_tables(sort_by_key(old, merge.key), sort_by_key(new, merge.key), merge, order)
 
     assert counted(found) == counted(
         collect_to_arrow(by_spark.diff_snapshots(frame_from_arrow(spark, old), frame_from_arrow(spark, new), merge))
     )
     assert is_sorted_by_key(found, merge.key) and 50 < found.num_rows < new.num_rows
-    same = diff.diff_tables(sort_by_key(old, merge.key), sort_by_key(old, merge.key), merge, order)
+    same = arrow_diff.diff_tables(sort_by_key(old, merge.key), sort_by_key(old, merge.key), merge, order)
     assert same.num_rows == 0, "NaN is equal to itself, and so is null"
 
 
@@ -159,7 +158,7 @@ def mostly(rows: pa.Table, rng: random.Random) -> pa.Table:
 
 
 def fold_of(deltas: Sequence[pa.Table], merge: MergeModel) -> pa.Table:
-    return kernel.compose_deltas([sort_by_key(d, merge.key) for d in deltas], merge, merge.key)
+    return arrow_merge.compose_deltas([sort_by_key(d, merge.key) for d in deltas], merge, merge.key)
 
 
 def test_hashes(spark: Any) -> None:
@@ -208,6 +207,6 @@ def test_sums_are_exact_or_refused(type_: pa.DataType, values: list[Any], total:
     deltas = [pa.table({"k": [1], "v": pa.array([v], type_), DELETED: [False]}, schema=schema) for v in values]
     if total is None:
         with pytest.raises(OverflowError):
-            kernel.compose_deltas(deltas, model, ["k"])
+            arrow_merge.compose_deltas(deltas, model, ["k"])
     else:
-        assert kernel.compose_deltas(deltas, model, ["k"])["v"].to_pylist() == [total]
+        assert arrow_merge.compose_deltas(deltas, model, ["k"])["v"].to_pylist() == [total]

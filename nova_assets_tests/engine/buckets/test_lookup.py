@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine.buckets import bucket_files, spark_worker
+from nova_assets.engine.buckets import file_writer, spark_worker
 from nova_assets.model.arrow_types import arrow_type
 from nova_assets.model.block_layout import HASHED_TYPES
 from nova_assets.model.declared_schema import schema_from_declaration
@@ -38,8 +38,8 @@ CLUSTERED = HASHED_TYPES - {"boolean", "binary"}
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bucket_files, "GROUP_ROWS", 50)
-    monkeypatch.setattr(bucket_files, "FEW_ROWS", 20)
+    monkeypatch.setattr(file_writer, "GROUP_ROWS", 50)
+    monkeypatch.setattr(file_writer, "FEW_ROWS", 20)
     monkeypatch.setattr(spark_worker, "FINE_ROWS", 8)
     monkeypatch.setattr(partition_size, "BUCKET_BYTES", 3000)
     monkeypatch.setattr(partition_size, "MAX_BUCKET_BYTES", 3000)
@@ -180,7 +180,7 @@ def test_a_base_in_which_a_key_comes_twice_is_refused_wherever_files_end(tmp_pat
 
 
 def test_keys_of_another_type_are_left_to_spark() -> None:
-    from nova_assets.engine.read.by_merge_unit import _is_lossless_cast
+    from nova_assets.engine.read.merge_unit_reader import _is_lossless_cast
 
     zone = pa.timestamp("us", "Europe/Rome")
     assert _is_lossless_cast(pa.int32(), pa.int64()) and _is_lossless_cast(pa.timestamp("ns", "UTC"), zone)

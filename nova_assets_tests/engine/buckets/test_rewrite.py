@@ -14,10 +14,10 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.engine.buckets import spark_worker
-from nova_assets.engine.engine import SparkEngine
-from nova_assets.engine.read.strategies import ReadExecutor
+from nova_assets.engine.read.read_executor import ReadExecutor
 from nova_assets.engine.rows import spark_versions
-from nova_assets.engine.write.compaction import BlockRewriter
+from nova_assets.engine.spark_engine import SparkEngine
+from nova_assets.engine.write.block_rewriter import BlockRewriter
 from nova_assets.model.block import Kind, Manifest, StagedBlock
 from nova_assets.model.block_layout import HashBuckets, KeyRange
 from nova_assets.model.read_strategy import READ_STRATEGIES, ReadStrategy
@@ -59,7 +59,7 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_three_ways_to_one_base(name: str, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     rng, channel = random.Random(name), CHANNELS[name]
     monkeypatch.setattr("nova_assets.engine.write.bucket_writer.TOGETHER_BYTES", rng.choice([0, 2**30]))
-    monkeypatch.setattr("nova_assets.engine.write.compaction._MANY", rng.choice([1, 4]))
+    monkeypatch.setattr("nova_assets.engine.write.block_rewriter._MANY", rng.choice([1, 4]))
     with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh", spark=spark) as store:
         store.register(channel)
         store.insert("c", frame_of(given(rng, 300, None), spark, rng), kind="base")

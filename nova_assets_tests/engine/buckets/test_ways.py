@@ -12,9 +12,9 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.engine.buckets import spark_worker
-from nova_assets.engine.engine import SparkEngine
-from nova_assets.engine.read.strategies import ReadExecutor
+from nova_assets.engine.read.read_executor import ReadExecutor
 from nova_assets.engine.rows.spark_versions import frame_from_arrow
+from nova_assets.engine.spark_engine import SparkEngine
 from nova_assets.model.read_strategy import ReadStrategy
 from nova_assets.model.reads import Chain, ChangeUnion, Diff, Inserts, Read, Snapshot
 from nova_assets.plan import partition_size as size
@@ -39,9 +39,9 @@ CHANNELS = {
 def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(size, "BUCKET_BYTES", 3000)
     monkeypatch.setattr(size, "MAX_BUCKET_BYTES", 3000)
-    monkeypatch.setattr("nova_assets.engine.read.strategies.SCANNED_BYTES", 0)
+    monkeypatch.setattr("nova_assets.engine.read.read_executor.SCANNED_BYTES", 0)
     monkeypatch.setattr(spark_worker, "FINE_ROWS", 8)
-    monkeypatch.setattr("nova_assets.engine.read.by_merge_unit.MOST_BYTES", 8000)
+    monkeypatch.setattr("nova_assets.engine.read.merge_unit_reader.MOST_BYTES", 8000)
 
 
 @pytest.fixture(params=sorted(CHANNELS))
@@ -90,7 +90,7 @@ def test_keys_are_found_without_reading_everything(store: Store, monkeypatch: py
     assert sum(expected.values()) == 90
     for here in (True, False):
         for here_bytes in (0, 2**40):
-            monkeypatch.setattr("nova_assets.engine.read.strategies.HERE_BYTES", here_bytes)
+            monkeypatch.setattr("nova_assets.engine.read.read_executor.HERE_BYTES", here_bytes)
             frame = frame_from_arrow(store.engine.session, asked)
             for keys in (asked, frame):
                 found = forced(store, None).look_up_keys(plan, keys, as_table=here)

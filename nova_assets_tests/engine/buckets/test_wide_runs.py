@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nova_assets.engine.buckets import spark_worker
-from nova_assets.engine.buckets.bucket_files import FEW_BYTES, FileTarget
+from nova_assets.engine.buckets.file_writer import FEW_BYTES, FileTarget
 from nova_assets.model.block_layout import HashBuckets, KeyLayout
 
 LAYOUT = KeyLayout(("id",), ("bigint",))

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from nova_assets.errors import SchemaMismatch
 from nova_assets.formats.declared_types import declared_types
-from nova_assets.formats.read_outcome import ParsedRecords, RefusedRecord
+from nova_assets.formats.parsed_records import ParsedRecords, RefusedRecord
 from nova_assets.model.arrow_types import arrow_type
 from nova_assets.model.conversion import JSON, InputKind, convert_value
 from nova_assets.model.schema import DELETED, DataType, Schema

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nova_assets.engine.buckets import bucket_files
+from nova_assets.engine.buckets.file_writer import FileTarget
 from nova_assets.engine.rows.canonical_keys import canonical_columns
 from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.block import Kind
@@ -95,9 +95,9 @@ class BlockTarget:
         return tuple(dict.fromkeys((*self.model.key, *self.model.order_by, *summed)))
 
     @property
-    def file_target(self) -> bucket_files.FileTarget:
+    def file_target(self) -> FileTarget:
         """The same target for the writers of files."""
-        return bucket_files.FileTarget(
+        return FileTarget(
             self.folder,
             self.block_id,
             to_arrow_schema(self.file_schema.with_all_nullable()),

@@ -16,15 +16,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from nova_assets.engine.buckets.bucket_files import FILE_BYTES, WrittenFile
+from nova_assets.engine.buckets.file_writer import FILE_BYTES, WrittenFile
 from nova_assets.engine.buckets.merge_unit import MergeUnitTask
 from nova_assets.engine.buckets.split_points import sample_split_points, split_key_range
-from nova_assets.engine.read.by_merge_unit import MergeUnitReader
 from nova_assets.engine.read.in_memory import compute_in_memory
-from nova_assets.engine.session.session import LazySparkSession
+from nova_assets.engine.read.merge_unit_reader import MergeUnitReader
+from nova_assets.engine.session.spark_session import LazySparkSession
 from nova_assets.engine.storage.warehouse import Warehouse
+from nova_assets.engine.write.block_writer import BlockWriter
 from nova_assets.engine.write.small_files import combine_small_files
-from nova_assets.engine.write.write import BlockWriter
 from nova_assets.model.block import Block, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import Append

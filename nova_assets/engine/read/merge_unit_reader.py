@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nova_assets.engine.buckets.file_reader import slice_key_range
 from nova_assets.engine.buckets.key_order import first_of_key_mask, one_chunk, sort_by_key
 from nova_assets.engine.buckets.merge_unit import MergeSourceFile, MergeUnitRead, MergeUnitTask, read_merge_unit
-from nova_assets.engine.buckets.reader import slice_key_range
 from nova_assets.engine.buckets.row_layout import bucket_numbers
-from nova_assets.engine.read.renamed_columns import stored_column_names
-from nova_assets.engine.session.session import LazySparkSession
+from nova_assets.engine.read.stored_columns import stored_column_names
+from nova_assets.engine.session.spark_session import LazySparkSession
 from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.model.arrow_types import arrow_type, to_arrow_schema
 from nova_assets.model.block import Block, DataFile

@@ -12,7 +12,6 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 
-from nova_assets.engine.read.renamed_columns import stored_column_names, stored_column_types
 from nova_assets.engine.read.spark_diff import added_rows_or_raise, diff_snapshots
 from nova_assets.engine.read.spark_merge import (
     SEQ,
@@ -21,13 +20,14 @@ from nova_assets.engine.read.spark_merge import (
     filter_superseded_rows,
     merge_deltas,
 )
-from nova_assets.engine.rows.columns import col
-from nova_assets.engine.rows.schema_fit import cast_custom_merge_result
+from nova_assets.engine.read.stored_columns import stored_column_names, stored_column_types
+from nova_assets.engine.rows.spark_columns import col
+from nova_assets.engine.rows.spark_schema_fit import cast_custom_merge_result
 from nova_assets.engine.rows.spark_types import to_spark_type, to_struct
 from nova_assets.engine.rows.spark_versions import READER_WIDENS_TYPES, file_metadata_column
-from nova_assets.engine.session.session import LazySparkSession, is_connect_session
 from nova_assets.engine.session.shared_settings import temporary_settings
 from nova_assets.engine.session.spark_config import READ_SETTINGS
+from nova_assets.engine.session.spark_session import LazySparkSession, is_connect_session
 from nova_assets.engine.storage import external_files, file_io
 from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.errors import NotSupported

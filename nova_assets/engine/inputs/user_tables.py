@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from nova_assets.errors import EmptyInput, SchemaMismatch
-from nova_assets.formats.conversion import convert_table
+from nova_assets.formats.column_conversion import convert_table
 from nova_assets.formats.schema_fit import schema_of
 from nova_assets.model.arrow_types import arrow_type
 from nova_assets.model.conversion import InputKind

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nova_assets.engine.buckets.merge_unit import read_merge_unit
-from nova_assets.engine.read.by_merge_unit import MergeUnitReadPlan
 from nova_assets.engine.read.in_memory import read_fitted_rows
-from nova_assets.engine.read.strategies import ReadExecutor, mark_as_inserts
+from nova_assets.engine.read.merge_unit_reader import MergeUnitReadPlan
+from nova_assets.engine.read.read_executor import ReadExecutor, mark_as_inserts
 from nova_assets.engine.storage import external_files
 from nova_assets.engine.storage.external_rows import open_external_file
 from nova_assets.engine.storage.integrity import footer_of_block_file, open_block_file

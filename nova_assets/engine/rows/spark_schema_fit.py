@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from nova_assets.engine.rows.canonical_keys import canonicalize_spark_column
-from nova_assets.engine.rows.columns import col
+from nova_assets.engine.rows.spark_columns import col
 from nova_assets.engine.rows.spark_types import from_struct, to_spark_type
 from nova_assets.errors import SchemaMismatch
 from nova_assets.model.schema import DELETED, Field, Schema, can_widen

@@ -7,11 +7,11 @@ import re
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from nova_assets.engine.rows.columns import col
+from nova_assets.engine.rows.spark_columns import col
 from nova_assets.engine.rows.spark_types import from_struct, to_spark_type
 from nova_assets.engine.rows.spark_versions import try_cast
 from nova_assets.errors import SchemaMismatch
-from nova_assets.formats.conversion import is_convertible
+from nova_assets.formats.column_conversion import is_convertible
 from nova_assets.model.arrow_types import arrow_type
 from nova_assets.model.schema import DataType, Schema, can_widen
 

@@ -15,21 +15,20 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nova_assets.engine.buckets import bucket_files
-from nova_assets.engine.buckets.bucket_files import WrittenFile
+from nova_assets.engine.buckets.file_writer import FileTarget, WrittenFile
 from nova_assets.engine.buckets.partitioning import single_partition_of_file
 from nova_assets.engine.rows.canonical_keys import canonicalize_columns
-from nova_assets.engine.session.session import LazySparkSession
 from nova_assets.engine.session.shared_settings import temporary_settings
 from nova_assets.engine.session.spark_config import WRITE_SETTINGS
+from nova_assets.engine.session.spark_session import LazySparkSession
 from nova_assets.engine.storage import file_io
 from nova_assets.engine.storage.integrity import altered_file_error_from
 from nova_assets.engine.storage.warehouse import BLOCKS, Warehouse
-from nova_assets.engine.write.files_of_rows import BlockFileWriter, are_keys_known_unique
+from nova_assets.engine.write.block_file_writer import BlockFileWriter, are_keys_known_unique
+from nova_assets.engine.write.block_target import BlockTarget
 from nova_assets.engine.write.null_checks import check_nulls
 from nova_assets.engine.write.repeated_keys import RepeatedKeyResolver
 from nova_assets.engine.write.row_digest import digest_of, digest_of_files
-from nova_assets.engine.write.target import BlockTarget
 from nova_assets.errors import SchemaMismatch, WarehouseUnavailable
 from nova_assets.formats import schema_fit
 from nova_assets.model.block import DataFile, Manifest, StagedBlock
@@ -82,7 +81,7 @@ class BlockWriter:
 
     def write_with_job(
         self,
-        write_files: Callable[[bucket_files.FileTarget], Iterable[WrittenFile]],
+        write_files: Callable[[FileTarget], Iterable[WrittenFile]],
         staged: StagedBlock,
         channel: Channel,
         schema: Schema,
@@ -183,8 +182,8 @@ class BlockWriter:
         return self.file_writer.write_table(canonicalize_columns(fitted, target.canonical_key_columns), target)
 
     def _write_frame(self, frame: DataFrame, target: BlockTarget) -> list[WrittenFile]:
-        from nova_assets.engine.rows.conversion import parse_conversion_error
-        from nova_assets.engine.rows.schema_fit import DELETION_IN_BASE, fit_frame
+        from nova_assets.engine.rows.spark_conversion import parse_conversion_error
+        from nova_assets.engine.rows.spark_schema_fit import DELETION_IN_BASE, fit_frame
 
         with temporary_settings(self.session.get(), WRITE_SETTINGS):
             rows = fit_frame(

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from nova_assets.engine.read.by_merge_unit import MergeUnitReader, MergeUnitReadPlan
 from nova_assets.engine.read.in_memory import compute_in_memory
+from nova_assets.engine.read.merge_unit_reader import MergeUnitReader, MergeUnitReadPlan
 from nova_assets.engine.session import shared_settings
-from nova_assets.engine.session.session import LazySparkSession
+from nova_assets.engine.session.spark_session import LazySparkSession
 from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.masking import get_logger
 from nova_assets.model.arrow_types import to_arrow_schema
@@ -59,7 +59,7 @@ class ReadExecutor:
 
     def read_frame(self, read: Read) -> DataFrame:
         """Rows of a read as a Spark frame."""
-        from nova_assets.engine.read.spark_read import SparkReader
+        from nova_assets.engine.read.spark_reader import SparkReader
 
         if isinstance(read, ChangeUnion):
             parts = [self.read_frame(p) for p in read.parts]
@@ -121,7 +121,7 @@ class ReadExecutor:
         return table if as_table else self.session.to_frame(table)
 
     def _collect_distinct_keys(self, keys: DataFrame, key_columns: list[str]) -> pa.Table | None:
-        from nova_assets.engine.rows.columns import col
+        from nova_assets.engine.rows.spark_columns import col
 
         wanted = keys.select(*map(col, key_columns)).distinct().limit(MAX_LOOKUP_KEYS + 1)
         return self.session.to_table(wanted)

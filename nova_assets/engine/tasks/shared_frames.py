@@ -19,7 +19,7 @@ from typing import Any
 
 from pyspark import StorageLevel
 
-from nova_assets.engine.session.session import is_connect_session
+from nova_assets.engine.session.spark_session import is_connect_session
 
 
 @contextmanager

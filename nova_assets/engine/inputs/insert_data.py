@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from nova_assets.engine.inputs.large_parquet import LargeParquet
-from nova_assets.engine.inputs.typed_rows import (
+from nova_assets.engine.inputs.user_tables import (
     check_has_columns,
     concat_file_tables,
     convert_user_table,
@@ -22,7 +22,7 @@ from nova_assets.engine.inputs.typed_rows import (
 )
 from nova_assets.errors import BadRecord, EmptyInput, SchemaMismatch
 from nova_assets.formats import isolated_reader, readers
-from nova_assets.formats.conversion import convert_to_inferred_type, convert_values
+from nova_assets.formats.column_conversion import convert_to_inferred_type, convert_values
 from nova_assets.formats.input_file import File, bad_record_error, empty_file_error
 from nova_assets.model.conversion import DICTS, PANDAS, TYPED, python_value
 from nova_assets.model.file_format import Format

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from nova_assets.engine.buckets.partitioning import add_derived_columns, parse_partition_value
-from nova_assets.engine.inputs.inputs import convert_insert_data
+from nova_assets.engine.inputs.insert_data import convert_insert_data
 from nova_assets.engine.inputs.large_parquet import LargeParquet
 from nova_assets.engine.read.matching_keys import filter_rows_by_keys
-from nova_assets.engine.read.strategies import ReadExecutor
-from nova_assets.engine.read.streaming import StreamingReader
+from nova_assets.engine.read.read_executor import ReadExecutor
+from nova_assets.engine.read.streaming_reader import StreamingReader
 from nova_assets.engine.read.sum_checks import check_sums
 from nova_assets.engine.session import shared_settings
-from nova_assets.engine.session.session import LazySparkSession
 from nova_assets.engine.session.shared_settings import temporary_settings
 from nova_assets.engine.session.spark_config import READ_SETTINGS
+from nova_assets.engine.session.spark_session import LazySparkSession
 from nova_assets.engine.storage import external_files
 from nova_assets.engine.storage.remote_warehouse import open_warehouse
 from nova_assets.engine.tasks.function_shipping import pickle_module_by_value
-from nova_assets.engine.write.compaction import BlockRewriter
+from nova_assets.engine.write.block_rewriter import BlockRewriter
+from nova_assets.engine.write.block_writer import BlockWriter
 from nova_assets.engine.write.row_digest import digest_of, digest_of_frame
-from nova_assets.engine.write.write import BlockWriter
 from nova_assets.errors import SchemaMismatch
 from nova_assets.formats import schema_fit
 from nova_assets.model.arrow_types import arrow_type, to_arrow_schema
@@ -124,7 +124,7 @@ class SparkEngine:
         both = isinstance(snapshot, pa.Table) and isinstance(keys, pa.Table)
         if both and (table := filter_rows_by_keys(snapshot, keys, on)) is not None:
             return table
-        from nova_assets.engine.rows.columns import col
+        from nova_assets.engine.rows.spark_columns import col
 
         snapshot, keys = self._to_frame(snapshot), self._to_frame(keys)
         wanted = keys.select(*map(col, on))
@@ -165,7 +165,7 @@ class SparkEngine:
             )
         if isinstance(frame, pa.Table):
             return frame.select(list(columns))
-        from nova_assets.engine.rows.columns import col
+        from nova_assets.engine.rows.spark_columns import col
 
         return frame.select(*map(col, columns))
 
@@ -210,7 +210,7 @@ class SparkEngine:
 
     @contextmanager
     def evaluate_once(self, frames: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-        from nova_assets.engine.tasks.single_evaluation import persist_shared_frames
+        from nova_assets.engine.tasks.shared_frames import persist_shared_frames
 
         lazy = {p: f for p, f in frames.items() if not isinstance(f, pa.Table)}
         if len(lazy) < 2:
@@ -251,7 +251,7 @@ class SparkEngine:
         rows = convert_insert_data(data, schema, allow_widening=allow_widening)
         if isinstance(rows, pa.Table):
             return rows
-        from nova_assets.engine.rows.conversion import convert_frame
+        from nova_assets.engine.rows.spark_conversion import convert_frame
 
         if isinstance(rows, LargeParquet):
             shared_settings.current_scope(self._ways.frame_scope).limit_batches(self._session.get, rows.row_width)
@@ -266,7 +266,7 @@ class SparkEngine:
         return self._to_frame(to_arrow_schema(schema).empty_table() if nothing else self.convert_input(data, schema))
 
     def read_parquet_folder(self, folder: Path, channel: Channel) -> Any:
-        from nova_assets.engine.rows.columns import col
+        from nova_assets.engine.rows.spark_columns import col
         from nova_assets.engine.rows.spark_types import to_spark_type
 
         with temporary_settings(self.session, {"spark.sql.sources.partitionColumnTypeInference.enabled": "false"}):
