@@ -59,10 +59,10 @@ if TYPE_CHECKING:
     from nova_assets.model.trigger import on_data as on_data
     from nova_assets.model.workflowette import Workflowette as Workflowette
     from nova_assets.plan.run_plan import RunPlan as RunPlan
-    from nova_assets.sql.datasets.datasets import Datasets as Datasets
-    from nova_assets.sql.datasets.datasets import datasets as datasets
+    from nova_assets.sql.datasets.dataset_bindings import Datasets as Datasets
+    from nova_assets.sql.datasets.dataset_bindings import datasets as datasets
     from nova_assets.sql.datasets.task import sql_task as sql_task
-    from nova_assets.sql.query.function import sql_function as sql_function
+    from nova_assets.sql.query.user_functions import sql_function as sql_function
     from nova_assets.store.store import Store as Store
     from nova_assets.wiring.open_store import open as open
 
@@ -90,8 +90,8 @@ _HOMES = {
     "wiring.open_store": ("open",),
     "client.connection": ("Connection", "connect"),
     "plan.run_plan": ("RunPlan",),
-    "sql.datasets.datasets": ("Datasets", "datasets"),
-    "sql.query.function": ("sql_function",),
+    "sql.datasets.dataset_bindings": ("Datasets", "datasets"),
+    "sql.query.user_functions": ("sql_function",),
     "sql.datasets.task": ("sql_task",),
     "store.store": ("Store",),
     "file_views.file_lists": ("FileView", "Views"),

@@ -16,9 +16,9 @@ import griffe
 from nova_assets import _HOMES
 from nova_assets.model.conversion import KINDS, NOTATIONS, RULES
 from nova_assets.sql.evaluation.evaluator import RULE_MODULES as EVALUATED
-from nova_assets.sql.evaluation.rules import argument_counts_by_function
+from nova_assets.sql.evaluation.rule_registry import argument_counts_by_function
 from nova_assets.sql.parse import spark_functions
-from nova_assets.sql.types.function_types import describe_function_types
+from nova_assets.sql.types.builtin_function_types import describe_function_types
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "api.md"
@@ -41,7 +41,7 @@ CHAPTERS = {
         "model.publish_table",
     ),
     "Tasks and bindings": ("model.edge", "model.task", "model.modes_view", "model.data_check", "model.workflowette"),
-    "SQL": ("sql.datasets.datasets", "sql.query.function", "sql.datasets.task"),
+    "SQL": ("sql.datasets.dataset_bindings", "sql.query.user_functions", "sql.datasets.task"),
     "Bindings, triggers, projects": ("model.binding", "model.trigger", "model.project"),
     "Running": ("wiring.open_store", "store.store", "model.execution", "plan.run_plan"),
     "Views and the service": ("file_views.file_lists", "client.connection"),

@@ -18,7 +18,7 @@ from nova_assets.errors import DefinitionError
 from nova_assets.model.project import Project
 from nova_assets.operations.datasets.tick import TaskOutcome
 from nova_assets.plan.tick import Tick
-from nova_assets.sql.datasets.datasets import dataset_queries_by_name
+from nova_assets.sql.datasets.dataset_bindings import dataset_queries_by_name
 from nova_assets.sql.datasets.required_reads import RequiredRead
 from nova_assets.sql.datasets.task import DatasetQuery
 from nova_assets.sql.statement.header import ScopeValues, format_value

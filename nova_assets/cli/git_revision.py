@@ -17,7 +17,7 @@ from pathlib import Path
 
 from nova_assets.errors import SettingsError
 from nova_assets.settings import Settings
-from nova_assets.sql.datasets.declared import DatasetDeclarations
+from nova_assets.sql.datasets.declarations import DatasetDeclarations
 
 
 def load_datasets_at_revision(revision: str, settings: Settings) -> DatasetDeclarations:
@@ -115,7 +115,7 @@ def main() -> None:
     The first argument is the checkout from which the project's module must come. The second argument names the project.
     """
     from nova_assets.settings import load_settings
-    from nova_assets.sql.datasets.datasets import dataset_queries_by_name
+    from nova_assets.sql.datasets.dataset_bindings import dataset_queries_by_name
     from nova_assets.wiring import open_store
 
     checkout = Path(sys.argv[1])

@@ -14,9 +14,9 @@ import pytest
 from nova_assets.model.schema import Schema, parse_ddl
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.query.column_lineage import trace_lineage
-from nova_assets.sql.query.query import Query, resolve_query
+from nova_assets.sql.query.resolved_query import Query, resolve_query
 from nova_assets.sql.text import SqlText
-from nova_assets.sql.types.types import schema_of_query
+from nova_assets.sql.types.query_schema import schema_of_query
 from nova_assets_tests.tpc import benchmarks
 
 pytestmark = pytest.mark.spark

@@ -9,7 +9,7 @@ from typing import Any
 from nova_assets.model.schema import Schema, parse_ddl
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.pruning.prune import required_partitions
-from nova_assets.sql.query.query import Query, resolve_query
+from nova_assets.sql.query.resolved_query import Query, resolve_query
 from nova_assets.sql.statement.header import spark_type_name
 from nova_assets.sql.text import SqlText
 

@@ -10,7 +10,7 @@ import nova_assets as nova
 from nova_assets.errors import SqlError
 from nova_assets.sql.datasets.breaking_changes import Change, find_changes
 from nova_assets.sql.datasets.graph_builder import build_graph
-from nova_assets.sql.statement.statement import parse_dataset_statement
+from nova_assets.sql.statement.dataset_statement import parse_dataset_statement
 from nova_assets.sql.text import SqlText
 
 ORDERS = nova.Channel("orders", schema="id bigint, customer string, price decimal(10,2), day date")

@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from nova_assets.sql.evaluation import rules
 from nova_assets.sql.evaluation.operand import Operand
-from nova_assets.sql.evaluation.rules import Application
+from nova_assets.sql.evaluation.rule_registry import Application
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.text import SqlText
 from nova_assets_tests.sql.spark_judge import TEMPLATES, Case, cases, differences, functions

@@ -9,8 +9,8 @@ import pytest
 
 from nova_assets.errors import DefinitionError, SqlError
 from nova_assets.model.partitions import Dimension
+from nova_assets.sql.statement.dataset_statement import DatasetStatement, parse_dataset_statement
 from nova_assets.sql.statement.header import format_scope, partition_dimensions
-from nova_assets.sql.statement.statement import DatasetStatement, parse_dataset_statement
 from nova_assets.sql.text import SqlText
 from nova_assets_tests.sql.rig import NOW
 

@@ -23,7 +23,7 @@ import sqlglot
 from nova_assets.model.schema import Schema, parse_ddl
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.pruning.prune import PartitionPruner, PartitionsByScan, required_partitions
-from nova_assets.sql.query.query import Query, resolve_query
+from nova_assets.sql.query.resolved_query import Query, resolve_query
 from nova_assets.sql.text import SqlText
 from nova_assets_tests.sql.rig import DAYS, STORES
 

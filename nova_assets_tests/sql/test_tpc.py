@@ -18,9 +18,9 @@ from pyspark.errors import ParseException
 from nova_assets.errors import SqlError
 from nova_assets.model.schema import Schema, parse_ddl
 from nova_assets.sql.parse.dialect import parse_statement
-from nova_assets.sql.query.query import resolve_query
+from nova_assets.sql.query.resolved_query import resolve_query
 from nova_assets.sql.text import SqlText
-from nova_assets.sql.types.types import is_generated_name, schema_of_query
+from nova_assets.sql.types.query_schema import is_generated_name, schema_of_query
 from nova_assets_tests.tpc import Benchmark, benchmarks
 
 pytestmark = pytest.mark.spark

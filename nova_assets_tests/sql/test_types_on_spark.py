@@ -15,9 +15,9 @@ from nova_assets.errors import SqlError
 from nova_assets.model.schema import parse_ddl
 from nova_assets.sql.parse import spark_functions
 from nova_assets.sql.parse.dialect import parse_statement
-from nova_assets.sql.query.query import resolve_query
+from nova_assets.sql.query.resolved_query import resolve_query
 from nova_assets.sql.text import SqlText
-from nova_assets.sql.types.types import schema_of_query
+from nova_assets.sql.types.query_schema import schema_of_query
 
 pytestmark = pytest.mark.spark
 

@@ -10,7 +10,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.errors import DefinitionError, SqlError
-from nova_assets.sql.datasets.declared import DatasetDeclarations
+from nova_assets.sql.datasets.declarations import DatasetDeclarations
 from nova_assets.sql.datasets.graph_builder import build_graph
 from nova_assets.sql.datasets.required_reads import RequiredRead
 from nova_assets.sql.text import SqlText

@@ -27,16 +27,16 @@ from nova_assets.nova_error import NovaError
 from nova_assets.sql.cache.disk_cache import DiskCache, DiskCacheSession
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.parse.tree_encoding import decode_tree, encode_tree
-from nova_assets.sql.query.query import Query, resolve_query
+from nova_assets.sql.query.resolved_query import Query, resolve_query
 from nova_assets.sql.query.scans import Scan
 from nova_assets.sql.query.table_function_calls import table_function_schemas
-from nova_assets.sql.statement.header import StatementHeader
-from nova_assets.sql.statement.statement import (
+from nova_assets.sql.statement.dataset_statement import (
     DatasetStatement,
     header_from_tree,
     make_header_tree,
     parse_dataset_statement,
 )
+from nova_assets.sql.statement.header import StatementHeader
 from nova_assets.sql.text import SqlText
 
 _INVALID_RECORD_ERRORS = (KeyError, TypeError, ValueError, NovaError)

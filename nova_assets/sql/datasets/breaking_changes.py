@@ -16,7 +16,7 @@ from nova_assets.model.schema import Schema, can_widen
 from nova_assets.sql.datasets.graph import Dataset, Graph
 from nova_assets.sql.datasets.graph_builder import analyse_dataset
 from nova_assets.sql.query.column_lineage import Lineage, trace_lineage
-from nova_assets.sql.statement.statement import DatasetStatement
+from nova_assets.sql.statement.dataset_statement import DatasetStatement
 from nova_assets.sql.text import Span
 
 ChangeKind = Literal["added", "widened", "dropped", "renamed", "retyped", "removed", "partitioned"]

@@ -13,13 +13,13 @@ from nova_assets.model.task import Context
 from nova_assets.sql.datasets.graph import Dataset, Graph
 from nova_assets.sql.evaluation.operand import Evaluable
 from nova_assets.sql.evaluation.values import Value
-from nova_assets.sql.query.function import SqlFunction
 from nova_assets.sql.query.table_function_calls import (
     CallArgument,
     TableFunctionCall,
     scalar_function_types,
     table_function_schemas,
 )
+from nova_assets.sql.query.user_functions import SqlFunction
 from nova_assets.sql.statement.header import compile_scope_expression
 from nova_assets.sql.text import Span
 

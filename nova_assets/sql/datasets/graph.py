@@ -22,10 +22,10 @@ from nova_assets.sql.datasets.required_reads import _LOCK, ExpectedPartitions, R
 from nova_assets.sql.evaluation.values import parse_partition_value
 from nova_assets.sql.pruning.indexed_rows import IndexedRows
 from nova_assets.sql.pruning.prune import PartitionPruner
-from nova_assets.sql.query.query import Query
+from nova_assets.sql.query.resolved_query import Query
+from nova_assets.sql.statement.dataset_statement import DatasetStatement
 from nova_assets.sql.statement.external_table import ExternalView
 from nova_assets.sql.statement.header import ScopeValues, StatementHeader
-from nova_assets.sql.statement.statement import DatasetStatement
 from nova_assets.sql.statement.timeseries import TimeSeries
 from nova_assets.suggestions import did_you_mean
 

@@ -17,13 +17,13 @@ from nova_assets.sql.datasets.graph import Dataset, Graph
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.pruning.prune import required_partitions
 from nova_assets.sql.pruning.select_source import Partition
-from nova_assets.sql.query.query import Query, resolve_query
+from nova_assets.sql.query.resolved_query import Query, resolve_query
 from nova_assets.sql.query.table_function_calls import table_function_schemas
+from nova_assets.sql.statement.dataset_statement import DatasetStatement, parse_dataset_statement
 from nova_assets.sql.statement.external_table import ExternalView, is_external_view, parse_external_view
 from nova_assets.sql.statement.header import partition_dimensions
-from nova_assets.sql.statement.statement import DatasetStatement, parse_dataset_statement
 from nova_assets.sql.text import SqlText
-from nova_assets.sql.types.types import is_generated_name, schema_of_query
+from nova_assets.sql.types.query_schema import is_generated_name, schema_of_query
 
 
 def build_graph(

@@ -21,12 +21,12 @@ from nova_assets.sql.datasets.graph import Graph
 from nova_assets.sql.datasets.required_reads import RequiredRead
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.query.column_lineage import trace_lineage
-from nova_assets.sql.query.function import SqlFunction
-from nova_assets.sql.query.query import Query, mark_calls
+from nova_assets.sql.query.resolved_query import Query, mark_calls
 from nova_assets.sql.query.scans import Mode, Scan, mark_scans
 from nova_assets.sql.query.spark_confirmation import check_columns, convert_spark_refusals
 from nova_assets.sql.query.spark_query import RunnableSql, make_runnable, make_runnable_from_text
 from nova_assets.sql.query.table_function_calls import scalar_function_types, table_function_schemas
+from nova_assets.sql.query.user_functions import SqlFunction
 from nova_assets.sql.statement.header import ScopeValues, StatementHeader
 from nova_assets.sql.text import SqlText
 

@@ -19,11 +19,11 @@ from nova_assets.sql.evaluation.casting import (
     midnight_of,
     parse_timestamp,
 )
+from nova_assets.sql.evaluation.date_patterns import parse_pattern
 from nova_assets.sql.evaluation.logic import NULL
 from nova_assets.sql.evaluation.numbers import arithmetic_operand
 from nova_assets.sql.evaluation.operand import DATA_DEPENDENT, Operand, Undecided
-from nova_assets.sql.evaluation.patterns import parse_pattern
-from nova_assets.sql.evaluation.rules import Application, function_rule, syntax_rule
+from nova_assets.sql.evaluation.rule_registry import Application, function_rule, syntax_rule
 from nova_assets.sql.evaluation.texts import as_int_operand, text_operand
 from nova_assets.sql.evaluation.values import Value
 from nova_assets.sql.types.widening import VOID

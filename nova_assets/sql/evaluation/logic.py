@@ -10,9 +10,9 @@ from sqlglot import exp
 
 from nova_assets.model.schema import DataType
 from nova_assets.sql.evaluation.casting import BOOLEAN
-from nova_assets.sql.evaluation.comparing import common_type, comparison_casts, in_list_casts
+from nova_assets.sql.evaluation.implicit_casts import common_type, comparison_casts, in_list_casts
 from nova_assets.sql.evaluation.operand import DATA_DEPENDENT, Operand, kleene_and_or
-from nova_assets.sql.evaluation.rules import Application, function_rule, syntax_rule
+from nova_assets.sql.evaluation.rule_registry import Application, function_rule, syntax_rule
 from nova_assets.sql.evaluation.values import UNKNOWN, Value, Values
 from nova_assets.sql.types.widening import VOID
 

@@ -19,7 +19,7 @@ from nova_assets.sql.evaluation.casting import (
 )
 from nova_assets.sql.evaluation.logic import NULL
 from nova_assets.sql.evaluation.operand import DATA_DEPENDENT, Operand, Undecided
-from nova_assets.sql.evaluation.rules import Application, function_rule, syntax_rule
+from nova_assets.sql.evaluation.rule_registry import Application, function_rule, syntax_rule
 from nova_assets.sql.evaluation.values import Value
 from nova_assets.sql.types.widening import MAX_DIGITS, VOID, arithmetic_type, as_decimal, decimal_up_to_max, is_integral
 

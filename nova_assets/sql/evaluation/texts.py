@@ -10,7 +10,7 @@ from sqlglot import exp
 from nova_assets.sql.evaluation.casting import BOOLEAN, INT, MAX_TEXT_LENGTH, STRING
 from nova_assets.sql.evaluation.logic import negate
 from nova_assets.sql.evaluation.operand import DATA_DEPENDENT, Operand, Undecided
-from nova_assets.sql.evaluation.rules import Application, function_rule, syntax_rule
+from nova_assets.sql.evaluation.rule_registry import Application, function_rule, syntax_rule
 from nova_assets.sql.evaluation.values import UNKNOWN, Value, Values
 
 _MAX_POSITION = 2**30

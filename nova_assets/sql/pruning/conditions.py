@@ -14,7 +14,7 @@ from nova_assets.sql.pruning.predicate_pushdown import (
     is_determined_by_group,
     push_down_conditions,
 )
-from nova_assets.sql.query.query import conjuncts, is_using_or_natural
+from nova_assets.sql.query.resolved_query import conjuncts, is_using_or_natural
 
 AFTER_ALL_JOINS = 10**6
 """Join index of conditions that apply after all joins."""

@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from nova_assets.model.schema import DataType
 from nova_assets.sql.evaluation.casting import Cast
-from nova_assets.sql.evaluation.comparing import comparison_casts
+from nova_assets.sql.evaluation.implicit_casts import comparison_casts
 from nova_assets.sql.evaluation.operand import Evaluable, Undecided
 from nova_assets.sql.evaluation.values import UNKNOWN, Key, Value, Values
 from nova_assets.sql.pruning.conditions import Condition

@@ -28,7 +28,7 @@ from nova_assets.sql.pruning.predicate_pushdown import keeps_only_some_rows
 from nova_assets.sql.pruning.pruning_run import PruningRun, QueryMemo, VisitContext
 from nova_assets.sql.pruning.select_pruner import SelectPruner
 from nova_assets.sql.pruning.select_source import Partition, PossibleValues
-from nova_assets.sql.query.query import Query
+from nova_assets.sql.query.resolved_query import Query
 from nova_assets.sql.types.widening import VOID
 
 PartitionsByScan: TypeAlias = Mapping[int, tuple[int, ...]]

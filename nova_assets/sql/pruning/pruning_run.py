@@ -18,7 +18,7 @@ from nova_assets.sql.evaluation.operand import NotUnderstood
 from nova_assets.sql.evaluation.values import TYPES_READ_FROM_NAMES, Key
 from nova_assets.sql.pruning.indexed_rows import IndexedRows, Row
 from nova_assets.sql.pruning.select_source import PossibleValues
-from nova_assets.sql.query.query import Query
+from nova_assets.sql.query.resolved_query import Query
 from nova_assets.sql.query.scans import scan_number
 
 T = TypeVar("T")

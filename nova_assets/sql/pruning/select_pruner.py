@@ -13,7 +13,7 @@ from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
 
 from nova_assets.sql.evaluation.casting import BOOLEAN
-from nova_assets.sql.evaluation.comparing import comparison_casts
+from nova_assets.sql.evaluation.implicit_casts import comparison_casts
 from nova_assets.sql.evaluation.operand import Evaluable
 from nova_assets.sql.evaluation.values import UNKNOWN, Value, Values
 from nova_assets.sql.pruning.condition_tester import ConditionTester

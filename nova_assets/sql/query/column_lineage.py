@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
-from nova_assets.sql.query.query import Query
+from nova_assets.sql.query.resolved_query import Query
 from nova_assets.sql.query.scans import scan_number
 from nova_assets.sql.text import Span, span_of
 

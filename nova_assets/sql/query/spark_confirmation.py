@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from nova_assets.errors import QueryRefused
 from nova_assets.model.schema import Field, Schema
-from nova_assets.sql.query.query import Query
+from nova_assets.sql.query.resolved_query import Query
 from nova_assets.sql.text import Span, SqlText
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from nova_assets.sql.parse.dialect import DIALECT, statement_end
-from nova_assets.sql.query.query import Query
+from nova_assets.sql.query.resolved_query import Query
 from nova_assets.sql.query.scans import Scan
 from nova_assets.sql.query.table_function_calls import TableFunctionCall
 from nova_assets.sql.text import Span, SqlText

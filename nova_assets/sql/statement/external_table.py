@@ -25,8 +25,8 @@ from nova_assets.model.names import check_name
 from nova_assets.model.partitions import Dimension, dynamic
 from nova_assets.model.schema import Field, Schema, parse_type
 from nova_assets.sql.parse.dialect import For
+from nova_assets.sql.statement.dataset_statement import comment_and_owner
 from nova_assets.sql.statement.header import StatementHeader, parse_header, partition_dimensions, variables_used_by
-from nova_assets.sql.statement.statement import comment_and_owner
 from nova_assets.sql.text import SqlText
 
 _EXPECTED = "CREATE EXTERNAL TABLE name (column TYPE, ...) USING parquet PARTITIONED BY (column, ...) LOCATION '...'"

@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from nova_assets.errors import DefinitionError
 from nova_assets.model.schema import DataType, parse_ddl, parse_type
-from nova_assets.sql.types.fixed_types import FUNCTIONS_BY_FIXED_TYPE
+from nova_assets.sql.types.fixed_return_types import FUNCTIONS_BY_FIXED_TYPE
 from nova_assets.sql.types.nested_types import array_type, element_type, key_type, map_type, struct_type
 from nova_assets.sql.types.widening import VOID, arithmetic_type, decimal_up_to_max, is_integral, is_number, wider_type
 

@@ -11,7 +11,7 @@ from nova_assets.model.schema import DataType
 from nova_assets.sql.evaluation.casting import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTEGRAL_RANGES, STRING, TIMESTAMP
 from nova_assets.sql.evaluation.logic import NULL
 from nova_assets.sql.evaluation.operand import Operand
-from nova_assets.sql.evaluation.rules import Application, function_rule, syntax_rule
+from nova_assets.sql.evaluation.rule_registry import Application, function_rule, syntax_rule
 from nova_assets.sql.evaluation.values import Value
 from nova_assets.sql.types.type_nodes import data_type_of_node
 

@@ -17,10 +17,9 @@ from sqlglot.optimizer.scope import Scope
 from nova_assets.errors import DefinitionError
 from nova_assets.model.schema import DataType, Field, Schema, parse_type
 from nova_assets.sql.parse.dialect import DIALECT, convert_parser_errors
-from nova_assets.sql.query.query import Query, make_mapping_schema, was_written_unnamed
+from nova_assets.sql.query.resolved_query import Query, make_mapping_schema, was_written_unnamed
 from nova_assets.sql.query.table_function_calls import scalar_function_types
-from nova_assets.sql.types.column_names import spark_column_name
-from nova_assets.sql.types.function_types import (
+from nova_assets.sql.types.builtin_function_types import (
     TypedArgument,
     average_type,
     common_type,
@@ -30,8 +29,9 @@ from nova_assets.sql.types.function_types import (
     sum_type,
     type_of_call,
 )
+from nova_assets.sql.types.column_names import spark_column_name
 from nova_assets.sql.types.generator_types import generator_columns
-from nova_assets.sql.types.lambda_types import HIGHER_ORDER_RULES
+from nova_assets.sql.types.higher_order_types import HIGHER_ORDER_RULES
 from nova_assets.sql.types.nested_types import array_type, element_type
 from nova_assets.sql.types.type_nodes import annotated_type, data_type_of_node, node_of_data_type
 from nova_assets.sql.types.widening import VOID, arithmetic_type, decimal_up_to_max, is_integral, wider_type

@@ -13,7 +13,7 @@ from nova_assets.nova_error import NovaError
 from nova_assets.sql.cache.disk_cache import DiskCache
 from nova_assets.sql.datasets.graph import Graph
 from nova_assets.sql.datasets.graph_builder import build_graph, external_views_in, statements_in_order
-from nova_assets.sql.statement.statement import DatasetStatement
+from nova_assets.sql.statement.dataset_statement import DatasetStatement
 from nova_assets.sql.text import SqlText
 
 CACHE_MIN_STATEMENTS = 100

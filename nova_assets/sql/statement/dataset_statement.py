@@ -16,7 +16,7 @@ from sqlglot.tokenizer_core import TokenType
 from nova_assets.errors import DefinitionError
 from nova_assets.model.names import check_name
 from nova_assets.sql.parse.dialect import DIALECT, For, parse_statement
-from nova_assets.sql.query.query import mark_calls
+from nova_assets.sql.query.resolved_query import mark_calls
 from nova_assets.sql.query.scans import Scan, mark_scans
 from nova_assets.sql.statement.header import StatementHeader, parse_header
 from nova_assets.sql.text import SqlText
