@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -16,20 +17,22 @@ from dagster import (
 )
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from nova_assets.dagster_bridge.arrivals import build_receive_job, build_receive_sensor
+from nova_assets.dagster_bridge.arrivals import receive_sensor_job
 from nova_assets.dagster_bridge.assets import build_binding_asset, build_sink_job, external_asset_specs
+from nova_assets.dagster_bridge.binding_job import build_binding_job
+from nova_assets.dagster_bridge.dataset_ticks import tick_sensor_job
 from nova_assets.dagster_bridge.io_manager import NovaIOManager
-from nova_assets.dagster_bridge.janitor import build_janitor_sensor
-from nova_assets.dagster_bridge.jobs import build_binding_job
-from nova_assets.dagster_bridge.maintenance import build_maintenance_job, build_maintenance_sensor
-from nova_assets.dagster_bridge.published_tables import build_publish_tables_job, build_publish_tables_sensor
-from nova_assets.dagster_bridge.publisher import build_publisher_sensor
+from nova_assets.dagster_bridge.lost_runs import build_lost_runs_sensor
+from nova_assets.dagster_bridge.maintenance import maintenance_sensor_job
+from nova_assets.dagster_bridge.published_tables import publish_tables_sensor_job
 from nova_assets.dagster_bridge.resources import IO_MANAGER_KEY, RESOURCE_KEY, NovaResource, register_project
-from nova_assets.dagster_bridge.scheduler import build_tick_job, build_tick_sensor
+from nova_assets.dagster_bridge.sensor_job import SensorJob
 from nova_assets.dagster_bridge.triggers import build_trigger_sensor
+from nova_assets.dagster_bridge.unreported_commits import build_unreported_commits_sensor
 from nova_assets.model.binding import Binding
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.project import Project
+from nova_assets.store.arrival_watch import channels_with_source_or_seal
 
 
 def build_definitions(
@@ -67,37 +70,34 @@ def build_definitions(
         has_data = partial(_scope_has_data, nova, project)
         assets = [build_binding_asset(b, project, has_data) for b in project.bindings if b.writes]
         jobs = {b.name: _build_binding_job(b) for b in project.bindings}
-        compaction_job, receive_job, publish_job = (
-            build_maintenance_job(),
-            build_receive_job(),
-            build_publish_tables_job(),
-        )
-        has_receiving_channels = any(c.source is not None or c.seal is not None for c in project.channels)
-        has_published_channels = any(c.publish for c in project.channels)
-        has_external_channels = any(c.external for c in project.channels)
-        tick_jobs = [build_tick_job()] if has_external_channels or any(b.is_scoped for b in project.bindings) else []
+        background_work = [sensor_job.build_definitions(nova) for sensor_job in _sensor_jobs(project)]
         trigger_sensors = [build_trigger_sensor(b, jobs[b.name], nova) for b in project.bindings]
         return Definitions(
             assets=[*assets, *external_asset_specs(project)],
             jobs=[
                 *jobs.values(),
-                compaction_job,
-                *([receive_job] if has_receiving_channels else []),
-                *([publish_job] if has_published_channels else []),
-                *tick_jobs,
+                *(job for job, _ in background_work),
             ],
             sensors=[
                 *(t for t in trigger_sensors if t is not None),
-                build_publisher_sensor(nova),
-                build_janitor_sensor(nova),
-                build_maintenance_sensor(nova, compaction_job),
-                *([build_receive_sensor(nova, receive_job)] if has_receiving_channels else []),
-                *([build_publish_tables_sensor(nova, publish_job)] if has_published_channels else []),
-                *(build_tick_sensor(nova, job) for job in tick_jobs),
+                build_unreported_commits_sensor(nova),
+                build_lost_runs_sensor(nova),
+                *(sensor for _, sensor in background_work),
             ],
             resources={RESOURCE_KEY: nova, IO_MANAGER_KEY: NovaIOManager(nova=nova)},
             executor=executor,
         )
+
+
+def _sensor_jobs(project: Project) -> Iterator[SensorJob]:
+    """Background work that the project needs."""
+    yield maintenance_sensor_job()
+    if channels_with_source_or_seal(project):
+        yield receive_sensor_job()
+    if any(c.publish for c in project.channels):
+        yield publish_tables_sensor_job()
+    if any(c.external for c in project.channels) or any(b.is_scoped for b in project.bindings):
+        yield tick_sensor_job()
 
 
 def _scope_has_data(nova: NovaResource, project: Project, scope: str) -> bool:

@@ -21,11 +21,10 @@ from nova_assets.dagster_bridge.asset_consumers import (
 )
 from nova_assets.dagster_bridge.resources import NovaResource
 from nova_assets.errors import DefinitionError, NotSupported
+from nova_assets.execution.pins import plan_pinned_read
 from nova_assets.model.execution import Pin
 from nova_assets.model.modes_view import View
 from nova_assets.model.reads import Read
-from nova_assets.plan import modes
-from nova_assets.plan.run import oldest_snapshot_needed
 from nova_assets.store.store import Store
 
 
@@ -76,7 +75,7 @@ class NovaIOManager(ConfigurableIOManager):
         if mode == "all" and not self._consumer_has_cursor(store, context):
             scope = input_partition_scope(context, store, channel, context.name)
             return _load_as_annotated_type(
-                store, _plan_read(store, Pin(channel, head, partition=scope), "all"), context
+                store, plan_pinned_read(store.catalog, Pin(channel, head, partition=scope), "all"), context
             )
         execution = pin_consumer_inputs(
             store, build_consumer(context, store), context.step_context.run_id, context.instance
@@ -90,7 +89,7 @@ class NovaIOManager(ConfigurableIOManager):
         return (
             _build_modes_view(store, pin)
             if mode == "changes"
-            else _load_as_annotated_type(store, _plan_read(store, pin, mode), context)
+            else _load_as_annotated_type(store, plan_pinned_read(store.catalog, pin, mode), context)
         )
 
     def _consumer_has_cursor(self, store: Store, context: InputContext) -> bool:
@@ -98,22 +97,12 @@ class NovaIOManager(ConfigurableIOManager):
         return context.step_context.assets_def is not None and bool(build_consumer(context, store).channels_with_cursor)
 
 
-def _plan_read(store: Store, pin: Pin, mode: str) -> Read:
-    back_to = pin.head if mode == "all" else oldest_snapshot_needed(pin)
-    history = store.catalog.history(pin.channel, pin.head, pin.partition, back_to=back_to)
-    if mode == "all":
-        return modes.snapshot(history, pin.head)
-    if mode == "old":
-        return modes.old(history, pin.cursor or 0)
-    return modes.changes(history, pin.cursor or 0, pin.head, has_run=pin.has_run)
-
-
 def _build_modes_view(store: Store, pin: Pin) -> View:
     engine = store.engine
     return View(
-        all=lambda: engine.read(_plan_read(store, pin, "all")),
-        new=lambda: engine.read(_plan_read(store, pin, "new")),
-        old=lambda: engine.read(_plan_read(store, pin, "old")),
+        all=lambda: engine.read(plan_pinned_read(store.catalog, pin, "all")),
+        new=lambda: engine.read(plan_pinned_read(store.catalog, pin, "new")),
+        old=lambda: engine.read(plan_pinned_read(store.catalog, pin, "old")),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,18 +22,26 @@ from dagster import (
 )
 from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION as NO_EVENT
 
+from nova_assets.dagster_bridge.partitions import (
+    dimensions_in_dagster,
+    find_paired_columns,
+    to_dagster_key,
+)
 from nova_assets.dagster_bridge.recorded_events import COMMIT_METADATA_KEY, AssetEvent
 from nova_assets.model.block import Block
+from nova_assets.model.channel import Channel
 from nova_assets.model.column_lineage import column_lineage
 from nova_assets.model.commit import Commit
 from nova_assets.model.external_files import is_external_path
+from nova_assets.model.partitions import partition_values, scope_for_columns
 from nova_assets.model.project import Project
 from nova_assets.model.schema import Schema
+from nova_assets.store.store import Store
 
 DATA_VERSION = "dagster/data_version"
 
 _MAX_PARTITIONS_LISTED = 100
-"""Maximum number of partitions that metadata and log lines list individually."""
+"""Maximum number of partitions that metadata lists individually."""
 
 
 def to_table_schema(schema: Schema) -> TableSchema:
@@ -179,11 +186,36 @@ def build_seal_observation(
     return AssetObservation(AssetKey(seal_details["channel"]), metadata=metadata, tags=tags, partition=partition_key)
 
 
-def describe_commit(commit: Commit) -> str:
-    """One-line summary of a commit for the log."""
-    block_texts = [
-        f"{b.channel} {f'{b.range} {b.partition}'.rstrip()} ({b.rows} rows)"
-        for b in commit.blocks[:_MAX_PARTITIONS_LISTED]
+def build_commit_events(
+    store: Store,
+    commit: Commit,
+    channels_by_name: Mapping[str, Channel],
+    timeline_metadata: Mapping[str, Mapping[str, Any]],
+) -> list[AssetEvent]:
+    """Events of a commit: one per channel and Dagster partition, and an observation if the commit seals a group.
+
+    Args:
+        channels_by_name: definitions of the commit's channels.
+        timeline_metadata: metadata on the current state of each channel, by channel.
+    """
+    blocks_by_partition_key: dict[tuple[str, str | None], list[Block]] = {}
+    paired = find_paired_columns(store.project)
+    for block in commit.blocks:
+        shown = dimensions_in_dagster(store.project, channels_by_name[block.channel])
+        scope = scope_for_columns([d.column for d in shown], block.partition)
+        key = to_dagster_key(shown, scope, paired) if scope and len(partition_values(scope)) == len(shown) else None
+        blocks_by_partition_key.setdefault((block.channel, key), []).append(block)
+    events = [
+        build_commit_event(
+            commit, blocks, store.settings.warehouse, store.project, timeline_metadata.get(channel, {}), key
+        )
+        for (channel, key), blocks in blocks_by_partition_key.items()
     ]
-    numbers = ", ".join(block_texts) or "nothing new"
-    return f"commit {commit.id[:8]}: {numbers}; consumed {json.dumps({c: h for c, (_, h) in commit.consumed.items()})}"
+    sealed = commit.details.get("sealed")
+    if sealed is not None:
+        shown = dimensions_in_dagster(store.project, channels_by_name[sealed["channel"]])
+        whole = len(partition_values(sealed["group"])) == len(shown)
+        events.append(
+            build_seal_observation(commit, sealed, to_dagster_key(shown, sealed["group"], paired) if whole else None)
+        )
+    return events

@@ -28,7 +28,7 @@ from dagster._core.storage.tags import BACKFILL_ID_TAG
 from nova_assets.crash_points import crash_point
 from nova_assets.dagster_bridge.asset_checks import build_asset_check_specs, to_check_evaluation, to_check_result
 from nova_assets.dagster_bridge.logs import forward_logs_to_dagster
-from nova_assets.dagster_bridge.materializations import build_commit_output, build_unchanged_output, describe_commit
+from nova_assets.dagster_bridge.materializations import build_commit_output, build_unchanged_output
 from nova_assets.dagster_bridge.partitions import add_partitions_of_blocks, find_paired_columns, parse_dagster_key
 from nova_assets.dagster_bridge.resources import IO_MANAGER_KEY, RESOURCE_KEY
 from nova_assets.dagster_bridge.run_liveness import execution_owner_of_run, is_dagster_owner_dead
@@ -37,7 +37,7 @@ from nova_assets.errors import CommitConflict, ExecutionInProgress, ExecutionNot
 from nova_assets.execution.data_checks import check_failed_error
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.binding import Binding
-from nova_assets.model.commit import Commit
+from nova_assets.model.commit import Commit, describe_commit
 from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import WHOLE, scope_for_columns
 from nova_assets.model.task import Task

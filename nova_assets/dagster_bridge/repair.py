@@ -16,9 +16,10 @@ from dagster._core.storage.tags import RUN_KEY_TAG
 
 from nova_assets.crash_points import crash_point
 from nova_assets.dagster_bridge.asset_consumers import commit_or_abort_consumers
+from nova_assets.dagster_bridge.code_locations import channels_of_this_location
 from nova_assets.dagster_bridge.ops import FIRING_TAG
-from nova_assets.dagster_bridge.publisher import channels_of_this_location, collect_missing_events
 from nova_assets.dagster_bridge.recorded_events import AssetEvent, commit_id_of_event, iterate_commit_events
+from nova_assets.dagster_bridge.unreported_commits import collect_missing_events
 from nova_assets.errors import NotSupported
 from nova_assets.model.damage import Damage, DamageReport, RepairOutcome
 from nova_assets.operations.repair import ProgressCallback

@@ -11,8 +11,10 @@ from nova_assets.errors import ChannelNotFound
 from nova_assets.model.binding import Binding
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.execution import Pin
+from nova_assets.model.reads import Read
 from nova_assets.model.scoped_reads import ExistingPartitions
 from nova_assets.model.timeline import History
+from nova_assets.plan import modes
 from nova_assets.plan.run import changes_needed_after, oldest_snapshot_needed, plan_run
 from nova_assets.plan.run_plan import RunPlan
 
@@ -25,6 +27,17 @@ def load_pinned_history(catalog: Catalog, binding: Binding, pin: Pin) -> History
         return catalog.history(pin.channel, pin.head, pin.partition, since, back_to=back_to)
     definition = next(c for c in binding.channels.values() if c.name == pin.channel)
     return History(pin.channel, pin.partition, 0, (), definition.schema, definition.merge)
+
+
+def plan_pinned_read(catalog: Catalog, pin: Pin, mode: str) -> Read:
+    """Read of a pinned channel in a mode: ``all``, ``old`` or ``new``."""
+    back_to = pin.head if mode == "all" else oldest_snapshot_needed(pin)
+    history = catalog.history(pin.channel, pin.head, pin.partition, back_to=back_to)
+    if mode == "all":
+        return modes.snapshot(history, pin.head)
+    if mode == "old":
+        return modes.old(history, pin.cursor or 0)
+    return modes.changes(history, pin.cursor or 0, pin.head, has_run=pin.has_run)
 
 
 def plan_run_from_pins(

@@ -7,6 +7,7 @@ preconditions of the change. The catalog checks and applies the whole request, o
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -22,6 +23,9 @@ from nova_assets.model.schema import Schema
 from nova_assets.model.seal import PutSeal
 from nova_assets.model.sum_bounds import SumHeadroom
 from nova_assets.short_repr import short_repr
+
+_MAX_BLOCKS_LISTED = 100
+"""Maximum number of blocks that the summary of a commit lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,3 +248,12 @@ def scope_digest(scope: str) -> str:
 def _describe_insert_digest(digest: str) -> str:
     kind, _, rows, hashes = digest.split(":")
     return f"a {kind} of {rows} rows (digest {hashes[:12]})"
+
+
+def describe_commit(commit: Commit) -> str:
+    """One-line summary of a commit for the log."""
+    block_texts = [
+        f"{b.channel} {f'{b.range} {b.partition}'.rstrip()} ({b.rows} rows)" for b in commit.blocks[:_MAX_BLOCKS_LISTED]
+    ]
+    numbers = ", ".join(block_texts) or "nothing new"
+    return f"commit {commit.id[:8]}: {numbers}; consumed {json.dumps({c: h for c, (_, h) in commit.consumed.items()})}"

@@ -13,6 +13,9 @@ from datetime import datetime, timedelta
 from nova_assets.model.partition_state import MaterializedPartition, TaskFailures
 from nova_assets.plan.staleness import StalenessReport, StaleReason, TaskInputs, check_staleness
 
+_MAX_WAITING_LISTED = 3
+"""Maximum number of waiting tasks that the summary of a tick lists."""
+
 
 @dataclass(frozen=True)
 class SchedulerState:
@@ -265,3 +268,21 @@ class _TickPlanner:
                 is_too_many = len(gone) > max(self.policy.few, self.policy.drops * existing_count)
                 (held if is_too_many else drop)[dataset] = gone
         return drop, held
+
+
+def describe_tick(tick: Tick) -> str:
+    """One-line summary of a planned tick: partitions to compute, to wait for and to drop."""
+    parts = []
+    if tick.run:
+        batch_texts = ", ".join(f"{len(b.partitions)} of {b.dataset}" for b in tick.run)
+        parts.append(f"to make: {batch_texts}")
+    if tick.waits:
+        listed_texts = ", ".join(
+            f"{w.dataset} {w.partition}".rstrip() + f" for {w.waits_for}" for w in tick.waits[:_MAX_WAITING_LISTED]
+        )
+        parts.append(f"{len(tick.waits)} wait: {listed_texts}{', …' if len(tick.waits) > _MAX_WAITING_LISTED else ''}")
+    if tick.drop:
+        parts.append(f"to drop: {', '.join(f'{len(p)} of {d}' for d, p in tick.drop.items())}")
+    for dataset, partitions in tick.held.items():
+        parts.append(f"{len(partitions)} of {dataset} have no task any more; so many are dropped by hand: nova drop")
+    return "; ".join(parts) or "nothing is missing, marked or stale"

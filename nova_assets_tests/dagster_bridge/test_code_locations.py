@@ -14,8 +14,9 @@ import pytest
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.catalog.dagster_publishers import CLAIM_EXPIRY
-from nova_assets.dagster_bridge.publisher import claim_channels_for_location, collect_missing_events
+from nova_assets.dagster_bridge.code_locations import claim_channels_for_location
 from nova_assets.dagster_bridge.repair import DagsterRepair
+from nova_assets.dagster_bridge.unreported_commits import collect_missing_events
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 from nova_assets_tests.stub_engine import Row, StubEngine

@@ -16,8 +16,8 @@ import pytest
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.dagster_bridge import build_definitions, resources
-from nova_assets.dagster_bridge.publisher import collect_missing_events
 from nova_assets.dagster_bridge.triggers import evaluate_trigger
+from nova_assets.dagster_bridge.unreported_commits import collect_missing_events
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 from nova_assets_tests.stub_engine import Row, StubEngine
@@ -201,7 +201,7 @@ def test_runs_that_never_began_are_no_attempts(world: World) -> None:
     world.store.insert("source", rows(1))
     for n in range(1, 8):
         request = tick(n)
-        if n <= 4:  # its process is killed while it starts, or before its execution began; the janitor reports that
+        if n <= 4:  # its process is killed while it starts, or before its execution began; nova_janitor reports that
             run = dg.DagsterRun("w", tags={**request.tags, "dagster/run_key": request.run_key})
             world.instance.add_run(run)
             if n > 2:

@@ -11,7 +11,7 @@ from dagster._core.launcher.base import CheckRunHealthResult, WorkerStatus
 from dagster._core.launcher.sync_in_memory_run_launcher import SyncInMemoryRunLauncher
 from dagster._core.utils import make_new_run_id
 
-from nova_assets.dagster_bridge.janitor import SENSOR_INTERVAL, SuspectedRuns, report_lost_runs
+from nova_assets.dagster_bridge.lost_runs import SENSOR_INTERVAL, SuspectedRuns, report_lost_runs
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.commit import CommitRequest
 from nova_assets.model.execution import BeginRequest

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
-from nova_assets.dagster_bridge import build_definitions, publisher, resources
+from nova_assets.dagster_bridge import build_definitions, resources, unreported_commits
 from nova_assets.dagster_bridge.partitions import build_partitions_definition, parse_dagster_key, to_dagster_key
 from nova_assets.dagster_bridge.triggers import evaluate_trigger
 from nova_assets.model.partitions import partition_name
@@ -110,13 +110,13 @@ def test_what_an_execution_finds_is_one_materialization_that_lists_its_partition
 
 def test_r17_inserts_reach_dagster_partition_by_partition_and_once(world: World) -> None:
     world.store.insert("sales", rows((1, "a"), (2, "x/y | z...")))
-    events = publisher.collect_missing_events(world.store, world.instance)
+    events = unreported_commits.collect_missing_events(world.store, world.instance)
     assert len(events) == 2
     world.instance.report_runless_asset_event(events[0])  # cut off after the first of two
-    (again,) = publisher.collect_missing_events(world.store, world.instance)
+    (again,) = unreported_commits.collect_missing_events(world.store, world.instance)
     assert again == events[1]
     world.instance.report_runless_asset_event(again)
-    assert publisher.collect_missing_events(world.store, world.instance) == []
+    assert unreported_commits.collect_missing_events(world.store, world.instance) == []
     assert world.store.catalog.unpublished() == []
     materialized = world.instance.get_materialized_partitions(dg.AssetKey("sales"))
     assert materialized == {"2024-01-01|a", "2024-01-02|x%2Fy %7C z%2E%2E%2E"}

@@ -14,9 +14,11 @@ import dagster as dg
 import pytest
 
 import nova_assets as nova
-from nova_assets.dagster_bridge import arrivals, build_definitions
-from nova_assets.dagster_bridge.arrivals import WatchedInboxes, request_receive_runs
-from nova_assets.dagster_bridge.publisher import collect_missing_events
+from nova_assets.dagster_bridge import build_definitions
+from nova_assets.dagster_bridge.arrivals import request_receive_run
+from nova_assets.dagster_bridge.unreported_commits import collect_missing_events
+from nova_assets.store import arrival_watch
+from nova_assets.store.arrival_watch import WatchedInboxes
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
 
@@ -44,9 +46,9 @@ class Deployment:
         os.utime(hidden, (time.time() - 60,) * 2)
         hidden.rename(self.landing / name)
 
-    def tick(self, busy: bool = False) -> Any:
+    def tick(self) -> Any:
         """The run that is requested, if there is one."""
-        found = request_receive_runs(self.store, self.inboxes, busy)
+        found = request_receive_run(self.store, self.inboxes)
         wanted = [r.run_config["ops"]["receive"]["config"] for r in found.run_requests or ()]
         return wanted[0] if wanted else None
 
@@ -71,10 +73,9 @@ def test_the_sensor_sees_what_arrives(it: Deployment, monkeypatch: pytest.Monkey
     assert it.tick() is None, "nothing has arrived"
     it.put("a.json", {"id": 1, "action": "view"})
     assert until(it.tick) == {"channels": ["actions"], "look": False}
-    assert it.tick(busy=True) is None
     assert it.store.receive("actions", look=False).rows == 1, "the run finds what the sensor was told of"
     assert it.tick() is None
-    monkeypatch.setattr(arrivals, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(arrival_watch, "FULL_LISTING_INTERVAL", 0.0)
     assert it.tick() == {"channels": ["actions"], "look": True}, "now and then all is looked through again"
 
 
@@ -99,12 +100,12 @@ def test_a_source_that_does_not_answer_fails_the_run_and_says_so(it: Deployment)
     (failure,) = [e for e in done.all_events if e.is_step_failure]
     assert "from which files arrive, cannot be read" in str(failure.step_failure_data.error)
     it.store.catalog.record_source_listing("actions", it.store.catalog.now())
-    found = request_receive_runs(it.store, WatchedInboxes(), is_run_active=False)
+    found = request_receive_run(it.store, WatchedInboxes())
     assert "from which files arrive, cannot be read" in str(found.skip_reason)
 
 
 def test_what_is_complete_is_sealed_by_the_run_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrivals, "LOOK_EVERY", 10.0**7)
+    monkeypatch.setattr(arrival_watch, "FULL_LISTING_INTERVAL", 10.0**7)
     start = datetime(2024, 1, 1, 12, tzinfo=UTC)
     landing = tmp_path / "landing"
     landing.mkdir()
@@ -121,16 +122,16 @@ def test_what_is_complete_is_sealed_by_the_run_and_told(tmp_path: Path, monkeypa
         store.catalog.database.clock = lambda: now[0]  # type: ignore[attr-defined]
         inboxes = WatchedInboxes()
         store.receive("days")
-        assert not request_receive_runs(store, inboxes, is_run_active=False).run_requests
+        assert not request_receive_run(store, inboxes).run_requests
         now[0] = start + timedelta(hours=12, minutes=4)
-        assert not request_receive_runs(store, inboxes, is_run_active=False).run_requests, "what is late is waited for"
+        assert not request_receive_run(store, inboxes).run_requests, "what is late is waited for"
         now[0] += timedelta(minutes=2)
-        (request,) = request_receive_runs(store, inboxes, is_run_active=False).run_requests or ()
+        (request,) = request_receive_run(store, inboxes).run_requests or ()
         assert request.run_config["ops"]["receive"]["config"]["look"], "the last look, before it is sealed"
         store.receive("days")
-        (request,) = request_receive_runs(store, inboxes, is_run_active=False).run_requests or ()
+        (request,) = request_receive_run(store, inboxes).run_requests or ()
         assert [s.group for s in store.seal("days")] == ["2024-01-01"]
-        assert not request_receive_runs(store, inboxes, is_run_active=False).run_requests
+        assert not request_receive_run(store, inboxes).run_requests
         (event,) = collect_missing_events(store, instance)
         assert isinstance(event, dg.AssetObservation) and event.partition == "2024-01-01"
         assert (event.metadata["nova/sealed"].value, event.metadata["nova/sealed_version"].value) == (

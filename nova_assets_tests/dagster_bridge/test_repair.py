@@ -14,8 +14,8 @@ import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.crash_points import crash_point
 from nova_assets.dagster_bridge import build_definitions, resources
-from nova_assets.dagster_bridge.publisher import collect_missing_events
 from nova_assets.dagster_bridge.repair import DagsterRepair, open_existing_instance
+from nova_assets.dagster_bridge.unreported_commits import collect_missing_events
 from nova_assets.model.damage import Damage
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store

@@ -13,7 +13,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
-from nova_assets.dagster_bridge import build_definitions, resources, scheduler
+from nova_assets.dagster_bridge import build_definitions, dataset_ticks, resources
 from nova_assets.engine.spark_engine import SparkEngine
 from nova_assets.store.store import Store
 
@@ -90,7 +90,7 @@ def test_what_lacks_is_made_by_runs_and_shown_as_their_materializations(deployme
     assert len(deployment.shown("sales")) == 3, "only the day to which data came"
     assert deployment.store.read("total").to_arrow().to_pylist() == [{"revenue": 11}]
     told = {b.channel for c in deployment.store.catalog.unpublished() for b in c.blocks}
-    assert told == {"tickets"}, "what the runs made is shown; what was inserted is for the publisher"
+    assert told == {"tickets"}, "what the runs made is shown; what was inserted is for the sensor nova_publish"
 
 
 def test_a_task_that_fails_stops_no_other_and_is_told(deployment: Deployment) -> None:
@@ -115,7 +115,7 @@ def test_what_others_have_written_is_looked_at_once_a_minute(
         assert deployment.store.read("sum_of_sold").to_arrow().to_pylist() == [{"revenue": 5}]
         pq.write_table(pa.table({"price": [4]}), there / "b.parquet")
         assert deployment.tick() == "nothing is missing, marked or stale", "it has looked a moment ago"
-        monkeypatch.setattr(scheduler, "LOOK", 0)
+        monkeypatch.setattr(dataset_ticks, "EXTERNAL_REFRESH_INTERVAL", 0)
         assert deployment.tick() == "made"
         assert deployment.store.read("sum_of_sold").to_arrow().to_pylist() == [{"revenue": 9}]
         there.rename(tmp_path / "elsewhere")

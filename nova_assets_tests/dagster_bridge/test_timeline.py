@@ -13,8 +13,8 @@ import dagster as dg
 import pytest
 
 from nova_assets.dagster_bridge import timeline_metadata
-from nova_assets.dagster_bridge.publisher import collect_missing_events
 from nova_assets.dagster_bridge.timeline_metadata import LAGS_CURSOR_KEY, add_lag_observations
+from nova_assets.dagster_bridge.unreported_commits import collect_missing_events
 from nova_assets_tests.dagster_bridge.test_dagster import World, rows
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]

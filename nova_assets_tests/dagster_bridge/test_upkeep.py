@@ -13,8 +13,8 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.dagster_bridge import resources
-from nova_assets.dagster_bridge.maintenance import run_maintenance_tick
 from nova_assets.settings import load_settings
+from nova_assets.store.maintenance_tick import run_maintenance_tick
 from nova_assets.store.store import Store
 from nova_assets_tests.dagster_bridge.daemon import Daemon
 
@@ -157,13 +157,13 @@ def test_what_has_not_changed_is_not_looked_at_again_for_an_hour(it: Daemon, mon
     with opened(it) as store:
         it.now = it.now.replace(minute=1)
         update(store, "prices", 11)
-        first = run_maintenance_tick(store, None)
+        first = run_maintenance_tick(store, {})
         looked: list[str] = []
         monkeypatch.setattr(Store, "collect_garbage", lambda self, channel: looked.append(channel))
         monkeypatch.setattr(Store, "compactable", lambda self, channel, force: ())
-        assert run_maintenance_tick(store, first.cursor).cursor == first.cursor and looked == []
+        assert run_maintenance_tick(store, first.state_digests).state_digests == first.state_digests and looked == []
         it.now = it.now.replace(minute=59)
-        assert run_maintenance_tick(store, first.cursor).cursor == first.cursor and looked == []
+        assert run_maintenance_tick(store, first.state_digests).state_digests == first.state_digests and looked == []
 
 
 def test_a_compaction_that_fails_is_said_and_not_tried_all_the_time(

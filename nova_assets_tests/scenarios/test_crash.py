@@ -203,7 +203,7 @@ def test_r17_a_dagster_run_killed_around_publishing(
     """The commit is durable, so everything is visible; what Dagster has not heard is published later, once."""
     import dagster as dg
 
-    from nova_assets.dagster_bridge import publisher
+    from nova_assets.dagster_bridge import unreported_commits
 
     warehouse, home = tmp_path / "wh", tmp_path / "home"
     home.mkdir()
@@ -214,9 +214,9 @@ def test_r17_a_dagster_run_killed_around_publishing(
         assert worker(catalog, warehouse, "stub", "dagster", point) == -9
         assert keys(store, "copy") == keys(store, "total") == [1, 2]
         assert [c.lag for c in store.cursors()] == [0, 0]
-        monkeypatch.setattr(publisher, "LEAVE_TO_RUN", timedelta(0))
+        monkeypatch.setattr(unreported_commits, "LEAVE_TO_RUN", timedelta(0))
         for _ in range(3):
-            for event in publisher.collect_missing_events(store, instance):
+            for event in unreported_commits.collect_missing_events(store, instance):
                 instance.report_runless_asset_event(event)
         for channel in ("source", "copy", "total"):
             told = instance.fetch_materializations(dg.AssetKey(channel), limit=10).records

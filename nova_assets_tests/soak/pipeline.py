@@ -12,9 +12,10 @@ from typing import Any
 from pyspark.sql import functions as F
 
 import nova_assets as nova
-from nova_assets.dagster_bridge import build_definitions, janitor, maintenance, maintenance_runs, publisher
+from nova_assets.dagster_bridge import build_definitions, maintenance, sensor_job, unreported_commits
 from nova_assets.examples.joins import join_changes
 from nova_assets.examples.news import pipeline as news
+from nova_assets.plan import silence_timeouts
 
 SOON = nova.Compaction(deltas=4)
 CHAINED = nova.Compaction(deltas=4, share=2.0, small=1)
@@ -93,9 +94,9 @@ def hurry() -> None:
     """Let what waits for minutes wait for seconds: the soak has no more."""
     maintenance.SENSOR_INTERVAL = 10
     maintenance.PAUSE_AFTER_FAILURE = 20
-    maintenance_runs.LIFE_SIGN_INTERVAL = 10
-    janitor.SILENCE_LIMIT = timedelta(seconds=60)
-    publisher.LEAVE_TO_RUN = timedelta(seconds=20)
+    sensor_job.LIFE_SIGN_INTERVAL = 10
+    silence_timeouts.SILENCE_LIMIT = timedelta(seconds=60)
+    unreported_commits.LEAVE_TO_RUN = timedelta(seconds=20)
 
 
 hurry()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from dagster import (
@@ -29,22 +28,19 @@ from dagster._core.events.log import EventLogEntry
 from dagster._core.launcher.base import WorkerStatus
 
 from nova_assets.dagster_bridge.asset_consumers import is_asset_consumer
+from nova_assets.dagster_bridge.code_locations import code_location_of_sensor
 from nova_assets.dagster_bridge.maintenance import JOB_NAME as UPKEEP
 from nova_assets.dagster_bridge.ops import ATTEMPT_TAG, FIRING_TAG
-from nova_assets.dagster_bridge.publisher import code_location_of_sensor
 from nova_assets.dagster_bridge.resources import NovaResource
 from nova_assets.errors import ExecutionNotLive
 from nova_assets.masking import get_logger
 from nova_assets.model.execution import Execution
 from nova_assets.model.project import Project
+from nova_assets.plan.silence_timeouts import SilenceTimeouts, timeouts_before_start, timeouts_while_running
 from nova_assets.store.store import Store
 
 log = get_logger("nova_assets.janitor")
 
-SILENCE_LIMIT = timedelta(minutes=15)
-"""Time without events after which a run without a live lease is suspected.
-
-Such a run may wait for a machine or clean up at its end."""
 
 SENSOR_INTERVAL = 10  # seconds
 
@@ -61,27 +57,14 @@ _UNSTARTED_STATUSES = (
 _UNFINISHED_STATUSES = [*_UNSTARTED_STATUSES, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
 
 
-@dataclass(frozen=True, slots=True)
-class SilenceTimeouts:
-    """Timeouts after which a silent run is suspected and then reported as lost.
-
-    Args:
-        silence: time since the run's last event after which the run is suspected.
-        confirmation: additional time without a change after which the suspicion is reported.
-    """
-
-    silence: timedelta
-    confirmation: timedelta
-
-
-def build_janitor_sensor(nova: NovaResource) -> SensorDefinition:
+def build_lost_runs_sensor(nova: NovaResource) -> SensorDefinition:
     """Sensor ``nova_janitor``: reports lost runs. Its cursor holds the suspected runs."""
 
     def on_tick(context: SensorEvaluationContext) -> SensorResult:
         suspected: SuspectedRuns = json.loads(context.cursor) if context.cursor else {}
         lost, suspected = report_lost_runs(nova.store(), context.instance, suspected, code_location_of_sensor(context))
-        said = "\n".join(lost) or "every run under way is alive"
-        return SensorResult(skip_reason=said, cursor=json.dumps(suspected))
+        skip_reason = "\n".join(lost) or "every run under way is alive"
+        return SensorResult(skip_reason=skip_reason, cursor=json.dumps(suspected))
 
     return SensorDefinition(
         name="nova_janitor",
@@ -135,38 +118,6 @@ def report_lost_runs(
     return reported, still_suspected
 
 
-def timeouts_before_start(start_timeout: float, attempt: int) -> SilenceTimeouts:
-    """Timeouts of a run that has not begun. Such a run is reported ``start_timeout`` seconds after its last event.
-
-    The timeout doubles with each attempt of a firing, up to ``SILENCE_LIMIT``. A later attempt therefore succeeds even
-    if every process takes long to start.
-
-    Args:
-        start_timeout: timeout of the first attempt in seconds.
-        attempt: attempt number of the run's firing, from 1.
-    """
-    timeout = min(timedelta(seconds=start_timeout * 2 ** min(attempt - 1, 20)), SILENCE_LIMIT)
-    return SilenceTimeouts(timeout / 2, max(timeout / 2 - timedelta(seconds=2 * SENSOR_INTERVAL), timeout / 4))
-
-
-def timeouts_while_running(
-    executions: Sequence[Execution], lease: float, grace: float, now: datetime
-) -> SilenceTimeouts | None:
-    """Timeouts of a run that has begun; None while any of its executions has a live lease.
-
-    Args:
-        executions: all executions of the run. One run may execute several bindings in parallel.
-        lease: duration of a lease in seconds.
-        grace: additional seconds after which an expired lease counts as lapsed.
-        now: time by the catalog's clock.
-    """
-    if any(e.state == "running" and e.lease_until >= now for e in executions):
-        return None
-    lapse_period = timedelta(seconds=lease + grace)
-    lapsed = any(e.state in ("running", "aborted") and e.lease_until + lapse_period < now for e in executions)
-    return SilenceTimeouts(lapse_period if lapsed else max(SILENCE_LIMIT, lapse_period), timedelta(seconds=lease))
-
-
 def _silence_timeouts(
     store: Store, instance: DagsterInstance, run: DagsterRun, executions: Sequence[Execution]
 ) -> SilenceTimeouts | None:
@@ -178,7 +129,7 @@ def _silence_timeouts(
     is_launched = run.status == DagsterRunStatus.STARTING and launcher.supports_check_run_worker_health
     if is_launched and launcher.check_run_worker_health(run).status == WorkerStatus.RUNNING:
         return None
-    return timeouts_before_start(settings.start_timeout, int(run.tags.get(ATTEMPT_TAG, "1")))
+    return timeouts_before_start(settings.start_timeout, int(run.tags.get(ATTEMPT_TAG, "1")), SENSOR_INTERVAL)
 
 
 def _lost_run_reason(
