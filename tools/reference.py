@@ -151,16 +151,16 @@ def _arguments(parameters: Any) -> Iterator[str]:
 
 def conversions() -> str:
     """The table of conversions: declared type by class of value; then the text that stands for values."""
-    lines = ["| declared | a value | arrives if |", "|---|---|---|"]
+    lines = ["| declared type | value | the value arrives if |", "|---|---|---|"]
     alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for declared, rules in RULES.items():
         alike.setdefault(tuple(rules.items()), []).append(f"`{declared}`")
     for cells, types in alike.items():
         lines += [f"| {', '.join(types)} | {value} | {condition} |" for value, condition in cells]
-    lines += ["", "| declared | text in CSV | text in JSON and dicts |", "|---|---|---|"]
+    lines += ["", "| declared type | text in CSV | text in JSON and dicts |", "|---|---|---|"]
     csv, json = NOTATIONS["csv"], NOTATIONS["json"]
     lines += [f"| `{d}` | {csv.get(d, 'no')} | {json.get(d, 'no')} |" for d in RULES if d in csv or d in json]
-    lines += ["", "| input | text stands for other types | NaN |", "|---|---|---|"]
+    lines += ["", "| input | text for other types | NaN becomes |", "|---|---|---|"]
     notations = {"none": "no", "json": "as JSON", "csv": "as CSV"}
     lines += [f"| {k.name} | {notations[k.notation]} | {'null' if k.nan_is_null else 'NaN'} |" for k in KINDS]
     return "\n".join(lines) + "\n"
@@ -176,7 +176,7 @@ def functions() -> str:
         "value": spark_functions.SCALAR_FUNCTIONS,
     }
     types, evaluated = describe_function_types(), argument_counts_by_function()
-    lines = ["| function | makes | type | on partitions |", "|---|---|---|---|"]
+    lines = ["| function | kind | type | on partitions |", "|---|---|---|---|"]
     for name in sorted(spark_functions.EXPRESSION_FUNCTIONS):
         kind = next(k for k, names in kinds.items() if name in names)
         where = "evaluated" if name in evaluated else "unknown"

@@ -57,26 +57,26 @@ _WHOLE = "it is whole, and in the range of the type"
 _DIGITS = "its digits fit before and after the point"
 _TIME = "it is no finer than a microsecond"
 _NEAREST = (
-    "the nearest float is finite, not 0 in place of another number, and less than 1/2 off: whole numbers exactly; "
-    "or it was written with an exponent (`6.022e23`) and prints alike"
+    "the nearest float is finite, is 0 only for 0, and differs by less than 1/2 (from a whole number: not at all). "
+    "A number with an exponent (`6.022e23`) may differ more, if the float prints the same"
 )
-_MEMBERS = "each member does"
+_MEMBERS = "each member arrives"
 _INTEGERS = {"whole number": "it is in the range of the type", "float": _WHOLE, "decimal": _WHOLE}
-_FLOATS = {"whole number": "the float is exactly it", "float": _NEAREST, "decimal": _NEAREST}
+_FLOATS = {"whole number": "a float represents it exactly", "float": _NEAREST, "decimal": _NEAREST}
 
 RULES: Mapping[str, Mapping[str, str]] = {
     "boolean": {"boolean": "always"},
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), _INTEGERS),
     **dict.fromkeys(("float", "double"), _FLOATS),
-    "decimal": {"whole number": _DIGITS, "float": f"as it is printed: {_DIGITS}", "decimal": _DIGITS},
-    "string": {"text": "it is Unicode (no half of a surrogate pair)"},
+    "decimal": {"whole number": _DIGITS, "float": "its digits, as printed, fit before and after the point", "decimal": _DIGITS},
+    "string": {"text": "it is valid Unicode, without half of a surrogate pair"},
     "binary": {"bytes": "always"},
     "date": {"date": "always", "local time": "it is midnight"},
-    "timestamp": {"instant": _TIME, "local time": f"{_TIME}; it is taken as UTC"},
-    "timestamp_ntz": {"local time": _TIME, "date": "always, as its midnight"},
+    "timestamp": {"instant": _TIME, "local time": f"{_TIME}; nova reads it as UTC"},
+    "timestamp_ntz": {"local time": _TIME, "date": "always, as midnight of the date"},
     "array": {"list": _MEMBERS},
-    "map": {"mapping": _MEMBERS, "list": f"it is of pairs, and {_MEMBERS}"},
-    "struct": {"mapping": f"{_MEMBERS}, and no name is another than the fields'; absent fields are null"},
+    "map": {"mapping": _MEMBERS, "list": f"it contains only pairs, and {_MEMBERS}"},
+    "struct": {"mapping": f"{_MEMBERS}, and every name is a field; missing fields become null"},
 }
 """Declared type -> class of a value -> condition for accepting it. Other classes are rejected. Null is always
 accepted.
