@@ -68,7 +68,11 @@ RULES: Mapping[str, Mapping[str, str]] = {
     "boolean": {"boolean": "always"},
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), _INTEGERS),
     **dict.fromkeys(("float", "double"), _FLOATS),
-    "decimal": {"whole number": _DIGITS, "float": "its digits, as printed, fit before and after the point", "decimal": _DIGITS},
+    "decimal": {
+        "whole number": _DIGITS,
+        "float": "its digits, as printed, fit before and after the point",
+        "decimal": _DIGITS,
+    },
     "string": {"text": "it is valid Unicode, without half of a surrogate pair"},
     "binary": {"bytes": "always"},
     "date": {"date": "always", "local time": "it is midnight"},
