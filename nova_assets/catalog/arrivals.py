@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from nova_assets.catalog.database import Database
+from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.tables import arrivals, channels
 from nova_assets.errors import CommitConflict
 from nova_assets.model.arrival import Arrival, ArrivalCounts, ArrivalOutcome, ArrivalState, ArrivalStatus
@@ -18,14 +18,11 @@ _KEYS_PER_QUERY = 500
 """Maximum number of keys in one query."""
 
 
-class Arrivals:
+class Arrivals(CatalogPart):
     """Files known to a channel.
 
     Announcements are durable. The outcome of a file becomes durable with the commit that takes it.
     """
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
 
     def announce(self, channel: str, files: Iterable[Arrival], announced_at: datetime | None = None) -> list[Arrival]:
         """Record files that have arrived.

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from sqlalchemy import Connection, and_, func, insert, select, update
 
-from nova_assets.catalog.database import Database
+from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.scheduler_state import upsert_backfill_requests, withdraw_backfill
 from nova_assets.catalog.tables import backfill_parts, backfills, blocks, executions
 from nova_assets.model.backfill import PRIORITIES, Backfill, BackfillPart, ExecutionCost, PartState
@@ -16,11 +16,8 @@ from nova_assets.nova_error import NovaError
 _PRIORITY_NAMES = {number: name for name, number in PRIORITIES.items()}
 
 
-class Backfills:
+class Backfills(CatalogPart):
     """Records backfills and their progress."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
 
     def start_backfill(self, request: Backfill, parts: Sequence[tuple[str, str]]) -> Backfill:
         """Record a backfill, and mark its partitions to be recomputed.

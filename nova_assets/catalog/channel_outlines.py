@@ -6,20 +6,16 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, and_, select
 
-from nova_assets.catalog.database import Database
-from nova_assets.catalog.history import Histories
+from nova_assets.catalog.catalog_part import CatalogPart
+from nova_assets.catalog.cursors import read_cursors
 from nova_assets.catalog.tables import blocks, channels
 from nova_assets.model.channel_outline import BlockSpan, ChannelOutline
 from nova_assets.model.channel_state import Cursor
 from nova_assets.model.partitions import WHOLE, is_in_scope, scopes_overlap
 
 
-class Outlines:
+class Outlines(CatalogPart):
     """Reads outlines. Each answer shows the state at one moment."""
-
-    def __init__(self, database: Database, histories: Histories) -> None:
-        self.database = database
-        self.histories = histories
 
     def outlines(
         self, channel_names: Sequence[str], version_limit: int | None = None, scope: str = WHOLE
@@ -34,7 +30,7 @@ class Outlines:
         def read_outlines(c: Connection) -> dict[str, ChannelOutline]:
             heads, spans = _heads_and_spans_by_channel(c, channel_names, version_limit, scope)
             cursors_by_channel: dict[str, list[Cursor]] = {name: [] for name in heads}
-            for cursor in self.histories.read_cursors(c, channel_names=list(heads)):
+            for cursor in read_cursors(c, channel_names=list(heads)):
                 if scopes_overlap(cursor.channel_partition, scope):
                     cursors_by_channel[cursor.channel].append(cursor)
             return {

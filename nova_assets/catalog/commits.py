@@ -1,4 +1,4 @@
-"""The commit transaction: checks preconditions, assigns numbers, publishes blocks, moves cursors.
+"""The commit transaction: it checks preconditions, assigns numbers, publishes blocks, moves cursors.
 
 Implements R1, R2, R5, R6 and R7.
 """
@@ -11,19 +11,17 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, delete, insert, select, update
 
 from nova_assets.catalog.arrivals import record_arrival_outcomes
+from nova_assets.catalog.catalog_part import CatalogPart
+from nova_assets.catalog.commit_preconditions import check_preconditions, commit_conflict
 from nova_assets.catalog.commit_rows import (
     block_row,
     check_idempotency_key,
-    find_already_added_blocks,
     read_commit,
     read_keyed_commit,
     same_range_conditions,
-    sequence_range,
 )
-from nova_assets.catalog.database import Database
-from nova_assets.catalog.execution_rows import delete_skip_markers, lock_execution
-from nova_assets.catalog.executions import mark_aborted, partition_of_conflicting_cursor
-from nova_assets.catalog.history import has_active_consumers
+from nova_assets.catalog.cursors import cursor_conditions
+from nova_assets.catalog.execution_rows import delete_skip_markers, lock_execution, mark_aborted
 from nova_assets.catalog.published_versions import mark_versions_shown
 from nova_assets.catalog.scheduler_state import delete_fulfilled_requests
 from nova_assets.catalog.seals import insert_seals, reopen_or_reject_sealed_groups
@@ -41,26 +39,17 @@ from nova_assets.catalog.tables import (
     staged_blocks,
 )
 from nova_assets.catalog.timeline_steps import append_steps
-from nova_assets.errors import ChannelNotFound, CommitConflict
-from nova_assets.model.block import DataFile
-from nova_assets.model.commit import AddBlock, Commit, CommitRequest, HeadAt, IdempotentCommit, MoveCursor
-from nova_assets.model.partitions import is_in_scope
-from nova_assets.model.schema import Schema
-from nova_assets.model.sum_bounds import SumHeadroom, largest_magnitude
+from nova_assets.errors import ChannelNotFound
+from nova_assets.model.commit import AddBlock, Commit, CommitRequest, IdempotentCommit
 from nova_assets.model.timeline import Action, action_from_origins
 from nova_assets.nova_error import NovaError
 
 
-class Commits:
-    """Publishes executions.
+class Commits(CatalogPart):
+    """Publishes executions."""
 
-    Args:
-        on_before_commit: called inside the transaction, right before COMMIT; crash tests stop the process here.
-    """
-
-    def __init__(self, database: Database, on_before_commit: Callable[[], None] | None = None) -> None:
-        self.database = database
-        self.on_before_commit = on_before_commit
+    on_before_commit: Callable[[], None] | None = None
+    """Called inside the transaction, right before COMMIT. Crash tests stop the process here."""
 
     def commit(self, request: CommitRequest) -> Commit:
         """Publish everything in the request, or nothing.
@@ -146,10 +135,10 @@ class Commits:
     def _commit_in_transaction(self, c: Connection, request: CommitRequest) -> Commit:
         execution = lock_execution(c, request.execution_id)
         channel_rows = lock_channels(c, request)
-        repeated = self._find_repeated_commit(c, request)
+        repeated = self._abort_repeated_commit(c, request)
         if repeated is not None:
             return repeated
-        self._check_preconditions(c, request, execution, channel_rows)
+        check_preconditions(c, request, execution, channel_rows)
         reopen_or_reject_sealed_groups(c, request, channel_rows)
         new_numbers = self._assign_sequence_numbers(c, request, channel_rows)
         self._insert_published_blocks(c, request, new_numbers)
@@ -165,7 +154,7 @@ class Commits:
         assert result is not None
         return result
 
-    def _find_repeated_commit(self, c: Connection, request: CommitRequest) -> Commit | None:
+    def _abort_repeated_commit(self, c: Connection, request: CommitRequest) -> Commit | None:
         if request.idempotency is None:
             return None
         channel, key = request.idempotency
@@ -175,75 +164,6 @@ class Commits:
         repeated = keyed_commit.as_repeated(channel, request.digest)
         mark_aborted(c, request.execution_id, f"repeats commit {repeated.id}", self.database)
         return repeated
-
-    def _check_preconditions(
-        self, c: Connection, request: CommitRequest, execution: RowMapping | None, channel_rows: Mapping[str, Any]
-    ) -> None:
-        """Check that everything on which the execution relied is unchanged (R6).
-
-        Raises:
-            CommitConflict: a precondition failed.
-        """
-        if execution is None or execution["state"] != "running" or execution["epoch"] != request.epoch:
-            actual = "gone" if execution is None else f"{execution['state']}, epoch {execution['epoch']}"
-            raise _commit_conflict(
-                "the execution is no longer live", "execution", actual, f"running, epoch {request.epoch}"
-            )
-        for head in request.heads:
-            self._check_head(c, head, channel_rows)
-        for cursor in request.cursors:
-            position = c.execute(select(cursors.c.seq).where(*_cursor_conditions(cursor))).scalar() or 0
-            if position != cursor.expected:
-                message = f"the cursor of {cursor.binding!r} on channel {cursor.channel!r} has moved"
-                raise _commit_conflict(message, "cursor", position, cursor.expected, cursor.channel)
-        if request.binding is not None and request.cursors:
-            other_partition = partition_of_conflicting_cursor(c, request.binding, execution["partition"])
-            if other_partition is not None:
-                message = (
-                    f"binding {request.binding!r} was meanwhile executed "
-                    f"{f'for {other_partition}' if other_partition else 'whole'}"
-                )
-                raise _commit_conflict(
-                    message, "cursor", other_partition or "(whole)", execution["partition"] or "(whole)"
-                )
-        for schema in request.schemas:
-            current_schema = channel_rows[schema.channel]["schema"]
-            if current_schema != (None if schema.expected is None else schema.expected.as_json()):
-                current_schema_text = None if current_schema is None else str(Schema.from_json(current_schema))
-                raise _commit_conflict(
-                    f"the schema of channel {schema.channel!r} has changed",
-                    "schema",
-                    current_schema_text,
-                    str(schema.expected),
-                    schema.channel,
-                )
-        for existing in find_already_added_blocks(c, [p for p in request.publish if p.span is not None and not p.anew]):
-            message = f"channel {existing.channel!r} was compacted at {sequence_range(existing)[1]} meanwhile"
-            raise _commit_conflict(message, "compacted", "a base", "none", existing.channel)
-        for no_consumer in request.no_consumers:
-            if has_active_consumers(c, no_consumer.channel, request.execution_id):
-                message = (
-                    f"channel {no_consumer.channel!r} has a consumer now: the base must be compared "
-                    "with what it replaces"
-                )
-                raise _commit_conflict(message, "consumers", "a consumer", "none", no_consumer.channel)
-        for room in request.sum_headrooms:
-            if channel_rows[room.channel]["head"] != room.seq:
-                _check_sum_room(c, room)
-
-    def _check_head(self, c: Connection, expected: HeadAt, channel_rows: Mapping[str, Any]) -> None:
-        head, scope_text = channel_rows[expected.channel]["head"], ""
-        if expected.scope and head != expected.seq:
-            later_blocks = select(blocks.c.partition, blocks.c.hi).where(
-                blocks.c.channel == expected.channel, blocks.c.hi > expected.seq, blocks.c.origin != "compact"
-            )
-            changed_numbers = [
-                hi for partition, hi in c.execute(later_blocks).all() if is_in_scope(partition, expected.scope)
-            ]
-            head, scope_text = max(changed_numbers, default=expected.seq), f" in {expected.scope}"
-        if head != expected.seq:
-            message = f"channel {expected.channel!r} has moved{scope_text} since the execution began"
-            raise _commit_conflict(message, "head", head, expected.seq, expected.channel)
 
     def _assign_sequence_numbers(
         self, c: Connection, request: CommitRequest, channel_rows: Mapping[str, Any]
@@ -327,7 +247,7 @@ class Commits:
         collected_values = {"collected_at": self.database.clock(), "collected_by": commit_id}
         conditions = (*same_range_conditions(publish), blocks.c.origin == "compact", blocks.c.collected_at.is_(None))
         if not c.execute(update(blocks).where(*conditions).values(**collected_values)).rowcount:
-            raise _commit_conflict(
+            raise commit_conflict(
                 f"channel {publish.channel!r} was compacted meanwhile", "compacted", "no base", "one", publish.channel
             )
 
@@ -335,7 +255,7 @@ class Commits:
         for cursor in request.cursors:
             new_position = new_numbers.get(cursor.channel, cursor.to) if cursor.own else cursor.to
             values = {"seq": new_position, "commit_id": request.id, "moved_at": self.database.clock()}
-            if not c.execute(update(cursors).where(*_cursor_conditions(cursor)).values(**values)).rowcount:
+            if not c.execute(update(cursors).where(*cursor_conditions(cursor)).values(**values)).rowcount:
                 cursor_key = {"binding": cursor.binding, "partition": cursor.partition, "channel": cursor.channel}
                 c.execute(insert(cursors).values(channel_partition=cursor.channel_partition, **cursor_key, **values))
 
@@ -373,29 +293,6 @@ def lock_channels(c: Connection, request: CommitRequest) -> dict[str, RowMapping
     return rows_by_name
 
 
-def _check_sum_room(c: Connection, sum_room: SumHeadroom) -> None:
-    """Check that the additions of other commits leave a summed column within its type, whatever this commit adds.
-
-    Raises:
-        CommitConflict: the sum may overflow, or the added amount is unknown.
-    """
-    later_files = select(files.c.rows, files.c.ranges).join(blocks, blocks.c.id == files.c.block_id)
-    later_files = later_files.where(blocks.c.channel == sum_room.channel, blocks.c.partition == sum_room.partition)
-    later_files = later_files.where(blocks.c.hi > sum_room.seq, blocks.c.origin != "compact")
-    added_files = [
-        DataFile("", n, 0, {k: (v[0], v[1]) for k, v in ranges.items()}) for n, ranges in c.execute(later_files)
-    ]
-    bounds = [largest_magnitude([file], sum_room.column) for file in added_files]
-    known_bounds = [b for b in bounds if b is not None]
-    if len(known_bounds) < len(bounds) or (
-        bounds and (sum_room.headroom is None or sum(known_bounds) > sum_room.headroom)
-    ):
-        message = (
-            f"others have added to column {sum_room.column!r} of channel {sum_room.channel!r} since the execution began"
-        )
-        raise _commit_conflict(message, "sums", "later deltas", f"a sum as at {sum_room.seq}", sum_room.channel)
-
-
 def _actions_by_channel(request: CommitRequest) -> dict[str, Action]:
     """Timeline action of the commit on each channel that gets a block."""
     origins: dict[str, set[str]] = {}
@@ -403,20 +300,3 @@ def _actions_by_channel(request: CommitRequest) -> dict[str, Action]:
         if p.is_committed:
             origins.setdefault(p.channel, set()).add(p.origin)
     return {channel: action_from_origins(found) for channel, found in sorted(origins.items())}
-
-
-def _cursor_conditions(cursor: MoveCursor) -> tuple[Any, ...]:
-    return (
-        cursors.c.binding == cursor.binding,
-        cursors.c.partition == cursor.partition,
-        cursors.c.channel == cursor.channel,
-        cursors.c.channel_partition == cursor.channel_partition,
-    )
-
-
-def _commit_conflict(
-    message: str, reason: str, found: object, expected: object, channel: str | None = None
-) -> CommitConflict:
-    return CommitConflict(
-        message, found=found, expected=expected, next="it is planned again", reason=reason, channel=channel
-    )

@@ -10,7 +10,8 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from nova_assets.catalog.database import Database, batched
+from nova_assets.catalog.catalog_part import CatalogPart
+from nova_assets.catalog.database import batched
 from nova_assets.catalog.tables import bindings, publishers
 
 CLAIM_EXPIRY = timedelta(minutes=5)
@@ -28,11 +29,8 @@ class _Claim:
     renewed_at: datetime
 
 
-class Publishers:
+class Publishers(CatalogPart):
     """Claims of code locations on channels. Each channel has at most one claim."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
 
     def claim_channels(
         self, location: str, written_channels: Iterable[str], read_channels: Iterable[str]

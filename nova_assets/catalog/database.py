@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
+from nova_assets.catalog.database_backend import DatabaseBackend, TransactionStart
 from nova_assets.catalog.database_errors import (
     DATABASE_FAILURES,
     DatabaseFailure,
@@ -25,7 +26,6 @@ from nova_assets.catalog.database_errors import (
 )
 from nova_assets.catalog.postgres import PostgresBackend
 from nova_assets.catalog.sqlite import SqliteBackend
-from nova_assets.catalog.transaction import DatabaseBackend, TransactionStart
 from nova_assets.errors import CatalogUnavailable, CommitOutcomeUnknown
 from nova_assets.masking import get_logger, mask_address, remember_secrets
 from nova_assets.settings import CATALOG_PATIENCE, CATALOG_TIMEOUT

@@ -11,26 +11,22 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, and_, func, insert, select, true, update
 from sqlalchemy.exc import IntegrityError
 
-from nova_assets.catalog.database import Database, query_as_dict
+from nova_assets.catalog.catalog_part import CatalogPart
+from nova_assets.catalog.channel_rows import channel_state_from_row, load_channel_state
+from nova_assets.catalog.database import query_as_dict
 from nova_assets.catalog.tables import bindings, blocks, channels, commit_numbers, commits
 from nova_assets.catalog.timeline_steps import append_step
-from nova_assets.errors import BindingNotFound, ChannelNotFound, DefinitionConflict
+from nova_assets.errors import BindingNotFound, DefinitionConflict
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel, definition_fingerprint, mutable_settings_after_register
 from nova_assets.model.channel_state import ChannelState
 from nova_assets.model.period import period_seconds_or_zero
 from nova_assets.model.schema import Schema
 from nova_assets.model.schema_evolution import redeclare_schema
-from nova_assets.model.seal import Sealing
-from nova_assets.model.timeline import TimelinePosition
-from nova_assets.suggestions import did_you_mean, list_valid_names
 
 
-class Definitions:
+class Definitions(CatalogPart):
     """Registers channels and bindings, and reads their definitions."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
 
     def register(
         self, new_channels: Sequence[Channel], new_bindings: Sequence[Binding] = (), replace: bool = False
@@ -76,11 +72,7 @@ class Definitions:
 
     def channel(self, name: str) -> ChannelState:
         """State of a channel, without its sizes. Raises ChannelNotFound."""
-        query = select(channels).where(channels.c.name == name)
-        row = self.database.read(lambda c: c.execute(query).mappings().first())
-        if row is None:
-            raise self.channel_not_found_error(name)
-        return channel_state_from_row(row)
+        return load_channel_state(self.database, name)
 
     def channels(self, name: str | None = None) -> list[ChannelState]:
         """States of all channels, by name. With a name, the state of that channel, or an empty list."""
@@ -100,18 +92,6 @@ class Definitions:
             raise BindingNotFound(f"no binding {binding!r} is registered", next="nova init", binding=binding)
         moment: datetime = row[0]
         return moment
-
-    def channel_not_found_error(self, name: str) -> ChannelNotFound:
-        """Error for an unknown channel. It lists the registered names."""
-        registered_names = self.database.read(
-            lambda c: list(c.execute(select(channels.c.name).order_by(channels.c.name)).scalars())
-        )
-        return ChannelNotFound(
-            f"no channel is called {name!r}{did_you_mean(name, registered_names)}",
-            expected=list_valid_names(registered_names, "(none is registered yet)"),
-            next="nova channels, or store.register(nova.Channel(...))",
-            channel=name,
-        )
 
     def _is_already_registered(
         self,
@@ -224,24 +204,6 @@ class Definitions:
             )
             for r in c.execute(query).mappings()
         ]
-
-
-def channel_state_from_row(row: RowMapping) -> ChannelState:
-    schema = None if row["schema"] is None else Schema.from_json(row["schema"])
-    maintenance: dict[str, Any] = row["upkeep"]
-    return ChannelState(
-        Channel.from_json(row["definition"], maintenance),
-        row["head"],
-        schema,
-        bases=row["bases"],
-        news=row["news"],
-        retain=maintenance.get("retain"),
-        keep=maintenance.get("keep", {}),
-        since=row["registered_at"],
-        looked=row["looked_at"],
-        position=TimelinePosition(row["step"], row["prefix"]),
-        seal=None if maintenance.get("seal") is None else Sealing.from_json(maintenance["seal"]),
-    )
 
 
 def _schema_after_redefinition(c: Connection, channel: str, existing: RowMapping, definition: dict[str, Any]) -> Any:

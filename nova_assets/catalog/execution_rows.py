@@ -1,13 +1,13 @@
-"""Decodes rows of executions and their pins into model objects."""
+"""Rows of executions and their pins: locks, model objects, errors, and the end of an execution."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, delete, select
+from sqlalchemy import Connection, RowMapping, case, delete, select, update
 
-from nova_assets.catalog.database import batched
+from nova_assets.catalog.database import Database, batched
 from nova_assets.catalog.tables import executions, pins, staged_blocks
 from nova_assets.errors import ExecutionInProgress, ExecutionNotLive
 from nova_assets.model.execution import Execution, Pin
@@ -118,3 +118,21 @@ def delete_skip_markers(c: Connection, execution_id: str) -> None:
             staged_blocks.c.execution_id == execution_id, staged_blocks.c.folder == SKIPPED_FOLDER
         )
     )
+
+
+def mark_aborted(
+    c: Connection, execution_id: str, reason: str, database: Database, counts_as_failure: bool = True
+) -> None:
+    """Mark an execution as aborted, inside a transaction that holds its row.
+
+    Aborting a running execution counts as a failure. An execution that had failed before was counted then.
+    """
+    failure_increment = case((executions.c.state == "running", int(counts_as_failure)), else_=0)
+    values = {
+        "state": "aborted",
+        "error": storable_text(reason),
+        "finished_at": database.clock(),
+        "failures": executions.c.failures + failure_increment,
+    }
+    c.execute(update(executions).where(executions.c.id == execution_id).values(**values))
+    delete_skip_markers(c, execution_id)

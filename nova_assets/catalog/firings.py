@@ -9,17 +9,14 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from nova_assets.catalog.database import Database
+from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.tables import firings
 from nova_assets.model.firing import Firing
 from nova_assets.model.partitions import WHOLE
 
 
-class Firings:
+class Firings(CatalogPart):
     """Firings of bindings, numbered from 1 and added by compare-and-set."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
 
     def firing(self, firing_id: str) -> Firing | None:
         """Firing with an id; None if it does not exist."""

@@ -20,8 +20,8 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
 from nova_assets.catalog.column_types import EPOCH
+from nova_assets.catalog.database_backend import TransactionStart
 from nova_assets.catalog.database_errors import ConnectionOptionIgnored, ServerIsStandby, classify_failure
-from nova_assets.catalog.transaction import TransactionStart
 from nova_assets.errors import CatalogUnavailable
 
 IDLE_TIMEOUT = 300.0

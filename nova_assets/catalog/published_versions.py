@@ -7,19 +7,17 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, delete, insert, select, update
 
-from nova_assets.catalog.database import Database
+from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.execution_rows import lock_execution
+from nova_assets.catalog.leases import is_live
 from nova_assets.catalog.tables import channels, executions, published_versions
 from nova_assets.errors import CommitConflict, ExecutionInProgress, ExecutionNotLive
 from nova_assets.model.commit import CommitRequest
 from nova_assets.model.published_version import PublishedContent, PublishedVersion
 
 
-class PublishedVersions:
+class PublishedVersions(CatalogPart):
     """Records the published versions of channels."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
 
     def editions(self, channel: str, table: str | None = None) -> list[PublishedVersion]:
         """Published versions of a channel that readers may still use, latest first.
@@ -104,7 +102,7 @@ class PublishedVersions:
     def _check_opener_not_live(self, c: Connection, latest_row: RowMapping) -> None:
         query = select(executions).where(executions.c.id == latest_row["execution_id"], executions.c.state == "running")
         live_execution = c.execute(query).mappings().first()
-        if live_execution is not None and live_execution["lease_until"] >= self.database.clock():
+        if live_execution is not None and is_live(live_execution, self.database.clock()):
             raise ExecutionInProgress(
                 f"channel {latest_row['channel']!r} is just being published in {latest_row['place']}",
                 found=f"edition {latest_row['number']}, by {live_execution['owner']}",

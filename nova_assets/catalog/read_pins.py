@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from sqlalchemy import Connection, delete, select
 
+from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.database import Database
 from nova_assets.catalog.tables import executions, pins
 
@@ -20,43 +21,41 @@ _IS_READER = executions.c.binding.is_(None) & (executions.c.purpose == "read")
 """Executions that hold pins for a reader. Named consumers keep their executions, since these move cursors."""
 
 
-class ReadPins:
+class ReadPins(CatalogPart):
     """Pins of readers. A read leaves no rows in the catalog after its end."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
 
     def end_read(self, execution_id: str) -> None:
         """Delete the execution and the pins of a reader that has ended. Other executions stay unchanged."""
         reader_query = select(executions.c.id).where(_IS_READER, executions.c.id == execution_id)
         self.database.write(lambda c: _delete_executions(c, list(c.execute(reader_query).scalars())))
 
-    def delete_dead_readers(self, grace_seconds: float) -> int:
-        """Delete the rows of readers that were killed, and of readers that older versions aborted.
 
-        Args:
-            grace_seconds: seconds after the end of its lease until a reader counts as killed.
+def delete_dead_readers(database: Database, grace_seconds: float) -> int:
+    """Delete the rows of readers that were killed, and of readers that older versions aborted.
 
-        Returns:
-            Number of deleted readers. They are deleted in transactions of bounded size.
-        """
-        expired_before = self.database.clock() - timedelta(seconds=grace_seconds)
-        ended = executions.c.state.in_(["aborted", "failed"])
-        lapsed = (executions.c.state == "running") & (executions.c.lease_until < expired_before)
-        query = select(executions.c.id).where(_IS_READER, ended | lapsed).limit(_BATCH)
+    Args:
+        grace_seconds: seconds after the end of its lease until a reader counts as killed.
 
-        def delete_batch(c: Connection) -> int:
-            return _delete_executions(c, list(c.execute(query.with_for_update(skip_locked=True)).scalars()))
+    Returns:
+        Number of deleted readers. They are deleted in transactions of bounded size.
+    """
+    expired_before = database.clock() - timedelta(seconds=grace_seconds)
+    ended = executions.c.state.in_(["aborted", "failed"])
+    lapsed = (executions.c.state == "running") & (executions.c.lease_until < expired_before)
+    query = select(executions.c.id).where(_IS_READER, ended | lapsed).limit(_BATCH)
 
-        if self.database.read(lambda c: c.execute(query.limit(1)).first()) is None:
-            return 0
-        deleted = 0
-        for _ in range(_BATCHES):
-            count = self.database.write(delete_batch)
-            deleted += count
-            if count < _BATCH:
-                break
-        return deleted
+    def delete_batch(c: Connection) -> int:
+        return _delete_executions(c, list(c.execute(query.with_for_update(skip_locked=True)).scalars()))
+
+    if database.read(lambda c: c.execute(query.limit(1)).first()) is None:
+        return 0
+    deleted = 0
+    for _ in range(_BATCHES):
+        count = database.write(delete_batch)
+        deleted += count
+        if count < _BATCH:
+            break
+    return deleted
 
 
 def _delete_executions(c: Connection, execution_ids: Sequence[str]) -> int:

@@ -6,54 +6,18 @@ from collections.abc import Iterable
 
 from sqlalchemy import Connection, select, update
 
-from nova_assets.catalog.database import Database, query_as_dict
+from nova_assets.catalog.catalog_part import CatalogPart
+from nova_assets.catalog.database import query_as_dict
 from nova_assets.catalog.execution_rows import SKIPPED_FOLDER
-from nova_assets.catalog.maintenance import Maintenance, mark_collected
-from nova_assets.catalog.tables import blocks, catalog_identity, channels, commit_numbers, commits, files, staged_blocks
+from nova_assets.catalog.garbage_collection import mark_collected, read_retention_state
+from nova_assets.catalog.tables import blocks, channels, commit_numbers, commits, files, staged_blocks
 from nova_assets.model.maintenance import Collection
 from nova_assets.model.warehouse_contents import CatalogPaths
 from nova_assets.plan.lost_files import blocks_to_give_up
 
 
-class Repairs:
+class Repairs(CatalogPart):
     """Catalog operations of ``nova doctor --repair``."""
-
-    def __init__(self, database: Database, maintenance: Maintenance) -> None:
-        self.database = database
-        self.maintenance = maintenance
-
-    def identity(self) -> str:
-        """Identity of this catalog, independent of its name and location."""
-        return str(self.database.read(lambda c: c.execute(select(catalog_identity.c.id)).scalar_one()))
-
-    def warehouse(self) -> tuple[str | None, str | None]:
-        """Identity and first address of the warehouse; None for both if nothing was written yet."""
-        row = self.database.read(
-            lambda c: c.execute(select(catalog_identity.c.warehouse, catalog_identity.c.warehouse_address)).one()
-        )
-        return row[0], row[1]
-
-    def adopt_warehouse(self, new_identity: str, address: str) -> tuple[str, str]:
-        """Store the identity and the address of the warehouse, unless they are set.
-
-        Returns:
-            The stored identity and address.
-        """
-
-        def adopt_if_unset(c: Connection) -> tuple[str, str]:
-            change = update(catalog_identity).where(catalog_identity.c.warehouse.is_(None))
-            c.execute(change.values(warehouse=new_identity, warehouse_address=address))
-            row = c.execute(select(catalog_identity.c.warehouse, catalog_identity.c.warehouse_address)).one()
-            return row[0], row[1]
-
-        return self.database.write(adopt_if_unset)
-
-    def newest_listed_file(self) -> str | None:
-        """A file of the newest block that has files in the warehouse; None if there is no such block."""
-        is_live_block = blocks.c.collected_at.is_(None) & blocks.c.outside.is_(None)
-        query = select(files.c.path).join(blocks, files.c.block_id == blocks.c.id).where(is_live_block)
-        query = query.join(commits, commits.c.id == blocks.c.commit_id).order_by(commits.c.at.desc()).limit(1)
-        return self.database.read(lambda c: c.execute(query).scalar())
 
     def known_paths(self) -> CatalogPaths:
         """All paths of the warehouse that the catalog knows.
@@ -92,7 +56,7 @@ class Repairs:
         def collect_damaged(c: Connection) -> Collection:
             c.execute(select(channels.c.name).where(channels.c.name == channel).with_for_update()).all()
             given_up_blocks = blocks_to_give_up(
-                self.maintenance.read_retention_state(c, channel, retain_seconds), frozenset(damaged_block_ids)
+                read_retention_state(c, self.database, channel, retain_seconds), frozenset(damaged_block_ids)
             )
             if not given_up_blocks:
                 return Collection(channel, ())
@@ -109,7 +73,8 @@ class Repairs:
         """
         commit_ids = select(blocks.c.commit_id).where(blocks.c.channel == channel, blocks.c.origin != "compact")
         query = select(commits.c.id, commits.c.published_at.is_not(None)).where(commits.c.id.in_(commit_ids))
-        return {commit: bool(told) for commit, told in self.database.read(lambda c: query_as_dict(c, query)).items()}
+        reported_by_commit = self.database.read(lambda c: query_as_dict(c, query))
+        return {commit: bool(is_reported) for commit, is_reported in reported_by_commit.items()}
 
     def unmark_published(self, channel: str) -> None:
         """Mark all commits on the channel as not reported to Dagster, so that they are reported again."""

@@ -9,7 +9,9 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, case, delete, func, insert, select, update
 
-from nova_assets.catalog.database import Database, batched, query_as_dict
+from nova_assets.catalog.catalog_part import CatalogPart
+from nova_assets.catalog.database import batched, query_as_dict
+from nova_assets.catalog.leases import live_condition
 from nova_assets.catalog.tables import backfill_parts, backfill_requests, blocks, channels, commits, executions
 from nova_assets.model.backfill import PartState
 from nova_assets.model.commit import CommitRequest
@@ -18,11 +20,8 @@ from nova_assets.model.partition_state import DirtyPartition, MaterializedPartit
 _PARTITIONS_PER_QUERY = 300
 
 
-class SchedulerCatalog:
+class SchedulerCatalog(CatalogPart):
     """State of partitions for the scheduler, and marks for recomputation."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
 
     def heads(self) -> dict[str, int]:
         """Head of each channel."""
@@ -87,9 +86,8 @@ class SchedulerCatalog:
 
     def running_partitions(self) -> list[tuple[str, str]]:
         """(binding, partition) of each running execution with a valid lease."""
-        has_lease = (executions.c.state == "running", executions.c.lease_until > self.database.clock())
         query = select(executions.c.binding, executions.c.partition).where(
-            executions.c.binding.is_not(None), *has_lease
+            executions.c.binding.is_not(None), live_condition(self.database.clock())
         )
         return [(b, p) for b, p in self.database.read(lambda c: c.execute(query).all())]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, func, insert, select, update
 
-from nova_assets.catalog.database import Database
+from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.tables import seals
 from nova_assets.errors import CommitConflict, GroupSealed
 from nova_assets.model.commit import CommitRequest
@@ -15,11 +15,8 @@ from nova_assets.model.partitions import partition_values
 from nova_assets.model.seal import PutSeal, Seal, Sealing
 
 
-class Seals:
+class Seals(CatalogPart):
     """Reads the seals of channels."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
 
     def seals(self, channel: str, limit: int = 1000) -> list[Seal]:
         """Seals of a channel, latest first."""

@@ -7,23 +7,18 @@ from datetime import timedelta
 
 from sqlalchemy import Connection, RowMapping, delete, exists, insert, select, update
 
-from nova_assets.catalog.database import Database
+from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.execution_rows import SKIPPED_FOLDER, read_executions
-from nova_assets.catalog.executions import Executions
-from nova_assets.catalog.read_pins import ReadPins
+from nova_assets.catalog.leases import abort_lapsed_executions, lapsed_condition
+from nova_assets.catalog.read_pins import delete_dead_readers
 from nova_assets.catalog.tables import executions, staged_blocks
 from nova_assets.errors import ExecutionNotLive
 from nova_assets.model.block import Manifest, StagedBlock
 from nova_assets.model.execution import Execution
 
 
-class StagingArea:
+class StagingArea(CatalogPart):
     """Records staged blocks, and finds those whose files can be swept."""
-
-    def __init__(self, database: Database, execution_catalog: Executions) -> None:
-        self.database = database
-        self.execution_catalog = execution_catalog
-        self.read_pins = ReadPins(database)
 
     def stage(self, blocks: Sequence[StagedBlock]) -> None:
         """Record blocks before their files are written."""
@@ -105,16 +100,12 @@ class StagingArea:
             grace_seconds: the grace period.
             resweep_after: seconds after which swept blocks are swept a second and last time.
         """
-        self.read_pins.delete_dead_readers(grace_seconds)
+        delete_dead_readers(self.database, grace_seconds)
         now = self.database.clock()
         ended_before = now - timedelta(seconds=grace_seconds)
-        lapsed = select(executions.c.id).where(
-            executions.c.state.in_(["running", "failed"]), executions.c.lease_until < ended_before
-        )
+        lapsed = select(executions.c.id).where(lapsed_condition(ended_before))
         if self.database.read(lambda c: c.execute(lapsed.limit(1)).first()) is not None:
-            self.database.write(
-                lambda c: self.execution_catalog.abort_expired_executions(c, timedelta(seconds=grace_seconds))
-            )
+            self.database.write(lambda c: abort_lapsed_executions(c, self.database, ended_before))
         # For a lapsed execution, the grace period starts at the end of its lease, not at the abort.
         ended = executions.c.state.in_(["aborted", "committed"]) & (
             (executions.c.finished_at < ended_before) | (executions.c.lease_until < ended_before)

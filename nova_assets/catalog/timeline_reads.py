@@ -8,9 +8,10 @@ from typing import TypeVar
 from sqlalchemy import Connection, RowMapping, select
 
 from nova_assets.catalog.block_rows import read_blocks
-from nova_assets.catalog.database import Database, batched
-from nova_assets.catalog.definitions import Definitions
-from nova_assets.catalog.history import Histories, newest_merge_model, schema_at_number
+from nova_assets.catalog.catalog_part import CatalogPart
+from nova_assets.catalog.channel_rows import channel_not_found_error
+from nova_assets.catalog.database import batched
+from nova_assets.catalog.history import newest_merge_model, read_history, schema_at_number
 from nova_assets.catalog.history_excerpts import HistorySelection, load_whole_partitions, scope_conditions
 from nova_assets.catalog.tables import blocks, channels, steps
 from nova_assets.model.block import Block
@@ -25,13 +26,8 @@ _COMMITS_PER_QUERY = 300
 """Maximum number of commits in one query."""
 
 
-class TimelineReads:
+class TimelineReads(CatalogPart):
     """Reads timelines from an instant on. Each answer shows the state at one moment."""
-
-    def __init__(self, database: Database, definitions: Definitions, histories: Histories) -> None:
-        self.database = database
-        self.definitions = definitions
-        self.histories = histories
 
     def channel_head(self, channel: str) -> ChannelHead:
         """Head and timeline position of a channel. Raises ChannelNotFound."""
@@ -93,40 +89,6 @@ class TimelineReads:
 
         return self._check_channel_found(channel, self.database.read(read_passed_steps))[0]
 
-    def instant_summaries(
-        self, channel: str, after: int, limit: int
-    ) -> list[tuple[int, str, str, str, str, int | None, tuple[str, ...]]]:
-        """Summaries of the first complete instants after a step.
-
-        Returns:
-            For each instant: step, prefix hash, action, commit, time (ISO format), newest sequence number and
-                partitions that it touched.
-        """
-        query = select(steps).where(steps.c.channel == channel, steps.c.n > after).order_by(steps.c.n).limit(limit)
-
-        def read_instants(c: Connection) -> list[tuple[int, str, str, str, str, int | None, tuple[str, ...]]]:
-            rows = c.execute(query).mappings().all()
-            numbers_by_commit: dict[str, dict[str, int]] = {}
-            ids = [r["commit_id"] for r in rows]
-            for batch in batched(ids, _COMMITS_PER_QUERY):
-                for commit_column in (blocks.c.commit_id, blocks.c.collected_by):
-                    blocks_query = select(commit_column, blocks.c.partition, blocks.c.hi).where(
-                        blocks.c.channel == channel, commit_column.in_(batch)
-                    )
-                    for commit, partition, hi in c.execute(blocks_query):
-                        newest_by_partition = numbers_by_commit.setdefault(commit, {})
-                        newest_by_partition[partition] = max(hi, newest_by_partition.get(partition, 0))
-            return [
-                (
-                    *(r["n"], r["prefix"], r["action"], r["commit_id"], r["at"].isoformat()),
-                    max(numbers_by_commit.get(r["commit_id"], {}).values(), default=None),
-                    tuple(sorted(numbers_by_commit.get(r["commit_id"], {}))),
-                )
-                for r in rows
-            ]
-
-        return self.database.read(read_instants)
-
     def partition_names(self, channel: str, scope: str = WHOLE) -> tuple[ChannelHead, list[str]]:
         """Head of a channel, and the names of all partitions within a scope that ever had blocks.
 
@@ -171,7 +133,7 @@ class TimelineReads:
         def read_state_and_history(c: Connection) -> tuple[ChannelHead, History] | None:
             standing, result = (
                 _read_timeline_state(c, channel),
-                self.histories.read_history(c, channel, at, scope, since, back_to),
+                read_history(c, channel, at, scope, since, back_to),
             )
             return None if standing is None or result is None else (standing, result)
 
@@ -179,7 +141,7 @@ class TimelineReads:
 
     def _check_channel_found(self, channel: str, result: T | None) -> T:
         if result is None:
-            raise self.definitions.channel_not_found_error(channel)
+            raise channel_not_found_error(self.database, channel)
         return result
 
 

@@ -7,17 +7,14 @@ from typing import Any
 from sqlalchemy import Connection, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from nova_assets.catalog.database import Database
+from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.tables import tokens
 from nova_assets.errors import DefinitionConflict
 from nova_assets.model.token import RIGHTS, Token, token_name_taken_error
 
 
-class Tokens:
+class Tokens(CatalogPart):
     """Stores access tokens with their rights."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
 
     def add_token(self, token: Token) -> None:
         """Store a token.

@@ -7,21 +7,26 @@ from pathlib import Path
 from sqlalchemy import Connection, inspect, literal, select
 from sqlalchemy.exc import DatabaseError
 
+from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.database import Database
 from nova_assets.catalog.tables import metadata
 
 _SQLITE_HEADER = b"SQLite format 3\x00"
 
 
-def find_catalog_damage(database: Database) -> str | None:
-    """Damage of a catalog, described without host or folder names; None if the catalog is readable.
+class CatalogDamage(CatalogPart):
+    """Checks whether the catalog is readable."""
 
-    An open SQLite connection would not notice that its file was deleted or overwritten, so the file itself is checked.
+    def catalog_damage(self) -> str | None:
+        """Damage of the catalog, described without host or folder names; None if the catalog is readable.
 
-    Raises:
-        CatalogUnavailable: the database does not answer.
-    """
-    return _find_file_damage(database) or database.read(_find_table_damage)
+        An open SQLite connection would not notice that its file was deleted or overwritten, so the file itself is
+        checked.
+
+        Raises:
+            CatalogUnavailable: the database does not answer.
+        """
+        return _find_file_damage(self.database) or self.database.read(_find_table_damage)
 
 
 def _find_file_damage(database: Database) -> str | None:

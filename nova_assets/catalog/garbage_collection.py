@@ -1,4 +1,4 @@
-"""Maintenance transactions: retention state of a channel, marks of collected blocks, and deletable files."""
+"""Garbage collection: retention state of a channel, marks of collected blocks, and deletable files (R15)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, exists, func, insert, select, update
 
+from nova_assets.catalog.catalog_part import CatalogPart
+from nova_assets.catalog.channel_rows import load_channel_state
 from nova_assets.catalog.database import Database, batched, query_as_dict
-from nova_assets.catalog.history import Histories
+from nova_assets.catalog.history import read_history
 from nova_assets.catalog.tables import (
     bindings,
     blocks,
@@ -33,12 +35,8 @@ from nova_assets.plan.garbage_collection import blocks_to_collect, retention_ver
 _ITEMS_PER_QUERY = 500
 
 
-class Maintenance:
-    """Garbage collection (R15): mark metadata first, delete files second."""
-
-    def __init__(self, database: Database, histories: Histories) -> None:
-        self.database = database
-        self.histories = histories
+class GarbageCollection(CatalogPart):
+    """Marks blocks as collected, and finds the files to delete later (R15)."""
 
     def retention_state(
         self, channel: str, retain_seconds: float = 0.0, partitions: Sequence[str] | None = None
@@ -52,8 +50,8 @@ class Maintenance:
         Raises:
             ChannelNotFound.
         """
-        self.histories.definitions.channel(channel)
-        return self.database.read(lambda c: self.read_retention_state(c, channel, retain_seconds, partitions))
+        load_channel_state(self.database, channel)  # raises if the channel is not registered
+        return self.database.read(lambda c: read_retention_state(c, self.database, channel, retain_seconds, partitions))
 
     def collect(self, channel: str, retain_seconds: float = 0.0, partitions: Sequence[str] | None = None) -> Collection:
         """Mark as collected every block that is not retained. No later plan uses these blocks.
@@ -67,12 +65,12 @@ class Maintenance:
         Raises:
             ChannelNotFound.
         """
-        self.histories.definitions.channel(channel)
+        load_channel_state(self.database, channel)  # raises if the channel is not registered
 
         def collect_blocks(c: Connection) -> Collection:
             c.execute(select(channels.c.name).where(channels.c.name == channel).with_for_update()).all()
             collectable_blocks = blocks_to_collect(
-                retention_verdicts(self.read_retention_state(c, channel, retain_seconds, partitions))
+                retention_verdicts(read_retention_state(c, self.database, channel, retain_seconds, partitions))
             )
             if not collectable_blocks:
                 return Collection(channel, ())
@@ -170,39 +168,38 @@ class Maintenance:
 
         return self.database.read(count_full_reads)
 
-    def read_retention_state(
-        self, c: Connection, channel: str, retain_seconds: float, partitions: Sequence[str] | None = None
-    ) -> RetentionState:
-        """Retention state of a channel, within a transaction."""
-        history = (
-            self.histories.read_history(c, channel)
-            if partitions is None
-            else read_history_of_partitions(c, channel, partitions)
-        )
-        assert history is not None
-        bases = bool(c.execute(select(channels.c.bases).where(channels.c.name == channel)).scalar())
-        keep_from = (
-            self._number_at_time(c, channel, self.database.clock() - timedelta(seconds=retain_seconds))
-            if retain_seconds > 0
-            else None
-        )
-        return RetentionState(
-            history, tuple(_read_channel_readers(c, channel)), tuple(self._active_pins(c, channel)), bases, keep_from
-        )
 
-    def _number_at_time(self, c: Connection, channel: str, moment: datetime) -> int:
-        """Head of the channel at a time."""
-        query = select(func.max(commit_numbers.c.seq)).join(commits, commits.c.id == commit_numbers.c.commit_id)
-        return int(c.execute(query.where(commit_numbers.c.channel == channel, commits.c.at <= moment)).scalar() or 0)
+def read_retention_state(
+    c: Connection, database: Database, channel: str, retain_seconds: float, partitions: Sequence[str] | None = None
+) -> RetentionState:
+    """Retention state of a channel, within a transaction."""
+    history = read_history(c, channel) if partitions is None else read_history_of_partitions(c, channel, partitions)
+    assert history is not None
+    bases = bool(c.execute(select(channels.c.bases).where(channels.c.name == channel)).scalar())
+    keep_from = (
+        _number_at_time(c, channel, database.clock() - timedelta(seconds=retain_seconds))
+        if retain_seconds > 0
+        else None
+    )
+    return RetentionState(
+        history, tuple(_read_channel_readers(c, channel)), tuple(_active_pins(c, channel)), bases, keep_from
+    )
 
-    def _active_pins(self, c: Connection, channel: str) -> Iterable[PinnedRead]:
-        pin_columns = (pins.c.head, pins.c.cursor, pins.c.partition, pins.c.has_run)
-        live = select(executions.c.id, executions.c.binding, *pin_columns)
-        live = live.join(pins, pins.c.execution_id == executions.c.id).where(pins.c.channel == channel)
-        # A lapsed execution counts, too. Until it is aborted, it may be renewed and commit (decision 0001).
-        for row in c.execute(live.where(executions.c.state.in_(["running", "failed"]))).mappings():
-            holder = f"execution {row['id'][:8]} of {row['binding'] or 'an insert or reader'}"
-            yield PinnedRead(holder, row["head"], row["cursor"], row["partition"], row["has_run"])
+
+def _number_at_time(c: Connection, channel: str, moment: datetime) -> int:
+    """Head of the channel at a time."""
+    query = select(func.max(commit_numbers.c.seq)).join(commits, commits.c.id == commit_numbers.c.commit_id)
+    return int(c.execute(query.where(commit_numbers.c.channel == channel, commits.c.at <= moment)).scalar() or 0)
+
+
+def _active_pins(c: Connection, channel: str) -> Iterable[PinnedRead]:
+    pin_columns = (pins.c.head, pins.c.cursor, pins.c.partition, pins.c.has_run)
+    live = select(executions.c.id, executions.c.binding, *pin_columns)
+    live = live.join(pins, pins.c.execution_id == executions.c.id).where(pins.c.channel == channel)
+    # A lapsed execution counts, too. Until it is aborted, it may be renewed and commit (decision 0001).
+    for row in c.execute(live.where(executions.c.state.in_(["running", "failed"]))).mappings():
+        holder = f"execution {row['id'][:8]} of {row['binding'] or 'an insert or reader'}"
+        yield PinnedRead(holder, row["head"], row["cursor"], row["partition"], row["has_run"])
 
 
 def mark_collected(

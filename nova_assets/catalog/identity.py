@@ -1,0 +1,45 @@
+"""Identity of the catalog, and of the warehouse that belongs to it."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, select, update
+
+from nova_assets.catalog.catalog_part import CatalogPart
+from nova_assets.catalog.tables import blocks, catalog_identity, commits, files
+
+
+class Identity(CatalogPart):
+    """Reads the catalog's identity, and links the catalog to one warehouse."""
+
+    def identity(self) -> str:
+        """Identity of this catalog, independent of its name and location."""
+        return str(self.database.read(lambda c: c.execute(select(catalog_identity.c.id)).scalar_one()))
+
+    def warehouse(self) -> tuple[str | None, str | None]:
+        """Identity and first address of the warehouse; None for both if nothing was written yet."""
+        row = self.database.read(
+            lambda c: c.execute(select(catalog_identity.c.warehouse, catalog_identity.c.warehouse_address)).one()
+        )
+        return row[0], row[1]
+
+    def adopt_warehouse(self, new_identity: str, address: str) -> tuple[str, str]:
+        """Store the identity and the address of the warehouse, unless they are set.
+
+        Returns:
+            The stored identity and address.
+        """
+
+        def adopt_if_unset(c: Connection) -> tuple[str, str]:
+            change = update(catalog_identity).where(catalog_identity.c.warehouse.is_(None))
+            c.execute(change.values(warehouse=new_identity, warehouse_address=address))
+            row = c.execute(select(catalog_identity.c.warehouse, catalog_identity.c.warehouse_address)).one()
+            return row[0], row[1]
+
+        return self.database.write(adopt_if_unset)
+
+    def newest_listed_file(self) -> str | None:
+        """A file of the newest block that has files in the warehouse; None if there is no such block."""
+        is_live_block = blocks.c.collected_at.is_(None) & blocks.c.outside.is_(None)
+        query = select(files.c.path).join(blocks, files.c.block_id == blocks.c.id).where(is_live_block)
+        query = query.join(commits, commits.c.id == blocks.c.commit_id).order_by(commits.c.at.desc()).limit(1)
+        return self.database.read(lambda c: c.execute(query).scalar())
