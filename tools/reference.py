@@ -18,7 +18,7 @@ from nova_assets.model.conversion import KINDS, NOTATIONS, RULES
 from nova_assets.sql.evaluation.evaluator import RULE_MODULES as EVALUATED
 from nova_assets.sql.evaluation.rule_registry import argument_counts_by_function
 from nova_assets.sql.parse import spark_functions
-from nova_assets.sql.types.builtin_function_types import describe_function_types
+from nova_assets.sql.types.node_types import describe_function_types
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "api.md"

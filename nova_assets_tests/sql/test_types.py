@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from sqlglot import exp
+from sqlglot.errors import ParseError
 
 from nova_assets.errors import SqlError
 from nova_assets.model.schema import parse_ddl
-from nova_assets.sql.parse.dialect import parse_statement
+from nova_assets.sql.parse.dialect import DIALECT, parse_statement
 from nova_assets.sql.query.resolved_query import resolve_query
 from nova_assets.sql.text import SqlText
+from nova_assets.sql.types.builtin_function_types import RULES_BY_FUNCTION
 from nova_assets.sql.types.query_schema import schema_of_query
 
 SCHEMAS = {
@@ -151,6 +154,24 @@ def test_both_sides_of_a_union_become_one_type() -> None:
     assert typed("n AS a, d AS b, price AS c FROM t UNION ALL SELECT id, at, 1") == (
         "a bigint, b timestamp, c decimal(12,2)"
     )
+
+
+@pytest.mark.parametrize("name", sorted(RULES_BY_FUNCTION.keys() - {"array", "substring"}))
+def test_each_function_with_a_type_rule_is_parsed_as_a_call(name: str) -> None:
+    """The parser turns other functions into nodes of their own, for which ``node_types`` has the rules. It uses the
+    rules of ``array`` and ``substring`` for such nodes.
+    """
+    arguments = ("", "a", "a, b", "a, b, c", "'a', 'b'", "DAY, a, b")
+    assert any(name in _names_of_calls(f"SELECT {name}({some})") for some in arguments)
+
+
+def _names_of_calls(sql: str) -> set[str]:
+    try:
+        tree = DIALECT.parser().parse(DIALECT.tokenize(sql), sql)[0]
+    except ParseError:
+        return set()
+    assert tree is not None
+    return {node.name.lower() for node in tree.find_all(exp.Anonymous, exp.AnonymousAggFunc)}
 
 
 def test_through_subqueries() -> None:

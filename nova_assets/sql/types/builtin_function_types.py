@@ -264,8 +264,7 @@ def _default_decimal(arguments: Arguments) -> DataType | None:
     return DataType("decimal", (10, 0))
 
 
-def _integral_or_decimal(arguments: Arguments) -> DataType | None:
-    """Type of ``ceil`` and ``floor`` with one argument."""
+def _ceiling_type(arguments: Arguments) -> DataType | None:
     type_ = arguments[0].type if len(arguments) == 1 else None
     if type_ is None:
         return None
@@ -277,11 +276,6 @@ def number_or_double(type_: DataType | None) -> DataType | None:
     if type_ is None or type_.name not in ("string", "void"):
         return type_
     return DataType("double")
-
-
-def _common_integral_type(arguments: Arguments) -> DataType | None:
-    type_ = common_type([a.type for a in arguments])
-    return type_ if type_ is not None and (is_integral(type_) or type_.name == "boolean") else None
 
 
 def _bit_shift_type(arguments: Arguments) -> DataType | None:
@@ -296,20 +290,6 @@ def _window_type(arguments: Arguments) -> DataType | None:
     return struct_type([("start", moment), ("end", moment)])
 
 
-def _percentile_type(arguments: Arguments) -> DataType | None:
-    """Double, or an array of doubles for an array of percentages."""
-    if len(arguments) < 2 or arguments[1].type is None:
-        return None
-    return array_type(DataType("double")) if arguments[1].type.name == "array" else DataType("double")
-
-
-def _approximate_percentile_type(arguments: Arguments) -> DataType | None:
-    if len(arguments) < 2 or arguments[1].type is None:
-        return None
-    type_ = number_or_double(arguments[0].type)
-    return array_type(type_) if arguments[1].type.name == "array" else type_
-
-
 def _reverse_type(arguments: Arguments) -> DataType | None:
     type_ = arguments[0].type if len(arguments) == 1 else None
     return type_ if type_ is None or type_.name in ("array", "binary") else DataType("string")
@@ -319,42 +299,36 @@ def _timestamp_if_any_argument(arguments: Arguments) -> DataType | None:
     return DataType("timestamp") if arguments else None
 
 
-_RULES: Mapping[str, TypeRule] = {
+RULES_BY_FUNCTION: Mapping[str, TypeRule] = {
     **{name: _fixed_type_rule(type_) for type_, names in FUNCTIONS_BY_FIXED_TYPE.items() for name in names.split()},
     **dict.fromkeys("abs negative positive".split(), _rule_from_first_argument(number_or_double)),
     **dict.fromkeys(
-        "array_compact array_distinct array_sort filter map_filter nullif shuffle slice sort_array "
-        "nullifzero any_value first first_value last last_value "
-        "max max_by min min_by mode nth_value".split(),
+        "array_compact array_distinct array_except array_sort filter map_filter mode nullif nullifzero shuffle slice "
+        "sort_array".split(),
         _type_of_argument(0),
     ),
     **dict.fromkeys("coalesce ifnull nvl array_union array_intersect map_concat".split(), _common_type_rule()),
     **dict.fromkeys("if nvl2".split(), _common_type_rule(1)),
-    **dict.fromkeys("lpad rpad substr substring overlay left listagg string_agg".split(), _text_or_binary),
+    **dict.fromkeys("left lpad rpad substring".split(), _text_or_binary),
     **dict.fromkeys(
         "element_at get try_element_at array_max array_min".split(), _rule_from_first_argument(element_type)
     ),
-    **dict.fromkeys("ceil ceiling floor".split(), _integral_or_decimal),
+    "ceiling": _ceiling_type,
     **dict.fromkeys("round bround".split(), _round_type),
     **dict.fromkeys("dateadd date_add timestampadd".split(), _dateadd_type),
     **dict.fromkeys("datediff date_diff".split(), _datediff_type),
     **dict.fromkeys("from_json from_csv from_xml".split(), _type_from_schema_literal),
     **dict.fromkeys("mod pmod try_mod".split(), _arithmetic_rule("%")),
-    **dict.fromkeys("bit_and bit_or bit_xor".split(), _common_integral_type),
     **dict.fromkeys("shiftleft shiftright shiftrightunsigned".split(), _bit_shift_type),
     **dict.fromkeys(
         "to_timestamp try_to_timestamp make_timestamp try_make_timestamp".split(), _timestamp_if_any_argument
     ),
-    **dict.fromkeys("collect_list collect_set array_agg".split(), _rule_from_first_argument(array_type)),
-    **dict.fromkeys("sum try_sum".split(), _rule_from_first_argument(sum_type)),
-    **dict.fromkeys("avg mean try_avg".split(), _rule_from_first_argument(average_type)),
-    **dict.fromkeys("percentile median".split(), _percentile_type),
-    **dict.fromkeys("approx_percentile percentile_approx".split(), _approximate_percentile_type),
+    "try_sum": _rule_from_first_argument(sum_type),
+    **dict.fromkeys("mean try_avg".split(), _rule_from_first_argument(average_type)),
     "array": lambda arguments: array_type(common_type([a.type for a in arguments]) if arguments else VOID),
     **dict.fromkeys("greatest least".split(), _greatest_or_least),
     **dict.fromkeys("array_append array_prepend array_remove".split(), _array_with_element(1)),
     "array_insert": _array_with_element(2),
-    "array_except": _type_of_argument(0),
     "array_repeat": _rule_from_first_argument(array_type),
     "arrays_zip": _arrays_zip_type,
     "concat": _concat_type,
@@ -385,15 +359,10 @@ _RULES: Mapping[str, TypeRule] = {
     "session_window": _window_type,
     "zeroifnull": lambda arguments: common_type([arguments[0].type, DataType("int")]) if len(arguments) == 1 else None,
 }
+"""The functions that the parser keeps as calls. ``node_types`` has the functions with nodes of their own."""
 
 
 def type_of_call(name: str, arguments: Arguments) -> DataType | None:
     """Return type of a Spark function. None if no rule applies."""
-    rule = _RULES.get(name.lower())
+    rule = RULES_BY_FUNCTION.get(name.lower())
     return None if rule is None else rule(arguments)
-
-
-def describe_function_types() -> dict[str, str]:
-    """Name of each function whose type is known without Spark -> a short description of its type."""
-    fixed = {name: f"`{type_}`" for type_, names in FUNCTIONS_BY_FIXED_TYPE.items() for name in names.split()}
-    return {name: fixed.get(name, "follows from its arguments") for name in _RULES}
