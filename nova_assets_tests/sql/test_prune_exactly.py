@@ -103,6 +103,14 @@ def condition(rng: random.Random, of: Joined, depth: int = 0) -> str:
     return rng.choice(forms)
 
 
+def where_condition(rng: random.Random, visible: Sequence[Joined]) -> str:
+    """On partition columns of one dataset, or of two."""
+    if rng.random() < 0.7:
+        return condition(rng, rng.choice(visible))
+    a, b = condition(rng, rng.choice(visible), 2), condition(rng, rng.choice(visible), 2)
+    return rng.choice((f"({a} OR {b})", f"NOT ({a} AND {b})"))
+
+
 def compared(rng: random.Random, a: Joined, b: Joined) -> str:
     """What a join compares: partition columns of both, or data."""
     forms = [f"{a.name}.pieces = {b.name}.pieces"]
@@ -142,7 +150,7 @@ def plain_query(rng: random.Random) -> str:
         read += f" {join} {source(rng, dataset)} {of.name} ON {on}"
         if "SEMI" not in join and "ANTI" not in join:
             visible.append(of)
-    where = " AND ".join(condition(rng, rng.choice(visible)) for _ in range(rng.choice((0, 1, 1, 2))))
+    where = " AND ".join(where_condition(rng, visible) for _ in range(rng.choice((0, 1, 1, 2))))
     columns = ", ".join(c for of in visible for c in of.columns)
     return f"SELECT {columns} FROM {read}" + (f" WHERE {where}" if where else "")
 
@@ -276,7 +284,7 @@ def test_no_answer_depends_on_the_questions_before_it() -> None:
     """A pruner is asked in random order about scopes and partitions. Each answer is that of a new pruner."""
     rng = random.Random(SEED)
     scopes = [{"d": str(d)} for d in DAYS]
-    for _ in range(2 * COUNT):
+    for _ in range(10 * COUNT):
         sql = with_variable(rng, plain_query(rng) if rng.random() < 0.5 else other_query(rng))
         query = query_of(sql, d="string")
         pruner = PartitionPruner(query)
