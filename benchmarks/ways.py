@@ -22,7 +22,7 @@ from nova_assets.engine.spark_engine import SparkEngine
 from nova_assets.engine.write.block_rewriter import BlockRewriter
 from nova_assets.model.block import StagedBlock
 from nova_assets.model.read_strategy import CostEstimate, ReadStrategy
-from nova_assets.model.reads import Chain, Diff, Read, Snapshot
+from nova_assets.model.reads import DeltaChain, Read, Snapshot, SnapshotDiff
 from nova_assets.plan.read_strategy import Purpose, estimate_strategies
 from nova_assets.store.store import Store
 
@@ -63,17 +63,17 @@ def reads(store: Store) -> Iterator[tuple[str, Read, Purpose]]:
 
 def work(store: Store, read: Read, purpose: Purpose, way: ReadStrategy) -> Callable[[], object]:
     engine = store.engine
-    assert isinstance(engine, SparkEngine) and isinstance(read, Snapshot | Chain | Diff)
+    assert isinstance(engine, SparkEngine) and isinstance(read, Snapshot | DeltaChain | SnapshotDiff)
     going = ReadExecutor(engine._session, engine.warehouse, way)
     if purpose == "block":
-        assert not isinstance(read, Diff)
+        assert not isinstance(read, SnapshotDiff)
         return lambda: rewritten(store, read, way)
     if purpose == "here":
         return lambda: going.read_without_spark(read) if way == "arrow" else engine.to_arrow(going.read_frame(read))
     return lambda: going.read_frame(read).selectExpr("count(*)", "sum(amount)", "max(note)").collect()
 
 
-def rewritten(store: Store, read: Snapshot | Chain, way: ReadStrategy) -> None:
+def rewritten(store: Store, read: Snapshot | DeltaChain, way: ReadStrategy) -> None:
     engine, block = store.engine, uuid.uuid4().hex
     assert isinstance(engine, SparkEngine) and read.schema is not None
     kind: Any = "base" if isinstance(read, Snapshot) else "delta"

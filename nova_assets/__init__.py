@@ -82,7 +82,7 @@ _HOMES = {
     "model.project": ("Project",),
     "model.seal": ("Seal", "Sealing", "seal"),
     "model.file_source": ("Files", "files"),
-    "model.publish_table": ("HiveTable", "IcebergTable", "hive", "iceberg"),
+    "model.published_table": ("HiveTable", "IcebergTable", "hive", "iceberg"),
     "model.task": ("Context", "Task", "task"),
     "model.trigger": ("after", "cron", "every", "on_data", "on_sealed"),
     "model.modes_view": ("View",),

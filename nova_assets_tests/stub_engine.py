@@ -28,7 +28,7 @@ from nova_assets.model.function_reference import FunctionRef
 from nova_assets.model.merge import Custom, Keyed, MergeModel
 from nova_assets.model.partitions import is_in_scope, partition_name, partition_values
 from nova_assets.model.read_strategy import ReadStrategy
-from nova_assets.model.reads import Chain, ChangeUnion, Diff, Empty, Inserts, Read, Snapshot
+from nova_assets.model.reads import ChangeUnion, DeltaChain, EmptyRead, Read, Snapshot, SnapshotAsInserts, SnapshotDiff
 from nova_assets.model.schema import DELETED, DataType, Field, Schema
 from nova_assets.model.warehouse_contents import UnfinishedUpload
 
@@ -78,19 +78,19 @@ class StubEngine:
     def read(self, read: Read) -> list[Row]:
         if isinstance(read, Snapshot):
             return self._snapshot(read)
-        if isinstance(read, Inserts):
+        if isinstance(read, SnapshotAsInserts):
             return (
                 [{**r, DELETED: False} for r in self._snapshot(read.snapshot)]
                 if _keyed(read.snapshot)
                 else self._snapshot(read.snapshot)
             )
-        if isinstance(read, Chain):
+        if isinstance(read, DeltaChain):
             return self._chain(read)
-        if isinstance(read, Diff):
+        if isinstance(read, SnapshotDiff):
             return diff(read.new.merge, read.new.channel, self._snapshot(read.old), self._snapshot(read.new))
         if isinstance(read, ChangeUnion):
             return [r for part in read.parts for r in self.read(part)]
-        assert isinstance(read, Empty)
+        assert isinstance(read, EmptyRead)
         return []
 
     def _snapshot(self, read: Snapshot) -> list[Row]:
@@ -109,7 +109,7 @@ class StubEngine:
             }
         return [live for _, live in state.values() if live is not None]
 
-    def _chain(self, read: Chain) -> list[Row]:
+    def _chain(self, read: DeltaChain) -> list[Row]:
         if isinstance(read.merge, Custom):
             chain = FunctionRef.parse(read.merge.chain_ref).load()
             rows = self._rows(read.deltas[0])
@@ -243,7 +243,7 @@ class StubEngine:
         return list(data)
 
     def rewrite(
-        self, read: Snapshot | Chain, staged: StagedBlock, channel: Channel, schema: Schema
+        self, read: Snapshot | DeltaChain, staged: StagedBlock, channel: Channel, schema: Schema
     ) -> tuple[Manifest, ReadStrategy]:
         return self.write(self.read(read), staged, channel, schema), "arrow"
 

@@ -14,7 +14,7 @@ from typing import Any
 import griffe
 
 from nova_assets import _HOMES
-from nova_assets.model.conversion import KINDS, NOTATIONS, RULES
+from nova_assets.model.value_conversion import KINDS, NOTATIONS, RULES
 from nova_assets.sql.evaluation.evaluator import RULE_MODULES as EVALUATED
 from nova_assets.sql.evaluation.rule_registry import argument_counts_by_function
 from nova_assets.sql.parse import spark_functions
@@ -38,7 +38,7 @@ CHAPTERS = {
         "model.file_source",
         "model.external_table",
         "model.seal",
-        "model.publish_table",
+        "model.published_table",
     ),
     "Tasks and bindings": ("model.edge", "model.task", "model.modes_view", "model.data_check", "model.workflowette"),
     "SQL": ("sql.datasets.dataset_bindings", "sql.query.user_functions", "sql.datasets.task"),

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, and_, func, insert, select, update
 from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.scheduler_state import upsert_backfill_requests, withdraw_backfill
 from nova_assets.catalog.tables import backfill_parts, backfills, blocks, executions
-from nova_assets.model.backfill import PRIORITIES, Backfill, BackfillPart, ExecutionCost, PartState
+from nova_assets.model.backfill import PRIORITIES, Backfill, BackfillPartition, BackfillPartitionState, ExecutionCost
 from nova_assets.nova_error import NovaError
 
 _PRIORITY_NAMES = {number: name for name, number in PRIORITIES.items()}
@@ -58,12 +58,12 @@ class Backfills(CatalogPart):
         """Latest backfills, newest first."""
         return self.database.read(lambda c: _read_backfills(c, [], limit))
 
-    def backfill_parts(self, backfill_id: str) -> list[BackfillPart]:
+    def backfill_parts(self, backfill_id: str) -> list[BackfillPartition]:
         """Partitions of a backfill, in the order in which they are recomputed."""
         query = select(backfill_parts).where(backfill_parts.c.backfill == backfill_id).order_by(backfill_parts.c.n)
         rows = self.database.read(lambda c: c.execute(query).mappings().all())
         return [
-            BackfillPart(r["channel"], r["partition"], r["state"], r["ended_at"], r["seq"], r["execution_id"])
+            BackfillPartition(r["channel"], r["partition"], r["state"], r["ended_at"], r["seq"], r["execution_id"])
             for r in rows
         ]
 
@@ -113,15 +113,15 @@ class Backfills(CatalogPart):
 def _read_backfills(c: Connection, conditions: Sequence[Any], limit: int) -> list[Backfill]:
     query = select(backfills).where(*conditions).order_by(backfills.c.at.desc(), backfills.c.id).limit(limit)
     rows = c.execute(query).mappings().all()
-    counts: dict[str, dict[PartState, int]] = {}
+    counts: dict[str, dict[BackfillPartitionState, int]] = {}
     of_backfills = backfill_parts.c.backfill.in_([r["id"] for r in rows])
     counts_query = select(backfill_parts.c.backfill, backfill_parts.c.state, func.count()).where(of_backfills)
     for name, state, n in c.execute(counts_query.group_by(backfill_parts.c.backfill, backfill_parts.c.state)):
-        counts.setdefault(name, {})[cast(PartState, state)] = n
+        counts.setdefault(name, {})[cast(BackfillPartitionState, state)] = n
     return [_backfill_from_row(r, counts.get(r["id"], {})) for r in rows]
 
 
-def _backfill_from_row(row: Mapping[Any, Any], part_counts: Mapping[PartState, int]) -> Backfill:
+def _backfill_from_row(row: Mapping[Any, Any], part_counts: Mapping[BackfillPartitionState, int]) -> Backfill:
     return Backfill(
         row["id"],
         row["dataset"],

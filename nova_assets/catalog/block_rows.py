@@ -10,8 +10,8 @@ from sqlalchemy import Connection, RowMapping, Select, select
 from nova_assets.catalog.database import batched
 from nova_assets.catalog.tables import blocks, files
 from nova_assets.model.block import Block, DataFile, Manifest
-from nova_assets.model.block_layout import KeyLayout, key_placement_from_json
 from nova_assets.model.external_files import ExternalFolder
+from nova_assets.model.key_layout import KeyLayout, key_placement_from_json
 from nova_assets.model.merge import MergeModel, merge_model_from_json
 from nova_assets.model.schema import Schema
 

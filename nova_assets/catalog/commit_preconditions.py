@@ -12,10 +12,10 @@ from nova_assets.catalog.cursors import cursor_conditions, has_active_consumers,
 from nova_assets.catalog.tables import blocks, cursors, files
 from nova_assets.errors import CommitConflict
 from nova_assets.model.block import DataFile
-from nova_assets.model.commit import AddBlock, CommitRequest, HeadAt, MoveCursor, SetSchema
+from nova_assets.model.commit import AddBlock, CommitRequest, MoveCursor, RequireHead, SetSchema
 from nova_assets.model.partitions import is_in_scope
 from nova_assets.model.schema import Schema
-from nova_assets.model.sum_bounds import SumHeadroom, largest_magnitude
+from nova_assets.model.sum_bounds import RequireSumHeadroom, largest_magnitude
 
 
 def check_preconditions(
@@ -49,7 +49,7 @@ def check_preconditions(
             _check_sum_headroom(c, sum_headroom)
 
 
-def _check_head_unmoved(c: Connection, expected: HeadAt, current_head: int) -> None:
+def _check_head_unmoved(c: Connection, expected: RequireHead, current_head: int) -> None:
     """Check that no commit has changed the channel, or the expected scope of it, since the execution began."""
     head, scope_text = current_head, ""
     if expected.scope and head != expected.seq:
@@ -102,7 +102,7 @@ def _check_no_consumer(c: Connection, channel: str, execution_id: str) -> None:
         raise commit_conflict(message, "consumers", "a consumer", "none", channel)
 
 
-def _check_sum_headroom(c: Connection, sum_headroom: SumHeadroom) -> None:
+def _check_sum_headroom(c: Connection, sum_headroom: RequireSumHeadroom) -> None:
     """Check that the additions of other commits leave a summed column within its type, whatever this commit adds.
 
     Raises:

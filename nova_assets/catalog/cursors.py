@@ -13,7 +13,7 @@ from nova_assets.catalog.tables import bindings, blocks, channels, cursors, exec
 from nova_assets.errors import CommitConflict
 from nova_assets.model.channel_state import Cursor
 from nova_assets.model.commit import MoveCursor
-from nova_assets.model.cursor_switch import CursorPosition, Switch
+from nova_assets.model.cursor_switch import CursorPosition, CursorSwitch
 from nova_assets.model.partitions import WHOLE, partition_values, scope_for_columns
 
 
@@ -40,7 +40,7 @@ class Cursors(CatalogPart):
         """Whether a consumer has read changes of the channel, or is about to (R10)."""
         return self.database.read(lambda c: has_active_consumers(c, channel, None))
 
-    def switch_cursors(self, request: Switch) -> None:
+    def switch_cursors(self, request: CursorSwitch) -> None:
         """Replace the cursors of a binding. Its failed executions are aborted, since they pinned the old cursors.
 
         Raises:
@@ -49,7 +49,7 @@ class Cursors(CatalogPart):
         """
         self.database.write(lambda c: self._replace_cursors(c, request))
 
-    def _replace_cursors(self, c: Connection, request: Switch) -> None:
+    def _replace_cursors(self, c: Connection, request: CursorSwitch) -> None:
         c.execute(select(bindings.c.name).where(bindings.c.name == request.binding).with_for_update())
         for execution_id in supersedable_executions(
             c, self.database, executions.c.binding == request.binding, lock=True

@@ -29,7 +29,7 @@ from nova_assets.catalog.tables import (
 from nova_assets.catalog.timeline_reads import read_history_of_partitions
 from nova_assets.catalog.timeline_steps import append_step
 from nova_assets.model.block import Block
-from nova_assets.model.maintenance import Collection, ConsumerPosition, PinnedRead, RetentionState
+from nova_assets.model.retention import CollectedGarbage, ConsumerPosition, PinnedRead, RetentionState
 from nova_assets.plan.garbage_collection import blocks_to_collect, retention_verdicts
 
 _ITEMS_PER_QUERY = 500
@@ -53,7 +53,9 @@ class GarbageCollection(CatalogPart):
         load_channel_state(self.database, channel)  # raises if the channel is not registered
         return self.database.read(lambda c: read_retention_state(c, self.database, channel, retain_seconds, partitions))
 
-    def collect(self, channel: str, retain_seconds: float = 0.0, partitions: Sequence[str] | None = None) -> Collection:
+    def collect(
+        self, channel: str, retain_seconds: float = 0.0, partitions: Sequence[str] | None = None
+    ) -> CollectedGarbage:
         """Mark as collected every block that is not retained. No later plan uses these blocks.
 
         Decided under the channel's lock, so that no base is committed in between.
@@ -67,13 +69,13 @@ class GarbageCollection(CatalogPart):
         """
         load_channel_state(self.database, channel)  # raises if the channel is not registered
 
-        def collect_blocks(c: Connection) -> Collection:
+        def collect_blocks(c: Connection) -> CollectedGarbage:
             c.execute(select(channels.c.name).where(channels.c.name == channel).with_for_update()).all()
             collectable_blocks = blocks_to_collect(
                 retention_verdicts(read_retention_state(c, self.database, channel, retain_seconds, partitions))
             )
             if not collectable_blocks:
-                return Collection(channel, ())
+                return CollectedGarbage(channel, ())
             return mark_collected(
                 c, channel, collectable_blocks, {"collected": len(collectable_blocks)}, self.database.clock()
             )
@@ -204,7 +206,7 @@ def _active_pins(c: Connection, channel: str) -> Iterable[PinnedRead]:
 
 def mark_collected(
     c: Connection, channel: str, collected_blocks: Sequence[Block], details: Mapping[str, int], now: datetime
-) -> Collection:
+) -> CollectedGarbage:
     """Mark blocks as collected, inside a transaction that holds the channel's row."""
     commit = uuid.uuid4().hex
     commit_fields = {"heads": {}, "consumed": {}, "details": dict(details)}
@@ -212,7 +214,7 @@ def mark_collected(
     for batch in batched([b.id for b in collected_blocks], _ITEMS_PER_QUERY):
         c.execute(update(blocks).where(blocks.c.id.in_(batch)).values(collected_at=now, collected_by=commit))
     append_step(c, channel, "collect", commit, now)
-    return Collection(channel, tuple(collected_blocks), commit)
+    return CollectedGarbage(channel, tuple(collected_blocks), commit)
 
 
 def _read_channel_readers(c: Connection, channel: str) -> Iterable[ConsumerPosition]:

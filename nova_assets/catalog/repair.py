@@ -11,7 +11,7 @@ from nova_assets.catalog.database import query_as_dict
 from nova_assets.catalog.execution_rows import SKIPPED_FOLDER
 from nova_assets.catalog.garbage_collection import mark_collected, read_retention_state
 from nova_assets.catalog.tables import blocks, channels, commit_numbers, commits, files, staged_blocks
-from nova_assets.model.maintenance import Collection
+from nova_assets.model.retention import CollectedGarbage
 from nova_assets.model.warehouse_contents import CatalogPaths
 from nova_assets.plan.lost_files import blocks_to_give_up
 
@@ -43,7 +43,7 @@ class Repairs(CatalogPart):
 
     def collect_damaged_blocks(
         self, channel: str, damaged_block_ids: Iterable[str], retain_seconds: float = 0.0
-    ) -> Collection:
+    ) -> CollectedGarbage:
         """Mark damaged blocks as collected, in each partition whose retained answers are all possible without them.
 
         Decided under the channel's lock, as for a collection.
@@ -53,13 +53,13 @@ class Repairs(CatalogPart):
             retain_seconds: seconds for which old versions are kept for time travel.
         """
 
-        def collect_damaged(c: Connection) -> Collection:
+        def collect_damaged(c: Connection) -> CollectedGarbage:
             c.execute(select(channels.c.name).where(channels.c.name == channel).with_for_update()).all()
             given_up_blocks = blocks_to_give_up(
                 read_retention_state(c, self.database, channel, retain_seconds), frozenset(damaged_block_ids)
             )
             if not given_up_blocks:
-                return Collection(channel, ())
+                return CollectedGarbage(channel, ())
             return mark_collected(
                 c, channel, given_up_blocks, {"given up": len(given_up_blocks)}, self.database.clock()
             )

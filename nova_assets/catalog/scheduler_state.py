@@ -13,9 +13,9 @@ from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.database import batched, query_as_dict
 from nova_assets.catalog.leases import live_condition
 from nova_assets.catalog.tables import backfill_parts, backfill_requests, blocks, channels, commits, executions
-from nova_assets.model.backfill import PartState
+from nova_assets.model.backfill import BackfillPartitionState
 from nova_assets.model.commit import CommitRequest
-from nova_assets.model.partition_state import DirtyPartition, MaterializedPartition, TaskFailures
+from nova_assets.model.scheduler_state import DirtyPartition, MaterializedPartition, TaskFailures
 
 _PARTITIONS_PER_QUERY = 300
 
@@ -251,7 +251,7 @@ def delete_fulfilled_requests(
 
 
 def _end_backfill_parts(
-    c: Connection, channel: str, partitions: Sequence[str], state: PartState, now: datetime, **columns: Any
+    c: Connection, channel: str, partitions: Sequence[str], state: BackfillPartitionState, now: datetime, **columns: Any
 ) -> None:
     if partitions:
         is_of_partitions = (backfill_parts.c.channel == channel, backfill_parts.c.partition.in_(partitions))

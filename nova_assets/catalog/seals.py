@@ -12,7 +12,7 @@ from nova_assets.catalog.tables import seals
 from nova_assets.errors import CommitConflict, GroupSealed
 from nova_assets.model.commit import CommitRequest
 from nova_assets.model.partitions import partition_values
-from nova_assets.model.seal import PutSeal, Seal, Sealing
+from nova_assets.model.seal import AddSeal, Seal, Sealing
 
 
 class Seals(CatalogPart):
@@ -90,7 +90,7 @@ def _latest_seal_row(c: Connection, channel: str, group: str) -> RowMapping | No
     return c.execute(query.order_by(seals.c.version.desc()).limit(1)).mappings().first()
 
 
-def _values_of_seal(new_seal: PutSeal) -> dict[str, Any]:
+def _values_of_seal(new_seal: AddSeal) -> dict[str, Any]:
     return {
         "channel": new_seal.channel,
         "grp": new_seal.group,

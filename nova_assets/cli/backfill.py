@@ -20,7 +20,7 @@ from nova_assets.cli.rendering import (
     format_time,
     pluralize,
 )
-from nova_assets.model.backfill import PRIORITIES, Backfill, BackfillPart, Priority
+from nova_assets.model.backfill import PRIORITIES, Backfill, BackfillPartition, Priority
 from nova_assets.store.store import Store
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def _last_cost_json(preview: BackfillPreview, dataset: str, partition: str) -> d
     return {name: getattr(cost, name, None) for name in ("rows", "bytes", "seconds")}
 
 
-def _attach_part_states(store: Store, parts: Sequence[BackfillPart]) -> list[tuple[BackfillPart, str]]:
+def _attach_part_states(store: Store, parts: Sequence[BackfillPartition]) -> list[tuple[BackfillPartition, str]]:
     """Parts of a backfill with their states. A waiting part that runs or has failed gets that state instead."""
     running, failing = set(store.catalog.running_partitions()), store.catalog.failing_partitions()
     parts_with_state = []
@@ -240,7 +240,9 @@ def _show_requests(console: Console, requests: Sequence[Backfill]) -> None:
     console.print(grid if requests else "nobody has asked for a backfill yet: nova backfill DATASET …")
 
 
-def _show_request(console: Console, request: Backfill, parts_with_state: Sequence[tuple[BackfillPart, str]]) -> None:
+def _show_request(
+    console: Console, request: Backfill, parts_with_state: Sequence[tuple[BackfillPartition, str]]
+) -> None:
     console.print(
         f"{request.id}: {request.state}; asked for {format_time(request.at)} by {request.by or 'nobody in particular'}"
     )

@@ -20,8 +20,8 @@ from nova_assets.cli.rendering import (
     print_progress,
 )
 from nova_assets.model.commit import Commit
-from nova_assets.model.maintenance import Collection, RetentionVerdict
 from nova_assets.model.reads import describe_read
+from nova_assets.model.retention import CollectedGarbage, RetentionVerdict
 from nova_assets.plan.compaction import PlannedCompaction
 
 _CHANNELS_ARGUMENT = click.argument("channels", nargs=-1)
@@ -82,7 +82,7 @@ def gc(deployment: Deployment, channels: tuple[str, ...], retain: str | None, dr
     JSON: {"dry_run", "channels": [{"channel", "collected": [{"range", "rows", "bytes", ...}],
            "held": [{"range", "partition", "by": [WHO]}]}]}
     """
-    results: list[tuple[str, tuple[RetentionVerdict, ...], Collection | None]] = []
+    results: list[tuple[str, tuple[RetentionVerdict, ...], CollectedGarbage | None]] = []
     with deployment.open_read_only(with_project=True) if dry_run else deployment.open() as store:
         for name in channels or [s.channel.name for s in store.channels()]:
             verdicts = store.held(name, retain=retain)
@@ -182,7 +182,7 @@ def _compaction_json(channel: str, compactions: tuple[PlannedCompaction, ...], c
 
 
 def _collection_json(
-    channel: str, verdicts: tuple[RetentionVerdict, ...], collection: Collection | None
+    channel: str, verdicts: tuple[RetentionVerdict, ...], collection: CollectedGarbage | None
 ) -> dict[str, Any]:
     collected_blocks = [v.block for v in verdicts if not v.held_by] if collection is None else list(collection.blocks)
     return {
@@ -226,7 +226,7 @@ def _format_compaction_cost(cost: Mapping[str, Any]) -> str:
 
 
 def _show_collections(
-    console: Console, results: list[tuple[str, tuple[RetentionVerdict, ...], Collection | None]], dry_run: bool
+    console: Console, results: list[tuple[str, tuple[RetentionVerdict, ...], CollectedGarbage | None]], dry_run: bool
 ) -> None:
     grid = TableGrid("channel", "block", "bytes", "", "held by", right_aligned=("bytes",), shorten=("held by",))
     for name, verdicts, collection in results:

@@ -18,7 +18,7 @@ from nova_assets.cli.rendering import (
 )
 from nova_assets.model import reads
 from nova_assets.model.read_strategy import ReadStrategy
-from nova_assets.model.reads import Port, Read, StagedOnPort
+from nova_assets.model.reads import PrivatePortRead, Read, StagedBlockPlaceholder
 from nova_assets.plan.read_strategy import best_estimate, estimate_strategies
 from nova_assets.plan.run_plan import Input, RunPlan, Step
 
@@ -129,9 +129,9 @@ def _format_input_port(task_input: Input) -> str:
 
 def _format_read_totals(read: Read) -> tuple[str, str, str]:
     """Files, rows and bytes of the committed blocks of a read. A block to be staged has no totals yet."""
-    read_sources = () if isinstance(read, Port) else reads.source_blocks(read)
-    staged = any(isinstance(s, StagedOnPort) for s in read_sources)
-    if isinstance(read, Port) or (staged and len(read_sources) == 1):
+    read_sources = () if isinstance(read, PrivatePortRead) else reads.source_blocks(read)
+    staged = any(isinstance(s, StagedBlockPlaceholder) for s in read_sources)
+    if isinstance(read, PrivatePortRead) or (staged and len(read_sources) == 1):
         return "", "", ""
     read_totals, more = reads.read_as_json(read), "+" if staged else ""
     return (

@@ -10,7 +10,7 @@ from rich.console import Console
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.rendering import TableGrid, format_bytes, format_count, format_iso_time, format_time, pluralize
-from nova_assets.model.published_version import Publishable, PublishedVersion
+from nova_assets.model.published_version import PublicationPreview, PublishedVersion
 
 
 @click.command(cls=NovaCommand)
@@ -129,7 +129,7 @@ def _show_published_versions(console: Console, versions: list[PublishedVersion],
     console.print(grid)
 
 
-def _show_publishable_tables(console: Console, publishable_tables: list[Publishable]) -> None:
+def _show_publishable_tables(console: Console, publishable_tables: list[PublicationPreview]) -> None:
     if not publishable_tables:
         console.print("the channel has no columns yet: nothing would be shown")
     for p in publishable_tables:

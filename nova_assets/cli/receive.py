@@ -24,8 +24,8 @@ from nova_assets.cli.rendering import (
 )
 from nova_assets.errors import BadRecord
 from nova_assets.model.arrival import Arrival, ArrivalCounts, ArrivalState, ArrivalStatus
-from nova_assets.model.arrival_outcome import Received, Replayed
 from nova_assets.model.quarantine import quarantine_name
+from nova_assets.model.receive_result import ReceiveResult, ReplayResult
 
 _MAX_LISTED = 20
 """Maximum number of files or reasons that are listed individually."""
@@ -58,7 +58,7 @@ def receive(deployment: Deployment, channel: str, follow: bool, announced_only: 
             return CommandResult(
                 _received_json(channel, received), lambda console: console.print(_format_received(channel, received))
             )
-        received_in_all = Received()
+        received_in_all = ReceiveResult()
         with closing(store.follow(channel)) as receipts, suppress(KeyboardInterrupt):
             for received in receipts:
                 received_in_all += received
@@ -150,7 +150,7 @@ def _record_key(quarantine_row: Mapping[str, Any]) -> tuple[str, str, int]:
     return str(quarantine_row["file"]), str(quarantine_row["version"]), int(quarantine_row["line"])
 
 
-def _received_json(channel: str, received: Received) -> dict[str, Any]:
+def _received_json(channel: str, received: ReceiveResult) -> dict[str, Any]:
     return {
         "channel": channel,
         "announced": received.announced,
@@ -163,7 +163,7 @@ def _received_json(channel: str, received: Received) -> dict[str, Any]:
     }
 
 
-def _format_received(channel: str, received: Received) -> str:
+def _format_received(channel: str, received: ReceiveResult) -> str:
     if not received.files:
         return f"nothing new has arrived for {channel}"
     heads = [c.numbers[channel] for c in received.commits if channel in c.numbers]
@@ -175,7 +175,7 @@ def _format_received(channel: str, received: Received) -> str:
     )
 
 
-def _format_quarantine_reasons(received: Received) -> str:
+def _format_quarantine_reasons(received: ReceiveResult) -> str:
     """One line for each reason why records are quarantined."""
     listed_reasons = list(received.why.items())[:_MAX_LISTED]
     lines = [f"\n  {format_count(count)} such as: {escape_unprintable(reason)}" for reason, count in listed_reasons]
@@ -184,7 +184,7 @@ def _format_quarantine_reasons(received: Received) -> str:
     )
 
 
-def _format_replayed(channel: str, replayed: Replayed) -> str:
+def _format_replayed(channel: str, replayed: ReplayResult) -> str:
     again = f"; {pluralize(replayed.files, 'file')} to be received anew" if replayed.files else ""
     return (
         f"{channel}: {pluralize(replayed.rows, 'row')} mended{again}; "

@@ -12,7 +12,7 @@ from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.rendering import pluralize
 from nova_assets.errors import DefinitionError
-from nova_assets.model.external_table import Refreshed
+from nova_assets.model.external_table import RefreshResult
 
 MAX_LISTED = 10
 """Maximum number of partitions or folders that a line names."""
@@ -65,7 +65,7 @@ def _external_channel_names(channels: Sequence[Any], requested: Sequence[str]) -
     return list(requested) or external
 
 
-def refreshed_json(refreshed: Refreshed) -> dict[str, Any]:
+def refreshed_json(refreshed: RefreshResult) -> dict[str, Any]:
     return {
         "channel": refreshed.channel,
         "seq": refreshed.seq,
@@ -81,7 +81,7 @@ def refreshed_json(refreshed: Refreshed) -> dict[str, Any]:
     }
 
 
-def format_refreshed(refreshed: Refreshed, *, dry_run: bool = False) -> list[str]:
+def format_refreshed(refreshed: RefreshResult, *, dry_run: bool = False) -> list[str]:
     """Lines that describe the refresh of a channel."""
     if refreshed.error is not None:
         return [f"{refreshed.channel}: {refreshed.error}"]
@@ -112,7 +112,7 @@ def _format_partition_names(label: str, names: Sequence[str]) -> list[str]:
     return [f"  {label}: {', '.join(n or '(the whole)' for n in names[:MAX_LISTED])}{more}"] if names else []
 
 
-def _show_results(console: Console, results: Sequence[Refreshed], dry_run: bool) -> None:
+def _show_results(console: Console, results: Sequence[RefreshResult], dry_run: bool) -> None:
     for refreshed in results:
         for line in format_refreshed(refreshed, dry_run=dry_run):
             console.print(line, markup=False, soft_wrap=True)

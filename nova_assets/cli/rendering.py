@@ -20,7 +20,16 @@ from rich.text import Text
 
 from nova_assets.model.block import Block
 from nova_assets.model.merge import Custom, Keyed, MergeModel, Upsert
-from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Read, Snapshot, describe_read, source_blocks
+from nova_assets.model.reads import (
+    DeltaChain,
+    EmptyRead,
+    Read,
+    Snapshot,
+    SnapshotAsInserts,
+    SnapshotDiff,
+    describe_read,
+    source_blocks,
+)
 
 T = TypeVar("T")
 
@@ -187,17 +196,17 @@ def format_block_name(block: Block) -> str:
 
 def format_read(read: Read, in_full: bool) -> str:
     """Read in Nova's notation. A long chain shows only its ends unless ``in_full``."""
-    if isinstance(read, Empty) and not read.is_change:
+    if isinstance(read, EmptyRead) and not read.is_change:
         return "no rows yet"
     if in_full:
         return describe_read(read)
-    if isinstance(read, Inserts):
+    if isinstance(read, SnapshotAsInserts):
         return f"{format_read(read.snapshot, in_full)} as inserts"
-    if isinstance(read, Diff):
+    if isinstance(read, SnapshotDiff):
         return f"diff({format_read(read.old, in_full)}, {format_read(read.new, in_full)})"
     partitioned = any(isinstance(b, Block) and b.partition for b in source_blocks(read))
-    if isinstance(read, Snapshot | Chain) and len(read.deltas) > _MAX_BLOCKS_SHOWN and not partitioned:
-        sign = " · " if isinstance(read, Chain) else " ⊕ "
+    if isinstance(read, Snapshot | DeltaChain) and len(read.deltas) > _MAX_BLOCKS_SHOWN and not partitioned:
+        sign = " · " if isinstance(read, DeltaChain) else " ⊕ "
         base = [b.range for b in read.bases] if isinstance(read, Snapshot) else []
         left_out = f"({len(read.deltas) - 2} more)"
         return sign.join([*base, read.deltas[0].range, left_out, read.deltas[-1].range])

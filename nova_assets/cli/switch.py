@@ -10,7 +10,7 @@ from rich.console import Console
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.rendering import TableGrid, elide_middle_rows
-from nova_assets.model.cursor_switch import CursorPosition, Switch
+from nova_assets.model.cursor_switch import CursorPosition, CursorSwitch
 
 
 @click.command(cls=NovaCommand)
@@ -44,7 +44,7 @@ def _cursor_json(cursor: CursorPosition) -> dict[str, Any]:
     return {"channel": cursor.channel, "partition": cursor.partition, "cursor": cursor.seq}
 
 
-def _show_cursor_switch(console: Console, cursor_switch: Switch, dry_run: bool) -> None:
+def _show_cursor_switch(console: Console, cursor_switch: CursorSwitch, dry_run: bool) -> None:
     mode_text = "per partition" if cursor_switch.to == "partitions" else "whole"
     if cursor_switch.before == cursor_switch.after:
         console.print(f"{cursor_switch.binding} keeps no cursor of the other kind: there is nothing to switch")

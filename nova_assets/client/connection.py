@@ -38,8 +38,8 @@ from nova_assets.model.channel_state import ChannelState, Cursor, PartitionState
 from nova_assets.model.commit import Commit
 from nova_assets.model.execution import Execution
 from nova_assets.model.firing import Firing
-from nova_assets.model.maintenance import Collection
 from nova_assets.model.partitions import value_to_text
+from nova_assets.model.retention import CollectedGarbage
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import Instant
 from nova_assets.operations.insert import InsertCheck
@@ -215,7 +215,7 @@ class Connection:
         wanted |= {} if partitions is None else {"partitions": list(partitions)}
         return CompactedShape.model_validate(self._post(f"{_channel_path(channel)}/compact", wanted))
 
-    def collect_garbage(self, channel: Channel | str, *, retain: str | None = None) -> Collection:
+    def collect_garbage(self, channel: Channel | str, *, retain: str | None = None) -> CollectedGarbage:
         """Collect the blocks of a channel that no retained answer needs (R15)."""
         wanted = {} if retain is None else {"retain": retain}
         return CollectedShape.model_validate(self._post(f"{_channel_path(channel)}/collect", wanted)).to_collection()

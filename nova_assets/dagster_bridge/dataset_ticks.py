@@ -44,7 +44,7 @@ def tick_sensor_job() -> SensorJob:
         if time.monotonic() - last_refresh[0] >= EXTERNAL_REFRESH_INTERVAL:
             for refreshed in store.refresh_all():
                 if refreshed.needs_attention:
-                    context.log.warning(refreshed.describe_problems)
+                    context.log.warning(refreshed.problems_text)
             last_refresh[0] = time.monotonic()
         planned_tick = store.next_tick()
         return RunRequest() if planned_tick.run or planned_tick.drop else SkipReason(describe_tick(planned_tick))

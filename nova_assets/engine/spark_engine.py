@@ -36,7 +36,7 @@ from nova_assets.model.external_files import ExternalFileInfo
 from nova_assets.model.external_table import ExternalFilesContent
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.read_strategy import ReadStrategy
-from nova_assets.model.reads import Chain, Read, Snapshot
+from nova_assets.model.reads import DeltaChain, Read, Snapshot
 from nova_assets.model.schema import DataType, Schema
 from nova_assets.model.sum_bounds import translate_overflow_errors
 from nova_assets.model.warehouse_contents import UnfinishedUpload, WarehouseEntry
@@ -231,7 +231,7 @@ class SparkEngine:
         return str(digest_of_frame(self._session, frame, schema))
 
     def rewrite(
-        self, read: Snapshot | Chain, staged: StagedBlock, channel: Channel, schema: Schema
+        self, read: Snapshot | DeltaChain, staged: StagedBlock, channel: Channel, schema: Schema
     ) -> tuple[Manifest, ReadStrategy]:
         rewriter = BlockRewriter(self._session, self.warehouse, self._writer, self.read, self.forced_strategy)
         with translate_overflow_errors(read), self.computation_scope():

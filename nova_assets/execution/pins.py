@@ -11,8 +11,8 @@ from nova_assets.errors import ChannelNotFound
 from nova_assets.model.binding import Binding
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.execution import Pin
+from nova_assets.model.partition_rule import ExistingPartitions
 from nova_assets.model.reads import Read
-from nova_assets.model.scoped_reads import ExistingPartitions
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
 from nova_assets.plan.run import changes_needed_after, oldest_snapshot_needed, plan_run

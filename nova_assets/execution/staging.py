@@ -20,10 +20,10 @@ from nova_assets.model.execution import Execution, TaskReport
 from nova_assets.model.merge import Append, Custom
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.read_strategy import ActualCost
-from nova_assets.model.reads import Chain, Diff, Snapshot
+from nova_assets.model.reads import DeltaChain, Snapshot, SnapshotDiff
 from nova_assets.model.schema import DELETED, UNKNOWN_TYPE, DataType, Schema
 from nova_assets.model.schema_evolution import reconcile_schema
-from nova_assets.model.sum_bounds import SumHeadroom, overflowable_sums
+from nova_assets.model.sum_bounds import RequireSumHeadroom, overflowable_sums
 from nova_assets.model.timeline import History, PartitionHistory
 from nova_assets.nova_error import NovaError
 from nova_assets.plan import modes
@@ -83,7 +83,7 @@ class Staging:
         return manifest
 
     def write_compacted(
-        self, execution: Execution, port: str, kind: Kind, channel: Channel, read: Snapshot | Chain, schema: Schema
+        self, execution: Execution, port: str, kind: Kind, channel: Channel, read: Snapshot | DeltaChain, schema: Schema
     ) -> tuple[Manifest, ActualCost]:
         """Stage a block of rows that the channel holds already, without validation. Returns manifest and cost."""
         expected, started = estimate_strategies(read, "block"), time.monotonic()
@@ -214,7 +214,7 @@ class Staging:
         """Stage the changes that a base makes, as a delta to be committed beside it (R15)."""
         new = Block("", channel.name, history.scope, "base", history.head + 1, history.head + 1, base, history.merge)
         after = Snapshot(channel.name, history.head + 1, (new,), (), base.schema, history.merge)
-        frame = self.engine.fetch(Diff(modes.snapshot(history), after))
+        frame = self.engine.fetch(SnapshotDiff(modes.snapshot(history), after))
         unchanged = replace(history, last_merge=None)  # a changed model takes effect with this base
         self.write(execution, _changelog_port(channel.name), "delta", channel, unchanged, frame)
         return self.complete_blocks_by_port(execution)[_changelog_port(channel.name)]
@@ -253,9 +253,9 @@ class Staging:
 
     def load_sum_headrooms(
         self, published: Iterable[AddBlock], histories: Mapping[str, History]
-    ) -> tuple[SumHeadroom, ...]:
+    ) -> tuple[RequireSumHeadroom, ...]:
         """Limits that publishing these blocks sets for concurrent deltas, so that no sum overflows in total."""
-        found: list[SumHeadroom] = []
+        found: list[RequireSumHeadroom] = []
         for part in published:
             types = overflowable_sums(part.merge, part.manifest.schema) if part.kind == "delta" else {}
             if types and part.manifest.rows:

@@ -20,7 +20,7 @@ from nova_assets.model.engine import Engine, Frame
 from nova_assets.model.execution import Execution, TaskProgress, TaskReport
 from nova_assets.model.modes_view import View
 from nova_assets.model.read_strategy import CostEstimate
-from nova_assets.model.reads import Port, Read
+from nova_assets.model.reads import PrivatePortRead, Read
 from nova_assets.model.task import Context, Task
 from nova_assets.model.timeline import History
 from nova_assets.nova_error import NovaError
@@ -147,14 +147,14 @@ class TaskRun:
 
     def _is_input_empty(self, task_input: Input) -> bool:
         read = task_input.reads["new"]
-        if not isinstance(read, Port):
+        if not isinstance(read, PrivatePortRead):
             return reads.is_certainly_empty(reads.resolve_staged_blocks(read, self.staged_blocks_by_port))
         if read.port in self.staged_blocks_by_port:
             return self.staged_blocks_by_port[read.port].rows == 0
         return self.engine.is_empty(self._private_port_frame(read.port))
 
     def _read_frame(self, read: Read) -> Frame:
-        if not isinstance(read, Port):
+        if not isinstance(read, PrivatePortRead):
             return self.engine.read(reads.resolve_staged_blocks(read, self.staged_blocks_by_port))
         return self._private_port_frame(read.port)
 
@@ -189,7 +189,7 @@ class TaskRun:
                 read = task_input.reads["all"]
                 rows = (
                     self._read_frame(read)
-                    if isinstance(read, Port)
+                    if isinstance(read, PrivatePortRead)
                     else reads.resolve_staged_blocks(read, self.staged_blocks_by_port)
                 )
                 found[task_input.name] = self.engine.matching(rows, keys, task_input.on)
@@ -328,7 +328,7 @@ class TaskRun:
     def _rows_read_by_input(self, step: Step) -> dict[str, int | None]:
         def rows(task_input: Input) -> int | None:
             read = task_input.reads.get("new") or next(iter(task_input.reads.values()))
-            if isinstance(read, Port):
+            if isinstance(read, PrivatePortRead):
                 return self.staged_blocks_by_port[read.port].rows if read.port in self.staged_blocks_by_port else None
             return sum(
                 b.rows

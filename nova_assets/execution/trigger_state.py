@@ -16,10 +16,10 @@ from nova_assets.model.binding import Binding
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.channel_state import Cursor, PartitionState, UnreadData
-from nova_assets.model.cursor_switch import Switch, SwitchTarget
+from nova_assets.model.cursor_switch import CursorSwitch, SwitchTarget
 from nova_assets.model.execution import Execution
+from nova_assets.model.partition_rule import ExistingPartitions
 from nova_assets.model.partitions import WHOLE, partition_name, partition_values, scope_for_columns
-from nova_assets.model.scoped_reads import ExistingPartitions
 from nova_assets.model.trigger import After, OnSealed
 from nova_assets.plan.cursor_switch import plan_switch
 from nova_assets.plan.timeline_chart import cursors_of_unrun_bindings
@@ -156,7 +156,7 @@ def check_has_partitions(binding: Binding) -> None:
         )
 
 
-def plan_binding_switch(binding: Binding, catalog: Catalog, to: SwitchTarget) -> Switch:
+def plan_binding_switch(binding: Binding, catalog: Catalog, to: SwitchTarget) -> CursorSwitch:
     """Cursors of a binding after a switch between unpartitioned and partitioned executions. Changes nothing.
 
     Raises:

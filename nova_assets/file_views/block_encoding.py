@@ -16,8 +16,8 @@ from typing import Any
 import orjson
 
 from nova_assets.model.block import Block, DataFile, Manifest
-from nova_assets.model.block_layout import KeyLayout
 from nova_assets.model.external_files import ExternalFolder
+from nova_assets.model.key_layout import KeyLayout
 from nova_assets.model.merge import MergeModel, merge_model_from_json
 from nova_assets.model.schema import Schema
 

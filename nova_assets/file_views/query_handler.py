@@ -11,7 +11,7 @@ from nova_assets.file_views import responses
 from nova_assets.file_views.channel_view import ChannelView, ViewInstant
 from nova_assets.file_views.responses import Link, TimelineProof
 from nova_assets.file_views.timeline_follower import TimelineFollower
-from nova_assets.model.maintenance import Collection
+from nova_assets.model.retention import CollectedGarbage
 from nova_assets.model.timeline import ChannelHead, TimelinePosition
 from nova_assets.plan.garbage_collection import blocks_to_collect, oldest_retained_version, retention_verdicts
 
@@ -162,7 +162,7 @@ class ViewQueryHandler:
         told = [ViewInstant(*told) for told in self.catalog.instant_summaries(channel, after, limit)]
         return position, [instant for instant in told if instant.n <= position.step]
 
-    def collect(self, channel: str, retain_seconds: float) -> Collection:
+    def collect(self, channel: str, retain_seconds: float) -> CollectedGarbage:
         """Collect all blocks that are not retained (R15).
 
         The view finds the partitions with such blocks, starting at the oldest retained version. The catalog decides
@@ -181,7 +181,7 @@ class ViewQueryHandler:
         step, partition_by_block = self.follower.ask(channel, find_collectable)
         partitions = sorted(set(partition_by_block.values()))
         collection = (
-            self.catalog.collect(channel, retain_seconds, partitions) if partitions else Collection(channel, ())
+            self.catalog.collect(channel, retain_seconds, partitions) if partitions else CollectedGarbage(channel, ())
         )
         if {
             b.id for b in collection.blocks

@@ -19,7 +19,7 @@ from nova_assets.file_views.block_encoding import (
 )
 from nova_assets.file_views.channel_view import ChannelView
 from nova_assets.model.block import Block, DataFile
-from nova_assets.model.reads import Chain, ChangeUnion, Diff, Inserts, Read
+from nova_assets.model.reads import ChangeUnion, DeltaChain, Read, SnapshotAsInserts, SnapshotDiff
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History, TimelinePosition
 from nova_assets.plan import modes
@@ -215,15 +215,15 @@ def _changed_parts(read: Read) -> Iterable[tuple[str, tuple[Block, ...], tuple[B
     if isinstance(read, ChangeUnion):
         for part in read.parts:
             yield from _changed_parts(part)
-    elif isinstance(read, Chain):
+    elif isinstance(read, DeltaChain):
         yield "chain", (), _blocks_of_sources(read.deltas)
-    elif isinstance(read, Diff):
+    elif isinstance(read, SnapshotDiff):
         yield (
             "diff",
             _blocks_of_sources(read.old.bases, read.old.deltas),
             _blocks_of_sources(read.new.bases, read.new.deltas),
         )
-    elif isinstance(read, Inserts):
+    elif isinstance(read, SnapshotAsInserts):
         yield "snapshot", (), _blocks_of_sources(read.snapshot.bases, read.snapshot.deltas)
 
 

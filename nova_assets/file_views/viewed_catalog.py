@@ -17,8 +17,8 @@ from nova_assets.file_views.query_handler import ViewQueryHandler
 from nova_assets.file_views.responses import TimelineProof, decode_history
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.commit import Commit, CommitRequest
-from nova_assets.model.maintenance import Collection
 from nova_assets.model.partitions import WHOLE
+from nova_assets.model.retention import CollectedGarbage
 from nova_assets.model.timeline import History
 from nova_assets.nova_error import NovaError
 
@@ -93,7 +93,9 @@ class ViewedCatalog:
             request = replace(request, details={**request.details, "views": new_counts})
         return self._catalog.commit(request)
 
-    def collect(self, channel: str, retain_seconds: float = 0.0, partitions: Sequence[str] | None = None) -> Collection:
+    def collect(
+        self, channel: str, retain_seconds: float = 0.0, partitions: Sequence[str] | None = None
+    ) -> CollectedGarbage:
         """As ``Catalog.collect``. A view of this process finds the partitions with blocks to collect."""
         if partitions is None and isinstance(self._source, ViewQueryHandler):
             with suppress(StorageFailed, ViewDamaged):

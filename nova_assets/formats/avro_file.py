@@ -13,8 +13,8 @@ from nova_assets.formats.input_file import File, bad_record_error
 from nova_assets.formats.parsed_records import ParsedRecords, refused_record_from_row
 from nova_assets.formats.row_collector import BadValue, RowCollector
 from nova_assets.formats.schema_fit import schema_of
-from nova_assets.model.conversion import TYPED
 from nova_assets.model.schema import Schema
+from nova_assets.model.value_conversion import TYPED
 
 _FLUSH_EVERY = 10_000
 """Maximum number of records held as Python objects."""

@@ -1,4 +1,4 @@
-"""Conversion of Arrow columns to declared types by the rules of ``model.conversion``.
+"""Conversion of Arrow columns to declared types by the rules of ``model.value_conversion``.
 
 Arrow's casts convert a column if they are known to check every value. Every other column, and every column that a cast
 rejects, is converted value by value by the rules. An error therefore names row and value, and all kinds of input agree.
@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from nova_assets.errors import SchemaMismatch
 from nova_assets.model.arrow_types import arrow_type, spark_type
-from nova_assets.model.conversion import RULES, TYPED, InputKind, ValueClass, convert_value
 from nova_assets.model.schema import DELETED, DataType, Schema, can_widen
+from nova_assets.model.value_conversion import RULES, TYPED, InputKind, ValueClass, convert_value
 from nova_assets.nova_error import NovaError
 
 _is = pa.types

@@ -29,8 +29,8 @@ from nova_assets.formats.input_file import (
 from nova_assets.formats.parsed_records import ParsedRecords, RefusedRecord
 from nova_assets.formats.text_conversion import convert_text_column
 from nova_assets.model.arrow_types import spark_type
-from nova_assets.model.conversion import CSV
 from nova_assets.model.schema import DELETED, DataType, Schema
+from nova_assets.model.value_conversion import CSV
 from nova_assets.nova_error import NovaError
 
 _ROW_NUMBER_PATTERN = re.compile(r"Row #(\d+)")

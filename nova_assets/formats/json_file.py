@@ -1,8 +1,8 @@
 """Reader for JSON files: objects, one per line, or one array of objects.
 
 The meaning of a line depends only on the line and on the schema. Python's parser and
-``model.conversion.convert_value`` define this meaning. pyarrow's reader is several times as fast, but parses a chunk of
-lines only if its result is certain to be the same (``_parse_lines_with_arrow``).
+``model.value_conversion.convert_value`` define this meaning. pyarrow's reader is several times as fast, but parses a
+chunk of lines only if its result is certain to be the same (``_parse_lines_with_arrow``).
 """
 
 from __future__ import annotations

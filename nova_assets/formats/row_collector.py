@@ -12,8 +12,8 @@ from nova_assets.errors import SchemaMismatch
 from nova_assets.formats.declared_types import declared_types
 from nova_assets.formats.parsed_records import ParsedRecords, RefusedRecord
 from nova_assets.model.arrow_types import arrow_type
-from nova_assets.model.conversion import JSON, InputKind, convert_value
 from nova_assets.model.schema import DELETED, DataType, Schema
+from nova_assets.model.value_conversion import JSON, InputKind, convert_value
 
 UndeclaredPolicy = Literal["refuse", "drop", "keep"]
 """Handling of an undeclared column: refuse its row, drop the column, or keep it with an inferred type."""

@@ -1,7 +1,7 @@
 """Conversion of text columns to declared types.
 
-``model.conversion.convert_value`` defines the meaning of a text. Arrow's casts convert a column if their result is
-certain to be the same. Otherwise the column is converted value by value.
+``model.value_conversion.convert_value`` defines the meaning of a text. Arrow's casts convert a column if their result
+is certain to be the same. Otherwise the column is converted value by value.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nova_assets.model.arrow_types import arrow_type
-from nova_assets.model.conversion import InputKind, convert_value
 from nova_assets.model.schema import DataType
+from nova_assets.model.value_conversion import InputKind, convert_value
 
 TIME_TYPES = ("date", "timestamp", "timestamp_ntz")
 _INTEGER_TYPES = ("tinyint", "smallint", "int", "bigint")

@@ -14,7 +14,7 @@ PRIORITIES: Mapping[Priority, int] = {"low": -1, "normal": 0, "high": 1}
 priority.
 """
 
-PartState: TypeAlias = Literal["waiting", "made", "cancelled", "dropped"]
+BackfillPartitionState: TypeAlias = Literal["waiting", "made", "cancelled", "dropped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Backfill:
     priority: Priority = "low"
     downstream: tuple[str, ...] = ()
     cancelled_at: datetime | None = None
-    parts: Mapping[PartState, int] = field(default_factory=dict)
+    parts: Mapping[BackfillPartitionState, int] = field(default_factory=dict)
 
     @property
     def state(self) -> Literal["running", "done", "cancelled"]:
@@ -68,7 +68,7 @@ class ExecutionCost:
 
 
 @dataclass(frozen=True, slots=True)
-class BackfillPart:
+class BackfillPartition:
     """One partition of a backfill.
 
     Args:
@@ -79,7 +79,7 @@ class BackfillPart:
 
     dataset: str
     partition: str
-    state: PartState = "waiting"
+    state: BackfillPartitionState = "waiting"
     ended_at: datetime | None = None
     seq: int | None = None
     execution_id: str | None = None

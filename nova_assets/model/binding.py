@@ -10,13 +10,13 @@ from typing import Any
 from nova_assets.errors import PartitionError
 from nova_assets.model.channel import Channel
 from nova_assets.model.data_check import Check
+from nova_assets.model.definition_argument_checks import check_argument_types
 from nova_assets.model.edge import Consumes, Produces
 from nova_assets.model.names import check_name
 from nova_assets.model.partitions import WHOLE, Dimension, parse_partition
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
 from nova_assets.model.task import Task
 from nova_assets.model.trigger import Trigger
-from nova_assets.model.type_checks import check_argument_types
 from nova_assets.model.workflowette import Workflowette
 from nova_assets.short_repr import short_repr
 from nova_assets.suggestions import did_you_mean

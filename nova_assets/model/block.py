@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from nova_assets.model.block_layout import KeyLayout, KeyPlacement, key_placement_from_json
 from nova_assets.model.external_files import ExternalFolder
+from nova_assets.model.key_layout import KeyLayout, KeyPlacement, key_placement_from_json
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.schema import Schema

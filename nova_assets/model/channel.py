@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from nova_assets.errors import DefinitionConflict, DefinitionError
 from nova_assets.model.compaction import Compaction
 from nova_assets.model.declared_schema import schema_from_declaration
+from nova_assets.model.definition_argument_checks import check_argument_types
 from nova_assets.model.external_table import External
 from nova_assets.model.file_source import Files
 from nova_assets.model.merge import Append, Custom, MergeModel, merge_model_from_json
 from nova_assets.model.names import check_name, find_duplicates
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds, period_seconds_or_zero
-from nova_assets.model.publish_table import Table
+from nova_assets.model.published_table import PublishedTable
 from nova_assets.model.schema import Schema
 from nova_assets.model.seal import Sealing
-from nova_assets.model.type_checks import check_argument_types
 from nova_assets.short_repr import short_repr
 from nova_assets.suggestions import did_you_mean
 
@@ -96,7 +96,7 @@ class Channel:
     source: Files | None = field(compare=False)
     external: External | None
     seal: Sealing | None = field(compare=False)
-    publish: tuple[Table, ...] = field(compare=False)
+    publish: tuple[PublishedTable, ...] = field(compare=False)
     renamed: Mapping[str, str] = field(compare=False, hash=False)
 
     @check_argument_types("nova.Channel")
@@ -119,7 +119,7 @@ class Channel:
         source: Files | None = None,
         external: External | None = None,
         seal: Sealing | None = None,
-        publish: Table | Sequence[Table] = (),
+        publish: PublishedTable | Sequence[PublishedTable] = (),
         renamed: Mapping[str, str] | None = None,
     ) -> None:
         def set_fields(**values: Any) -> None:
@@ -142,7 +142,7 @@ class Channel:
             source=source,
             external=external,
             seal=seal,
-            publish=(publish,) if isinstance(publish, Table) else tuple(publish),
+            publish=(publish,) if isinstance(publish, PublishedTable) else tuple(publish),
         )
         problems = self._problems()
         if problems:

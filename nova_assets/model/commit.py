@@ -18,10 +18,10 @@ from nova_assets.model.arrival import ArrivalOutcome
 from nova_assets.model.block import Block, Kind, Manifest, Origin
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import WHOLE
-from nova_assets.model.published_version import ShowPublishedVersion
+from nova_assets.model.published_version import SetPublishedVersion
 from nova_assets.model.schema import Schema
-from nova_assets.model.seal import PutSeal
-from nova_assets.model.sum_bounds import SumHeadroom
+from nova_assets.model.seal import AddSeal
+from nova_assets.model.sum_bounds import RequireSumHeadroom
 from nova_assets.short_repr import short_repr
 
 _MAX_BLOCKS_LISTED = 100
@@ -82,7 +82,7 @@ class MoveCursor:
 
 
 @dataclass(frozen=True, slots=True)
-class HeadAt:
+class RequireHead:
     """Precondition: nothing was committed to the channel after ``seq``, in the partitions of the scope."""
 
     channel: str
@@ -144,14 +144,14 @@ class CommitRequest:
     binding: str | None
     publish: tuple[AddBlock, ...]
     cursors: tuple[MoveCursor, ...] = ()
-    heads: tuple[HeadAt, ...] = ()
+    heads: tuple[RequireHead, ...] = ()
     no_consumers: tuple[RequireNoConsumers, ...] = ()
     schemas: tuple[SetSchema, ...] = ()
-    sum_headrooms: tuple[SumHeadroom, ...] = ()
+    sum_headrooms: tuple[RequireSumHeadroom, ...] = ()
     consumed: Mapping[str, tuple[int | None, int]] = field(default_factory=dict, hash=False)
     arrival_outcomes: tuple[tuple[str, ArrivalOutcome], ...] = ()
-    seals: tuple[PutSeal, ...] = ()
-    published_versions: tuple[ShowPublishedVersion, ...] = ()
+    seals: tuple[AddSeal, ...] = ()
+    published_versions: tuple[SetPublishedVersion, ...] = ()
     idempotency: tuple[str, str] | None = None
     digest: str | None = None
     keeps_marks: bool = False

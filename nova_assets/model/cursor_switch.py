@@ -21,7 +21,7 @@ class CursorPosition:
 
 
 @dataclass(frozen=True, slots=True)
-class Switch:
+class CursorSwitch:
     """Replacement of the cursors of a binding.
 
     Args:

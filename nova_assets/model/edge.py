@@ -12,8 +12,8 @@ from typing import Literal
 from nova_assets.errors import DefinitionError
 from nova_assets.model.block import Kind
 from nova_assets.model.channel import Channel
+from nova_assets.model.definition_argument_checks import check_argument_types
 from nova_assets.model.names import check_name
-from nova_assets.model.type_checks import check_argument_types
 from nova_assets.short_repr import short_repr
 
 Lineage = Mapping[str, str | Sequence[str]]

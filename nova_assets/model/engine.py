@@ -16,7 +16,7 @@ from nova_assets.model.schema import DataType, Schema
 from nova_assets.model.warehouse_contents import UnfinishedUpload, WarehouseEntry
 
 if TYPE_CHECKING:
-    from nova_assets.model.reads import Chain, Read, Snapshot
+    from nova_assets.model.reads import DeltaChain, Read, Snapshot
 
 
 Frame = Any
@@ -112,7 +112,7 @@ class Engine(Protocol):
         """Hash that ``write`` would compute for a frame; independent of the order of rows."""
 
     def rewrite(
-        self, read: Snapshot | Chain, staged: StagedBlock, channel: Channel, schema: Schema
+        self, read: Snapshot | DeltaChain, staged: StagedBlock, channel: Channel, schema: Schema
     ) -> tuple[Manifest, ReadStrategy]:
         """Write existing data of a channel into the folder of the staged block: a snapshot as a base, a chain as a
         delta.

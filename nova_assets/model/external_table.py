@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from nova_assets.model.type_checks import check_argument_types
+from nova_assets.model.definition_argument_checks import check_argument_types
 from nova_assets.short_repr import short_repr
 
 if TYPE_CHECKING:
     from nova_assets.model.block import DataFile
 
-Form = Literal["parquet", "orc"]
+ExternalFormat = Literal["parquet", "orc"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class External:
     __repr__ = short_repr
 
     location: str
-    format: Form = "parquet"
+    format: ExternalFormat = "parquet"
     success_file: str | None = None
     expected: Callable[[datetime], Iterable[str]] | None = field(default=None, compare=False, repr=False)
 
@@ -50,8 +50,8 @@ class External:
                 f"external has location={self.location!r}; expected a folder, s3://BUCKET/PREFIX or "
                 "hdfs://NAMENODE:PORT/PATH"
             )
-        if self.format not in get_args(Form):
-            known = " or ".join(get_args(Form))
+        if self.format not in get_args(ExternalFormat):
+            known = " or ".join(get_args(ExternalFormat))
             found.append(
                 f"external has format={self.format!r}; expected {known} (rows of other files are taken in by "
                 "source=nova.files(...))"
@@ -75,7 +75,7 @@ class External:
 
 
 @check_argument_types("nova.external")
-def external(location: str, *, format: Form = "parquet", success_file: str | None = None) -> External:
+def external(location: str, *, format: ExternalFormat = "parquet", success_file: str | None = None) -> External:
     """A table that another system writes and Nova reads in place.
 
         tickets = nova.Channel("tickets", schema="product_id string, day string, store string",
@@ -89,7 +89,7 @@ def external(location: str, *, format: Form = "parquet", success_file: str | Non
 
 
 @dataclass(frozen=True)
-class Refreshed:
+class RefreshResult:
     """Result of listing an external channel.
 
     Args:
@@ -125,7 +125,7 @@ class Refreshed:
         return self.error is not None or bool(self.bad) or bool(self.held)
 
     @property
-    def describe_problems(self) -> str:
+    def problems_text(self) -> str:
         """Problems of this result, in one line."""
         if self.error is not None:
             return f"{self.channel} cannot be looked at: {self.error}"

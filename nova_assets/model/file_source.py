@@ -8,13 +8,13 @@ from datetime import datetime
 from typing import Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from nova_assets.model.definition_argument_checks import check_argument_types
 from nova_assets.model.file_format import Format
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
-from nova_assets.model.type_checks import check_argument_types
 from nova_assets.short_repr import short_repr
 
-Replaced = Literal["refuse", "take"]
-Extra = Literal["refuse", "drop"]
+ReplacedFilePolicy = Literal["refuse", "take"]
+ExtraColumnsPolicy = Literal["refuse", "drop"]
 
 _REMOTE_SCHEMES = ("s3",)
 
@@ -56,8 +56,8 @@ class Files:
     tz: str = "UTC"
     look_back: str = "24h"
     min_age: str = "2s"
-    on_extra_columns: Extra = "refuse"
-    on_replaced: Replaced = "refuse"
+    on_extra_columns: ExtraColumnsPolicy = "refuse"
+    on_replaced: ReplacedFilePolicy = "refuse"
     max_bad: float | None = None
     max_bytes: int = 1 << 30
     batch_files: int = 1000
@@ -75,9 +75,9 @@ class Files:
             found.append(f"source has location={self.location!r}; expected a folder or s3://BUCKET/PREFIX")
         if self.format is not None and self.format not in get_args(Format):
             found.append(f"source has format={self.format!r}; expected one of {', '.join(get_args(Format))}")
-        if self.on_replaced not in get_args(Replaced):
+        if self.on_replaced not in get_args(ReplacedFilePolicy):
             found.append(f'source has on_replaced={self.on_replaced!r}; expected "refuse" or "take"')
-        if self.on_extra_columns not in get_args(Extra):
+        if self.on_extra_columns not in get_args(ExtraColumnsPolicy):
             found.append(f'source has on_extra_columns={self.on_extra_columns!r}; expected "refuse" or "drop"')
         if self.queue is not None and self.scheme == "file":
             found.append("source has a queue, but its location is a folder, which the operating system watches")
@@ -150,8 +150,8 @@ def files(
     tz: str = "UTC",
     look_back: str = "24h",
     min_age: str = "2s",
-    on_extra_columns: Extra = "refuse",
-    on_replaced: Replaced = "refuse",
+    on_extra_columns: ExtraColumnsPolicy = "refuse",
+    on_replaced: ReplacedFilePolicy = "refuse",
     max_bad: float | None = None,
     max_bytes: int = 1 << 30,
     batch_files: int = 1000,

@@ -17,10 +17,10 @@ from urllib.parse import quote, unquote
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from nova_assets.errors import DefinitionError, PartitionError
+from nova_assets.model.definition_argument_checks import check_argument_types
 from nova_assets.model.local_hours import start_of_next_clock_hour
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
 from nova_assets.model.schema import DataType, Schema
-from nova_assets.model.type_checks import check_argument_types
 from nova_assets.short_repr import short_repr
 from nova_assets.suggestions import did_you_mean
 

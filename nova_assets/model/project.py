@@ -10,10 +10,10 @@ from graphlib import CycleError, TopologicalSorter
 from nova_assets.errors import BindingNotFound, ChannelNotFound, DefinitionError
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel
+from nova_assets.model.definition_argument_checks import check_argument_types
 from nova_assets.model.names import find_duplicates
 from nova_assets.model.quarantine import quarantine_channel
 from nova_assets.model.trigger import After, OnData, OnSealed, Trigger
-from nova_assets.model.type_checks import check_argument_types
 from nova_assets.short_repr import short_repr
 from nova_assets.suggestions import did_you_mean, list_valid_names
 

@@ -13,7 +13,7 @@ from nova_assets.model.block import DataFile
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.schema import Schema
 
-EditionState = Literal["opening", "shown"]
+PublishedVersionState = Literal["opening", "shown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class PublishedVersion:
     channel: str
     table: str
     number: int
-    state: EditionState
+    state: PublishedVersionState
     seq: int
     fingerprint: str
     at: datetime
@@ -87,7 +87,7 @@ class PublishedVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class ShowPublishedVersion:
+class SetPublishedVersion:
     """Part of a commit: a table now shows a version. The commit is rejected unless this execution opened that
     version.
     """
@@ -98,7 +98,7 @@ class ShowPublishedVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class Publishable:
+class PublicationPreview:
     """Dry run of publishing a channel to a table.
 
     Args:

@@ -17,7 +17,7 @@ from nova_assets.short_repr import short_repr
 
 
 @dataclass(frozen=True, slots=True)
-class StagedOnPort:
+class StagedBlockPlaceholder:
     """Placeholder for the block that another task of this execution stages on a port (R5); known only after
     that task.
     """
@@ -32,7 +32,7 @@ class StagedOnPort:
         return "B(staged)" if self.kind == "base" else "Δ(staged)"
 
 
-BlockSource: TypeAlias = Block | StagedOnPort
+BlockSource: TypeAlias = Block | StagedBlockPlaceholder
 
 _MAX_SHOWN_PARTITIONS = 3
 
@@ -56,7 +56,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Inserts:
+class SnapshotAsInserts:
     """A snapshot as a change in which every row is an insert (the first run of a consumer)."""
 
     __repr__ = short_repr
@@ -65,7 +65,7 @@ class Inserts:
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class DeltaChain:
     """Consecutive deltas in sequence order, as one delta."""
 
     __repr__ = short_repr
@@ -79,7 +79,7 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True)
-class Diff:
+class SnapshotDiff:
     """The change from one snapshot to another, computed by comparison because a base lies between them."""
 
     __repr__ = short_repr
@@ -95,11 +95,11 @@ class ChangeUnion:
     __repr__ = short_repr
 
     channel: str
-    parts: tuple[Chain | Diff | Inserts, ...]
+    parts: tuple[DeltaChain | SnapshotDiff | SnapshotAsInserts, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Empty:
+class EmptyRead:
     """No rows, with the columns of the channel."""
 
     __repr__ = short_repr
@@ -111,7 +111,7 @@ class Empty:
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
+class PrivatePortRead:
     """Rows that another task passes on through a private port."""
 
     __repr__ = short_repr
@@ -119,28 +119,40 @@ class Port:
     port: str
 
 
-Change: TypeAlias = Inserts | Chain | Diff | ChangeUnion | Empty
-Read: TypeAlias = Snapshot | Change | Port
+Change: TypeAlias = SnapshotAsInserts | DeltaChain | SnapshotDiff | ChangeUnion | EmptyRead
+Read: TypeAlias = Snapshot | Change | PrivatePortRead
+
+
+_JSON_NAMES: Mapping[type, str] = {
+    Snapshot: "snapshot",
+    SnapshotAsInserts: "inserts",
+    DeltaChain: "chain",
+    SnapshotDiff: "diff",
+    ChangeUnion: "together",
+    EmptyRead: "empty",
+    PrivatePortRead: "port",
+}
+"""Names of the kinds of reads in ``--json``."""
 
 
 def source_blocks(read: Read) -> tuple[BlockSource, ...]:
     """All blocks that a read opens."""
     if isinstance(read, Snapshot):
         return read.bases + read.deltas
-    if isinstance(read, Inserts):
+    if isinstance(read, SnapshotAsInserts):
         return source_blocks(read.snapshot)
-    if isinstance(read, Chain):
+    if isinstance(read, DeltaChain):
         return read.deltas
-    if isinstance(read, Diff):
+    if isinstance(read, SnapshotDiff):
         return source_blocks(read.old) + source_blocks(read.new)
     if isinstance(read, ChangeUnion):
         return tuple(s for part in read.parts for s in source_blocks(part))
     return ()
 
 
-def merge_model_of(read: Snapshot | Chain | Diff | Empty) -> MergeModel:
+def merge_model_of(read: Snapshot | DeltaChain | SnapshotDiff | EmptyRead) -> MergeModel:
     """Merge model under which the blocks of a read were written. A changed model takes effect with a base (R18)."""
-    if isinstance(read, Diff):
+    if isinstance(read, SnapshotDiff):
         return merge_model_of(read.new)
     blocks = [s for s in source_blocks(read) if isinstance(s, Block)]
     return blocks[-1].merge if blocks else read.merge
@@ -150,7 +162,7 @@ ReadT = TypeVar("ReadT", bound=Read)
 
 
 def resolve_staged_blocks(read: ReadT, staged_by_port: Mapping[str, Block]) -> ReadT:
-    """The read with every ``StagedOnPort`` replaced by the block staged on that port.
+    """The read with every placeholder replaced by the block staged on that port.
 
     As after the commit, there is one block per partition (R13).
     """
@@ -159,19 +171,19 @@ def resolve_staged_blocks(read: ReadT, staged_by_port: Mapping[str, Block]) -> R
         return tuple(
             b
             for s in block_sources
-            for b in (_split_by_partition(staged_by_port[s.port]) if isinstance(s, StagedOnPort) else (s,))
+            for b in (_split_by_partition(staged_by_port[s.port]) if isinstance(s, StagedBlockPlaceholder) else (s,))
         )
 
     if isinstance(read, Snapshot):
         schema = _schema_with_staged(read.schema, read, staged_by_port)
         return replace(read, bases=replace_staged(read.bases), deltas=replace_staged(read.deltas), schema=schema)
-    if isinstance(read, Inserts):
+    if isinstance(read, SnapshotAsInserts):
         return replace(read, snapshot=resolve_staged_blocks(read.snapshot, staged_by_port))
-    if isinstance(read, Chain):
+    if isinstance(read, DeltaChain):
         return replace(
             read, deltas=replace_staged(read.deltas), schema=_schema_with_staged(read.schema, read, staged_by_port)
         )
-    if isinstance(read, Diff):
+    if isinstance(read, SnapshotDiff):
         return replace(read, new=resolve_staged_blocks(read.new, staged_by_port))
     return read
 
@@ -190,14 +202,14 @@ def _schema_with_staged(schema: Schema | None, read: Read, staged_by_port: Mappi
 
     A staged block has the schema that the channel gets with the commit, so its schema is the newest.
     """
-    ports = [s.port for s in source_blocks(read) if isinstance(s, StagedOnPort)]
+    ports = [s.port for s in source_blocks(read) if isinstance(s, StagedBlockPlaceholder)]
     return staged_by_port[ports[-1]].manifest.schema if ports else schema
 
 
 def is_certainly_empty(read: Read) -> bool:
     """Whether a read certainly has no rows."""
-    return isinstance(read, Empty) or (
-        not isinstance(read, Port) and all(isinstance(s, Block) and s.rows == 0 for s in source_blocks(read))
+    return isinstance(read, EmptyRead) or (
+        not isinstance(read, PrivatePortRead) and all(isinstance(s, Block) and s.rows == 0 for s in source_blocks(read))
     )
 
 
@@ -205,22 +217,22 @@ def describe_read(read: Read) -> str:
     """The read in Nova's notation: ``B3 ⊕ Δ(3→4) ⊕ Δ(4→5)``."""
     if isinstance(read, Snapshot):
         return _describe_by_partition([*read.bases, *read.deltas], " ⊕ ") or "B0 (empty)"
-    if isinstance(read, Inserts):
+    if isinstance(read, SnapshotAsInserts):
         return f"{describe_read(read.snapshot)} as inserts"
-    if isinstance(read, Chain):
+    if isinstance(read, DeltaChain):
         return _describe_by_partition(read.deltas, " · ")
-    if isinstance(read, Diff):
+    if isinstance(read, SnapshotDiff):
         return f"diff({describe_read(read.old)}, {describe_read(read.new)})"
     if isinstance(read, ChangeUnion):
         return "; ".join(map(describe_read, read.parts))
-    return f"port {read.port}" if isinstance(read, Port) else "nothing new"
+    return f"port {read.port}" if isinstance(read, PrivatePortRead) else "nothing new"
 
 
 def _describe_by_partition(blocks: Sequence[BlockSource], separator: str) -> str:
     """Text of blocks in order, per partition on partitioned channels; only the first few partitions."""
     ranges_by_partition: dict[str, list[str]] = {}
     for block in blocks:
-        ranges_by_partition.setdefault("" if isinstance(block, StagedOnPort) else block.partition, []).append(
+        ranges_by_partition.setdefault("" if isinstance(block, StagedBlockPlaceholder) else block.partition, []).append(
             block.range
         )
     shown = [
@@ -236,7 +248,7 @@ def read_as_json(read: Read) -> dict[str, Any]:
     blocks = [s for s in source_blocks(read) if isinstance(s, Block)]
     files = [f for b in blocks for f in b.manifest.files]
     return {
-        "read": "together" if isinstance(read, ChangeUnion) else type(read).__name__.lower(),
+        "read": _JSON_NAMES[type(read)],
         "as": describe_read(read),
         "blocks": [b.range for b in blocks],
         "files": [f.path for f in files],

@@ -149,7 +149,7 @@ def quote_identifier(name: str) -> str:
     return name if plain else "`" + name.replace("`", "``") + "`"
 
 
-_WIDER_TYPES = {
+_WIDER_TYPE_NAMES = {
     "tinyint": {"smallint", "int", "bigint"},
     "smallint": {"int", "bigint"},
     "int": {"bigint", "double"},
@@ -170,7 +170,7 @@ def can_widen(from_type: DataType, to_type: DataType) -> bool:
     if from_type.fields and from_type.name == to_type.name and len(from_type.fields) == len(to_type.fields):
         same = from_type.name != "struct" or [f.name for f in from_type.fields] == [f.name for f in to_type.fields]
         return same and all(can_widen(a.type, b.type) for a, b in zip(from_type.fields, to_type.fields, strict=True))
-    return to_type.name in _WIDER_TYPES.get(from_type.name, set())
+    return to_type.name in _WIDER_TYPE_NAMES.get(from_type.name, set())
 
 
 def _type_text(type_: DataType) -> str:

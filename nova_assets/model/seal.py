@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 
 from nova_assets.errors import DefinitionError
+from nova_assets.model.definition_argument_checks import check_argument_types
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
-from nova_assets.model.type_checks import check_argument_types
 
-Late = Literal["reopen", "quarantine"]
+LateDataPolicy = Literal["reopen", "quarantine"]
 
 SealState = Literal["sealed", "reopened"]
 
@@ -33,7 +33,7 @@ class Sealing:
 
     by: str
     lateness: str | None = None
-    late: Late = "reopen"
+    late: LateDataPolicy = "reopen"
 
     @property
     def seconds(self) -> int:
@@ -45,7 +45,7 @@ class Sealing:
         found = []
         if self.lateness is not None and period_seconds(self.lateness) is None:
             found.append(f"seal has lateness={self.lateness!r}; expected {EXPECTED_PERIOD}")
-        if self.late not in get_args(Late):
+        if self.late not in get_args(LateDataPolicy):
             found.append(f'seal has late={self.late!r}; expected "reopen" or "quarantine"')
         return found
 
@@ -58,7 +58,7 @@ class Sealing:
 
 
 @check_argument_types("nova.seal")
-def seal(by: str, *, lateness: str | None = None, late: Late = "reopen") -> Sealing:
+def seal(by: str, *, lateness: str | None = None, late: LateDataPolicy = "reopen") -> Sealing:
     """Declare when the days or hours of a channel are complete; see ``Sealing``.
 
         nova.Channel("actions", ..., partitions=[nova.daily("dt", start="2024-01-01", of="ts")],
@@ -98,7 +98,7 @@ class Seal:
 
 
 @dataclass(frozen=True, slots=True)
-class PutSeal:
+class AddSeal:
     """Part of a commit that seals a group at the pinned sequence number.
 
     The commit is rejected if the group is sealed already, or if data has arrived since.

@@ -60,7 +60,7 @@ def largest_magnitude(files: Iterable[DataFile], column: str) -> Fraction | None
 
 
 @dataclass(frozen=True, slots=True)
-class SumHeadroom:
+class RequireSumHeadroom:
     """Precondition of a commit: data that was committed to a partition meanwhile leaves a sum within its type.
 
     Args:

@@ -11,12 +11,12 @@ from functools import cached_property
 from typing import Any
 
 from nova_assets.masking import get_logger
+from nova_assets.model.definition_argument_checks import check_argument_types
 from nova_assets.model.edge import Consumes, Produces, lineage_problems
 from nova_assets.model.function_parameters import find_duplicates, input_parameter_problems, wants_context
 from nova_assets.model.names import check_name
+from nova_assets.model.partition_rule import PartitionRule
 from nova_assets.model.schema import Schema
-from nova_assets.model.scoped_reads import Scoped
-from nova_assets.model.type_checks import check_argument_types
 from nova_assets.short_repr import short_repr
 
 
@@ -89,7 +89,7 @@ class Task:
     skip_if_no_new: bool = False
     deterministic: bool = False
     description: str | None = None
-    scoped: Scoped | None = None
+    scoped: PartitionRule | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)

@@ -19,10 +19,10 @@ from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.channel import Channel
-from nova_assets.model.commit import AddBlock, CommitRequest, HeadAt
+from nova_assets.model.commit import AddBlock, CommitRequest, RequireHead
 from nova_assets.model.execution import Execution
 from nova_assets.model.external_files import GONE_VERSION, ExternalFolder
-from nova_assets.model.external_table import ExternalFilesContent, Refreshed
+from nova_assets.model.external_table import ExternalFilesContent, RefreshResult
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History
 from nova_assets.nova_error import NovaError
@@ -62,13 +62,13 @@ class ExternalTableRefresher:
         """External channels of the project."""
         return [c for c in self.runtime.project.channels if c.external is not None]
 
-    def preview_refresh(self, name: str, *, allow_vanished: bool = False) -> Refreshed:
+    def preview_refresh(self, name: str, *, allow_vanished: bool = False) -> RefreshResult:
         """Changes that ``refresh`` would commit. Changes nothing, and opens no file."""
         channel = self._external_channel(name)
         known = name in {c.channel.name for c in self.catalog.channels()}
         return self._list_channel(channel, self.catalog.history(name) if known else None, allow_vanished).as_refreshed()
 
-    def refresh(self, name: str, *, allow_vanished: bool = False) -> Refreshed:
+    def refresh(self, name: str, *, allow_vanished: bool = False) -> RefreshResult:
         """Commit the changes of an external channel, in slices of partitions.
 
         A partition with a file that contradicts the channel's definition keeps its old state.
@@ -95,20 +95,20 @@ class ExternalTableRefresher:
                     raise
         raise AssertionError("unreachable")
 
-    def refresh_all(self) -> list[Refreshed]:
+    def refresh_all(self) -> list[RefreshResult]:
         """Refresh all external channels of the project. A channel that fails keeps its state and does not stop the
         others.
         """
         return [self._refresh_or_report(c.name) for c in self.channels]
 
-    def _refresh_or_report(self, name: str) -> Refreshed:
+    def _refresh_or_report(self, name: str) -> RefreshResult:
         try:
             return self.refresh(name)
         except NovaError as error:
             log.warning("external channel %s cannot be looked at: %s", name, error)
-            return Refreshed(name, error=str(error))
+            return RefreshResult(name, error=str(error))
 
-    def _commit_changes(self, listing: _ChannelListing) -> Refreshed:
+    def _commit_changes(self, listing: _ChannelListing) -> RefreshResult:
         """Commit the changes in slices, so that an interrupted refresh of a large location keeps its progress."""
         errors_by_partition: dict[str, str] = {}
         columns: set[str] = set()
@@ -254,9 +254,11 @@ class _ChannelListing:
             return {p: Manifest((), self.schema) for p in self.changes.gone}
         return {p: self.manifest((), GONE_VERSION) for p in self.changes.gone}
 
-    def as_refreshed(self, errors_by_partition: Mapping[str, str] | None = None, seq: int | None = None) -> Refreshed:
+    def as_refreshed(
+        self, errors_by_partition: Mapping[str, str] | None = None, seq: int | None = None
+    ) -> RefreshResult:
         """Report for people."""
-        return Refreshed(
+        return RefreshResult(
             self.channel.name,
             tuple(self.changes.changed),
             self.changes.gone,
@@ -314,6 +316,6 @@ def _build_commit_request(
         epoch=execution.epoch,
         binding=None,
         publish=publish,
-        heads=(HeadAt(name, head),),
+        heads=(RequireHead(name, head),),
         details={"refreshed": len(publish)},
     )

@@ -13,7 +13,7 @@ from nova_assets.execution.runtime import Runtime
 from nova_assets.execution.staging import blocks_to_publish, commit_requirements
 from nova_assets.masking import get_logger
 from nova_assets.model.block import Kind, Origin
-from nova_assets.model.commit import Commit, CommitRequest, HeadAt, RequireNoConsumers, insert_digest
+from nova_assets.model.commit import Commit, CommitRequest, RequireHead, RequireNoConsumers, insert_digest
 from nova_assets.model.engine import Frame
 from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import WHOLE, parse_partition
@@ -185,7 +185,7 @@ class DataInserter:
             epoch=execution.epoch,
             binding=None,
             publish=tuple(published),
-            heads=(HeadAt(channel, head, scope),) if kind == "base" else (),
+            heads=(RequireHead(channel, head, scope),) if kind == "base" else (),
             idempotency=None if idempotency_key is None else (channel, idempotency_key),
             digest=None if manifest.digest is None else insert_digest(kind, history.scope, manifest.digest),
             sum_headrooms=self.runtime.staging.load_sum_headrooms(published, {channel: history}),

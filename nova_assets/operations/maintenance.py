@@ -12,15 +12,15 @@ from nova_assets.execution.lease import heartbeat
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.block import Block, DataFile, Manifest
-from nova_assets.model.commit import AddBlock, Commit, CommitRequest, HeadAt
+from nova_assets.model.commit import AddBlock, Commit, CommitRequest, RequireHead
 from nova_assets.model.compaction import Compaction
 from nova_assets.model.execution import Execution
 from nova_assets.model.external_files import is_external_path
-from nova_assets.model.maintenance import Collection, RetentionVerdict
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds_or_zero
 from nova_assets.model.read_strategy import ActualCost, sum_costs_by_strategy
-from nova_assets.model.reads import Chain, Snapshot
+from nova_assets.model.reads import DeltaChain, Snapshot
+from nova_assets.model.retention import CollectedGarbage, RetentionVerdict
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
@@ -154,7 +154,7 @@ class ChannelMaintenance:
                         AddBlock(uuid.uuid4().hex, channel, "base", nothing, model, p, "drop")
                         for p in droppable_partitions
                     ),
-                    heads=tuple(HeadAt(channel, history.head, p) for p in droppable_partitions),
+                    heads=tuple(RequireHead(channel, history.head, p) for p in droppable_partitions),
                     details={"dropped": len(droppable_partitions)},
                 )
             )
@@ -166,7 +166,7 @@ class ChannelMaintenance:
         """Retention verdict for every block of a channel: collectable, or retained by a named reader."""
         return retention_verdicts(self.catalog.retention_state(channel, retain))
 
-    def collect(self, channel: str, retain: float) -> Collection:
+    def collect(self, channel: str, retain: float) -> CollectedGarbage:
         """Collect every block that no retained answer needs. Blocks are marked now, and their files are deleted after
         the delay.
         """
@@ -255,7 +255,7 @@ class ChannelMaintenance:
         for n, some in enumerate(_group_independent_chains(history, compactions)):
             deltas = tuple(sorted((d for run in some.values() for d in run), key=lambda d: d.hi))
             schema = deltas[-1].manifest.schema
-            read = Chain(history.channel, deltas[0].lo, deltas[-1].hi, deltas, schema, deltas[-1].merge)
+            read = DeltaChain(history.channel, deltas[0].lo, deltas[-1].hi, deltas, schema, deltas[-1].merge)
             port = f"{_CHAINED_PORT}{n}"
             manifest, cost = self.runtime.staging.write_compacted(execution, port, "delta", definition, read, schema)
             costs.append(cost)

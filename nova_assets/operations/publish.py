@@ -23,8 +23,13 @@ from nova_assets.model.commit import CommitRequest
 from nova_assets.model.compaction import Compaction
 from nova_assets.model.execution import Execution
 from nova_assets.model.period import period_seconds
-from nova_assets.model.publish_table import Table
-from nova_assets.model.published_version import Publishable, PublishedContent, PublishedVersion, ShowPublishedVersion
+from nova_assets.model.published_table import PublishedTable
+from nova_assets.model.published_version import (
+    PublicationPreview,
+    PublishedContent,
+    PublishedVersion,
+    SetPublishedVersion,
+)
 from nova_assets.model.timeline import History
 from nova_assets.nova_error import NovaError
 from nova_assets.operations.insert import DataInserter
@@ -59,7 +64,7 @@ class TablePublisher:
         runtime: Runtime,
         maintenance: ChannelMaintenance,
         inserter: DataInserter,
-        outlet_factory: Callable[[Table, str], PublishTarget],
+        outlet_factory: Callable[[PublishedTable, str], PublishTarget],
         superseded_delay: float,
     ) -> None:
         self.runtime = runtime
@@ -70,7 +75,7 @@ class TablePublisher:
         self.outlet_factory = outlet_factory
         self.superseded_delay = superseded_delay
 
-    def preview_publish(self, channel: str, tables: Sequence[Table]) -> list[Publishable]:
+    def preview_publish(self, channel: str, tables: Sequence[PublishedTable]) -> list[PublicationPreview]:
         """Changes that publishing would make to each table: its dry run."""
         head = self.catalog.channel(channel).head
         history = self.catalog.history(channel, head, back_to=head)
@@ -79,7 +84,7 @@ class TablePublisher:
         return [self._preview_table(channel, t, found, compacts) for t in tables] if found is not None else []
 
     def publish(
-        self, channel: str, tables: Sequence[Table], policy: Compaction, *, take_over: bool = False
+        self, channel: str, tables: Sequence[PublishedTable], policy: Compaction, *, take_over: bool = False
     ) -> list[PublishedVersion]:
         """Publish the channel's current version to every table that shows another version. Returns the new editions.
 
@@ -105,7 +110,7 @@ class TablePublisher:
             raise failed
         return made
 
-    def outdated_tables(self, channel: str, tables: Sequence[Table]) -> list[Table]:
+    def outdated_tables(self, channel: str, tables: Sequence[PublishedTable]) -> list[PublishedTable]:
         """Tables that differ from the channel, as far as the catalog knows, and whose publish interval is over."""
         waited = [t for t in tables if self._is_publish_interval_over(channel, t)]
         if not waited:
@@ -114,14 +119,14 @@ class TablePublisher:
         found = self._load_content(channel, self.catalog.history(channel, head, back_to=head), head)
         return [t for t in waited if found is not None and self._is_table_outdated(channel, t, found)]
 
-    def _is_table_outdated(self, channel: str, table: Table, channel_content: PublishedContent) -> bool:
+    def _is_table_outdated(self, channel: str, table: PublishedTable, channel_content: PublishedContent) -> bool:
         """Whether the table has newer content to show, or expired editions to remove."""
         editions = self.catalog.editions(channel, table.id)
         return _version_showing(editions, table, channel_content) is None or bool(
             expired_versions(editions, self.catalog.now(), self.superseded_delay)
         )
 
-    def withdraw(self, channel: str, table: Table) -> None:
+    def withdraw(self, channel: str, table: PublishedTable) -> None:
         """Unpublish a channel from a table. Files that the channel itself does not need are deleted.
 
         Raises:
@@ -141,7 +146,7 @@ class TablePublisher:
         self.catalog.forget_editions(channel, table.id, [e.number for e in known])
 
     def _publish_in_table(
-        self, channel: str, table: Table, policy: Compaction, take_over: bool
+        self, channel: str, table: PublishedTable, policy: Compaction, take_over: bool
     ) -> PublishedVersion | None:
         outlet = self.outlet_factory(table, channel)
         outlet.check_can_publish(take_over=take_over)
@@ -175,7 +180,7 @@ class TablePublisher:
     def _show_new_version(
         self,
         execution: Execution,
-        table: Table,
+        table: PublishedTable,
         outlet: PublishTarget,
         channel_content: PublishedContent,
         take_over: bool,
@@ -192,7 +197,7 @@ class TablePublisher:
                 epoch=execution.epoch,
                 binding=None,
                 publish=(),
-                published_versions=(ShowPublishedVersion(channel_content.channel, table.id, edition.number),),
+                published_versions=(SetPublishedVersion(channel_content.channel, table.id, edition.number),),
                 details={"published": {"table": table.id, "edition": edition.number, "seq": channel_content.seq}},
             )
         )
@@ -203,7 +208,7 @@ class TablePublisher:
         return next(e for e in self.catalog.editions(channel_content.channel, table.id) if e.number == edition.number)
 
     def _open_published_version(
-        self, execution: Execution, table: Table, channel_content: PublishedContent, after_number: int
+        self, execution: Execution, table: PublishedTable, channel_content: PublishedContent, after_number: int
     ) -> PublishedVersion:
         """Open the next edition. An edition that a dead process left open is aborted first."""
         fingerprint = channel_content.fingerprint(include_seals=table.shows_seals)
@@ -215,18 +220,24 @@ class TablePublisher:
             self.catalog.abort(busy.fields["execution_id"], "its process is gone")
             return self.catalog.open_edition(execution.id, table.id, channel_content, fingerprint, after_number)
 
-    def _is_shown(self, channel: str, table: Table, outlet: PublishTarget, channel_content: PublishedContent) -> bool:
+    def _is_shown(
+        self, channel: str, table: PublishedTable, outlet: PublishTarget, channel_content: PublishedContent
+    ) -> bool:
         newest = _version_showing(self.catalog.editions(channel, table.id), table, channel_content)
         return newest is not None and outlet.published_version() == newest.number and outlet.is_complete(newest.number)
 
     def _preview_table(
-        self, channel: str, table: Table, channel_content: PublishedContent, uncompacted_partitions: Sequence[str]
-    ) -> Publishable:
+        self,
+        channel: str,
+        table: PublishedTable,
+        channel_content: PublishedContent,
+        uncompacted_partitions: Sequence[str],
+    ) -> PublicationPreview:
         outlet = self.outlet_factory(table, channel)
         newest = max((e.number for e in self.catalog.editions(channel, table.id)), default=0)
         is_new = bool(uncompacted_partitions) or not self._is_shown(channel, table, outlet, channel_content)
         number = 1 + max(newest, outlet.published_version() or 0) if is_new else None
-        return Publishable(
+        return PublicationPreview(
             table.id,
             channel_content.seq,
             number,
@@ -235,7 +246,7 @@ class TablePublisher:
             len(channel_content.files),
         )
 
-    def _forget_old_versions(self, channel: str, table: Table) -> None:
+    def _forget_old_versions(self, channel: str, table: PublishedTable) -> None:
         """Remove expired editions: first from the table, then from the catalog."""
         forgettable_versions = expired_versions(
             self.catalog.editions(channel, table.id), self.catalog.now(), self.superseded_delay
@@ -245,7 +256,7 @@ class TablePublisher:
             self.outlet_factory(table, channel).delete_versions(numbers)
             self.catalog.forget_editions(channel, table.id, numbers)
 
-    def _is_publish_interval_over(self, channel: str, table: Table) -> bool:
+    def _is_publish_interval_over(self, channel: str, table: PublishedTable) -> bool:
         newest = certainly_shown_version(self.catalog.editions(channel, table.id))
         since = None if newest is None else newest.shown_at
         return since is None or self.catalog.now() - since >= timedelta(seconds=period_seconds(table.every) or 0)
@@ -271,7 +282,7 @@ class TablePublisher:
         commit = self.inserter.restore(channel, head)
         return commit.seq or 0
 
-    def _newest_published_seq(self, channel: str, table: Table) -> int:
+    def _newest_published_seq(self, channel: str, table: PublishedTable) -> int:
         """Newest sequence number of the channel that the table shows or is about to show."""
         return max((e.seq for e in self.catalog.editions(channel, table.id)), default=0)
 
@@ -291,7 +302,7 @@ class TablePublisher:
 
 
 def _version_showing(
-    published_versions: Sequence[PublishedVersion], table: Table, channel_content: PublishedContent
+    published_versions: Sequence[PublishedVersion], table: PublishedTable, channel_content: PublishedContent
 ) -> PublishedVersion | None:
     """PublishedVersion by which a table shows exactly this content, as far as the catalog knows."""
     newest = certainly_shown_version(published_versions)

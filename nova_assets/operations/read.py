@@ -10,8 +10,8 @@ from typing import Any
 from nova_assets.errors import BlockCollected, DefinitionError
 from nova_assets.execution.lease import heartbeat
 from nova_assets.execution.runtime import Runtime
-from nova_assets.model.argument_checks import check_public_method_arguments
 from nova_assets.model.execution import BeginRequest, Execution
+from nova_assets.model.method_argument_checks import check_public_method_arguments
 from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.reads import Read
 from nova_assets.nova_error import NovaError

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nova_assets.model.block import Block
-from nova_assets.model.block_layout import HASHED_TYPES, KeyLayout, KeyRange
 from nova_assets.model.channel import Channel
+from nova_assets.model.key_layout import HASHED_TYPES, KeyLayout, KeyRange
 from nova_assets.model.merge import COMBINERS, Custom, Keyed, MergeModel
 from nova_assets.model.partitions import WHOLE
-from nova_assets.model.reads import Chain, Diff, Snapshot, source_blocks
+from nova_assets.model.reads import DeltaChain, Snapshot, SnapshotDiff, source_blocks
 from nova_assets.model.schema import DataType, Schema
 from nova_assets.plan.merge_units import base_files_overlapping
 
@@ -47,21 +47,21 @@ class CommonLayout:
     schema: Schema
 
 
-def common_layout(read: Snapshot | Chain | Diff) -> CommonLayout | None:
+def common_layout(read: Snapshot | DeltaChain | SnapshotDiff) -> CommonLayout | None:
     """Common key layout of the blocks of a read; None if they cannot be merged unit by unit.
 
     That is the case if a block has another layout or merge model, or values that only Spark can combine or compare.
     """
     blocks = [s for s in source_blocks(read) if isinstance(s, Block)]
     nonempty_blocks = [b for b in blocks if b.manifest.files]
-    schema = read.new.schema or read.old.schema if isinstance(read, Diff) else read.schema
+    schema = read.new.schema or read.old.schema if isinstance(read, SnapshotDiff) else read.schema
     if schema is None or not nonempty_blocks or len(blocks) < len(source_blocks(read)):
         return None
     layout, model = nonempty_blocks[-1].manifest.layout, blocks[-1].merge
     if (
         layout is None
         or not can_fold_outside_spark(model, schema)
-        or (isinstance(read, Diff) and not can_compare_outside_spark(schema))
+        or (isinstance(read, SnapshotDiff) and not can_compare_outside_spark(schema))
     ):
         return None
     if any(c not in schema for c in layout.order) or set(layout.order) != set(model.key):

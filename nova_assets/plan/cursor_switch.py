@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from nova_assets.errors import PartitionError
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel_state import Cursor, PartitionState
-from nova_assets.model.cursor_switch import CursorPosition, Switch, SwitchTarget
+from nova_assets.model.cursor_switch import CursorPosition, CursorSwitch, SwitchTarget
 from nova_assets.model.partitions import WHOLE, scope_for_columns
 
 
@@ -21,7 +21,7 @@ def plan_switch(
     cursors: Iterable[Cursor],
     head_by_channel: Mapping[str, int],
     partition_states_by_channel: Mapping[str, Iterable[PartitionState]],
-) -> Switch:
+) -> CursorSwitch:
     """New cursors of a binding after a switch.
 
     To partitions: each existing partition starts at the position of the unpartitioned cursor. Partitions that are
@@ -50,7 +50,7 @@ def plan_switch(
         )
     of_other_kind = [c for c in current_cursors if (c.partition == WHOLE) != (to == "whole")]
     if not of_other_kind:
-        return Switch(binding.name, to, current_cursors, current_cursors)
+        return CursorSwitch(binding.name, to, current_cursors, current_cursors)
     binding_partitions = _binding_partitions(binding, current_cursors, partition_states_by_channel)
     if to == "partitions":
         new_cursors = {(c.partition, c.channel): c for c in current_cursors if c.partition != WHOLE}
@@ -62,7 +62,7 @@ def plan_switch(
                     own_cursor is None or own_cursor.seq < c.seq
                 ):  # the unpartitioned cursor has read data that came after this partition's own run
                     new_cursors[name, c.channel] = CursorPosition(c.channel, c.seq, name, scope)
-        return Switch(binding.name, to, current_cursors, tuple(new_cursors.values()))
+        return CursorSwitch(binding.name, to, current_cursors, tuple(new_cursors.values()))
     unread = _unread_partitions(
         binding, binding_partitions, current_cursors, head_by_channel, partition_states_by_channel
     )
@@ -75,7 +75,7 @@ def plan_switch(
             binding=binding.name,
             unread=len(unread),
         )
-    return Switch(
+    return CursorSwitch(
         binding.name,
         to,
         current_cursors,

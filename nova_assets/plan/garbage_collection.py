@@ -14,9 +14,9 @@ from functools import partial
 
 from nova_assets.errors import BlockCollected
 from nova_assets.model.block import Block
-from nova_assets.model.maintenance import RetentionState, RetentionVerdict
 from nova_assets.model.partitions import is_in_scope
-from nova_assets.model.reads import Chain, Read, source_blocks
+from nova_assets.model.reads import DeltaChain, Read, source_blocks
+from nova_assets.model.retention import RetentionState, RetentionVerdict
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
 
@@ -132,7 +132,7 @@ def _read_if_possible(reason: str, plan_read: Callable[[], Read]) -> Iterator[tu
 
 
 def _read_of_block(block: Block) -> Read:
-    return Chain(block.channel, block.lo, block.hi, (block,), block.manifest.schema, block.merge)
+    return DeltaChain(block.channel, block.lo, block.hi, (block,), block.manifest.schema, block.merge)
 
 
 def history_in_scope(history: History, scope: str) -> History:

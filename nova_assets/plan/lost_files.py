@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from nova_assets.model.block import Block
 from nova_assets.model.damage import Damage
-from nova_assets.model.maintenance import RetentionState
 from nova_assets.model.merge import Append
 from nova_assets.model.partitions import is_in_scope
+from nova_assets.model.retention import RetentionState
 from nova_assets.model.timeline import History, PartitionHistory
 from nova_assets.plan.garbage_collection import NEWEST_SNAPSHOT, retained_answers
 from nova_assets.plan.modes import answerable_versions, last_number_up_to

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from nova_assets.model.block import Block, DataFile
-from nova_assets.model.block_layout import HashBuckets, KeyLayout, KeyPlacement, KeyRange, LayoutKey
+from nova_assets.model.key_layout import HashBuckets, KeyLayout, KeyPlacement, KeyRange, LayoutKey
 from nova_assets.plan.partition_size import EMPTY_SIZE, DataSize
 
 

@@ -14,7 +14,16 @@ from dataclasses import replace
 from nova_assets.errors import BlockCollected, VersionNotFound
 from nova_assets.model.block import Block
 from nova_assets.model.merge import Append
-from nova_assets.model.reads import Chain, Change, ChangeUnion, Diff, Empty, Inserts, Snapshot, StagedOnPort
+from nova_assets.model.reads import (
+    Change,
+    ChangeUnion,
+    DeltaChain,
+    EmptyRead,
+    Snapshot,
+    SnapshotAsInserts,
+    SnapshotDiff,
+    StagedBlockPlaceholder,
+)
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History, PartitionHistory
 
@@ -61,26 +70,26 @@ def changes(history: History, since: int, at: int | None = None, *, has_run: boo
             head=history.head,
         )
     if since == 0:
-        return _changes_since_empty(history, at) if has_run else Inserts(snapshot(history, at))
+        return _changes_since_empty(history, at) if has_run else SnapshotAsInserts(snapshot(history, at))
     undropped_history = history_without_drops(history, since, at)
     changed_partitions = [t for t in undropped_history.partition_histories if any(since < n <= at for n in t.numbers)]
     if not changed_partitions:
-        return Empty(history.channel, schema_at_version(history, at), history.merge, is_change=True)
+        return EmptyRead(history.channel, schema_at_version(history, at), history.merge, is_change=True)
     paths = {t.partition: shortest_delta_path(t, since, at) for t in changed_partitions}
     replaced_partitions = [t for t in changed_partitions if paths[t.partition] is None]
-    parts: list[Chain | Diff | Inserts] = []
+    parts: list[DeltaChain | SnapshotDiff | SnapshotAsInserts] = []
     if undropped_history is not history and isinstance(history.merge, Append):
         parts = [p for t in replaced_partitions for p in _changes_around_drops(history, t.partition, since, at)]
         replaced_partitions = []
     if any(deltas is not None for deltas in paths.values()):
         deltas = _sort_by_number(d for deltas in paths.values() for d in deltas or ())
-        parts.append(Chain(history.channel, since, at, deltas, schema_at_version(history, at), history.merge))
+        parts.append(DeltaChain(history.channel, since, at, deltas, schema_at_version(history, at), history.merge))
     if replaced_partitions:
         for track in replaced_partitions:
             if not any(since < b.hi <= at for b in track.blocks if is_user_written_base(b)):
                 raise _version_collected_error(history, since)
         parts.append(
-            Diff(
+            SnapshotDiff(
                 _snapshot_of_partitions(history, replaced_partitions, since),
                 _snapshot_of_partitions(undropped_history, replaced_partitions, at),
             )
@@ -97,11 +106,11 @@ def _changes_since_empty(history: History, at: int) -> Change:
     """
     undropped_history = history_without_drops(history, 0, at)
     if undropped_history is history:
-        return Inserts(snapshot(history, at))
+        return SnapshotAsInserts(snapshot(history, at))
     dropped = {b.partition for b in history.blocks if b.origin == "drop" and b.hi <= at}
     undropped_by_partition, parts, plain = (
         {t.partition: t for t in undropped_history.partition_histories},
-        list[Chain | Diff | Inserts](),
+        list[DeltaChain | SnapshotDiff | SnapshotAsInserts](),
         list[PartitionHistory](),
     )
     for track in history.partition_histories:
@@ -113,11 +122,13 @@ def _changes_since_empty(history: History, at: int) -> Change:
                 track = undropped_by_partition[track.partition]
         plain.append(track)
     if plain or not parts:
-        parts.append(Inserts(_snapshot_of_partitions(history, plain, at)))
+        parts.append(SnapshotAsInserts(_snapshot_of_partitions(history, plain, at)))
     return parts[0] if len(parts) == 1 else ChangeUnion(history.channel, tuple(parts))
 
 
-def _changes_around_drops(history: History, partition: str, since: int, at: int) -> Iterator[Chain | Diff | Inserts]:
+def _changes_around_drops(
+    history: History, partition: str, since: int, at: int
+) -> Iterator[DeltaChain | SnapshotDiff | SnapshotAsInserts]:
     """Changes of a partition of an append-only channel, split at its drops: before, between and after them.
 
     A change of an append-only channel cannot express removed rows, so a base after a drop is compared with the rows
@@ -130,14 +141,16 @@ def _changes_around_drops(history: History, partition: str, since: int, at: int)
         change = changes(partition_history, start, end)
         if isinstance(change, ChangeUnion):
             yield from (_set_schema(part, schema) for part in change.parts)
-        elif isinstance(change, Chain | Diff | Inserts):
+        elif isinstance(change, DeltaChain | SnapshotDiff | SnapshotAsInserts):
             yield _set_schema(change, schema)
 
 
-def _set_schema(read: Chain | Diff | Inserts, schema: Schema | None) -> Chain | Diff | Inserts:
-    if isinstance(read, Chain):
+def _set_schema(
+    read: DeltaChain | SnapshotDiff | SnapshotAsInserts, schema: Schema | None
+) -> DeltaChain | SnapshotDiff | SnapshotAsInserts:
+    if isinstance(read, DeltaChain):
         return replace(read, schema=schema)
-    if isinstance(read, Inserts):
+    if isinstance(read, SnapshotAsInserts):
         return replace(read, snapshot=replace(read.snapshot, schema=schema))
     return replace(read, new=replace(read.new, schema=schema))
 
@@ -170,14 +183,16 @@ def history_without_drops(history: History, since: int, at: int) -> History:
     return replace(history, blocks=tuple(b for b in history.blocks if is_kept(b)))
 
 
-def old(history: History, since: int) -> Snapshot | Empty:
+def old(history: History, since: int) -> Snapshot | EmptyRead:
     """``old``: the snapshot at the cursor; empty for a consumer that has never run."""
     if since == 0:
-        return Empty(history.channel, history.schema, history.merge, is_change=False)
+        return EmptyRead(history.channel, history.schema, history.merge, is_change=False)
     return snapshot(history, since)
 
 
-def with_staged_block(read: Snapshot | Change, staged: StagedOnPort, history: History, since: int) -> Snapshot | Change:
+def with_staged_block(
+    read: Snapshot | Change, staged: StagedBlockPlaceholder, history: History, since: int
+) -> Snapshot | Change:
     """The read as if the block staged on a port were committed on top of the pins (R5).
 
     Args:
@@ -188,21 +203,21 @@ def with_staged_block(read: Snapshot | Change, staged: StagedOnPort, history: Hi
     """
     if isinstance(read, Snapshot):
         return _put_staged_on_top(read, staged)
-    if isinstance(read, Inserts):
-        return Inserts(_put_staged_on_top(read.snapshot, staged))
-    staged_chain = Chain(history.channel, history.head, history.head, (staged,), history.schema, history.merge)
-    if staged.kind == "delta" and isinstance(history.merge, Append) and isinstance(read, Diff | ChangeUnion):
+    if isinstance(read, SnapshotAsInserts):
+        return SnapshotAsInserts(_put_staged_on_top(read.snapshot, staged))
+    staged_chain = DeltaChain(history.channel, history.head, history.head, (staged,), history.schema, history.merge)
+    if staged.kind == "delta" and isinstance(history.merge, Append) and isinstance(read, SnapshotDiff | ChangeUnion):
         return ChangeUnion(history.channel, (*(read.parts if isinstance(read, ChangeUnion) else (read,)), staged_chain))
-    if staged.kind == "base" or isinstance(read, Diff | ChangeUnion):
+    if staged.kind == "base" or isinstance(read, SnapshotDiff | ChangeUnion):
         # Which partitions the staged block touches is not known yet: all of them are compared.
         undropped_history = history_without_drops(history, since, history.head)
-        return Diff(snapshot(history, since), _put_staged_on_top(snapshot(undropped_history), staged))
-    if isinstance(read, Chain):
+        return SnapshotDiff(snapshot(history, since), _put_staged_on_top(snapshot(undropped_history), staged))
+    if isinstance(read, DeltaChain):
         return replace(read, deltas=(*read.deltas, staged))
     return staged_chain
 
 
-def _put_staged_on_top(snapshot: Snapshot, staged: StagedOnPort) -> Snapshot:
+def _put_staged_on_top(snapshot: Snapshot, staged: StagedBlockPlaceholder) -> Snapshot:
     """Snapshot with a staged block. A staged base replaces everything in the scope, because it was written in
     it (R13).
     """

@@ -9,13 +9,13 @@ from typing import TypeAlias, TypeVar
 from nova_assets.model.block import Block
 from nova_assets.model.merge import Custom, Keyed, MergeModel
 from nova_assets.model.reads import (
-    Chain,
     ChangeUnion,
-    Diff,
-    Empty,
-    Inserts,
+    DeltaChain,
+    EmptyRead,
     Read,
     Snapshot,
+    SnapshotAsInserts,
+    SnapshotDiff,
     merge_model_of,
     source_blocks,
 )
@@ -24,38 +24,38 @@ from nova_assets.model.schema import Schema
 MAX_PORTION_BYTES = 256 * 2**20
 """Maximum bytes of files in a portion that is read at once. A larger partition is a portion of its own."""
 
-_Blocks: TypeAlias = Snapshot | Chain | Diff
+_Blocks: TypeAlias = Snapshot | DeltaChain | SnapshotDiff
 BlocksT = TypeVar("BlocksT", bound=_Blocks)
 
 
 def columns_of_read(read: Read) -> Schema | None:
     """Columns of the rows of a read; None if only user functions or a frame determine them."""
-    if isinstance(read, Inserts):
+    if isinstance(read, SnapshotAsInserts):
         return _add_deleted_column(columns_of_read(read.snapshot), read.snapshot)
     if isinstance(read, ChangeUnion):
         parts = {columns_of_read(p) for p in read.parts}
         return parts.pop() if len(parts) == 1 else None
-    if not isinstance(read, _Blocks | Empty) or isinstance(merge_model_of(read), Custom):
+    if not isinstance(read, _Blocks | EmptyRead) or isinstance(merge_model_of(read), Custom):
         return None
-    schema = (read.new.schema or read.old.schema) if isinstance(read, Diff) else read.schema
-    is_change = read.is_change if isinstance(read, Empty) else not isinstance(read, Snapshot)
+    schema = (read.new.schema or read.old.schema) if isinstance(read, SnapshotDiff) else read.schema
+    is_change = read.is_change if isinstance(read, EmptyRead) else not isinstance(read, Snapshot)
     return _add_deleted_column(schema or Schema(()), read) if is_change else schema or Schema(())
 
 
-def _add_deleted_column(schema: Schema | None, read: _Blocks | Empty) -> Schema | None:
+def _add_deleted_column(schema: Schema | None, read: _Blocks | EmptyRead) -> Schema | None:
     return schema.with_deleted() if schema is not None and merge_model_of(read).keyed else schema
 
 
 def is_plain_file_scan(read: _Blocks) -> bool:
     """Whether the rows of a read are exactly the rows of its files."""
-    if isinstance(read, Diff) or isinstance(merge_model_of(read), Custom):
+    if isinstance(read, SnapshotDiff) or isinstance(merge_model_of(read), Custom):
         return False
     return not merge_model_of(read).keyed or (isinstance(read, Snapshot) and not read.deltas)
 
 
 def narrow_columns(read: BlocksT, column_names: Collection[str]) -> BlocksT:
     """The read restricted to some columns and the columns needed for merging. A comparison needs all columns."""
-    if isinstance(read, Diff) or read.schema is None:
+    if isinstance(read, SnapshotDiff) or read.schema is None:
         return read
     needed_columns = {*column_names, *_merge_columns(merge_model_of(read))}
     return replace(read, schema=read.schema.select_columns(n for n in read.schema.names if n in needed_columns))
@@ -73,9 +73,9 @@ def split_into_portions(read: BlocksT, max_bytes: int = MAX_PORTION_BYTES) -> li
     a change of the merge model; and for a diff of an append-only channel, which must report all removed rows at once.
     """
     blocks = [s for s in source_blocks(read) if isinstance(s, Block)]
-    model = read.new.merge if isinstance(read, Diff) else read.merge
+    model = read.new.merge if isinstance(read, SnapshotDiff) else read.merge
     alike = all(b.merge.as_json() == model.as_json() for b in blocks)
-    if isinstance(model, Custom) or not alike or (isinstance(read, Diff) and not model.keyed):
+    if isinstance(model, Custom) or not alike or (isinstance(read, SnapshotDiff) and not model.keyed):
         return [read]
     bytes_by_partition: dict[str, int] = {}
     for block in blocks:
@@ -99,12 +99,12 @@ def _group_partitions(bytes_by_partition: Mapping[str, int], max_bytes: int) -> 
 
 def _restrict_to_partitions(read: BlocksT, partitions: Collection[str]) -> BlocksT:
     """The read restricted to some partitions."""
-    if isinstance(read, Diff):
+    if isinstance(read, SnapshotDiff):
         return replace(
             read, old=_restrict_to_partitions(read.old, partitions), new=_restrict_to_partitions(read.new, partitions)
         )
     deltas = tuple(d for d in read.deltas if isinstance(d, Block) and d.partition in partitions)
-    if isinstance(read, Chain):
+    if isinstance(read, DeltaChain):
         return replace(read, deltas=deltas)
     bases = tuple(b for b in read.bases if isinstance(b, Block) and b.partition in partitions)
     return replace(read, bases=bases, deltas=deltas)

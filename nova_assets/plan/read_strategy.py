@@ -10,10 +10,20 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from nova_assets.model.block import Block
-from nova_assets.model.block_layout import HASHED_TYPES
+from nova_assets.model.key_layout import HASHED_TYPES
 from nova_assets.model.merge import Append, Custom
 from nova_assets.model.read_strategy import READ_STRATEGIES, CostEstimate, ReadStrategy
-from nova_assets.model.reads import Chain, ChangeUnion, Diff, Empty, Inserts, Port, Read, Snapshot, source_blocks
+from nova_assets.model.reads import (
+    ChangeUnion,
+    DeltaChain,
+    EmptyRead,
+    PrivatePortRead,
+    Read,
+    Snapshot,
+    SnapshotAsInserts,
+    SnapshotDiff,
+    source_blocks,
+)
 from nova_assets.plan.block_layout import can_fold_outside_spark, common_layout
 from nova_assets.plan.merge_units import merge_tasks
 from nova_assets.plan.partition_size import EMPTY_SIZE
@@ -56,11 +66,11 @@ def estimate_strategies(read: Read, purpose: Purpose = "frame") -> tuple[CostEst
     not need. For the purpose ``frame`` nothing is computed in memory, because it is unknown whether the frame will be
     used. For a union of changes (``ChangeUnion``), each part uses its own strategy, and the estimate is the sum.
     """
-    if isinstance(read, Inserts):
+    if isinstance(read, SnapshotAsInserts):
         return estimate_strategies(read.snapshot, purpose)
     if isinstance(read, ChangeUnion):
         return _sum_of_cheapest([estimate_strategies(p, purpose) for p in read.parts])
-    if isinstance(read, Empty | Port) or any(not isinstance(s, Block) for s in source_blocks(read)):
+    if isinstance(read, EmptyRead | PrivatePortRead) or any(not isinstance(s, Block) for s in source_blocks(read)):
         return ()
     found = [_estimate_cost(read, way, purpose) for way in READ_STRATEGIES if _is_applicable(read, way, purpose)]
     return tuple(sorted(found, key=lambda e: e.seconds))
@@ -94,7 +104,7 @@ def _sum_of_cheapest(estimates_by_part: Sequence[tuple[CostEstimate, ...]]) -> t
     )
 
 
-def _is_applicable(read: Snapshot | Chain | Diff, strategy: ReadStrategy, purpose: Purpose) -> bool:
+def _is_applicable(read: Snapshot | DeltaChain | SnapshotDiff, strategy: ReadStrategy, purpose: Purpose) -> bool:
     if strategy == "spark":
         return True
     if (strategy == "arrow" and purpose == "frame") or (
@@ -104,12 +114,12 @@ def _is_applicable(read: Snapshot | Chain | Diff, strategy: ReadStrategy, purpos
     return common_layout(read) is not None if strategy == "buckets" else _fits_in_memory(read, purpose)
 
 
-def _fits_in_memory(read: Snapshot | Chain | Diff, purpose: Purpose) -> bool:
+def _fits_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, purpose: Purpose) -> bool:
     """Whether a read may be computed in memory."""
     blocks = _blocks(read)
-    schema = read.new.schema if isinstance(read, Diff) else read.schema
-    model = read.new.merge if isinstance(read, Diff) else read.merge
-    if schema is None or isinstance(model, Custom) or (isinstance(read, Diff) and common_layout(read) is None):
+    schema = read.new.schema if isinstance(read, SnapshotDiff) else read.schema
+    model = read.new.merge if isinstance(read, SnapshotDiff) else read.merge
+    if schema is None or isinstance(model, Custom) or (isinstance(read, SnapshotDiff) and common_layout(read) is None):
         return False
     layout_keys = [k for k in model.key if k in schema and schema.field(k).type.name in HASHED_TYPES]
     can_fold = isinstance(model, Append) or (
@@ -129,8 +139,10 @@ def _fits_in_memory(read: Snapshot | Chain | Diff, purpose: Purpose) -> bool:
     )
 
 
-def _estimate_cost(read: Snapshot | Chain | Diff, strategy: ReadStrategy, purpose: Purpose) -> CostEstimate:
-    if isinstance(read, Diff):
+def _estimate_cost(
+    read: Snapshot | DeltaChain | SnapshotDiff, strategy: ReadStrategy, purpose: Purpose
+) -> CostEstimate:
+    if isinstance(read, SnapshotDiff):
         return _estimate_diff(read, strategy, purpose)
     if purpose == "block" and strategy == "buckets" and isinstance(read, Snapshot):
         return _estimate_rewrite(read)
@@ -140,7 +152,7 @@ def _estimate_cost(read: Snapshot | Chain | Diff, strategy: ReadStrategy, purpos
     read_bytes = sum(b.bytes for b in (*base_blocks, *deltas))
     cost = _START_SECONDS[strategy] + _ROW * (base_rows + delta_rows) + _BYTE * read_bytes
     if read.merge.keyed and deltas:
-        windowed = len(deltas) > 1 and (isinstance(read, Chain) or read.merge.combines)
+        windowed = len(deltas) > 1 and (isinstance(read, DeltaChain) or read.merge.combines)
         cost += _merge_seconds(strategy, base_rows, delta_rows, windowed)
     return CostEstimate(
         strategy, base_rows + delta_rows, read_bytes, cost + _output_seconds(strategy, purpose, base_rows + delta_rows)
@@ -173,7 +185,7 @@ def _merge_seconds(strategy: ReadStrategy, base_rows: int, delta_rows: int, need
     return folded + (_START_SECONDS["spark"] + _PROBED * (base_rows + 2 * delta_rows) if base_rows else 0.0)
 
 
-def _estimate_diff(read: Diff, strategy: ReadStrategy, purpose: Purpose) -> CostEstimate:
+def _estimate_diff(read: SnapshotDiff, strategy: ReadStrategy, purpose: Purpose) -> CostEstimate:
     shared_paths = (
         set()
         if strategy == "spark"

@@ -13,13 +13,13 @@ from nova_assets.errors import ModelChanged
 from nova_assets.model import reads
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel
-from nova_assets.model.commit import HeadAt, MoveCursor
+from nova_assets.model.commit import MoveCursor, RequireHead
 from nova_assets.model.data_check import Check
 from nova_assets.model.edge import Consumes
 from nova_assets.model.execution import Pin
+from nova_assets.model.partition_rule import ExistingPartitions, narrowest_common_scope
 from nova_assets.model.partitions import WHOLE, partition_values, scope_for_columns
-from nova_assets.model.reads import Change, Port, Read, Snapshot, StagedOnPort
-from nova_assets.model.scoped_reads import ExistingPartitions, narrowest_common_scope
+from nova_assets.model.reads import Change, PrivatePortRead, Read, Snapshot, StagedBlockPlaceholder
 from nova_assets.model.task import Task
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
@@ -235,7 +235,7 @@ def _plan_input(
 ) -> Input:
     channel = binding.channel(edge.port)
     if channel is None:
-        return Input(edge.name, edge.port, edge.mode, None, {edge.mode: Port(edge.port)})
+        return Input(edge.name, edge.port, edge.mode, None, {edge.mode: PrivatePortRead(edge.port)})
     history, pin = task_histories.for_input(channel.name, edge.name), pins[channel.name]
     read_modes = {"changes": ("all", "new", "old"), "matching": ("all",)}.get(edge.mode, (edge.mode,))
     staged = None if edge.port in skipped_ports else _staged_by_other_task(binding, reading_task, edge.port)
@@ -246,7 +246,7 @@ def _plan_input(
     )
 
 
-def _plan_read(mode: str, history: History, pin: Pin, staged: StagedOnPort | None) -> Read:
+def _plan_read(mode: str, history: History, pin: Pin, staged: StagedBlockPlaceholder | None) -> Read:
     if mode == "old":
         return modes.old(history, pin.cursor or 0)
     since = pin.cursor or 0
@@ -257,11 +257,11 @@ def _plan_read(mode: str, history: History, pin: Pin, staged: StagedOnPort | Non
     return read if staged is None else modes.with_staged_block(read, staged, history, since)
 
 
-def _staged_by_other_task(binding: Binding, reading_task: str | None, port: str) -> StagedOnPort | None:
+def _staged_by_other_task(binding: Binding, reading_task: str | None, port: str) -> StagedBlockPlaceholder | None:
     writer = binding.workflowette.writer(port)
     if writer is None or writer.name == reading_task:
         return None
-    return StagedOnPort(port, next(e.kind for e in writer.produces if e.port == port))
+    return StagedBlockPlaceholder(port, next(e.kind for e in writer.produces if e.port == port))
 
 
 def _channel_name(binding: Binding, port: str) -> str | None:
@@ -285,11 +285,11 @@ def _cursor_moves(binding: Binding, pins: Mapping[str, Pin], partition: str) -> 
     )
 
 
-def _required_heads(binding: Binding, pins: Mapping[str, Pin]) -> tuple[HeadAt, ...]:
+def _required_heads(binding: Binding, pins: Mapping[str, Pin]) -> tuple[RequireHead, ...]:
     """Preconditions that channels have not changed: channels that are read and written, or written as a base (R6)."""
     read_and_written = {c.name for c in (*binding.reads, *binding.looks_at)} & {c.name for c in binding.writes}
     required_channels = read_and_written | {c.name for c in binding.base_writes}
-    return tuple(HeadAt(c, pins[c].head, pins[c].partition) for c in sorted(required_channels))
+    return tuple(RequireHead(c, pins[c].head, pins[c].partition) for c in sorted(required_channels))
 
 
 def check_model_unchanged(history: History) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from nova_assets.model import reads
 from nova_assets.model.block import Kind
-from nova_assets.model.commit import HeadAt, MoveCursor
+from nova_assets.model.commit import MoveCursor, RequireHead
 from nova_assets.model.edge import Mode
 from nova_assets.model.execution import Pin
 from nova_assets.model.reads import Read
@@ -100,7 +100,7 @@ class RunPlan:
     pins: Mapping[str, Pin]
     steps: tuple[Step, ...]
     cursors: tuple[MoveCursor, ...]
-    heads: tuple[HeadAt, ...]
+    heads: tuple[RequireHead, ...]
     checks: tuple[PlannedCheck, ...] = ()
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from nova_assets.model.partition_state import MaterializedPartition
+from nova_assets.model.scheduler_state import MaterializedPartition
 
 StaleReason = Literal["missing", "dirty", "late data"]
 

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from nova_assets.model.block import Block, Manifest
 from nova_assets.model.schema import DataType
-from nova_assets.model.sum_bounds import SumHeadroom, greatest_number, largest_magnitude
+from nova_assets.model.sum_bounds import RequireSumHeadroom, greatest_number, largest_magnitude
 from nova_assets.model.timeline import History, PartitionHistory
 from nova_assets.plan import modes
 
@@ -19,7 +19,9 @@ SMALL_SUM_DIVISOR = 1000
 """Sums of at most this fraction of their type's range are not compared with older versions."""
 
 
-def sum_headrooms(history: History, delta: Manifest, type_by_column: Mapping[str, DataType]) -> tuple[SumHeadroom, ...]:
+def sum_headrooms(
+    history: History, delta: Manifest, type_by_column: Mapping[str, DataType]
+) -> tuple[RequireSumHeadroom, ...]:
     """Remaining headroom of each summed column, for each partition that a delta touches.
 
     Args:
@@ -27,16 +29,16 @@ def sum_headrooms(history: History, delta: Manifest, type_by_column: Mapping[str
         delta: manifest of the delta.
         type_by_column: types of the summed columns.
     """
-    headrooms: list[SumHeadroom] = []
+    headrooms: list[RequireSumHeadroom] = []
     for partition, part in delta.split_by_partition().items():
         blocks = [b for b in history.blocks if b.partition == partition]
         for column, type_ in type_by_column.items():
             room = _sum_headroom(blocks, part, column, type_)
-            headrooms.append(SumHeadroom(history.channel, history.head, partition, column, room))
+            headrooms.append(RequireSumHeadroom(history.channel, history.head, partition, column, room))
     return tuple(headrooms)
 
 
-def are_sums_small(headrooms: Iterable[SumHeadroom], type_by_column: Mapping[str, DataType]) -> bool:
+def are_sums_small(headrooms: Iterable[RequireSumHeadroom], type_by_column: Mapping[str, DataType]) -> bool:
     """Whether all sums are so small that the difference between any two versions fits into the type."""
     return all(
         r.headroom is not None

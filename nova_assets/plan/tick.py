@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from nova_assets.model.partition_state import MaterializedPartition, TaskFailures
+from nova_assets.model.scheduler_state import MaterializedPartition, TaskFailures
 from nova_assets.plan.staleness import StalenessReport, StaleReason, TaskInputs, check_staleness
 
 _MAX_WAITING_LISTED = 3

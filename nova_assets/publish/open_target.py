@@ -6,12 +6,12 @@ from functools import partial
 from pathlib import Path
 
 from nova_assets.errors import NotSupported
-from nova_assets.model.publish_table import HiveTable, Table
+from nova_assets.model.published_table import HiveTable, PublishedTable
 from nova_assets.publish.target import PublishTarget
 
 
 def open_publish_target(
-    table: Table, base_folder: Path, default_folder: Path, warehouse_address: str, owner: str
+    table: PublishedTable, base_folder: Path, default_folder: Path, warehouse_address: str, owner: str
 ) -> PublishTarget:
     """Open the publish target of a table.
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from nova_assets.errors import DefinitionError
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.arrival import Arrival, ArrivalState, ArrivalStatus
-from nova_assets.model.arrival_outcome import Received, Replayed
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.compaction import Compaction
 from nova_assets.model.project import Project
 from nova_assets.model.quarantine import quarantine_channel
+from nova_assets.model.receive_result import ReceiveResult, ReplayResult
 from nova_assets.model.seal import Seal
 from nova_assets.operations.arrivals.seal import GroupSealer
 from nova_assets.plan.seal import IncompleteGroup, SealableGroup
@@ -42,7 +42,7 @@ class ArrivalMethods(ABC):
     @abstractmethod
     def _compaction_policy(self, channel: str) -> Compaction: ...
 
-    def receive(self, channel: Channel | str, *, look: bool = True, inbox: Inbox | None = None) -> Received:
+    def receive(self, channel: Channel | str, *, look: bool = True, inbox: Inbox | None = None) -> ReceiveResult:
         """Ingest the files that have arrived for a channel, each exactly once.
 
         Valid records are inserted into the channel. Invalid records go to ``NAME_quarantine`` with their file, line,
@@ -63,7 +63,7 @@ class ArrivalMethods(ABC):
 
     def follow(
         self, channel: Channel | str, *, every: float = 1.0, look_every: float = 600.0
-    ) -> Generator[Received, None, None]:
+    ) -> Generator[ReceiveResult, None, None]:
         """Ingest files as they arrive, for as long as the caller iterates. Yields one result for each ingested batch.
 
             for received in store.follow("actions"):
@@ -86,14 +86,14 @@ class ArrivalMethods(ABC):
         with self._open_receiver(channel) as receiving:
             return receiving.list_arriving()
 
-    def replayable(self, channel: Channel | str, mend: Mend | None = None) -> Replayed:
+    def replayable(self, channel: Channel | str, mend: Mend | None = None) -> ReplayResult:
         """Result that ``replay`` would have: its dry run."""
         from nova_assets.operations.arrivals.replay import preview_replay
 
         with self._open_receiver(channel) as receiving:
             return preview_replay(receiving, mend)
 
-    def replay(self, channel: Channel | str, mend: Mend | None = None) -> Replayed:
+    def replay(self, channel: Channel | str, mend: Mend | None = None) -> ReplayResult:
         """Retry quarantined records and refused files.
 
         Records that are valid now move from the quarantine to the channel in one commit. Refused files wait to be

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.backfill import Backfill, Priority
 from nova_assets.model.catalog import Catalog
-from nova_assets.model.external_table import Refreshed
+from nova_assets.model.external_table import RefreshResult
 from nova_assets.operations.maintenance import ChannelMaintenance
 from nova_assets.plan.tick import Policy, Tick
 from nova_assets.settings import Settings
@@ -47,7 +47,7 @@ class DatasetMethods:
 
         return ExternalTableRefresher(self.runtime, self.settings.root)
 
-    def refresh(self, channel: str, *, gone: bool = False) -> Refreshed:
+    def refresh(self, channel: str, *, gone: bool = False) -> RefreshResult:
         """List the files of an external channel and commit the differences since the last refresh.
 
         Each changed partition gets a base that references the external files in place. Nothing is copied, and the
@@ -65,11 +65,11 @@ class DatasetMethods:
         """
         return self._external_refresher.refresh(channel, allow_vanished=gone)
 
-    def preview_refresh(self, channel: str, *, gone: bool = False) -> Refreshed:
+    def preview_refresh(self, channel: str, *, gone: bool = False) -> RefreshResult:
         """Changes that ``refresh`` would commit: its dry run. Opens no file."""
         return self._external_refresher.preview_refresh(channel, allow_vanished=gone)
 
-    def refresh_all(self) -> list[Refreshed]:
+    def refresh_all(self) -> list[RefreshResult]:
         """Refresh all external channels of the project.
 
         A channel that fails keeps its state and does not stop the others. Its result holds the reason.

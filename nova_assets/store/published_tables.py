@@ -15,8 +15,8 @@ from nova_assets.model.commit import Commit
 from nova_assets.model.compaction import Compaction
 from nova_assets.model.engine import Engine
 from nova_assets.model.project import Project
-from nova_assets.model.publish_table import HiveTable, Table, table_from_id
-from nova_assets.model.published_version import Publishable, PublishedVersion
+from nova_assets.model.published_table import HiveTable, PublishedTable, table_from_id
+from nova_assets.model.published_version import PublicationPreview, PublishedVersion
 from nova_assets.nova_error import NovaError
 from nova_assets.operations.publish import TablePublisher
 from nova_assets.publish.open_target import open_publish_target
@@ -77,12 +77,12 @@ class PublishMethods(ABC):
             defined.name, defined.publish, self._compaction_policy(defined.name), take_over=take_over
         )
 
-    def publishable(self, channel: Channel | str) -> list[Publishable]:
+    def publishable(self, channel: Channel | str) -> list[PublicationPreview]:
         """Actions that ``publish`` would take: its dry run. Empty for a channel without a schema."""
         defined = self._channel_with_tables(channel)
         return self._publisher.preview_publish(defined.name, defined.publish)
 
-    def to_publish(self, channel: Channel | str) -> list[Table]:
+    def to_publish(self, channel: Channel | str) -> list[PublishedTable]:
         """Tables of a channel that do not show its newest version."""
         defined = self._channel_with_tables(channel)
         return self._publisher.outdated_tables(defined.name, defined.publish)
@@ -148,7 +148,7 @@ class PublishMethods(ABC):
                 path=str(folder),
             ) from error
 
-    def _open_outlet(self, table: Table, channel: str) -> PublishTarget:
+    def _open_outlet(self, table: PublishedTable, channel: str) -> PublishTarget:
         owner = f"channel {channel} of catalog {self.catalog.identity()}"
         return open_publish_target(table, self.settings.root, self.settings.home, self.engine.address, owner)
 

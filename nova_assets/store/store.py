@@ -12,20 +12,20 @@ from nova_assets.execution.runtime import Runtime
 from nova_assets.execution.task_run import ViewsFactory
 from nova_assets.execution.trigger_state import BindingState, binding_state, plan_binding_switch, unread_partitions
 from nova_assets.masking import mask_address
-from nova_assets.model.argument_checks import check_public_method_arguments
 from nova_assets.model.block import Kind
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.channel_state import ChannelState, Cursor, PartitionState
 from nova_assets.model.commit import Commit
 from nova_assets.model.compaction import Compaction
-from nova_assets.model.cursor_switch import Switch
+from nova_assets.model.cursor_switch import CursorSwitch
 from nova_assets.model.cursor_switch import SwitchTarget as SwitchTo
 from nova_assets.model.engine import Engine
 from nova_assets.model.execution import Execution
-from nova_assets.model.maintenance import Collection, RetentionVerdict
+from nova_assets.model.method_argument_checks import check_public_method_arguments
 from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.project import Project
+from nova_assets.model.retention import CollectedGarbage, RetentionVerdict
 from nova_assets.model.timeline import Instant
 from nova_assets.operations.arrivals.seal import GroupSealer
 from nova_assets.operations.insert import DataInserter, InsertCheck
@@ -311,7 +311,7 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
         """
         return unread_partitions(self.project.binding(binding), self.catalog)
 
-    def switch(self, binding: str, to: SwitchTo) -> Switch:
+    def switch(self, binding: str, to: SwitchTo) -> CursorSwitch:
         """Switch a binding between unpartitioned executions and executions per partition (R13).
 
         The switch keeps the set of rows that were read. No row is lost and none is read again.
@@ -328,7 +328,7 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
         self.catalog.switch_cursors(planned)
         return planned
 
-    def plan_switch(self, binding: str, to: SwitchTo) -> Switch:
+    def plan_switch(self, binding: str, to: SwitchTo) -> CursorSwitch:
         """Cursors that ``switch`` would set: its dry run."""
         return plan_binding_switch(self.project.binding(binding), self.catalog, to)
 
@@ -425,7 +425,7 @@ class Store(ArrivalMethods, PublishMethods, DatasetMethods):
             name, self._compaction_options(name, force, chained, policy, partitions)
         )
 
-    def collect_garbage(self, channel: Channel | str, *, retain: str | None = None) -> Collection:
+    def collect_garbage(self, channel: Channel | str, *, retain: str | None = None) -> CollectedGarbage:
         """Collect the blocks of a channel that no retained answer needs (R15).
 
         The files are deleted after ``gc_grace``.

@@ -24,11 +24,11 @@ from nova_assets.catalog import schema_version
 from nova_assets.catalog.catalog import SqlCatalog, open_catalog
 from nova_assets.catalog.tables import metadata
 from nova_assets.model.block import DataFile, Manifest
-from nova_assets.model.block_layout import HashBuckets, KeyLayout
 from nova_assets.model.channel_outline import BlockSpan, ChannelOutline
 from nova_assets.model.channel_state import UnreadData
 from nova_assets.model.commit import AddBlock, CommitRequest, MoveCursor
 from nova_assets.model.execution import BeginRequest, Execution
+from nova_assets.model.key_layout import HashBuckets, KeyLayout
 from nova_assets.model.merge import Append
 from nova_assets.model.schema import parse_ddl
 

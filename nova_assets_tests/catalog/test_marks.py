@@ -17,7 +17,7 @@ from nova_assets.model.block import Kind, Manifest
 from nova_assets.model.commit import AddBlock, CommitRequest
 from nova_assets.model.execution import BeginRequest, Execution
 from nova_assets.model.merge import Append
-from nova_assets.model.partition_state import MaterializedPartition
+from nova_assets.model.scheduler_state import MaterializedPartition
 from nova_assets.model.schema import parse_ddl
 
 NOW = datetime(2022, 4, 1, tzinfo=UTC)

@@ -10,7 +10,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.cli import rendering, row_values
-from nova_assets.model.reads import Chain, Empty, Snapshot, StagedOnPort
+from nova_assets.model.reads import DeltaChain, EmptyRead, Snapshot, StagedBlockPlaceholder
 
 
 @pytest.mark.parametrize(
@@ -41,16 +41,18 @@ def test_merge_models(model: Any, shown: str) -> None:
 
 
 def test_a_long_chain_is_named_by_its_ends_on_a_terminal_and_whole_in_a_pipe() -> None:
-    deltas = tuple(StagedOnPort(str(n), "delta") for n in range(9))
-    chain = Chain("orders", 0, 9, deltas, None, nova.Append())
+    deltas = tuple(StagedBlockPlaceholder(str(n), "delta") for n in range(9))
+    chain = DeltaChain("orders", 0, 9, deltas, None, nova.Append())
     assert rendering.format_read(chain, in_full=False) == "Δ(staged) · (7 more) · Δ(staged)"
     assert rendering.format_read(chain, in_full=True).count("Δ") == 9
-    snapshot = Snapshot("orders", 9, (StagedOnPort("b", "base"),), deltas, None, nova.Append())
+    snapshot = Snapshot("orders", 9, (StagedBlockPlaceholder("b", "base"),), deltas, None, nova.Append())
     assert rendering.format_read(snapshot, in_full=False).startswith("B(staged) ⊕ Δ(staged) ⊕ (7 more)")
 
 
 def test_an_old_read_of_a_binding_that_never_ran_is_not_called_nothing_new() -> None:
-    assert rendering.format_read(Empty("orders", None, nova.Append(), is_change=False), in_full=True) == "no rows yet"
+    assert (
+        rendering.format_read(EmptyRead("orders", None, nova.Append(), is_change=False), in_full=True) == "no rows yet"
+    )
 
 
 def test_what_could_command_a_terminal_is_escaped() -> None:

@@ -1,4 +1,4 @@
-"""One meaning of equality (``model/equality``), over every type of keys and values and every read strategy.
+"""One meaning of equality (``model/value_comparison``), over every type of keys and values and every read strategy.
 
 Spark's ``groupBy`` is the judge: it says which of some values are of one class.
 """
@@ -18,7 +18,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.model.arrow_types import to_arrow_schema
-from nova_assets.model.block_layout import HASHED_TYPES
+from nova_assets.model.key_layout import HASHED_TYPES
 from nova_assets.model.schema import parse_ddl
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store

@@ -21,7 +21,7 @@ from nova_assets.engine.read.streaming_reader import StreamingReader
 from nova_assets.engine.write import small_files
 from nova_assets.errors import FileMissing, SchemaMismatch
 from nova_assets.formats import record_batches
-from nova_assets.model.reads import Chain, ChangeUnion, Diff, Empty, Inserts, Snapshot
+from nova_assets.model.reads import ChangeUnion, DeltaChain, EmptyRead, Snapshot, SnapshotAsInserts, SnapshotDiff
 from nova_assets.operations.selection import Selection
 from nova_assets.plan import partial_reads, partition_size
 from nova_assets.store.store import Store
@@ -138,8 +138,8 @@ def test_it_gives_the_rows_of_to_arrow_and_takes_no_spark(
     for at, since in ((2, None), (head, None), (head, 0), (4, 1), (head, 1), (head, head - 1), (head, head)):
         kinds.add(type(store.read("c", at=at, since=since).plan))
         check(lambda at=at, since=since, **more: store.read("c", at=at, since=since, **more))
-    assert kinds >= {Snapshot, Inserts, Chain, Empty}
-    assert (kinds & {Diff, ChangeUnion} != set()) == keyed
+    assert kinds >= {Snapshot, SnapshotAsInserts, DeltaChain, EmptyRead}
+    assert (kinds & {SnapshotDiff, ChangeUnion} != set()) == keyed
     if "partitioned" in name:
         check(lambda **more: store.read("c", partition="p=a", **more))
 
@@ -365,5 +365,5 @@ def test_bags_that_are_compared(with_spark: Store) -> None:
     with_spark.register(nova.Channel("c", schema="k int, v string"))
     with_spark.insert("c", [{"k": 1, "v": "a"}] * 3)
     with_spark.insert("c", [{"k": 1, "v": "a"}] * 4 + [{"k": 2, "v": "b"}], kind="base")
-    assert isinstance(with_spark.read("c", since=1).plan, Diff)
+    assert isinstance(with_spark.read("c", since=1).plan, SnapshotDiff)
     assert check(lambda **more: with_spark.read("c", since=1, **more)).num_rows == 2

@@ -13,7 +13,7 @@ import pytest
 import nova_assets as nova
 from nova_assets.engine.read.in_memory import compute_in_memory
 from nova_assets.model.compaction import Compaction
-from nova_assets.model.reads import Chain, Snapshot
+from nova_assets.model.reads import DeltaChain, Snapshot
 from nova_assets.plan import modes, read_strategy
 
 pytestmark = pytest.mark.spark
@@ -102,7 +102,7 @@ def test_what_is_computed_in_memory_is_what_spark_computes(channel: Any, tmp_pat
             modes.changes(history, 2),
             modes.changes(history, 5),
         ):
-            assert isinstance(read, Snapshot | Chain)
+            assert isinstance(read, Snapshot | DeltaChain)
             found = compute_in_memory(read, warehouse)
             assert found is not None and multiset(found) == multiset(store.engine.to_arrow(store.engine.read(read)))
 

@@ -18,8 +18,8 @@ from nova_assets.formats.input_file import File
 from nova_assets.formats.readers import read, read_valid_records
 from nova_assets.formats.text_conversion import convert_text_column
 from nova_assets.model.arrow_types import arrow_type
-from nova_assets.model.conversion import CSV, convert_value
 from nova_assets.model.schema import parse_ddl
+from nova_assets.model.value_conversion import CSV, convert_value
 from nova_assets_tests.formats.test_json_meaning import VALUES
 
 TYPES = (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nova_assets.model.arrival_outcome import Received
 from nova_assets.model.quarantine import count_reasons
+from nova_assets.model.receive_result import ReceiveResult
 
 
 def test_reasons_that_differ_only_in_their_values_are_one() -> None:
@@ -12,5 +12,5 @@ def test_reasons_that_differ_only_in_their_values_are_one() -> None:
     ]
     found = count_reasons(["column 'price': null", *early, "column 'shop': null"])
     assert found == {early[0]: 2, "column 'price': null": 1, "column 'shop': null": 1}
-    both = Received(bad=4, why=found) + Received(bad=1, why={early[1]: 1})
+    both = ReceiveResult(bad=4, why=found) + ReceiveResult(bad=1, why={early[1]: 1})
     assert both.bad == 5 and both.why[early[0]] == 3 and sum(both.why.values()) == 5

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from nova_assets.model.block import Block, DataFile, Kind, Manifest
-from nova_assets.model.block_layout import HashBuckets, KeyLayout, KeyRange
 from nova_assets.model.declared_schema import schema_from_declaration
+from nova_assets.model.key_layout import HashBuckets, KeyLayout, KeyRange
 from nova_assets.model.merge import Keyed, Upsert
-from nova_assets.model.reads import Chain, Diff, Snapshot
+from nova_assets.model.reads import DeltaChain, Snapshot, SnapshotDiff
 from nova_assets.model.schema import Schema
 from nova_assets.plan.block_layout import changed_key_range, common_layout, split_off_untouched_files
 from nova_assets.plan.merge_units import (
@@ -194,7 +194,9 @@ def test_blocks_that_are_laid_out_otherwise_are_not_put_together_by_cells() -> N
     )
     lists = schema_from_declaration("k bigint, v array<int>")
     assert common_layout(snapshot(delta, schema=lists)) is not None
-    assert common_layout(Diff(snapshot(schema=lists), snapshot(delta, schema=lists))) is None, "Arrow compares no lists"
+    assert common_layout(SnapshotDiff(snapshot(schema=lists), snapshot(delta, schema=lists))) is None, (
+        "Arrow compares no lists"
+    )
 
 
 def test_the_cheapest_way_is_taken_unless_one_is_forced() -> None:
@@ -211,10 +213,10 @@ def test_the_cheapest_way_is_taken_unless_one_is_forced() -> None:
     )
     assert choose_strategy(large, "block", "spark") == "spark" and choose_strategy(large, "block", "arrow") == "buckets"
     assert [e.strategy for e in estimate_strategies(small)] == ["spark"], "Spark prunes what it scans"
-    assert choose_strategy(Diff(large, read(50_000_000, 2))) == "buckets"
+    assert choose_strategy(SnapshotDiff(large, read(50_000_000, 2))) == "buckets"
     found = best_estimate(estimate_strategies(large))
     assert found is not None and found.rows == 50_000_009 and found.seconds > 1
-    assert best_estimate(estimate_strategies(Chain("c", 8, 9, (), SCHEMA, MODEL))) is not None
+    assert best_estimate(estimate_strategies(DeltaChain("c", 8, 9, (), SCHEMA, MODEL))) is not None
 
 
 def test_buckets_grow_in_number_and_then_in_size() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from nova_assets.model.compaction import Compaction
-from nova_assets.model.maintenance import ConsumerPosition, PinnedRead, RetentionState
 from nova_assets.model.merge import Upsert
-from nova_assets.model.reads import Diff
+from nova_assets.model.reads import SnapshotDiff
+from nova_assets.model.retention import ConsumerPosition, PinnedRead, RetentionState
 from nova_assets.plan import modes
 from nova_assets.plan.compaction import due_compactions, forced_compactions
 from nova_assets.plan.garbage_collection import blocks_to_collect, retention_verdicts
@@ -59,7 +59,7 @@ def test_r9_a_base_that_consumers_have_to_be_told_of_outlasts_a_compaction_after
     blocks = "d1 c1 b2 d3 c3"
     assert goes(blocks, ConsumerPosition("join", 1), bases=True) == "d1 d3"
     left = history("x1 c1 b2 x3 c3")
-    assert isinstance(modes.changes(left, 1), Diff)
+    assert isinstance(modes.changes(left, 1), SnapshotDiff)
     assert goes("x1 c1 b2 x3 c3 d4 c4", ConsumerPosition("join", 1), bases=True) == "c3 d4", "and the next one"
     assert goes("x1 c1 b2 x3 c3 b4", ConsumerPosition("join", 1), bases=True) == "b2 c3", (
         "until another takes its place"

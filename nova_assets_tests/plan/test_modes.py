@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nova_assets.errors import BlockCollected, VersionNotFound
-from nova_assets.model.reads import Diff, Empty, Inserts, StagedOnPort, describe_read
+from nova_assets.model.reads import EmptyRead, SnapshotAsInserts, SnapshotDiff, StagedBlockPlaceholder, describe_read
 from nova_assets.plan import modes
 from nova_assets_tests.plan.histories import history
 
@@ -47,13 +47,13 @@ def test_r9_compaction_gives_a_shorter_way_to_the_same_answer(blocks: str, at: i
 
 def test_never_run_reads_the_snapshot_as_inserts() -> None:
     read = modes.changes(history("d1 b2 d3"), 0)
-    assert isinstance(read, Inserts) and describe_read(read) == "B2 ⊕ Δ(2→3) as inserts"
-    assert isinstance(modes.old(history("d1"), 0), Empty)
+    assert isinstance(read, SnapshotAsInserts) and describe_read(read) == "B2 ⊕ Δ(2→3) as inserts"
+    assert isinstance(modes.old(history("d1"), 0), EmptyRead)
 
 
 def test_no_block_since_the_cursor_reads_an_empty_frame_with_the_schema() -> None:
     read = modes.changes(history("d1 d2"), 2)
-    assert isinstance(read, Empty) and read.is_change and str(read.schema) == "k bigint, v bigint"
+    assert isinstance(read, EmptyRead) and read.is_change and str(read.schema) == "k bigint, v bigint"
     assert describe_read(modes.old(history("d1 d2"), 2)) == "Δ(0→1) ⊕ Δ(1→2)"
 
 
@@ -64,7 +64,7 @@ def test_deltas_since_the_cursor_are_chained_in_order() -> None:
 
 def test_a_base_since_the_cursor_is_diffed() -> None:
     read = modes.changes(history("d1 d2 b3 d4"), 1)
-    assert isinstance(read, Diff) and describe_read(read) == "diff(Δ(0→1), B3 ⊕ Δ(3→4))"
+    assert isinstance(read, SnapshotDiff) and describe_read(read) == "diff(Δ(0→1), B3 ⊕ Δ(3→4))"
 
 
 def test_r9_a_compacted_base_is_never_diffed() -> None:
@@ -103,7 +103,7 @@ def test_r13_numbers_taken_by_other_partitions_change_nothing() -> None:
     assert describe_read(modes.snapshot(here)) == "Δ(1→2) ⊕ Δ(4→5)"
     assert describe_read(modes.snapshot(here, 4)) == "Δ(1→2)"
     assert describe_read(modes.changes(here, 3)) == "Δ(4→5)"
-    assert isinstance(modes.changes(here, 6), Empty)
+    assert isinstance(modes.changes(here, 6), EmptyRead)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,10 @@ def test_r13_numbers_taken_by_other_partitions_change_nothing() -> None:
 )
 def test_r5_a_staged_block_reads_as_if_committed_on_top_of_the_pins(since: int, kind: str, read: str) -> None:
     h = history("d1 d2")
-    assert describe_read(modes.with_staged_block(modes.changes(h, since), StagedOnPort("p", kind), h, since)) == read
+    assert (
+        describe_read(modes.with_staged_block(modes.changes(h, since), StagedBlockPlaceholder("p", kind), h, since))
+        == read
+    )
 
 
 @given(st.lists(st.sampled_from("bd"), min_size=1, max_size=8), st.data())

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nova_assets.model.partition_state import MaterializedPartition, TaskFailures
+from nova_assets.model.scheduler_state import MaterializedPartition, TaskFailures
 from nova_assets.plan.tick import Batch, Policy, SchedulerState, decide_tick
 
 NOW = datetime(2022, 4, 1, tzinfo=UTC)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.merge import Append
-from nova_assets.model.reads import Chain, ChangeUnion, Diff, Empty, Inserts, Read, Snapshot
+from nova_assets.model.reads import ChangeUnion, DeltaChain, EmptyRead, Read, Snapshot, SnapshotAsInserts, SnapshotDiff
 from nova_assets.model.schema import Schema
 from nova_assets.plan.batch_size import (
     ARROW_BATCH_BYTES,
@@ -70,17 +70,17 @@ def test_the_widest_file_of_any_block_of_a_read_counts() -> None:
         Snapshot("c", 1, (narrow,), (), Schema(()), Append()),
         Snapshot("c", 2, (narrow,), (wide,), Schema(()), Append()),
     )
-    chain = Chain("c", 1, 2, (wide,), Schema(()), Append())
+    chain = DeltaChain("c", 1, 2, (wide,), Schema(()), Append())
     reads: list[Read] = [
         after,
-        Inserts(after),
+        SnapshotAsInserts(after),
         chain,
-        Diff(before, after),
-        ChangeUnion("c", (chain, Diff(before, before))),
+        SnapshotDiff(before, after),
+        ChangeUnion("c", (chain, SnapshotDiff(before, before))),
     ]
     assert [row_width_of_read(read).row_bytes for read in reads] == [100_000] * 5
     assert row_width_of_read(before).row_bytes == 10
-    assert row_width_of_read(Empty("c", Schema(()), Append(), is_change=True)) == RowWidth()
+    assert row_width_of_read(EmptyRead("c", Schema(()), Append(), is_change=True)) == RowWidth()
 
 
 @pytest.mark.parametrize(("size", "row", "rows"), [(100, 30, 3), (100, 1000, 1), (100, 0, 50)])

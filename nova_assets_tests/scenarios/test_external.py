@@ -217,7 +217,7 @@ def test_a_location_that_is_gone_changes_nothing(tills: Tills, opened: Any) -> N
         store.refresh("tickets")
     assert "what was known of it is as it was" in str(caught.value)
     [said] = store.refresh_all()
-    assert said.needs_attention and "cannot be listed" in said.describe_problems
+    assert said.needs_attention and "cannot be listed" in said.problems_text
     assert made(store) == []
     with pytest.raises(FileMissing, match="was changed, or removed, by whoever writes it") as missing:
         store.read("tickets").to_arrow()

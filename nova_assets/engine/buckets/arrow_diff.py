@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from nova_assets.engine.buckets.key_order import Mask, RowIndices, find_key_positions, one_chunk
 from nova_assets.engine.buckets.row_layout import sort_into_buckets
-from nova_assets.model.block_layout import KeyLayout
+from nova_assets.model.key_layout import KeyLayout
 from nova_assets.model.merge import Keyed, MergeModel
 from nova_assets.model.schema import DELETED
 

@@ -16,8 +16,8 @@ from nova_assets.engine.buckets.key_order import KeyArrays, RowIndices, bisect_k
 from nova_assets.engine.buckets.row_layout import bucket_numbers
 from nova_assets.engine.storage.integrity import open_block_file
 from nova_assets.model.arrow_types import spark_type
-from nova_assets.model.block_layout import HashBuckets, KeyLayout, KeyPlacement, LayoutKey
-from nova_assets.model.conversion import convert_value
+from nova_assets.model.key_layout import HashBuckets, KeyLayout, KeyPlacement, LayoutKey
+from nova_assets.model.value_conversion import convert_value
 from nova_assets.plan.merge_units import KeySpan, MergeUnit, bucket_slice
 
 

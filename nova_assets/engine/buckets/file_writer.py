@@ -24,7 +24,7 @@ from nova_assets.engine.storage import file_io
 from nova_assets.engine.storage.parquet_footers import Footer, footer_from_report, to_json_value
 from nova_assets.engine.storage.parquet_writer import ParquetFileWriter
 from nova_assets.errors import PartitionError, WarehouseUnavailable
-from nova_assets.model.block_layout import HashBuckets, KeyLayout, KeyPlacement, KeyRange, key_placement_from_json
+from nova_assets.model.key_layout import HashBuckets, KeyLayout, KeyPlacement, KeyRange, key_placement_from_json
 from nova_assets.model.partition_of_row import partition_of_row
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.schema import DELETED

@@ -38,7 +38,7 @@ def hash_keys(table: pa.Table, key_columns: Sequence[str]) -> Hashes:
     """Hash of each row's key.
 
     Args:
-        table: rows without nulls in the key columns, whose types are among ``model.block_layout.HASHED_TYPES``.
+        table: rows without nulls in the key columns, whose types are among ``model.key_layout.HASHED_TYPES``.
     """
     found = np.full(table.num_rows, SEED, np.uint64)
     with np.errstate(over="ignore"):

@@ -14,7 +14,7 @@ from nova_assets.engine.buckets.key_order import one_chunk
 from nova_assets.engine.buckets.row_layout import sort_into_buckets
 from nova_assets.formats import schema_fit
 from nova_assets.model.arrow_types import to_arrow_schema
-from nova_assets.model.block_layout import KeyLayout, KeyPlacement
+from nova_assets.model.key_layout import KeyLayout, KeyPlacement
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.schema import Schema
 from nova_assets.plan.merge_units import MergeUnit

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from nova_assets.engine.buckets.hashing import hash_keys
 from nova_assets.engine.buckets.key_order import KeyArrays, RowIndices, key_sort_indices
-from nova_assets.model.block_layout import KeyLayout
+from nova_assets.model.key_layout import KeyLayout
 from nova_assets.model.schema import DELETED
 
 IntArray: TypeAlias = npt.NDArray[np.int64]

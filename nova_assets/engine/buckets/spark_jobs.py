@@ -14,7 +14,7 @@ from nova_assets.engine.buckets.spark_worker import (
     worker_probe_job,
     write_runs_job,
 )
-from nova_assets.model.block_layout import KeyLayout
+from nova_assets.model.key_layout import KeyLayout
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.schema import Schema
 

@@ -28,7 +28,7 @@ from nova_assets.engine.buckets.merge_unit import (
 from nova_assets.engine.buckets.partitioning import split_by_columns
 from nova_assets.engine.buckets.row_layout import sort_into_buckets
 from nova_assets.model.arrow_types import to_arrow_schema
-from nova_assets.model.block_layout import KeyLayout
+from nova_assets.model.key_layout import KeyLayout
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.plan.batch_size import ARROW_BATCH_BYTES, rows_per_batch

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from nova_assets.engine.storage.integrity import open_block_file
 from nova_assets.engine.storage.parquet_footers import to_json_value
-from nova_assets.model.block_layout import LayoutKey
+from nova_assets.model.key_layout import LayoutKey
 from nova_assets.plan.merge_units import KeySpan
 
 _SAMPLES_PER_PIECE = 64

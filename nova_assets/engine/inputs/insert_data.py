@@ -24,9 +24,9 @@ from nova_assets.errors import BadRecord, EmptyInput, SchemaMismatch
 from nova_assets.formats import isolated_reader, readers
 from nova_assets.formats.column_conversion import convert_to_inferred_type, convert_values
 from nova_assets.formats.input_file import File, bad_record_error, empty_file_error
-from nova_assets.model.conversion import DICTS, PANDAS, TYPED, python_value
 from nova_assets.model.file_format import Format
 from nova_assets.model.schema import DELETED, DataType, Schema
+from nova_assets.model.value_conversion import DICTS, PANDAS, TYPED, python_value
 from nova_assets.nova_error import NovaError
 
 LARGE = 512 * 1024 * 1024

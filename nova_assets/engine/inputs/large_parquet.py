@@ -26,8 +26,8 @@ from nova_assets.errors import SchemaMismatch
 from nova_assets.formats.input_file import File
 from nova_assets.formats.parquet_and_orc import open_parquet, read_columnar_file
 from nova_assets.formats.schema_fit import fit_to_schema, schema_of
-from nova_assets.model.conversion import TYPED
 from nova_assets.model.schema import DELETED, UNKNOWN_TYPE, Schema
+from nova_assets.model.value_conversion import TYPED
 from nova_assets.nova_error import NovaError
 from nova_assets.plan.batch_size import (
     ARROW_BATCH_BYTES,

@@ -11,8 +11,8 @@ from nova_assets.errors import EmptyInput, SchemaMismatch
 from nova_assets.formats.column_conversion import convert_table
 from nova_assets.formats.schema_fit import schema_of
 from nova_assets.model.arrow_types import arrow_type
-from nova_assets.model.conversion import InputKind
 from nova_assets.model.schema import DELETED, Schema
+from nova_assets.model.value_conversion import InputKind
 from nova_assets.nova_error import NovaError
 
 

@@ -22,8 +22,8 @@ from nova_assets.engine.storage.parquet_footers import uncompressed_bytes
 from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.formats import schema_fit
 from nova_assets.model.block import Block
-from nova_assets.model.block_layout import KeyLayout
-from nova_assets.model.reads import BlockSource, Chain, Diff, Snapshot, source_blocks
+from nova_assets.model.key_layout import KeyLayout
+from nova_assets.model.reads import BlockSource, DeltaChain, Snapshot, SnapshotDiff, source_blocks
 from nova_assets.model.schema import Schema
 from nova_assets.plan.block_layout import common_layout
 from nova_assets.plan.read_strategy import MEMORY_BYTES
@@ -31,14 +31,14 @@ from nova_assets.plan.read_strategy import MEMORY_BYTES
 _OpenedBlocks = list[tuple[Block, list[pq.ParquetFile]]]
 
 
-def compute_in_memory(read: Snapshot | Chain | Diff, warehouse: Warehouse) -> pa.Table | None:
+def compute_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, warehouse: Warehouse) -> pa.Table | None:
     """Rows of a snapshot, of a chain as one delta, or of a diff, if ``plan/read_strategy`` has chosen memory; None if
     the rows are larger than estimated.
 
     Raises:
         FileMissing: a file is missing or was changed.
     """
-    if isinstance(read, Diff):
+    if isinstance(read, SnapshotDiff):
         return _diff_in_memory(read, warehouse)
     blocks = [b for b in source_blocks(read) if isinstance(b, Block)]
     model, schema = read.merge, read.schema
@@ -59,13 +59,13 @@ def compute_in_memory(read: Snapshot | Chain | Diff, warehouse: Warehouse) -> pa
     changes = (
         arrow_merge.compose_deltas(sorted_deltas, model, model.key) if sorted_deltas else _concat_or_empty([], marked)
     )
-    if isinstance(read, Chain):
+    if isinstance(read, DeltaChain):
         return changes
     base = sort_into_buckets(one_chunk(_concat_or_empty(rows(read.bases, schema), schema)), layout)[0]
     return arrow_merge.merge_changes(base, changes, model, model.key)
 
 
-def _diff_in_memory(read: Diff, warehouse: Warehouse) -> pa.Table | None:
+def _diff_in_memory(read: SnapshotDiff, warehouse: Warehouse) -> pa.Table | None:
     shared_layout = common_layout(read)
     if shared_layout is None:
         return None

@@ -24,11 +24,11 @@ from nova_assets.engine.session.spark_session import LazySparkSession
 from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.model.arrow_types import arrow_type, to_arrow_schema
 from nova_assets.model.block import Block, DataFile
-from nova_assets.model.block_layout import KeyLayout
-from nova_assets.model.conversion import convert_value
+from nova_assets.model.key_layout import KeyLayout
 from nova_assets.model.merge import MergeModel
-from nova_assets.model.reads import Chain, Diff, Snapshot
+from nova_assets.model.reads import DeltaChain, Snapshot, SnapshotDiff
 from nova_assets.model.schema import Schema
+from nova_assets.model.value_conversion import convert_value
 from nova_assets.plan.block_layout import CommonLayout, common_layout
 from nova_assets.plan.merge_units import (
     HashBucket,
@@ -97,7 +97,7 @@ class MergeUnitReader:
         )
 
     def plan_unit_reads(
-        self, read: Snapshot | Chain | Diff, key_filter: pa.Table | None = None
+        self, read: Snapshot | DeltaChain | SnapshotDiff, key_filter: pa.Table | None = None
     ) -> MergeUnitReadPlan | None:
         """Plan for a read by merge units.
 
@@ -110,12 +110,12 @@ class MergeUnitReader:
         found = common_layout(read)
         if found is None:
             return None
-        if isinstance(read, Diff):
+        if isinstance(read, SnapshotDiff):
             return self._plan_diff(read, found)
         return self._plan_merge(read, found, key_filter)
 
     def _plan_merge(
-        self, read: Snapshot | Chain, shared_layout: CommonLayout, key_filter: pa.Table | None
+        self, read: Snapshot | DeltaChain, shared_layout: CommonLayout, key_filter: pa.Table | None
     ) -> MergeUnitReadPlan | None:
         layout, schema = shared_layout.layout, shared_layout.schema
         bases = _only_blocks(read.bases) if isinstance(read, Snapshot) else ()
@@ -131,7 +131,7 @@ class MergeUnitReader:
             works += here if key_filter is not None else [s for w in here for s in split_merge_task(w, MOST_BYTES)]
         if key_filter is None and any(w.size.bytes > 2 * MOST_BYTES for w in works):
             return None
-        marked = isinstance(read, Chain)
+        marked = isinstance(read, DeltaChain)
         some = [(w, asked) for w in works if (asked := keys.keys_in_unit(w)) is None or asked.num_rows]
         self.check_unit_files(w for w, _ in some)
         pieces = tuple(
@@ -141,7 +141,7 @@ class MergeUnitReader:
             pieces, schema, shared_layout.model, layout, marked, sum(w.size.bytes for w, _ in some)
         )
 
-    def _plan_diff(self, read: Diff, shared_layout: CommonLayout) -> MergeUnitReadPlan | None:
+    def _plan_diff(self, read: SnapshotDiff, shared_layout: CommonLayout) -> MergeUnitReadPlan | None:
         layout, schema = shared_layout.layout, shared_layout.schema
         sides = [(_only_blocks(s.bases), _only_blocks(s.deltas)) for s in (read.old, read.new)]
         pieces: list[MergeUnitRead] = []

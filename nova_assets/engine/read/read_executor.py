@@ -19,7 +19,16 @@ from nova_assets.masking import get_logger
 from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.block import Block
 from nova_assets.model.read_strategy import ReadStrategy
-from nova_assets.model.reads import Chain, ChangeUnion, Diff, Inserts, Read, Snapshot, is_certainly_empty, source_blocks
+from nova_assets.model.reads import (
+    ChangeUnion,
+    DeltaChain,
+    Read,
+    Snapshot,
+    SnapshotAsInserts,
+    SnapshotDiff,
+    is_certainly_empty,
+    source_blocks,
+)
 from nova_assets.model.schema import DELETED
 from nova_assets.plan.batch_size import row_width_of_read
 from nova_assets.plan.block_layout import common_layout
@@ -65,7 +74,7 @@ class ReadExecutor:
             parts = [self.read_frame(p) for p in read.parts]
             return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
         shared_settings.current_scope(self.frame_scope).limit_batches(self.session.get, row_width_of_read(read))
-        if isinstance(read, Snapshot | Chain | Diff):
+        if isinstance(read, Snapshot | DeltaChain | SnapshotDiff):
             cells = choose_strategy(read, "frame", self.forced) == "buckets" and self.session.can_use_workers
             if cells and (pieces := self.merge_unit_reader.plan_unit_reads(read)) is not None:
                 return self.merge_unit_reader.read_frame(pieces)
@@ -75,14 +84,17 @@ class ReadExecutor:
         """Rows of a read as a table; None if the read needs Spark."""
         if is_certainly_empty(read) and (columns := columns_of_read(read)) is not None:
             return to_arrow_schema(columns.with_all_nullable()).empty_table()
-        if isinstance(read, Inserts):
+        if isinstance(read, SnapshotAsInserts):
             rows = self.read_without_spark(read.snapshot)
             return rows if rows is None or not read.snapshot.merge.keyed else mark_as_inserts(rows)
         if isinstance(read, ChangeUnion):
             parts = [self.read_without_spark(p) for p in read.parts]
             known = [p for p in parts if p is not None]
             return pa.concat_tables(known, promote_options="default") if len(known) == len(parts) else None
-        if not isinstance(read, Snapshot | Chain | Diff) or choose_strategy(read, "here", self.forced) != "arrow":
+        if (
+            not isinstance(read, Snapshot | DeltaChain | SnapshotDiff)
+            or choose_strategy(read, "here", self.forced) != "arrow"
+        ):
             return None
         return self._try_compute_in_memory(read)
 
@@ -126,7 +138,7 @@ class ReadExecutor:
         wanted = keys.select(*map(col, key_columns)).distinct().limit(MAX_LOOKUP_KEYS + 1)
         return self.session.to_table(wanted)
 
-    def _try_compute_in_memory(self, read: Snapshot | Chain | Diff) -> pa.Table | None:
+    def _try_compute_in_memory(self, read: Snapshot | DeltaChain | SnapshotDiff) -> pa.Table | None:
         try:
             rows = compute_in_memory(read, self.warehouse)
         except OverflowError as error:  # of a combined value; the fallback to Spark raises the usual error

@@ -36,14 +36,14 @@ from nova_assets.model.function_reference import FunctionRef
 from nova_assets.model.merge import Custom, MergeModel
 from nova_assets.model.reads import (
     BlockSource,
-    Chain,
     ChangeUnion,
-    Diff,
-    Empty,
-    Inserts,
+    DeltaChain,
+    EmptyRead,
     Read,
     Snapshot,
-    StagedOnPort,
+    SnapshotAsInserts,
+    SnapshotDiff,
+    StagedBlockPlaceholder,
     merge_model_of,
 )
 from nova_assets.model.schema import DELETED, DataType, Field, Schema
@@ -96,16 +96,16 @@ class SparkReader:
     def _build_frame(self, read: Read) -> DataFrame:
         if isinstance(read, Snapshot):
             return self._snapshot_frame(read)
-        if isinstance(read, Inserts):
+        if isinstance(read, SnapshotAsInserts):
             return self._inserts_frame(read.snapshot)
-        if isinstance(read, Chain):
+        if isinstance(read, DeltaChain):
             return self._chain_frame(read)
-        if isinstance(read, Diff):
+        if isinstance(read, SnapshotDiff):
             return self._diff_frame(read)
         if isinstance(read, ChangeUnion):
             parts = [self._build_frame(p) for p in read.parts]
             return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
-        if isinstance(read, Empty):
+        if isinstance(read, EmptyRead):
             return self._empty_read_frame(read)
         raise NotSupported(f"{type(read).__name__} is no read of blocks")
 
@@ -162,7 +162,7 @@ class SparkReader:
             return _reduce_with_function(model.diff_ref, [self._empty_frame(snapshot.schema or _NO_COLUMNS), rows])
         return rows.withColumn(DELETED, F.lit(False)) if model.keyed else rows
 
-    def _chain_frame(self, read: Chain) -> DataFrame:
+    def _chain_frame(self, read: DeltaChain) -> DataFrame:
         deltas, schema = _resolved_blocks(read.deltas), read.schema or _NO_COLUMNS
         model = merge_model_of(read)
         if isinstance(model, Custom):
@@ -172,7 +172,7 @@ class SparkReader:
         changes = self._keyed_delta_rows(deltas, schema)
         return compose_changes(changes, model) if len(deltas) > 1 else changes
 
-    def _diff_frame(self, read: Diff) -> DataFrame:
+    def _diff_frame(self, read: SnapshotDiff) -> DataFrame:
         model = merge_model_of(read.new)
         new = self._snapshot_frame(read.new)
         if isinstance(model, Custom):
@@ -186,7 +186,7 @@ class SparkReader:
             old = old.dropDuplicates(list(model.key))
         return diff_snapshots(old, new, model)
 
-    def _empty_read_frame(self, read: Empty) -> DataFrame:
+    def _empty_read_frame(self, read: EmptyRead) -> DataFrame:
         schema = read.schema or _NO_COLUMNS
         if not read.is_change:
             return self._empty_frame(schema)
@@ -365,7 +365,7 @@ def _reduce_with_function(function_ref: str, frames: Sequence[DataFrame]) -> Dat
 def _resolved_blocks(sources: Sequence[BlockSource]) -> list[Block]:
     found = []
     for source in sources:
-        assert not isinstance(source, StagedOnPort), "a read is resolved before it is carried out"
+        assert not isinstance(source, StagedBlockPlaceholder), "a read is resolved before it is carried out"
         found.append(source)
     return found
 

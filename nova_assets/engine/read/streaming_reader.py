@@ -27,14 +27,14 @@ from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.block import Block, DataFile
 from nova_assets.model.engine import Engine
 from nova_assets.model.reads import (
-    Chain,
     ChangeUnion,
-    Diff,
-    Empty,
-    Inserts,
-    Port,
+    DeltaChain,
+    EmptyRead,
+    PrivatePortRead,
     Read,
     Snapshot,
+    SnapshotAsInserts,
+    SnapshotDiff,
     is_certainly_empty,
     merge_model_of,
     source_blocks,
@@ -92,9 +92,9 @@ class StreamingReader:
 
         Files are checked now, before the first row is returned. Spark checks the files that it reads itself.
         """
-        if isinstance(read, Empty | Port):
+        if isinstance(read, EmptyRead | PrivatePortRead):
             return iter(())
-        if isinstance(read, Inserts):
+        if isinstance(read, SnapshotAsInserts):
             rows = self._read_tables(read.snapshot, columns.without_columns(DELETED))
             return map(mark_as_inserts, rows) if DELETED in columns else rows
         if isinstance(read, ChangeUnion):
@@ -102,11 +102,11 @@ class StreamingReader:
         if self.read_executor.forced == "spark":
             return self._at_once([read])
         if is_plain_file_scan(read):
-            assert not isinstance(read, Diff)
+            assert not isinstance(read, SnapshotDiff)
             return self._read_unmerged(read, columns)
         return self._read_merged(narrow_columns(read, columns.names), columns)
 
-    def _read_merged(self, read: Snapshot | Chain | Diff, columns: Schema) -> Tables:
+    def _read_merged(self, read: Snapshot | DeltaChain | SnapshotDiff, columns: Schema) -> Tables:
         """Rows of a merge, one merge unit at a time. Base files that no delta changes are read directly."""
         unchanged_base, rest = split_off_untouched_files(read) if isinstance(read, Snapshot) else (None, read)
         found = iter(()) if unchanged_base is None else self._read_unmerged(unchanged_base, columns)
@@ -115,7 +115,7 @@ class StreamingReader:
         pieces = self.read_executor.merge_unit_reader.plan_unit_reads(rest)
         return chain(found, self._at_once(split_into_portions(rest)) if pieces is None else _read_merge_units(pieces))
 
-    def _read_unmerged(self, read: Snapshot | Chain, columns: Schema) -> Tables:
+    def _read_unmerged(self, read: Snapshot | DeltaChain, columns: Schema) -> Tables:
         """Rows of blocks that need no merge, file by file."""
         own_blocks, external_blocks, other_format_blocks = list[Block](), list[Block](), list[Block]()
         for block in source_blocks(read):
@@ -140,7 +140,7 @@ class StreamingReader:
         )
 
     def _read_external_files(
-        self, files: Sequence[tuple[Block, DataFile, str]], read: Snapshot | Chain, columns: Schema
+        self, files: Sequence[tuple[Block, DataFile, str]], read: Snapshot | DeltaChain, columns: Schema
     ) -> Tables:
         """Rows of external files. Files that only Spark can interpret are passed to Spark, many at a time."""
         blocks_for_spark: list[Block] = []
@@ -194,7 +194,7 @@ def _external_file_paths(block: Block) -> Iterator[tuple[DataFile, str]]:
     return zip(block.manifest.files, external_files.verified_paths(block.manifest, block.channel), strict=True)
 
 
-def _snapshot_of_blocks(blocks: Sequence[Block], read: Snapshot | Chain, columns: Schema) -> Snapshot:
+def _snapshot_of_blocks(blocks: Sequence[Block], read: Snapshot | DeltaChain, columns: Schema) -> Snapshot:
     """Snapshot of some blocks of a read that needs no merge."""
     at = read.at if isinstance(read, Snapshot) else read.hi
     return Snapshot(read.channel, at, tuple(blocks), (), columns, merge_model_of(read))

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from nova_assets.model.block import Block
-from nova_assets.model.equality import canonical_value
-from nova_assets.model.reads import Chain, Read, Snapshot
+from nova_assets.model.reads import DeltaChain, Read, Snapshot
 from nova_assets.model.schema import DELETED, DataType, Schema
 from nova_assets.model.sum_bounds import is_in_type_range, sum_overflow_error
+from nova_assets.model.value_comparison import canonical_value
 
 Rows = list[dict[str, Any]]
 
@@ -95,4 +95,4 @@ def _check_totals_fit(
 def _read_of_block(block: Block, schema: Schema) -> Read:
     if block.kind == "base":
         return Snapshot(block.channel, block.hi, (block,), (), schema, block.merge)
-    return Chain(block.channel, block.lo, block.hi, (block,), schema, block.merge)
+    return DeltaChain(block.channel, block.lo, block.hi, (block,), schema, block.merge)

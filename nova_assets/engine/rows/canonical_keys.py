@@ -1,4 +1,4 @@
-"""Canonical form of keys (``model/equality``), for Arrow and for Spark."""
+"""Canonical form of keys (``model/value_comparison``), for Arrow and for Spark."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nova_assets.model.equality import has_unequal_representations
 from nova_assets.model.schema import DataType, Schema
+from nova_assets.model.value_comparison import has_unequal_representations
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -1,4 +1,4 @@
-"""Conversion of Spark frames to declared types by the rules of ``model.conversion``, at evaluation time."""
+"""Conversion of Spark frames to declared types by the rules of ``model.value_conversion``, at evaluation time."""
 
 from __future__ import annotations
 

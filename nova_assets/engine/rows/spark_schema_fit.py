@@ -32,7 +32,7 @@ def fit_frame(
         error_label: name of the block in errors.
         reject_deletions: whether the evaluation fails at a row whose ``_deleted`` is true, with ``DELETION_IN_BASE`` in
             the message. A separate check would evaluate the frame twice, and might see other rows.
-        canonical_key_columns: columns whose values are brought into canonical form (``model/equality``).
+        canonical_key_columns: columns whose values are brought into canonical form (``model/value_comparison``).
 
     Raises:
         SchemaMismatch: a column is not in the schema, a required column is missing, or a type differs.

@@ -29,7 +29,7 @@ from nova_assets.model.block import Block, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import Append
 from nova_assets.model.read_strategy import ReadStrategy
-from nova_assets.model.reads import Chain, Read, Snapshot, source_blocks
+from nova_assets.model.reads import DeltaChain, Read, Snapshot, source_blocks
 from nova_assets.model.schema import Schema
 from nova_assets.plan.block_layout import common_layout, layout_for_channel
 from nova_assets.plan.compaction import file_count_for
@@ -73,7 +73,7 @@ class BlockRewriter:
         self.forced_strategy = forced_strategy
 
     def rewrite(
-        self, read: Snapshot | Chain, staged: StagedBlock, channel: Channel, schema: Schema
+        self, read: Snapshot | DeltaChain, staged: StagedBlock, channel: Channel, schema: Schema
     ) -> tuple[Manifest, ReadStrategy]:
         """Write a snapshot as a base, or a chain as one delta.
 
@@ -99,7 +99,7 @@ class BlockRewriter:
         frame = self.read_frame(read).coalesce(file_count_for(size, FILE_BYTES))
         return self.writer.write(frame, staged, channel, schema, keys_checked=True), "spark"
 
-    def _try_compute_in_memory(self, read: Snapshot | Chain) -> pa.Table | None:
+    def _try_compute_in_memory(self, read: Snapshot | DeltaChain) -> pa.Table | None:
         try:
             return compute_in_memory(read, self.warehouse)
         except OverflowError:  # fall back to Spark, see above
@@ -182,7 +182,7 @@ def _has_outdated_schema(unit_files: MergeTask, schema: Schema) -> bool:
     return any(b.manifest.schema != schema for b, _ in unit_files.base)
 
 
-def _partition_units(read: Snapshot | Chain, channel: Channel, schema: Schema) -> list[_PartitionUnit] | None:
+def _partition_units(read: Snapshot | DeltaChain, channel: Channel, schema: Schema) -> list[_PartitionUnit] | None:
     """Merge units of all partitions; None if a block does not have the channel's current key layout."""
     shared_layout = common_layout(read)
     if (

@@ -8,8 +8,8 @@ from nova_assets.engine.buckets.file_writer import FileTarget
 from nova_assets.engine.rows.canonical_keys import canonical_columns
 from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.block import Kind
-from nova_assets.model.block_layout import KeyLayout
 from nova_assets.model.channel import Channel
+from nova_assets.model.key_layout import KeyLayout
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import WHOLE, Dimension, partition_values
 from nova_assets.model.schema import Schema

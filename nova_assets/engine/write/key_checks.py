@@ -17,10 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nova_assets.errors import BadKey
-from nova_assets.model.equality import canonical_value
 from nova_assets.model.merge import COMBINERS, Keyed, MergeModel
 from nova_assets.model.schema import DELETED
-from nova_assets.model.value_order import spark_sort_key
+from nova_assets.model.value_comparison import canonical_value, spark_sort_key
 
 Row = dict[str, Any]
 

@@ -26,7 +26,7 @@ from nova_assets.engine.read.in_memory import read_fitted_rows
 from nova_assets.engine.storage.integrity import open_block_file
 from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.model.block import Block
-from nova_assets.model.reads import Chain, Snapshot, source_blocks
+from nova_assets.model.reads import DeltaChain, Snapshot, source_blocks
 from nova_assets.model.schema import Schema
 from nova_assets.plan.read_strategy import MEMORY_BYTES
 
@@ -36,7 +36,7 @@ _AT_ONCE = min(4, os.cpu_count() or 1)
 
 
 def combine_small_files(
-    read: Snapshot | Chain, warehouse: Warehouse, schema: Schema, target: FileTarget
+    read: Snapshot | DeltaChain, warehouse: Warehouse, schema: Schema, target: FileTarget
 ) -> list[WrittenFile]:
     """Rewrite the rows of each partition into few files.
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from nova_assets.examples.actions.check import counts, problems, truth
 from nova_assets.examples.actions.mail import Postman
 from nova_assets.examples.actions.pipeline import project
-from nova_assets.model.arrival_outcome import Received
+from nova_assets.model.receive_result import ReceiveResult
 from nova_assets.nova_error import NovaError
 from nova_assets.store.store import Store
 from nova_assets.wiring.open_store import open as open_deployment
@@ -44,7 +44,7 @@ def main(folder: Path, checked: bool, seed: int) -> None:
         sys.exit(1)
 
 
-def arrive(store: Store, postman: Postman, tell: Callable[[Received], None]) -> Received:
+def arrive(store: Store, postman: Postman, tell: Callable[[ReceiveResult], None]) -> ReceiveResult:
     """Everything arrives and is received. Gives what was taken in all.
 
     Args:
@@ -69,7 +69,7 @@ def arrive(store: Store, postman: Postman, tell: Callable[[Received], None]) -> 
     return found + last
 
 
-def _show(console: Console, found: Received) -> None:
+def _show(console: Console, found: ReceiveResult) -> None:
     console.print(f"{found.files} files, {found.rows} rows, {found.bad} set aside", markup=False)
     for reason, count in found.why.items():
         console.print(f"  {count} such as: {reason}", markup=False)

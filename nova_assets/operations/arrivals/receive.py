@@ -31,11 +31,11 @@ from nova_assets.execution.runtime import Runtime
 from nova_assets.execution.staging import blocks_to_publish, commit_requirements
 from nova_assets.masking import get_logger
 from nova_assets.model.arrival import Arrival, ArrivalOutcome
-from nova_assets.model.arrival_outcome import Received
 from nova_assets.model.channel import Channel
-from nova_assets.model.commit import AddBlock, Commit, CommitRequest, HeadAt
+from nova_assets.model.commit import AddBlock, Commit, CommitRequest, RequireHead
 from nova_assets.model.execution import Execution
 from nova_assets.model.quarantine import quarantine_channel
+from nova_assets.model.receive_result import ReceiveResult
 from nova_assets.sources.batch import ArrivalBatch, infer_schema
 from nova_assets.sources.inbox import Inbox, Notice
 
@@ -68,7 +68,7 @@ class FileReceiver:
         self.source = channel.source
         self.inbox = inbox
 
-    def receive_files(self, *, list_unannounced: bool = True) -> Received:
+    def receive_files(self, *, list_unannounced: bool = True) -> ReceiveResult:
         """Ingest every file that has arrived, with as few blocks as the limits of the source allow.
 
         Args:
@@ -88,10 +88,10 @@ class FileReceiver:
             announced += sum(len(catalog.announce(name, some, listing_started)) for some in _in_batches(found))
             catalog.record_source_listing(name, listing_started)
         crash_point("receive.announced")
-        received = Received(announced)
+        received = ReceiveResult(announced)
         while (taken := self._ingest_batch()) is not None:
             batch, commit = taken
-            received += Received(
+            received += ReceiveResult(
                 0, len(batch.outcomes), batch.row_count, batch.bad_count, (commit,), why=batch.reason_counts
             )
         self._acknowledge_taken_files(notices)
@@ -110,7 +110,7 @@ class FileReceiver:
             found += [a for a in some if a.key not in keys]
         return found
 
-    def follow_arrivals(self, poll_interval: float, listing_interval: float) -> Iterator[Received]:
+    def follow_arrivals(self, poll_interval: float, listing_interval: float) -> Iterator[ReceiveResult]:
         """Ingest files as they arrive, for as long as the caller iterates. A source that does not answer is retried.
 
         Args:
@@ -207,7 +207,11 @@ class FileReceiver:
             with heartbeat(self.runtime.catalog, execution, self.runtime.lease):
                 given = ((self.channel, good_rows), (quarantine, quarantined_rows))
                 parts = [self._stage_rows(execution, channel, table) for channel, table in given if table.num_rows]
-                heads = () if expected_quarantine_head is None else (HeadAt(quarantine.name, expected_quarantine_head),)
+                heads = (
+                    ()
+                    if expected_quarantine_head is None
+                    else (RequireHead(quarantine.name, expected_quarantine_head),)
+                )
                 request = CommitRequest(
                     id=uuid.uuid4().hex,
                     execution_id=execution.id,

@@ -11,9 +11,9 @@ import pyarrow as pa
 from nova_assets.errors import BadRecord, CommitConflict, GroupSealed
 from nova_assets.masking import get_logger
 from nova_assets.model.arrival import Arrival, ArrivalOutcome
-from nova_assets.model.arrival_outcome import Replayed
 from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.quarantine import QUARANTINE_COLUMNS, WHOLE_FILE_LINE, quarantine_name
+from nova_assets.model.receive_result import ReplayResult
 from nova_assets.model.schema import DELETED, parse_ddl
 from nova_assets.operations.arrivals.receive import FileReceiver
 from nova_assets.plan import modes
@@ -50,19 +50,19 @@ class _ReplayPlan:
         return sum(t.num_rows for t in self.recovered_tables)
 
 
-def preview_replay(receiver: FileReceiver, mend: Mend | None = None) -> Replayed:
+def preview_replay(receiver: FileReceiver, mend: Mend | None = None) -> ReplayResult:
     """Result that ``replay`` would have. Changes nothing."""
     plan = _plan_replay(receiver, mend)
-    return Replayed(plan.rows, len(plan.file_outcomes), plan.remaining_count)
+    return ReplayResult(plan.rows, len(plan.file_outcomes), plan.remaining_count)
 
 
-def replay(receiver: FileReceiver, mend: Mend | None = None) -> Replayed:
+def replay(receiver: FileReceiver, mend: Mend | None = None) -> ReplayResult:
     """Retry everything in a channel's quarantine. Valid records move to the channel in one commit."""
     attempts = receiver.runtime.max_attempts
     for attempt in range(1, attempts + 1):
         plan = _plan_replay(receiver, mend)
         if not plan.quarantine_changes:
-            return Replayed(left=plan.remaining_count)
+            return ReplayResult(left=plan.remaining_count)
         try:
             return _commit_replay(receiver, plan)
         except (CommitConflict, GroupSealed) as conflict:
@@ -72,7 +72,7 @@ def replay(receiver: FileReceiver, mend: Mend | None = None) -> Replayed:
     raise AssertionError("unreachable")
 
 
-def _commit_replay(receiver: FileReceiver, plan: _ReplayPlan) -> Replayed:
+def _commit_replay(receiver: FileReceiver, plan: _ReplayPlan) -> ReplayResult:
     rows = pa.concat_tables(plan.recovered_tables) if plan.recovered_tables else pa.table({})
     counts = {"rows": plan.rows, "files": len(plan.file_outcomes), "left": plan.remaining_count}
     commit = receiver.commit_rows(
@@ -82,7 +82,7 @@ def _commit_replay(receiver: FileReceiver, plan: _ReplayPlan) -> Replayed:
         {"replayed": counts},
         expected_quarantine_head=plan.quarantine_head,
     )
-    return Replayed(plan.rows, len(plan.file_outcomes), plan.remaining_count, commit)
+    return ReplayResult(plan.rows, len(plan.file_outcomes), plan.remaining_count, commit)
 
 
 def _plan_replay(receiver: FileReceiver, mend: Mend | None) -> _ReplayPlan:

@@ -15,11 +15,11 @@ from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.block import Block
 from nova_assets.model.channel_state import ChannelState
-from nova_assets.model.commit import CommitRequest, HeadAt
+from nova_assets.model.commit import CommitRequest, RequireHead
 from nova_assets.model.compaction import Compaction
 from nova_assets.model.partitions import Dimension, partition_name, partition_values
 from nova_assets.model.period import period_seconds
-from nova_assets.model.seal import PutSeal, Seal, Sealing
+from nova_assets.model.seal import AddSeal, Seal, Sealing
 from nova_assets.operations.maintenance import ChannelMaintenance, CompactionOptions
 from nova_assets.plan import modes
 from nova_assets.plan.compaction import final_compactions
@@ -108,7 +108,7 @@ class GroupSealer:
                 return False
             held = modes.snapshot(history)
             files = [f for b in (*held.bases, *held.deltas) if isinstance(b, Block) for f in b.manifest.files]
-            put = PutSeal(
+            put = AddSeal(
                 channel,
                 group.group,
                 scope,
@@ -124,7 +124,7 @@ class GroupSealer:
                 epoch=execution.epoch,
                 binding=None,
                 publish=(),
-                heads=(HeadAt(channel, head, scope),),
+                heads=(RequireHead(channel, head, scope),),
                 seals=(put,),
                 details={
                     "sealed": {

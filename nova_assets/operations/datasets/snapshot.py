@@ -15,7 +15,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.catalog import Catalog
-from nova_assets.model.partition_state import MaterializedPartition
+from nova_assets.model.scheduler_state import MaterializedPartition
 from nova_assets.plan.staleness import PartitionLookup, StalenessReport, TaskInputs, check_staleness, recheck_staleness
 from nova_assets.sql.datasets.dataset_bindings import dataset_queries_by_name
 from nova_assets.sql.datasets.required_reads import ExpectedPartitions

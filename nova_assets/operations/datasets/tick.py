@@ -18,8 +18,8 @@ from nova_assets.masking import get_logger
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.execution import Execution
-from nova_assets.model.partition_state import DirtyPartition, MaterializedPartition
 from nova_assets.model.partitions import partition_values
+from nova_assets.model.scheduler_state import DirtyPartition, MaterializedPartition
 from nova_assets.nova_error import NovaError
 from nova_assets.operations.datasets.snapshot import StalenessTracker
 from nova_assets.operations.maintenance import ChannelMaintenance

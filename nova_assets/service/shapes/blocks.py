@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import Any
 
 from nova_assets.model.block import Block, DataFile, Kind, Manifest, Origin
-from nova_assets.model.block_layout import KeyLayout
 from nova_assets.model.commit import Commit
 from nova_assets.model.external_files import ExternalFolder
+from nova_assets.model.key_layout import KeyLayout
 from nova_assets.model.merge import merge_model_from_json
 from nova_assets.model.schema import Schema
 from nova_assets.service.shapes.shape import Column, Shape, columns_of_schema, schema_of_columns

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nova_assets.model.maintenance import Collection
+from nova_assets.model.retention import CollectedGarbage
 from nova_assets.plan.compaction import PlannedCompaction
 from nova_assets.service.shapes.blocks import BlockShape, CommitShape
 from nova_assets.service.shapes.shape import Shape
@@ -49,15 +49,15 @@ class CollectedShape(Shape):
     commit: str
 
     @staticmethod
-    def of(collection: Collection) -> CollectedShape:
+    def of(collection: CollectedGarbage) -> CollectedShape:
         return CollectedShape(
             channel=collection.channel,
             blocks=[BlockShape.of(b) for b in collection.blocks],
             commit=collection.commit_id,
         )
 
-    def to_collection(self) -> Collection:
-        return Collection(self.channel, tuple(b.to_block() for b in self.blocks), self.commit)
+    def to_collection(self) -> CollectedGarbage:
+        return CollectedGarbage(self.channel, tuple(b.to_block() for b in self.blocks), self.commit)
 
 
 class PlanShape(Shape):

@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 from nova_assets.errors import DefinitionError, PartitionError, SqlError
 from nova_assets.model.channel import Channel
+from nova_assets.model.partition_rule import ExistingPartitions
 from nova_assets.model.partitions import WHOLE, Dimension, partition_name, partition_values
 from nova_assets.model.schema import Schema
-from nova_assets.model.scoped_reads import ExistingPartitions
 from nova_assets.sql.datasets.required_reads import _LOCK, ExpectedPartitions, RequiredRead, RequiredReadsCache
 from nova_assets.sql.evaluation.values import parse_partition_value
 from nova_assets.sql.pruning.indexed_rows import IndexedRows

@@ -13,8 +13,8 @@ from nova_assets.errors import NotSupported, PartitionError, SettingsError
 from nova_assets.model.edge import Consumes, Produces
 from nova_assets.model.engine import Engine
 from nova_assets.model.names import check_name
+from nova_assets.model.partition_rule import ExistingPartitions
 from nova_assets.model.schema import Schema
-from nova_assets.model.scoped_reads import ExistingPartitions
 from nova_assets.model.task import Context, Task
 from nova_assets.sql.datasets.function_calls import FunctionCalls
 from nova_assets.sql.datasets.graph import Graph

@@ -20,7 +20,7 @@ from sqlglot import exp
 
 from nova_assets.errors import DefinitionError, SqlError
 from nova_assets.model.channel import Channel
-from nova_assets.model.external_table import External, Form
+from nova_assets.model.external_table import External, ExternalFormat
 from nova_assets.model.names import check_name
 from nova_assets.model.partitions import Dimension, dynamic
 from nova_assets.model.schema import Field, Schema, parse_type
@@ -209,7 +209,7 @@ def _partition_dimensions(
     return tuple(replace(d, keep=None) for d in partition_dimensions(header))  # the other system drops partitions
 
 
-def _file_format(text: SqlText, properties: dict[type[exp.Expr], exp.Expr]) -> Form:
+def _file_format(text: SqlText, properties: dict[type[exp.Expr], exp.Expr]) -> ExternalFormat:
     node = properties.get(exp.FileFormatProperty)
     if node is not None and not isinstance(node.this, exp.Expr):
         raise text.error("USING names no format", node, expected="USING parquet, or USING orc")

@@ -16,7 +16,7 @@ import nova_assets as nova
 from nova_assets.engine.buckets import arrow_diff, arrow_merge
 from nova_assets.engine.buckets.hashing import hash_keys
 from nova_assets.engine.buckets.key_order import is_sorted_by_key, sort_by_key
-from nova_assets.model.block_layout import KeyLayout
+from nova_assets.model.key_layout import KeyLayout
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.schema import DELETED
 

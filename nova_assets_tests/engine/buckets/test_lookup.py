@@ -15,8 +15,8 @@ import pytest
 import nova_assets as nova
 from nova_assets.engine.buckets import file_writer, spark_worker
 from nova_assets.model.arrow_types import arrow_type
-from nova_assets.model.block_layout import HASHED_TYPES
 from nova_assets.model.declared_schema import schema_from_declaration
+from nova_assets.model.key_layout import HASHED_TYPES
 from nova_assets.plan import partition_size
 
 VALUES: dict[str, list[Any]] = {

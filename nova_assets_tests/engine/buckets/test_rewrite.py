@@ -19,9 +19,9 @@ from nova_assets.engine.rows import spark_versions
 from nova_assets.engine.spark_engine import SparkEngine
 from nova_assets.engine.write.block_rewriter import BlockRewriter
 from nova_assets.model.block import Kind, Manifest, StagedBlock
-from nova_assets.model.block_layout import HashBuckets, KeyRange
+from nova_assets.model.key_layout import HashBuckets, KeyRange
 from nova_assets.model.read_strategy import READ_STRATEGIES, ReadStrategy
-from nova_assets.model.reads import Chain, Snapshot
+from nova_assets.model.reads import DeltaChain, Snapshot
 from nova_assets.plan import modes
 from nova_assets.plan import partition_size as size
 from nova_assets.store.store import Store
@@ -99,7 +99,7 @@ def check(store: Store, channel: nova.Channel) -> None:
 
 def check_chain(store: Store, channel: nova.Channel) -> None:
     engine, chain = store.engine, store.read("c", since=1).plan
-    assert isinstance(engine, SparkEngine) and isinstance(chain, Chain) and chain.schema is not None
+    assert isinstance(engine, SparkEngine) and isinstance(chain, DeltaChain) and chain.schema is not None
     expected = multiset(engine.to_arrow(ReadExecutor(engine._session, engine.warehouse, "spark").read_frame(chain)))
     for way in READ_STRATEGIES:
         written = rewritten(engine, way, chain, "delta", channel)
@@ -111,7 +111,7 @@ def check_chain(store: Store, channel: nova.Channel) -> None:
 
 
 def rewritten(
-    engine: SparkEngine, way: ReadStrategy, read: Snapshot | Chain, kind: Kind, channel: nova.Channel
+    engine: SparkEngine, way: ReadStrategy, read: Snapshot | DeltaChain, kind: Kind, channel: nova.Channel
 ) -> Manifest:
     rewriter = BlockRewriter(engine._session, engine.warehouse, engine._writer, engine.read, way)
     block = uuid.uuid4().hex

@@ -16,7 +16,7 @@ from nova_assets.engine.read.read_executor import ReadExecutor
 from nova_assets.engine.rows.spark_versions import frame_from_arrow
 from nova_assets.engine.spark_engine import SparkEngine
 from nova_assets.model.read_strategy import ReadStrategy
-from nova_assets.model.reads import Chain, ChangeUnion, Diff, Inserts, Read, Snapshot
+from nova_assets.model.reads import ChangeUnion, DeltaChain, Read, Snapshot, SnapshotAsInserts, SnapshotDiff
 from nova_assets.plan import partition_size as size
 from nova_assets.plan.read_strategy import estimate_strategies
 from nova_assets.store.store import Store
@@ -75,7 +75,7 @@ def test_every_way_gives_the_same_rows(store: Store) -> None:
         table = forced(store, "arrow").read_without_spark(plan)
         assert table is not None and multiset(table) == expected
         kinds[type(plan)] += 1
-    assert kinds.keys() >= {Snapshot, Chain, Inserts} and (kinds[Diff] or kinds[ChangeUnion])
+    assert kinds.keys() >= {Snapshot, DeltaChain, SnapshotAsInserts} and (kinds[SnapshotDiff] or kinds[ChangeUnion])
     assert led["buckets"] >= 3 and led["spark"] == len(plans)
 
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from nova_assets.engine.buckets import spark_worker
 from nova_assets.engine.buckets.file_writer import FEW_BYTES, FileTarget
-from nova_assets.model.block_layout import HashBuckets, KeyLayout
+from nova_assets.model.key_layout import HashBuckets, KeyLayout
 
 LAYOUT = KeyLayout(("id",), ("bigint",))
 

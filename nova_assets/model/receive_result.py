@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceiveResult:
     """Result of one call of ``store.receive``.
 
     Args:
@@ -34,9 +34,9 @@ class Received:
     waiting: int = 0
     why: Mapping[str, int] = field(default_factory=dict)
 
-    def __add__(self, later: Received) -> Received:
+    def __add__(self, later: ReceiveResult) -> ReceiveResult:
         """Sum of two consecutive results."""
-        return Received(
+        return ReceiveResult(
             self.announced + later.announced,
             self.files + later.files,
             self.rows + later.rows,
@@ -48,7 +48,7 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayResult:
     """Result of one call of ``store.replay``.
 
     Args:

@@ -1,4 +1,4 @@
-"""Equality of values. All engines use one definition, that of Spark's ``groupBy``.
+"""Equality and order of values, as in Spark. All engines use one definition of equality, that of ``groupBy``.
 
 ``0.0`` and ``-0.0`` are equal, and NaN equals NaN, at any depth of a value. Other values are equal if they are
 identical: text and bytes byte by byte, decimals of one type by their number, times by their instant. A map cannot be a
@@ -41,3 +41,12 @@ def has_unequal_representations(type_: DataType) -> bool:
 def can_be_key(type_: DataType) -> bool:
     """Whether a type can be part of a key: Spark cannot group by maps, at any depth."""
     return type_.name != "map" and all(can_be_key(f.type) for f in type_.fields)
+
+
+def spark_sort_key(value: Any) -> tuple[int, Any]:
+    """Sort key of a value of an ``order_by`` column: nulls first, NaN last, as in Spark."""
+    if value is None:
+        return (0, 0)
+    if isinstance(value, float) and math.isnan(value):
+        return (2, 0)
+    return (1, value)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from nova_assets.errors import DefinitionError
+from nova_assets.model.definition_argument_checks import check_argument_types
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
-from nova_assets.model.type_checks import check_argument_types
 from nova_assets.short_repr import short_repr
 
 _NAME_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
@@ -86,11 +86,11 @@ class IcebergTable:
         return found
 
 
-Table: TypeAlias = HiveTable | IcebergTable
-TableT = TypeVar("TableT", HiveTable, IcebergTable)
+PublishedTable: TypeAlias = HiveTable | IcebergTable
+PublishedTableT = TypeVar("PublishedTableT", HiveTable, IcebergTable)
 
 
-def table_from_id(table_id: str) -> Table:
+def table_from_id(table_id: str) -> PublishedTable:
     """Table definition from its id, with defaults for all settings that the id does not contain. Raises
     DefinitionError.
     """
@@ -127,7 +127,7 @@ def iceberg(name: str, *, catalog: str | None = None, every: str = "1m") -> Iceb
     return _validate_table(IcebergTable(name, catalog, every))
 
 
-def _validate_table(table: TableT) -> TableT:
+def _validate_table(table: PublishedTableT) -> PublishedTableT:
     problems = table.problems()
     if problems:
         raise DefinitionError.of(problems, "a table to publish in")

@@ -12,7 +12,7 @@ ExistingPartitions: TypeAlias = Callable[[str], Iterable[str]]
 """Function from a channel to the names of its existing partitions."""
 
 
-class Scoped(Protocol):
+class PartitionRule(Protocol):
     """Determines the input partitions of a task before the task reads anything."""
 
     def input_partitions(

@@ -86,7 +86,7 @@ class RetentionVerdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Collection:
+class CollectedGarbage:
     """Blocks of a channel that one transaction marked as collected."""
 
     __repr__ = short_repr
