@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from nova_assets.plan.run_plan import RunPlan as RunPlan
     from nova_assets.sql.datasets.dataset_bindings import Datasets as Datasets
     from nova_assets.sql.datasets.dataset_bindings import datasets as datasets
-    from nova_assets.sql.datasets.task import sql_task as sql_task
+    from nova_assets.sql.datasets.sql_task import sql_task as sql_task
     from nova_assets.sql.query.user_functions import sql_function as sql_function
     from nova_assets.store.store import Store as Store
     from nova_assets.wiring.open_store import open as open
@@ -92,7 +92,7 @@ _HOMES = {
     "plan.run_plan": ("RunPlan",),
     "sql.datasets.dataset_bindings": ("Datasets", "datasets"),
     "sql.query.user_functions": ("sql_function",),
-    "sql.datasets.task": ("sql_task",),
+    "sql.datasets.sql_task": ("sql_task",),
     "store.store": ("Store",),
     "file_views.file_lists": ("FileView", "Views"),
 }

@@ -19,8 +19,8 @@ from nova_assets.model.project import Project
 from nova_assets.operations.datasets.tick import TaskOutcome
 from nova_assets.plan.tick import Tick
 from nova_assets.sql.datasets.dataset_bindings import dataset_queries_by_name
+from nova_assets.sql.datasets.dataset_query import DatasetQuery
 from nova_assets.sql.datasets.required_reads import RequiredRead
-from nova_assets.sql.datasets.task import DatasetQuery
 from nova_assets.sql.statement.header import ScopeValues, format_value
 from nova_assets.store.store import Store
 from nova_assets.suggestions import did_you_mean

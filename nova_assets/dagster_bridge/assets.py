@@ -37,7 +37,7 @@ from nova_assets.model.partitions import Dimension
 from nova_assets.model.period import period_seconds
 from nova_assets.model.project import Project
 from nova_assets.model.task import Task
-from nova_assets.sql.datasets.task import DatasetQuery
+from nova_assets.sql.datasets.dataset_query import DatasetQuery
 
 ASSET_KINDS = {"spark", "parquet"}
 

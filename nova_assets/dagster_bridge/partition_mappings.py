@@ -21,7 +21,7 @@ from nova_assets.dagster_bridge.partitions import build_partitions_definition, t
 from nova_assets.masking import get_logger
 from nova_assets.model.partitions import Dimension
 from nova_assets.nova_error import NovaError
-from nova_assets.sql.datasets.task import DatasetQuery
+from nova_assets.sql.datasets.dataset_query import DatasetQuery
 from nova_assets.sql.pruning.partition_mapping import (
     AllValues,
     ColumnRelation,

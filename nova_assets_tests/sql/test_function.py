@@ -12,7 +12,7 @@ import nova_assets as nova
 from nova_assets.errors import DefinitionError, SqlError
 from nova_assets.nova_error import NovaError
 from nova_assets.sql.datasets.dataset_bindings import dataset_queries_by_name
-from nova_assets.sql.datasets.task import DatasetQuery
+from nova_assets.sql.datasets.dataset_query import DatasetQuery
 
 TICKETS = nova.Channel(
     "tickets",

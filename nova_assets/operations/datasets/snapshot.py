@@ -18,8 +18,8 @@ from nova_assets.model.catalog import Catalog
 from nova_assets.model.scheduler_state import MaterializedPartition
 from nova_assets.plan.staleness import PartitionLookup, StalenessReport, TaskInputs, check_staleness, recheck_staleness
 from nova_assets.sql.datasets.dataset_bindings import dataset_queries_by_name
+from nova_assets.sql.datasets.dataset_query import DatasetQuery
 from nova_assets.sql.datasets.required_reads import ExpectedPartitions
-from nova_assets.sql.datasets.task import DatasetQuery
 
 CALENDAR_STEP = timedelta(minutes=15)
 """Granularity of the calendar. In every time zone, days and hours begin at multiples of it, so tasks appear or vanish

@@ -15,9 +15,10 @@ from nova_assets.model.edge import Produces
 from nova_assets.model.project import Project
 from nova_assets.model.task import Task
 from nova_assets.model.workflowette import Workflowette
+from nova_assets.sql.datasets.dataset_query import DatasetQuery, Late
 from nova_assets.sql.datasets.declarations import DatasetDeclarations, build_declared_graph
 from nova_assets.sql.datasets.graph import Graph
-from nova_assets.sql.datasets.task import DatasetQuery, Late, consumed_edges
+from nova_assets.sql.datasets.scan_inputs import consumed_edges
 from nova_assets.sql.query.user_functions import Functions, SqlFunction, sql_functions_by_name, type_by_function
 from nova_assets.sql.text import SqlText
 

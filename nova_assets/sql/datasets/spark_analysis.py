@@ -15,7 +15,7 @@ from nova_assets.model.schema import Schema
 from nova_assets.nova_error import NovaError
 from nova_assets.sql.cache.analysis_cache import hash_with_code_version, statement_hash
 from nova_assets.sql.cache.disk_cache import DiskCache, DiskCacheSession
-from nova_assets.sql.datasets.task import DatasetQuery
+from nova_assets.sql.datasets.dataset_query import DatasetQuery
 from nova_assets.sql.query.spark_confirmation import check_columns
 
 

@@ -1,129 +1,32 @@
-"""Tasks that run SQL queries. Inputs and read modes follow from the SQL, and Spark runs the text as it was written."""
+"""The query of a dataset as the function of a task: Spark runs the text as it was written."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
-from sqlglot import exp
-
 from nova_assets.errors import NotSupported, PartitionError, SettingsError
-from nova_assets.model.edge import Consumes, Produces
 from nova_assets.model.engine import Engine
-from nova_assets.model.names import check_name
 from nova_assets.model.partition_rule import ExistingPartitions
 from nova_assets.model.schema import Schema
-from nova_assets.model.task import Context, Task
+from nova_assets.model.task import Context
 from nova_assets.sql.datasets.function_calls import FunctionCalls
 from nova_assets.sql.datasets.graph import Graph
 from nova_assets.sql.datasets.required_reads import RequiredRead
-from nova_assets.sql.parse.dialect import parse_statement
+from nova_assets.sql.datasets.scan_inputs import input_by_frame, input_name
 from nova_assets.sql.query.column_lineage import trace_lineage
-from nova_assets.sql.query.resolved_query import Query, mark_calls
-from nova_assets.sql.query.scans import Mode, Scan, mark_scans
+from nova_assets.sql.query.resolved_query import Query
+from nova_assets.sql.query.scans import Scan
 from nova_assets.sql.query.spark_confirmation import check_columns, convert_spark_refusals
-from nova_assets.sql.query.spark_query import RunnableSql, make_runnable, make_runnable_from_text
+from nova_assets.sql.query.spark_query import RunnableSql, make_runnable
 from nova_assets.sql.query.table_function_calls import scalar_function_types, table_function_schemas
 from nova_assets.sql.query.user_functions import SqlFunction
 from nova_assets.sql.statement.header import ScopeValues, StatementHeader
-from nova_assets.sql.text import SqlText
 
 Late: TypeAlias = Literal["rebuild", "ignore"]
 """What happens to a partition when data arrives at one of its inputs after the partition was built."""
-
-_EDGE_MODE_BY_SCAN_MODE: Mapping[Mode, str] = {"all": "all", "whole": "all", "new": "new", "old": "old"}
-
-
-def sql_task(
-    name: str,
-    sql: str,
-    *,
-    produces: Produces | Sequence[Produces] = (),
-    retries: int = 0,
-    retry_delay: float = 0.0,
-    skip_if_no_new: bool = False,
-) -> Task:
-    """A task that runs a Spark SQL query, such as ``SELECT site, COUNT(*) AS n FROM tagged_articles GROUP BY site``.
-
-    The query determines the inputs. ``FROM x`` reads all of port ``x``. ``FROM NEW(x)`` reads the rows that were added
-    since the last successful execution, and ``FROM OLD(x)`` the rows that existed before. A port is bound to the
-    channel of the same name unless the binding names another. The query refers to the binding's parameters as
-    ``:name``.
-
-    Args:
-        name: the task's name.
-        sql: one SELECT statement.
-        produces: the one output edge.
-        retries, retry_delay, skip_if_no_new: as for ``nova.task``.
-
-    Raises:
-        SqlError: the query cannot be parsed.
-    """
-    text = SqlText(f"task {name}", sql)
-    tree = parse_statement(text)
-    if not isinstance(tree, exp.Query):
-        raise text.error(
-            "is no query", tree, expected="SELECT ...", next="scopes and INSERT are for files: nova.datasets(folder)"
-        )
-    calls = mark_calls(text, tree)
-    if calls:
-        raise text.error(
-            f"{calls[0].function}(...) stands as a table",
-            calls[0].call_span,
-            expected="functions that give tables in datasets: nova.datasets(folder, functions=[...])",
-        )
-    scans = mark_scans(text, tree)
-    edges = [produces] if isinstance(produces, Produces) else list(produces)
-    return Task(
-        name=check_name(name, "a task"),
-        function=_UnscopedQuery(text, make_runnable_from_text(text, tree, scans), _input_by_frame(scans)),
-        consumes=consumed_edges(scans),
-        produces=tuple(edges),
-        retries=retries,
-        retry_delay=retry_delay,
-        skip_if_no_new=skip_if_no_new,
-        description=sql.strip(),
-    )
-
-
-def consumed_edges(scans: Iterable[Scan]) -> tuple[Consumes, ...]:
-    """Input edges of the scans, one for each dataset and mode. Scans of the same dataset in the same mode share an
-    edge.
-    """
-    found = {
-        (name := _input_name(s)): Consumes(s.dataset, _EDGE_MODE_BY_SCAN_MODE[s.mode], name, by_name=True)  # type: ignore[arg-type]
-        for s in scans
-    }
-    return tuple(found.values())
-
-
-def _input_by_frame(scans: Iterable[Scan]) -> Mapping[str, str]:
-    """Name of each scan's frame in the SQL -> the name of its input."""
-    return {f"scan_{s.number}": _input_name(s) for s in scans}
-
-
-def _input_name(scan: Scan) -> str:
-    return scan.dataset if scan.mode == "all" else f"{scan.mode}_{scan.dataset}"
-
-
-class _UnscopedQuery:
-    """Runs a query that has no scope, with the binding's parameters."""
-
-    def __init__(self, text: SqlText, runnable: RunnableSql, input_by_frame: Mapping[str, str]) -> None:
-        self.text = text
-        self.runnable = runnable
-        self.input_by_frame = input_by_frame
-
-    def __call__(self, ctx: Context, **frames: Any) -> Any:
-        values = {name: ctx.params[name] for name in self.runnable.variables}
-        with convert_spark_refusals(self.text):
-            return ctx.query(
-                self.runnable.sql,
-                values,
-                {n: frames[self.input_by_frame[n]] for n in self.runnable.frame_by_scan.values()},
-            )
 
 
 class DatasetQuery:
@@ -146,7 +49,7 @@ class DatasetQuery:
         self.sql_functions = bodies or {}
         self.statement = graph.dataset(name).statement
         self.schema = graph.dataset(name).schema
-        self.input_by_frame = _input_by_frame(self.statement.scans)
+        self.input_by_frame = input_by_frame(self.statement.scans)
         if self.statement.calls or any(f.lower() in self.statement.named for f in graph.function_types):
             _ = self.function_calls  # raises an error for an invalid call
 
@@ -275,7 +178,7 @@ class DatasetQuery:
         for scan, need in zip(self.statement.scans, needs, strict=True):
             if scan.mode == "whole":
                 continue
-            found[_input_name(scan)] = found.get(_input_name(scan), frozenset()) | frozenset(need.partitions)
+            found[input_name(scan)] = found.get(input_name(scan), frozenset()) | frozenset(need.partitions)
         return found
 
     def required_reads(self, partition: str, now: datetime, existing: ExistingPartitions) -> tuple[RequiredRead, ...]:
@@ -313,7 +216,7 @@ class DatasetQuery:
         for column, origins in trace_lineage(self.query).outputs.items():
             scans = ((self.query.scans[number], name) for number, name in sorted(origins))
             found[spelled[column]] = tuple(
-                dict.fromkeys(f"{_input_name(s)}.{self._column_spelling(s, name)}" for s, name in scans)
+                dict.fromkeys(f"{input_name(s)}.{self._column_spelling(s, name)}" for s, name in scans)
             )
         return found
 

@@ -1,0 +1,89 @@
+"""Tasks that run a query without a scope, as a workflowette in Python has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlglot import exp
+
+from nova_assets.model.edge import Produces
+from nova_assets.model.names import check_name
+from nova_assets.model.task import Context, Task
+from nova_assets.sql.datasets.scan_inputs import consumed_edges, input_by_frame
+from nova_assets.sql.parse.dialect import parse_statement
+from nova_assets.sql.query.resolved_query import mark_calls
+from nova_assets.sql.query.scans import mark_scans
+from nova_assets.sql.query.spark_confirmation import convert_spark_refusals
+from nova_assets.sql.query.spark_query import RunnableSql, make_runnable_from_text
+from nova_assets.sql.text import SqlText
+
+
+def sql_task(
+    name: str,
+    sql: str,
+    *,
+    produces: Produces | Sequence[Produces] = (),
+    retries: int = 0,
+    retry_delay: float = 0.0,
+    skip_if_no_new: bool = False,
+) -> Task:
+    """A task that runs a Spark SQL query, such as ``SELECT site, COUNT(*) AS n FROM tagged_articles GROUP BY site``.
+
+    The query determines the inputs. ``FROM x`` reads all of port ``x``. ``FROM NEW(x)`` reads the rows that were added
+    since the last successful execution, and ``FROM OLD(x)`` the rows that existed before. A port is bound to the
+    channel of the same name unless the binding names another. The query refers to the binding's parameters as
+    ``:name``.
+
+    Args:
+        name: the task's name.
+        sql: one SELECT statement.
+        produces: the one output edge.
+        retries, retry_delay, skip_if_no_new: as for ``nova.task``.
+
+    Raises:
+        SqlError: the query cannot be parsed.
+    """
+    text = SqlText(f"task {name}", sql)
+    tree = parse_statement(text)
+    if not isinstance(tree, exp.Query):
+        raise text.error(
+            "is no query", tree, expected="SELECT ...", next="scopes and INSERT are for files: nova.datasets(folder)"
+        )
+    calls = mark_calls(text, tree)
+    if calls:
+        raise text.error(
+            f"{calls[0].function}(...) stands as a table",
+            calls[0].call_span,
+            expected="functions that give tables in datasets: nova.datasets(folder, functions=[...])",
+        )
+    scans = mark_scans(text, tree)
+    edges = [produces] if isinstance(produces, Produces) else list(produces)
+    return Task(
+        name=check_name(name, "a task"),
+        function=_UnscopedQuery(text, make_runnable_from_text(text, tree, scans), input_by_frame(scans)),
+        consumes=consumed_edges(scans),
+        produces=tuple(edges),
+        retries=retries,
+        retry_delay=retry_delay,
+        skip_if_no_new=skip_if_no_new,
+        description=sql.strip(),
+    )
+
+
+class _UnscopedQuery:
+    """Runs a query that has no scope, with the binding's parameters."""
+
+    def __init__(self, text: SqlText, runnable: RunnableSql, input_by_frame: Mapping[str, str]) -> None:
+        self.text = text
+        self.runnable = runnable
+        self.input_by_frame = input_by_frame
+
+    def __call__(self, ctx: Context, **frames: Any) -> Any:
+        values = {name: ctx.params[name] for name in self.runnable.variables}
+        with convert_spark_refusals(self.text):
+            return ctx.query(
+                self.runnable.sql,
+                values,
+                {n: frames[self.input_by_frame[n]] for n in self.runnable.frame_by_scan.values()},
+            )
