@@ -65,10 +65,10 @@ def watched(store: nova.Store) -> Parts:
         parts.watch(catalog, name, "begin")
     for name in ("history", "execution"):
         parts.watch(catalog, name, "plan")
-    for name in ("stage", "fill", "staged", "drop_staged"):
+    for name in ("record_staged_blocks", "record_manifest", "staged_blocks", "drop_staged_blocks"):
         parts.watch(catalog, name, "stage (catalog)")
     parts.watch(catalog, "commit", "commit")
-    parts.watch(catalog, "renew", "commit")
+    parts.watch(catalog, "renew_lease", "commit")
     parts.watch(runtime, "run", "rest")
     parts.watch(engine, "read", "read (Spark)")
     parts.watch(engine, "schema_of", "task (Spark)")

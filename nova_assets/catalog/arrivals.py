@@ -24,7 +24,9 @@ class Arrivals(CatalogPart):
     Announcements are durable. The outcome of a file becomes durable with the commit that takes it.
     """
 
-    def announce(self, channel: str, files: Iterable[Arrival], announced_at: datetime | None = None) -> list[Arrival]:
+    def announce_arrivals(
+        self, channel: str, files: Iterable[Arrival], announced_at: datetime | None = None
+    ) -> list[Arrival]:
         """Record files that have arrived.
 
         Args:

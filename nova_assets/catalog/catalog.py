@@ -75,7 +75,7 @@ class SqlCatalog(
         """Current time by the clock that governs leases and firings."""
         return self.database.clock()
 
-    def check(self) -> str:
+    def check_writable(self) -> str:
         """One-line description of the catalog. Raises CatalogUnavailable."""
         self.database.write(lambda c: c.execute(text("SELECT 1")))
         kind = "SQLite" if self.database.is_sqlite else "PostgreSQL"

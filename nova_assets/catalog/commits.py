@@ -87,7 +87,7 @@ class Commits(CatalogPart):
 
         return self.database.write(find_commit_or_abort)
 
-    def commit_of_key(self, channel: str, key: str) -> IdempotentCommit | None:
+    def commit_by_idempotency_key(self, channel: str, key: str) -> IdempotentCommit | None:
         """Commit that used an idempotency key; None if the key is unused.
 
         Raises:
@@ -103,7 +103,7 @@ class Commits(CatalogPart):
             raise NovaError(f"there is no commit {commit_id!r}", commit_id=commit_id)
         return result
 
-    def unpublished(self, limit: int = 100, channels: Iterable[str] | None = None) -> list[Commit]:
+    def unreported_commits(self, limit: int = 100, channels: Iterable[str] | None = None) -> list[Commit]:
         """Commits not yet reported to Dagster that took a number or sealed a group, oldest first (R17).
 
         Args:
@@ -127,7 +127,7 @@ class Commits(CatalogPart):
 
         return self.database.read(read_unpublished)
 
-    def mark_published(self, commit_id: str) -> None:
+    def mark_commit_reported(self, commit_id: str) -> None:
         """Record that Dagster has the commit (R17)."""
         change = update(commits).where(commits.c.id == commit_id, commits.c.published_at.is_(None))
         self.database.write(lambda c: c.execute(change.values(published_at=self.database.clock())))

@@ -78,7 +78,7 @@ class Publishers(CatalogPart):
             held - (recently_claimed & self.database.read(_channels_with_writers) if recently_claimed else set())
         )
 
-    def publishers(self) -> dict[str, tuple[str, bool]]:
+    def dagster_publishers(self) -> dict[str, tuple[str, bool]]:
         """For each channel, the location that holds it, and whether a binding of that location writes it."""
         return {channel: (held.location, held.writes) for channel, held in self.database.read(_read_claims).items()}
 

@@ -110,7 +110,7 @@ class Executions(CatalogPart):
         statuses = ("launched", "succeeded", "failed")
         return {(r["binding"], r["partition"], s): int(r[s] or 0) for r in rows for s in statuses}
 
-    def renew(self, execution_id: str, epoch: int, lease_seconds: float) -> bool:
+    def renew_lease(self, execution_id: str, epoch: int, lease_seconds: float) -> bool:
         """Extend a lease.
 
         Returns:

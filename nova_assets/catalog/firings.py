@@ -49,7 +49,7 @@ class Firings(CatalogPart):
         query = select(firings.c.partition).where(firings.c.binding == binding, firings.c.state == "requested")
         return frozenset(self.database.read(lambda c: c.execute(query).scalars().all()))
 
-    def fire(
+    def record_firing(
         self, binding: str, after_n: int, positions: Mapping[str, Any], partition: str = WHOLE, why: str = ""
     ) -> Firing | None:
         """Record the firing after number ``after_n``.

@@ -53,7 +53,7 @@ class GarbageCollection(CatalogPart):
         load_channel_state(self.database, channel)  # raises if the channel is not registered
         return self.database.read(lambda c: read_retention_state(c, self.database, channel, retain_seconds, partitions))
 
-    def collect(
+    def collect_garbage(
         self, channel: str, retain_seconds: float = 0.0, partitions: Sequence[str] | None = None
     ) -> CollectedGarbage:
         """Mark as collected every block that is not retained. No later plan uses these blocks.

@@ -86,7 +86,7 @@ class Histories(CatalogPart):
             raise channel_not_found_error(self.database, channel)
         return result
 
-    def has_drops(self, channel: str) -> bool:
+    def has_dropped_partitions(self, channel: str) -> bool:
         """Whether retention dropped a partition of the channel and some version still needs that drop (R19)."""
         b = blocks.c
         query = select(b.id).where(b.channel == channel, b.kind == "base", b.collected_at.is_(None), b.origin == "drop")
@@ -111,7 +111,7 @@ class Histories(CatalogPart):
         ]
         return sorted((p for p in states if is_in_scope(p.partition, scope)), key=lambda p: p.partition)
 
-    def unread(self, channel: str, after: int, scope: str = WHOLE) -> UnreadData:
+    def unread_data(self, channel: str, after: int, scope: str = WHOLE) -> UnreadData:
         """Size of the new data in a channel after a number, within a scope.
 
         Neither compaction (R14) nor a drop by retention (R19) counts as new data.

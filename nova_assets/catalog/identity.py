@@ -15,7 +15,7 @@ class Identity(CatalogPart):
         """Identity of this catalog, independent of its name and location."""
         return str(self.database.read(lambda c: c.execute(select(catalog_identity.c.id)).scalar_one()))
 
-    def warehouse(self) -> tuple[str | None, str | None]:
+    def warehouse_identity_and_address(self) -> tuple[str | None, str | None]:
         """Identity and first address of the warehouse; None for both if nothing was written yet."""
         row = self.database.read(
             lambda c: c.execute(select(catalog_identity.c.warehouse, catalog_identity.c.warehouse_address)).one()

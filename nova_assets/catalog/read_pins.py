@@ -24,7 +24,7 @@ _IS_READER = executions.c.binding.is_(None) & (executions.c.purpose == "read")
 class ReadPins(CatalogPart):
     """Pins of readers. A read leaves no rows in the catalog after its end."""
 
-    def end_read(self, execution_id: str) -> None:
+    def delete_reader(self, execution_id: str) -> None:
         """Delete the execution and the pins of a reader that has ended. Other executions stay unchanged."""
         reader_query = select(executions.c.id).where(_IS_READER, executions.c.id == execution_id)
         self.database.write(lambda c: _delete_executions(c, list(c.execute(reader_query).scalars())))

@@ -19,7 +19,7 @@ from nova_assets.plan.lost_files import blocks_to_give_up
 class Repairs(CatalogPart):
     """Catalog operations of ``nova doctor --repair``."""
 
-    def known_paths(self) -> CatalogPaths:
+    def catalog_paths(self) -> CatalogPaths:
         """All paths of the warehouse that the catalog knows.
 
         Call this after listing the warehouse. Every file is recorded as staged before it is written (R3).
@@ -76,7 +76,7 @@ class Repairs(CatalogPart):
         reported_by_commit = self.database.read(lambda c: query_as_dict(c, query))
         return {commit: bool(is_reported) for commit, is_reported in reported_by_commit.items()}
 
-    def unmark_published(self, channel: str) -> None:
+    def mark_channel_unreported(self, channel: str) -> None:
         """Mark all commits on the channel as not reported to Dagster, so that they are reported again."""
         on_channel = select(commit_numbers.c.commit_id).where(commit_numbers.c.channel == channel)
         change = update(commits).where(commits.c.id.in_(on_channel)).values(published_at=None)

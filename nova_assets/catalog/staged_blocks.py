@@ -20,7 +20,7 @@ from nova_assets.model.execution import Execution
 class StagingArea(CatalogPart):
     """Records staged blocks, and finds those whose files can be swept."""
 
-    def stage(self, blocks: Sequence[StagedBlock]) -> None:
+    def record_staged_blocks(self, blocks: Sequence[StagedBlock]) -> None:
         """Record blocks before their files are written."""
         if not blocks:
             return
@@ -46,7 +46,7 @@ class StagingArea(CatalogPart):
 
         self.database.write(insert_rows)
 
-    def fill(self, block_id: str, manifest: Manifest) -> None:
+    def record_manifest(self, block_id: str, manifest: Manifest) -> None:
         """Store the manifest of a block whose files are complete.
 
         Raises:
@@ -65,7 +65,7 @@ class StagingArea(CatalogPart):
                 block_id=block_id,
             )
 
-    def drop_staged(self, execution_id: str, ports: Iterable[str]) -> None:
+    def drop_staged_blocks(self, execution_id: str, ports: Iterable[str]) -> None:
         """Void the blocks staged on some ports, whose tasks run again."""
         conditions = (
             staged_blocks.c.execution_id == execution_id,
@@ -84,7 +84,7 @@ class StagingArea(CatalogPart):
 
         self.database.write(void_blocks)
 
-    def staged(self, execution_id: str) -> list[StagedBlock]:
+    def staged_blocks(self, execution_id: str) -> list[StagedBlock]:
         """Staged blocks of an execution that are not void, oldest first."""
         query = (
             select(staged_blocks)

@@ -105,7 +105,7 @@ class TimelineReads(CatalogPart):
 
         return self._check_channel_found(channel, self.database.read(read_partition_names))
 
-    def bootstrap(self, channel: str, partitions: Collection[str]) -> tuple[ChannelHead, History]:
+    def head_and_full_history(self, channel: str, partitions: Collection[str]) -> tuple[ChannelHead, History]:
         """Head of a channel, and the full history of some of its partitions.
 
         Args:

@@ -229,7 +229,7 @@ def _check_catalog_version(catalog_url: str, catalog_version: str, masked_url: s
         return Finding("catalog", "warning", says, "nova init, which migrates it", facts)
     opened_catalog = open_catalog(catalog_url)  # equal version: no migration; newer version: an error
     try:
-        says = opened_catalog.check()
+        says = opened_catalog.check_writable()
         facts |= {"channels": len(opened_catalog.channels()), "writable": True}
     finally:
         opened_catalog.close()

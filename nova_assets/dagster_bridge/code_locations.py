@@ -26,7 +26,7 @@ def claim_channels_for_location(store: Store, code_location: str | None) -> froz
 
 def channels_of_this_location(store: Store) -> frozenset[str]:
     """Channels of the project, except channels that a binding of another code location writes."""
-    claims = store.catalog.publishers()
+    claims = store.catalog.dagster_publishers()
     written_elsewhere = {channel for channel, (_, written_channels) in claims.items() if written_channels}
     writes = {c.name for b in store.project.bindings for c in b.writes}
     return frozenset(_project_channel_names(store) - (written_elsewhere - writes))

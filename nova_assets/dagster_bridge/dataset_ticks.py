@@ -97,4 +97,4 @@ def _report_materialization(context: OpExecutionContext, store: Store, task_run:
     ):
         context.log_event(event)
     crash_point("publish.after")
-    store.catalog.mark_published(commit.id)
+    store.catalog.mark_commit_reported(commit.id)

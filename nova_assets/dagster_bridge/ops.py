@@ -172,7 +172,7 @@ def build_commit_op(binding: Binding) -> OpDefinition:
                 version = _newest_sequence_number(store, channel, store.catalog.execution(made.execution_id).partition)
                 yield build_unchanged_output(channel, version, materialized=BACKFILL_ID_TAG in context.run.tags)
         crash_point("publish.after")
-        store.catalog.mark_published(made.id)
+        store.catalog.mark_commit_reported(made.id)
 
     return commit
 

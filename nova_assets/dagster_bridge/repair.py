@@ -55,7 +55,7 @@ class DagsterRepair:
             self._compare_with_catalog(c.name) for c in self.store.project.channels if c.name in own
         ]
         damages = [
-            *unreported_commit_damage(self.catalog.unpublished(_UNLIMITED, own), self.catalog.now()),
+            *unreported_commit_damage(self.catalog.unreported_commits(_UNLIMITED, own), self.catalog.now()),
             *(damage for found, _ in damages_and_event_counts for damage in found),
             *self._find_firings_without_run(),
         ]
@@ -118,18 +118,18 @@ class DagsterRepair:
         The commits are unmarked before the wipe, so that a crash in between loses nothing. They are unmarked again
         after the wipe, because the sensor ``nova_publish`` may have seen events that were about to be wiped.
         """
-        self.catalog.unmark_published(channel)
+        self.catalog.mark_channel_unreported(channel)
         crash_point("repair.unmarked")
         self.instance.wipe_assets([AssetKey(channel)])
         crash_point("repair.wiped")
-        self.catalog.unmark_published(channel)
+        self.catalog.mark_channel_unreported(channel)
 
     def _report_missing_events(self) -> None:
         """Report missing events until none are left."""
         own = channels_of_this_location(self.store)
         recorded_keys = {event for channel in own for event in self._recorded_event_keys(channel)}
         while True:
-            before = [c.id for c in self.catalog.unpublished(channels=own)]
+            before = [c.id for c in self.catalog.unreported_commits(channels=own)]
             events = collect_missing_events(
                 self.store, self.instance, lambda event, commit: _event_key(event) in recorded_keys
             )
@@ -138,7 +138,7 @@ class DagsterRepair:
                 recorded_keys.add(_event_key(event))
             if events:
                 self.on_progress(f"Dagster was told of {len(events)} blocks more")
-            elif before == [c.id for c in self.catalog.unpublished(channels=own)]:
+            elif before == [c.id for c in self.catalog.unreported_commits(channels=own)]:
                 return
 
 

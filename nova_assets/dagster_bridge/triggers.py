@@ -156,7 +156,7 @@ def _evaluate_partition(
     if not decision.due:
         return SkipReason(ended_text + decision.why)
     crash_point("fire.before")
-    firing = catalog.fire(
+    firing = catalog.record_firing(
         binding.name, last_firing.n if last_firing is not None else 0, decision.positions, partition, decision.why
     )
     if firing is None:

@@ -84,12 +84,14 @@ def collect_missing_events(
     events: list[AssetEvent] = []
     is_recorded = is_recorded or partial(is_event_in_dagster, instance)
     channel_filter = channels_of_this_location(store) if channels is None else frozenset(channels)
-    commits = [c for c in store.catalog.unpublished(channels=channel_filter) if not _is_left_to_its_run(store, c)]
+    commits = [
+        c for c in store.catalog.unreported_commits(channels=channel_filter) if not _is_left_to_its_run(store, c)
+    ]
     definitions: dict[str, Channel] = {s.channel.name: s.channel for s in store.channels()}
     timeline_metadata = timeline_metadata_by_channel(
         store, {b.channel for c in commits for b in c.blocks} & channel_filter
     )
-    claims, paired = store.catalog.publishers(), find_paired_columns(store.project)
+    claims, paired = store.catalog.dagster_publishers(), find_paired_columns(store.project)
     for commit in commits:
         add_partitions_of_blocks(instance, definitions, [(b.channel, b.partition) for b in commit.blocks], paired)
         own_events = [
@@ -100,7 +102,7 @@ def collect_missing_events(
         missing = [e for e in own_events if not is_recorded(e, commit)]
         other_channels = {b.channel for b in commit.blocks if b.channel in claims} - channel_filter
         if not missing and all(has_channel_event(instance, channel, commit) for channel in other_channels):
-            store.catalog.mark_published(commit.id)
+            store.catalog.mark_commit_reported(commit.id)
         events += missing
     return events
 

@@ -71,7 +71,7 @@ def heartbeat(catalog: Catalog, execution: Execution, lease: float) -> Iterator[
     def beat() -> None:
         while not done.wait(lease / 3):
             with contextlib.suppress(NovaError):
-                if not catalog.renew(execution.id, execution.epoch, lease):
+                if not catalog.renew_lease(execution.id, execution.epoch, lease):
                     return
 
     thread = threading.Thread(target=beat, name=f"nova-heartbeat-{execution.id[:8]}", daemon=True)
@@ -94,7 +94,7 @@ def keep_lease_alive(catalog: Catalog, execution: Execution, lease: float, is_he
         pause = threading.Event()
         while not pause.wait(lease / 3) and is_held():
             with contextlib.suppress(NovaError):
-                if not catalog.renew(execution.id, execution.epoch, lease):
+                if not catalog.renew_lease(execution.id, execution.epoch, lease):
                     return
 
     threading.Thread(target=beat, name=f"nova-heartbeat-{execution.id[:8]}", daemon=True).start()

@@ -79,7 +79,7 @@ class Staging:
             manifest = self._check_base_keeps_rows(channel, history, manifest)
         elif channel is not None and history is not None:
             self._check_sums(channel, history, replace(block, manifest=manifest))
-        self.catalog.fill(block.id, manifest)
+        self.catalog.record_manifest(block.id, manifest)
         return manifest
 
     def write_compacted(
@@ -90,7 +90,7 @@ class Staging:
         block = self._record_staged_block(execution, port, kind, channel, WHOLE)
         manifest, way = self.engine.rewrite(read, block, channel, schema)
         self.crash_point("stage.written")
-        self.catalog.fill(block.id, manifest)
+        self.catalog.record_manifest(block.id, manifest)
         new = [f for f in manifest.files if f.path.startswith(f"{block.folder}/")]
         took = time.monotonic() - started
         estimate = next((e for e in expected if e.strategy == way), None)
@@ -112,7 +112,7 @@ class Staging:
             partition=scope,
         )
         self._adopt_warehouse_once()
-        self.catalog.stage([block])
+        self.catalog.record_staged_blocks([block])
         self.crash_point("stage.recorded")
         return block
 
@@ -122,29 +122,29 @@ class Staging:
             StagedBlock(uuid.uuid4().hex, execution.id, o.channel, o.port, "delta", _SKIPPED_FOLDER, execution.epoch)
             for o in step.outputs
         ]
-        self.catalog.stage(blocks)
+        self.catalog.record_staged_blocks(blocks)
         for block in blocks:
-            self.catalog.fill(block.id, Manifest((), Schema(())))
+            self.catalog.record_manifest(block.id, Manifest((), Schema(())))
 
     def record_checks_passed(self, execution: Execution) -> None:
         """Record that all blocking checks passed on the staged blocks, for the process that commits."""
         mark = StagedBlock(
             uuid.uuid4().hex, execution.id, None, _CHECKED_PORT, "delta", _SKIPPED_FOLDER, execution.epoch
         )
-        self.catalog.stage([mark])
-        self.catalog.fill(mark.id, Manifest((), Schema(())))
+        self.catalog.record_staged_blocks([mark])
+        self.catalog.record_manifest(mark.id, Manifest((), Schema(())))
 
     def checks_passed(self, execution: Execution) -> bool:
         return _CHECKED_PORT in self.complete_blocks_by_port(execution)
 
     def forget_staged_ports(self, execution: Execution, ports: Iterable[str]) -> None:
         """Forget the staged blocks of ports whose task runs again. Their files are deleted with the execution."""
-        self.catalog.drop_staged(execution.id, [*ports, _CHECKED_PORT])
+        self.catalog.drop_staged_blocks(execution.id, [*ports, _CHECKED_PORT])
 
     def delete_staged(self, execution: Execution) -> None:
         """Delete the staged files that no block uses. Files that cannot be deleted now are deleted by a later sweep."""
         with suppress(NovaError):
-            staged = self.catalog.staged(execution.id)
+            staged = self.catalog.staged_blocks(execution.id)
             for block in staged:
                 self.engine.delete_staged_folder(block.folder)
             self.catalog.mark_swept([b.id for b in staged], is_final=True)
@@ -161,7 +161,7 @@ class Staging:
 
     def complete_blocks_by_port(self, execution: Execution) -> dict[str, StagedBlock]:
         """Port -> its staged block, for completely written blocks."""
-        return {b.port: b for b in self.catalog.staged(execution.id) if b.manifest is not None}
+        return {b.port: b for b in self.catalog.staged_blocks(execution.id) if b.manifest is not None}
 
     def skipped_ports(self, execution: Execution) -> frozenset[str]:
         """Ports whose writing task was skipped."""
@@ -303,9 +303,9 @@ class Staging:
             return
         head = history.head
         since_base = self.catalog.history(channel.name, head, history.scope, back_to=head)
-        if are_sums_small(sum_headrooms(since_base, staged.manifest, types), types) and not self.catalog.has_drops(
-            channel.name
-        ):
+        if are_sums_small(
+            sum_headrooms(since_base, staged.manifest, types), types
+        ) and not self.catalog.has_dropped_partitions(channel.name):
             return
         full_history = self.catalog.history(channel.name, head, history.scope)
         tight = {r.partition for r in sum_headrooms(full_history, staged.manifest, types) if r.headroom is None}

@@ -178,7 +178,7 @@ def load_trigger_state(binding: Binding, catalog: Catalog, now: datetime) -> Tri
         cursors={c.channel: c.seq for c in catalog.cursors(binding.name)},
         finished=_finished_for_partition(_finished_counts(binding, catalog)),
         sealed={c: catalog.seal_count(c) for c in _sealed_trigger_channels(binding)},
-        unread=catalog.unread,
+        unread=catalog.unread_data,
     )
 
 
@@ -302,7 +302,7 @@ def unread_partitions(binding: Binding, catalog: Catalog) -> list[str]:
 def _unread_in_partition(catalog: Catalog, columns: list[str], partition: str, channel: str, after: int) -> UnreadData:
     """Unread data of a channel for one partition of the binding. All of the channel if they share no dimension."""
     shared = [c for c in catalog.channel(channel).channel.partition_columns if c in columns]
-    return catalog.unread(channel, after, scope_for_columns(shared, partition))
+    return catalog.unread_data(channel, after, scope_for_columns(shared, partition))
 
 
 @dataclass(frozen=True)

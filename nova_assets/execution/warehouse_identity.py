@@ -21,7 +21,7 @@ def check_warehouse(catalog: Catalog, engine: Engine) -> None:
     Raises:
         WarehouseMismatch: the warehouse belongs to another catalog.
     """
-    identity, address = catalog.warehouse()
+    identity, address = catalog.warehouse_identity_and_address()
     try:
         found_identity = engine.read_catalog_marker(catalog.identity())
         matches = _is_warehouse_of_catalog(catalog, engine, found_identity)
@@ -41,7 +41,7 @@ def adopt_warehouse(catalog: Catalog, engine: Engine) -> None:
         WarehouseMismatch, WarehouseUnavailable.
     """
     catalog_id = catalog.identity()
-    identity, address = catalog.warehouse()
+    identity, address = catalog.warehouse_identity_and_address()
     found_identity = engine.read_catalog_marker(catalog_id)
     matches = _is_warehouse_of_catalog(catalog, engine, found_identity)
     if matches and (identity is None or not found_identity):
@@ -59,7 +59,7 @@ def _is_warehouse_of_catalog(catalog: Catalog, engine: Engine, found_identity: s
 
     If the marker is lost, or was written by an older version, the newest committed file decides.
     """
-    identity, address = catalog.warehouse()
+    identity, address = catalog.warehouse_identity_and_address()
     if found_identity:
         return identity in (None, found_identity)
     listed = catalog.newest_listed_file()

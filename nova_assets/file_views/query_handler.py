@@ -181,7 +181,9 @@ class ViewQueryHandler:
         step, partition_by_block = self.follower.ask(channel, find_collectable)
         partitions = sorted(set(partition_by_block.values()))
         collection = (
-            self.catalog.collect(channel, retain_seconds, partitions) if partitions else CollectedGarbage(channel, ())
+            self.catalog.collect_garbage(channel, retain_seconds, partitions)
+            if partitions
+            else CollectedGarbage(channel, ())
         )
         if {
             b.id for b in collection.blocks

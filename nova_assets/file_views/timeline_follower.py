@@ -335,7 +335,7 @@ class TimelineFollower:
         return partitions, covered, True
 
     def _load_partitions(self, channel: str, partitions: Sequence[str]) -> LoadedPartitions:
-        standing, history = self.catalog.bootstrap(channel, partitions)
+        standing, history = self.catalog.head_and_full_history(channel, partitions)
         known_partitions = {b.partition for b in history.blocks} | history.numbers.keys()
         existing = tuple(n for n in partitions if n in known_partitions or not standing.columns)
         self.counts.loaded += len(existing)

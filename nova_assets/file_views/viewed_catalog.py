@@ -93,14 +93,14 @@ class ViewedCatalog:
             request = replace(request, details={**request.details, "views": new_counts})
         return self._catalog.commit(request)
 
-    def collect(
+    def collect_garbage(
         self, channel: str, retain_seconds: float = 0.0, partitions: Sequence[str] | None = None
     ) -> CollectedGarbage:
-        """As ``Catalog.collect``. A view of this process finds the partitions with blocks to collect."""
+        """As ``Catalog.collect_garbage``. A view of this process finds the partitions with blocks to collect."""
         if partitions is None and isinstance(self._source, ViewQueryHandler):
             with suppress(StorageFailed, ViewDamaged):
                 return self._source.collect(channel, retain_seconds)
-        return self._catalog.collect(channel, retain_seconds, partitions)
+        return self._catalog.collect_garbage(channel, retain_seconds, partitions)
 
     def close(self) -> None:
         try:

@@ -63,7 +63,7 @@ class DataInserter:
             IdempotencyConflict: the key was used for different rows.
         """
         _check_kind(kind)
-        first = None if idempotency_key is None else self.catalog.commit_of_key(channel, idempotency_key)
+        first = None if idempotency_key is None else self.catalog.commit_by_idempotency_key(channel, idempotency_key)
         if first is not None and first.digest is None:
             return first.as_repeated(channel, None)
         history = self._head_history(channel, partition)

@@ -171,7 +171,7 @@ class ChannelMaintenance:
         the delay.
         """
         self.runtime.delete_dead_staging()  # pins of long-dead executions must not retain blocks
-        found = self.catalog.collect(channel, retain)
+        found = self.catalog.collect_garbage(channel, retain)
         crash_point("collect.marked")
         self.delete_collected_files()
         return found

@@ -121,7 +121,7 @@ class TablePublisher:
 
     def _is_table_outdated(self, channel: str, table: PublishedTable, channel_content: PublishedContent) -> bool:
         """Whether the table has newer content to show, or expired editions to remove."""
-        editions = self.catalog.editions(channel, table.id)
+        editions = self.catalog.published_versions(channel, table.id)
         return _version_showing(editions, table, channel_content) is None or bool(
             expired_versions(editions, self.catalog.now(), self.superseded_delay)
         )
@@ -132,7 +132,7 @@ class TablePublisher:
         Raises:
             ExecutionInProgress: another process is publishing the channel.
         """
-        known = self.catalog.editions(channel, table.id)
+        known = self.catalog.published_versions(channel, table.id)
         for edition in known:
             maker = self.catalog.execution(edition.execution_id) if edition.state == "opening" else None
             if maker is not None and maker.state == "running" and not is_owner_dead(maker.owner):
@@ -143,7 +143,7 @@ class TablePublisher:
                     owner=maker.owner,
                 )
         self.outlet_factory(table, channel).withdraw()
-        self.catalog.forget_editions(channel, table.id, [e.number for e in known])
+        self.catalog.delete_published_versions(channel, table.id, [e.number for e in known])
 
     def _publish_in_table(
         self, channel: str, table: PublishedTable, policy: Compaction, take_over: bool
@@ -205,7 +205,9 @@ class TablePublisher:
         log.info(
             "%s shows %s at %d, edition %d", table.id, channel_content.channel, channel_content.seq, edition.number
         )
-        return next(e for e in self.catalog.editions(channel_content.channel, table.id) if e.number == edition.number)
+        return next(
+            e for e in self.catalog.published_versions(channel_content.channel, table.id) if e.number == edition.number
+        )
 
     def _open_published_version(
         self, execution: Execution, table: PublishedTable, channel_content: PublishedContent, after_number: int
@@ -213,17 +215,21 @@ class TablePublisher:
         """Open the next edition. An edition that a dead process left open is aborted first."""
         fingerprint = channel_content.fingerprint(include_seals=table.shows_seals)
         try:
-            return self.catalog.open_edition(execution.id, table.id, channel_content, fingerprint, after_number)
+            return self.catalog.open_published_version(
+                execution.id, table.id, channel_content, fingerprint, after_number
+            )
         except ExecutionInProgress as busy:
             if not is_owner_dead(busy.fields["owner"]):
                 raise
             self.catalog.abort(busy.fields["execution_id"], "its process is gone")
-            return self.catalog.open_edition(execution.id, table.id, channel_content, fingerprint, after_number)
+            return self.catalog.open_published_version(
+                execution.id, table.id, channel_content, fingerprint, after_number
+            )
 
     def _is_shown(
         self, channel: str, table: PublishedTable, outlet: PublishTarget, channel_content: PublishedContent
     ) -> bool:
-        newest = _version_showing(self.catalog.editions(channel, table.id), table, channel_content)
+        newest = _version_showing(self.catalog.published_versions(channel, table.id), table, channel_content)
         return newest is not None and outlet.published_version() == newest.number and outlet.is_complete(newest.number)
 
     def _preview_table(
@@ -234,7 +240,7 @@ class TablePublisher:
         uncompacted_partitions: Sequence[str],
     ) -> PublicationPreview:
         outlet = self.outlet_factory(table, channel)
-        newest = max((e.number for e in self.catalog.editions(channel, table.id)), default=0)
+        newest = max((e.number for e in self.catalog.published_versions(channel, table.id)), default=0)
         is_new = bool(uncompacted_partitions) or not self._is_shown(channel, table, outlet, channel_content)
         number = 1 + max(newest, outlet.published_version() or 0) if is_new else None
         return PublicationPreview(
@@ -249,15 +255,15 @@ class TablePublisher:
     def _forget_old_versions(self, channel: str, table: PublishedTable) -> None:
         """Remove expired editions: first from the table, then from the catalog."""
         forgettable_versions = expired_versions(
-            self.catalog.editions(channel, table.id), self.catalog.now(), self.superseded_delay
+            self.catalog.published_versions(channel, table.id), self.catalog.now(), self.superseded_delay
         )
         if forgettable_versions:
             numbers = [e.number for e in forgettable_versions]
             self.outlet_factory(table, channel).delete_versions(numbers)
-            self.catalog.forget_editions(channel, table.id, numbers)
+            self.catalog.delete_published_versions(channel, table.id, numbers)
 
     def _is_publish_interval_over(self, channel: str, table: PublishedTable) -> bool:
-        newest = certainly_shown_version(self.catalog.editions(channel, table.id))
+        newest = certainly_shown_version(self.catalog.published_versions(channel, table.id))
         since = None if newest is None else newest.shown_at
         return since is None or self.catalog.now() - since >= timedelta(seconds=period_seconds(table.every) or 0)
 
@@ -284,7 +290,7 @@ class TablePublisher:
 
     def _newest_published_seq(self, channel: str, table: PublishedTable) -> int:
         """Newest sequence number of the channel that the table shows or is about to show."""
-        return max((e.seq for e in self.catalog.editions(channel, table.id)), default=0)
+        return max((e.seq for e in self.catalog.published_versions(channel, table.id)), default=0)
 
     def _load_content(self, channel: str, history: History, seq: int) -> PublishedContent | None:
         state = self.catalog.channel(channel)

@@ -89,7 +89,7 @@ class ChannelReader:
                 yield pinned
         finally:
             with suppress(NovaError):
-                self.catalog.end_read(execution.id)
+                self.catalog.delete_reader(execution.id)
 
 
 @check_public_method_arguments

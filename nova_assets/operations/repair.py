@@ -172,7 +172,7 @@ class Repair:
 
     def _orphan_damages(self, entries: Sequence[WarehouseEntry]) -> list[Damage]:
         """Warehouse entries that no catalog lists. Catalog and markers are read after the warehouse was listed."""
-        known, identity = self.catalog.known_paths(), self.catalog.identity()
+        known, identity = self.catalog.catalog_paths(), self.catalog.identity()
         return orphan_damage(
             entries, known, self.engine.catalog_identities(), identity, self.catalog.now(), self.min_orphan_age
         )
@@ -185,7 +185,7 @@ class Repair:
             return [], (f"{error.what}: {error.next}",)
         if not pending:
             return [], ()
-        known, identity = self.catalog.known_paths(), self.catalog.identity()
+        known, identity = self.catalog.catalog_paths(), self.catalog.identity()
         return unfinished_upload_damage(
             pending, known, self.engine.catalog_identities(), identity, self.catalog.now(), self.min_orphan_age
         ), ()

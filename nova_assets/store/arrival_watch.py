@@ -110,7 +110,7 @@ def _has_waiting_arrivals(store: Store, channel: Channel, inbox: Inbox) -> bool:
     """
     if inbox.is_local:
         notices = inbox.poll(_MAX_NOTICES_PER_CHECK)
-        store.catalog.announce(channel.name, [a for n in notices for a in n.arrivals])
+        store.catalog.announce_arrivals(channel.name, [a for n in notices for a in n.arrivals])
         inbox.acknowledge(notices)
     elif inbox.has_news():
         return True

@@ -92,7 +92,7 @@ class PublishMethods(ABC):
 
         No file that one of these editions lists is deleted.
         """
-        return self.catalog.editions(self.known(channel))
+        return self.catalog.published_versions(self.known(channel))
 
     def unpublish(self, channel: Channel | str, table: str | None = None, *, dry_run: bool = False) -> list[str]:
         """Unpublish a channel. Remove the table from the channel's ``publish=`` as well, or it is published again.
@@ -112,7 +112,10 @@ class PublishMethods(ABC):
         definition = defined or next((c for c in self.project.channels if c.name == name), None)
         tables_by_id = {t.id: t for t in (() if definition is None else definition.publish)}
         # A table that was removed from the definition first is still published.
-        tables_by_id = {**{e.table: table_from_id(e.table) for e in self.catalog.editions(name)}, **tables_by_id}
+        tables_by_id = {
+            **{e.table: table_from_id(e.table) for e in self.catalog.published_versions(name)},
+            **tables_by_id,
+        }
         chosen = sorted(i for i in tables_by_id if table in (None, i))
         if not chosen:
             raise DefinitionError(

@@ -39,9 +39,9 @@ def taking(catalog: SqlCatalog, *takes: ArrivalOutcome) -> CommitRequest:
 
 
 def test_what_is_announced_twice_is_one(catalog: SqlCatalog) -> None:
-    assert catalog.announce("c", [FILE, FILE, OTHER]) == sorted([FILE, OTHER], key=lambda a: a.key)
-    assert catalog.announce("c", [replace(FILE, modified=None)]) == []
-    assert catalog.announce("d", [FILE]) == [FILE], "each channel has its own"
+    assert catalog.announce_arrivals("c", [FILE, FILE, OTHER]) == sorted([FILE, OTHER], key=lambda a: a.key)
+    assert catalog.announce_arrivals("c", [replace(FILE, modified=None)]) == []
+    assert catalog.announce_arrivals("d", [FILE]) == [FILE], "each channel has its own"
     assert {s.arrival.version for s in catalog.waiting_arrivals("c", 10)} == {"10-x", "11-y"}
     assert [s.arrival for s in catalog.waiting_arrivals("d", 10)] == [FILE]
     assert set(catalog.arrivals_by_path_key("c", [FILE.path_key])) == {FILE.path_key}
@@ -49,7 +49,7 @@ def test_what_is_announced_twice_is_one(catalog: SqlCatalog) -> None:
 
 
 def test_it_is_taken_by_one_commit(catalog: SqlCatalog) -> None:
-    catalog.announce("c", [FILE, OTHER])
+    catalog.announce_arrivals("c", [FILE, OTHER])
     first = taking(catalog, ArrivalOutcome(FILE, "taken", 5, 1))
     second = taking(catalog, ArrivalOutcome(OTHER, "taken", 7), ArrivalOutcome(FILE, "taken", 5))
     catalog.commit(first)
@@ -64,7 +64,7 @@ def test_it_is_taken_by_one_commit(catalog: SqlCatalog) -> None:
 
 
 def test_what_was_set_aside_can_wait_again(catalog: SqlCatalog) -> None:
-    catalog.announce("c", [FILE, OTHER])
+    catalog.announce_arrivals("c", [FILE, OTHER])
     catalog.commit(
         taking(
             catalog, ArrivalOutcome(FILE, "refused", bad=1, reason="it is broken"), ArrivalOutcome(OTHER, "taken", 1)
@@ -81,6 +81,6 @@ def test_what_was_set_aside_can_wait_again(catalog: SqlCatalog) -> None:
 def test_many_announce_at_once(catalog: SqlCatalog) -> None:
     found = [Arrival(f"{n}.json", "1", 1) for n in range(1200)]
     with ThreadPoolExecutor(4) as pool:
-        new = list(pool.map(lambda _: catalog.announce("c", found), range(4)))
+        new = list(pool.map(lambda _: catalog.announce_arrivals("c", found), range(4)))
     assert sum(map(len, new)) == 1200, "each is new to one of them"
     assert catalog.arrival_counts("c").waiting == 1200

@@ -296,19 +296,19 @@ def test_r7_a_look_up_of_what_was_not_committed_makes_a_late_commit_fail(catalog
 
 
 def test_firings_are_compare_and_set(catalog: SqlCatalog) -> None:
-    first = catalog.fire("b", 0, {"on_data(c)": 1})
+    first = catalog.record_firing("b", 0, {"on_data(c)": 1})
     assert first is not None and first.run_key == "b#1#1"
-    assert catalog.fire("b", 0, {}) is None, "another made it"
-    assert catalog.fire("b", 1, {}) is None, "the last is still under way"
+    assert catalog.record_firing("b", 0, {}) is None, "another made it"
+    assert catalog.record_firing("b", 1, {}) is None, "the last is still under way"
     again = catalog.retry_firing(first.id, 1)
     assert again is not None and again.run_key == "b#1#2" and catalog.retry_firing(first.id, 1) is None
     catalog.end_firing(first.id, "committed")
-    second = catalog.fire("b", 1, {"on_data(c)": 2})
+    second = catalog.record_firing("b", 1, {"on_data(c)": 2})
     assert second is not None and second.n == 2
 
 
 def test_a_firing_keeps_why_it_fired_and_how_it_ended(catalog: SqlCatalog) -> None:
-    first = catalog.fire("b", 0, {}, why="c is at 1")
+    first = catalog.record_firing("b", 0, {}, why="c is at 1")
     assert first is not None and catalog.firing(first.id) == first and first.why == "c is at 1"
     assert catalog.partitions_with_open_firing("b") == {""} and catalog.firing("nobody") is None
     catalog.end_firing(first.id, "abandoned", "3 runs failed")
@@ -320,9 +320,9 @@ def test_a_firing_keeps_why_it_fired_and_how_it_ended(catalog: SqlCatalog) -> No
 
 def test_unread_counts_what_came_after_a_number(catalog: SqlCatalog) -> None:
     moments = [catalog.commit(request_of(begun(catalog), rows=n)).at for n in (2, 3, 4)]
-    assert catalog.unread("c", 0) == UnreadData(3, 9, 30, moments[0])
-    assert catalog.unread("c", 1) == UnreadData(2, 7, 20, moments[1])
-    assert catalog.unread("c", 3) == UnreadData()
+    assert catalog.unread_data("c", 0) == UnreadData(3, 9, 30, moments[0])
+    assert catalog.unread_data("c", 1) == UnreadData(2, 7, 20, moments[1])
+    assert catalog.unread_data("c", 3) == UnreadData()
 
 
 def test_outlines_say_where_blocks_lie_and_how_far_consumers_are(catalog: SqlCatalog) -> None:
@@ -345,7 +345,7 @@ def test_outlines_say_where_blocks_lie_and_how_far_consumers_are(catalog: SqlCat
     assert [(c.binding, c.seq, c.lag) for c in found["c"].cursors] == [("b", 2, 1)]
     assert catalog.outlines(["c"], version_limit=1)["c"].spans == (deltas[2], compacted)
     reading(2, 3)
-    catalog.collect("c")
+    catalog.collect_garbage("c")
     assert catalog.outlines(["c"])["c"].spans == (*(replace(d, collected=True) for d in deltas), compacted)
 
 

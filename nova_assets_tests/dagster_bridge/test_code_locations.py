@@ -110,7 +110,7 @@ def test_each_commit_is_shown_once_by_the_location_that_owns_the_channel(deploym
         ("days", None, 2): 1,
         ("sums", "2024-01-01", 1): 1,
     }
-    assert deployment.stores["adding"].catalog.unpublished() == []
+    assert deployment.stores["adding"].catalog.unreported_commits() == []
 
 
 def test_a_channel_of_no_location_is_not_shown_and_keeps_nothing_else_from_being_shown(deployment: Deployment) -> None:

@@ -222,14 +222,14 @@ def test_r17_an_outside_insert_is_published_once_even_if_the_tick_is_repeated(wo
     assert len(again) == 1, "Dagster has not got it yet"
     for event in events:
         world.instance.report_runless_asset_event(event)
-    assert collect_missing_events(world.store, world.instance) == [] and world.store.catalog.unpublished() == []
+    assert collect_missing_events(world.store, world.instance) == [] and world.store.catalog.unreported_commits() == []
     assert world.seqs("source") == [1]
 
 
 def test_what_a_run_published_is_not_published_again(world: World) -> None:
     world.store.insert("source", rows(1))
     world.run()
-    left = {c.binding for c in world.store.catalog.unpublished()}
+    left = {c.binding for c in world.store.catalog.unreported_commits()}
     assert left == {None}, "only the insert"
 
 

@@ -117,7 +117,7 @@ def test_a_machine_that_slept_fails_no_run(daemon: MakeDaemon) -> None:
         said, suspected = report_lost_runs(store, it.instance, {})
         assert said == [] and run_id in suspected
         it.later(seconds=40)  # its heartbeat is heard again
-        assert store.catalog.renew(alive.id, alive.epoch, 120)
+        assert store.catalog.renew_lease(alive.id, alive.epoch, 120)
         it.later(seconds=100)
         assert report_lost_runs(store, it.instance, suspected) == ([], {})
 

@@ -117,7 +117,7 @@ def test_r17_inserts_reach_dagster_partition_by_partition_and_once(world: World)
     assert again == events[1]
     world.instance.report_runless_asset_event(again)
     assert unreported_commits.collect_missing_events(world.store, world.instance) == []
-    assert world.store.catalog.unpublished() == []
+    assert world.store.catalog.unreported_commits() == []
     materialized = world.instance.get_materialized_partitions(dg.AssetKey("sales"))
     assert materialized == {"2024-01-01|a", "2024-01-02|x%2Fy %7C z%2E%2E%2E"}
 

@@ -139,7 +139,9 @@ def test_what_is_complete_is_sealed_by_the_run_and_told(tmp_path: Path, monkeypa
             1,
         )
         instance.report_runless_asset_event(event)
-        assert collect_missing_events(store, instance) == [] and store.catalog.unpublished() == [], "it is told once"
+        assert collect_missing_events(store, instance) == [] and store.catalog.unreported_commits() == [], (
+            "it is told once"
+        )
 
 
 def test_without_a_source_there_is_neither_job_nor_sensor(tmp_path: Path) -> None:

@@ -68,10 +68,10 @@ class World:
 
     def found(self) -> list[Damage]:
         """Found, and nothing changed by that: neither in Dagster nor in the catalog."""
-        before = (self.seqs("source"), len(self.store.catalog.unpublished()))
+        before = (self.seqs("source"), len(self.store.catalog.unreported_commits()))
         first = list(self.side.find_damages().damages)
         assert list(self.side.find_damages().damages) == first
-        assert (self.seqs("source"), len(self.store.catalog.unpublished())) == before
+        assert (self.seqs("source"), len(self.store.catalog.unreported_commits())) == before
         return first
 
     def mend(self) -> list[bool]:
@@ -99,7 +99,7 @@ def test_a_commit_that_dagster_has_not_heard_of_is_told_and_published_once(world
     [damage] = world.found()
     assert (damage.kind, damage.cure) == ("unpublished", "publish") and "source 1" in damage.what
     assert world.mend() == [True] and world.found() == []
-    assert world.seqs("source") == [(1, None), (2, None)] and world.store.catalog.unpublished() == []
+    assert world.seqs("source") == [(1, None), (2, None)] and world.store.catalog.unreported_commits() == []
     world.later(minutes=2)
     world.tick()
     assert world.seqs("source") == [(1, None), (2, None)], "each is told once"
@@ -111,7 +111,7 @@ def test_many_commits_are_published_in_their_order(world: World) -> None:
     world.later(minutes=2)
     assert len(world.found()) == 130 and all(world.mend())
     assert [seq for seq, _ in world.seqs("source")] == list(range(1, 131))
-    assert world.store.catalog.unpublished() == []
+    assert world.store.catalog.unreported_commits() == []
 
 
 def test_r17_events_of_a_catalog_that_is_gone_are_replaced_by_what_this_one_has(world: World, tmp_path: Path) -> None:
@@ -181,11 +181,11 @@ def test_r17_one_that_dies_between_wiping_and_telling_loses_nothing(
         world.tick()
     while world.found():
         assert all(world.mend())
-    assert world.seqs("source") == [(1, None), (2, None)] and world.store.catalog.unpublished() == []
+    assert world.seqs("source") == [(1, None), (2, None)] and world.store.catalog.unreported_commits() == []
 
 
 def test_a_firing_whose_run_dagster_does_not_have_is_told(world: World) -> None:
-    firing = world.store.catalog.fire("w", 0, {}, why="source is at 1")
+    firing = world.store.catalog.record_firing("w", 0, {}, why="source is at 1")
     assert firing is not None and world.found() == []
     world.later(minutes=61)
     [damage] = world.found()

@@ -202,7 +202,7 @@ def test_what_is_kept_no_longer_is_dropped_and_observed_and_fires_nothing(it: Da
         it.iterate()
     with opened(it) as store:
         assert [r["k"] for r in store.read("days").to_spark()] == [2]  # type: ignore[union-attr]
-        assert store.catalog.unpublished() == [], "Dagster has heard"
+        assert store.catalog.unreported_commits() == [], "Dagster has heard"
     key = dg.AssetKey("days")
     made = it.instance.fetch_materializations(key, limit=10).records
     seen = it.instance.fetch_observations(key, limit=10).records

@@ -66,7 +66,7 @@ def test_one_of_another_host_is_told_and_is_released_by_force_alone(opened: Open
     assert store.catalog.execution(execution).state == "aborted" and store.open_executions() == []
     store.run("mirror")
     assert Counter(r["k"] for r in store.read("copy").to_spark()) == {1: 1}  # type: ignore[union-attr]
-    assert not store.catalog.renew(execution, 1, 60), "whoever held it has lost it"
+    assert not store.catalog.renew_lease(execution, 1, 60), "whoever held it has lost it"
 
 
 def test_one_whose_process_is_gone_is_released(opened: Opener, gone: str) -> None:

@@ -138,7 +138,7 @@ def test_what_dead_executions_left_is_told_and_swept_when_it_is_time(opened: Ope
     store = filled(opened)
     execution = store.runtime.begin("dedup")
     store.runtime.run_task(execution, "take")
-    staged = store.catalog.staged(execution.id)[0].folder
+    staged = store.catalog.staged_blocks(execution.id)[0].folder
     [alive] = found(store)
     assert (alive.kind, alive.cure) == ("staged", None) and "is under way, with 1 staged block" in alive.what
     clock.advance(101)
@@ -249,7 +249,7 @@ def test_a_warehouse_without_a_mark_is_left_until_this_catalog_has_written(opene
     store = filled(opened)
     folder = orphan(store, clock)
     mark = Path(store.settings.warehouse) / "catalogs" / store.catalog.identity()
-    assert mark.read_text() == store.catalog.warehouse()[0]
+    assert mark.read_text() == store.catalog.warehouse_identity_and_address()[0]
     mark.unlink()
     [damage] = found(store)
     assert not damage.wrong and "no catalog has left its mark" in damage.means and mended(store) == []

@@ -140,7 +140,7 @@ def test_r14_no_trigger_fires_and_two_compactions_add_one_base(opened: Opener) -
     assert len(store.catalog.history("source").blocks) == len(seen.blocks) + 1
     assert {s.channel.name: s.head for s in store.channels()} == {**heads, "source": 4}
     assert [i.action for i in store.timeline("source")].count("compact") == 2
-    assert all(c.numbers for c in store.catalog.unpublished()), "Dagster hears of what takes a number"
+    assert all(c.numbers for c in store.catalog.unreported_commits()), "Dagster hears of what takes a number"
 
 
 def test_files_that_two_blocks_share_outlive_the_first(opened: Opener, tmp_path: Path, clock: TestClock) -> None:
@@ -252,7 +252,7 @@ def test_what_is_written_on_for_a_process_that_is_gone_is_swept_again(opened: Op
     store.insert("source", [row(1, 1)])
     execution = store.runtime.begin("dedup")
     store.runtime.run_task(execution, "take")
-    [staged] = store.catalog.staged(execution.id)
+    [staged] = store.catalog.staged_blocks(execution.id)
     folder = Path(store.settings.warehouse) / staged.folder
     clock.advance(1000)
     assert store.runtime.delete_dead_staging() == 1 and not folder.exists()

@@ -72,4 +72,4 @@ def test_a_deployment_of_an_older_version_adopts_its_warehouse_and_no_other(tmp_
         opened(tmp_path, "other")
     with opened(tmp_path) as store:
         store.insert("c", ROW)
-        assert rows(store) == 2 and store.catalog.warehouse()[0] == of_catalog.read_text() != ""
+        assert rows(store) == 2 and store.catalog.warehouse_identity_and_address()[0] == of_catalog.read_text() != ""

@@ -151,7 +151,7 @@ def test_a_partition_that_is_born_while_it_is_looked_for(
             put(store, 1, "b")
         return found
 
-    monkeypatch.setattr(store.catalog, "bootstrap", bootstrap)
+    monkeypatch.setattr(store.catalog, "head_and_full_history", bootstrap)
     assert follower.ask("t", lambda v: (v.head.head, listed(v)), ["p=b"]) == (2, {"p=a": [1], "p=b": [2]})
 
 

@@ -46,7 +46,7 @@ class SeenThroughViews(PartitionHistories):
         """What the view tells is all that there is to collect; and where nothing came, nothing is looked at again."""
         for channel in ("table", "whole", "each"):
             self.store.collect_garbage(channel)
-            assert self.truth.collect(channel).blocks == (), "the view has told of everything"
+            assert self.truth.collect_garbage(channel).blocks == (), "the view has told of everything"
         self.collected = True
 
 

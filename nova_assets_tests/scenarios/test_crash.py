@@ -158,7 +158,7 @@ def test_a_collection_killed_at_each_point(catalog: str, tmp_path: Path, point: 
             store.run("w")
         store.compact("total")
         if point == "collect.deleted":
-            store.catalog.collect("total", 0.0)  # marked; the files are left to the worker
+            store.catalog.collect_garbage("total", 0.0)  # marked; the files are left to the worker
             time.sleep(0.1)
         assert worker(catalog, warehouse, "stub", "collect", point) == -9
         assert keys(store, "total") == [0, 1, 2, 3]
@@ -221,7 +221,7 @@ def test_r17_a_dagster_run_killed_around_publishing(
         for channel in ("source", "copy", "total"):
             told = instance.fetch_materializations(dg.AssetKey(channel), limit=10).records
             assert len(told) == 1, f"{channel} is told once"
-        assert store.catalog.unpublished() == []
+        assert store.catalog.unreported_commits() == []
 
 
 @pytest.mark.crash

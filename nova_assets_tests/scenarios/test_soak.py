@@ -108,7 +108,7 @@ def store(tmp_path: Path) -> Iterator[nova.Store]:
     with nova.Store(settings, project, open_catalog(settings.catalog), StubEngine(settings.warehouse)) as opened:
         opened.register(project)
         opened.insert("source", [{"k": 1}], idempotency_key="source-0")
-        firing = opened.catalog.fire("w", 0, {}, why="a test")
+        firing = opened.catalog.record_firing("w", 0, {}, why="a test")
         assert firing is not None
         begun = opened.runtime.begin("w", firing_id=firing.id)
         opened.runtime.run_tasks_and_commit(begun)
@@ -139,7 +139,7 @@ def test_files_too_many_and_too_few_are_found(store: nova.Store) -> None:
 def test_what_has_not_ended_is_found(store: nova.Store) -> None:
     store.insert("source", [{"k": 2}])
     assert "w has read source up to 1 of 2" in problems(store)
-    firing = store.catalog.fire("w", 1, {}, why="a test")
+    firing = store.catalog.record_firing("w", 1, {}, why="a test")
     assert firing is not None and "firing 2 (requested, attempt 1) has not ended" in problems(store)
     store.runtime.begin("w", firing_id=firing.id)
     assert "of w is running with 0 commits" in problems(store)

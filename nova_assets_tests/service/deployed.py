@@ -209,11 +209,13 @@ def _make_history(store: Store) -> None:
     store.insert("stock", [{"sku": 3, "_deleted": True}])
     catalog = store.catalog
     for binding in ("sums", "numbat_nightly"):
-        fired = catalog.fire(binding, 0, {binding: 1}, why="the numbat came" if "numbat" in binding else "data came")
+        fired = catalog.record_firing(
+            binding, 0, {binding: 1}, why="the numbat came" if "numbat" in binding else "data came"
+        )
         assert fired is not None
         done = store.runtime.run(binding, firing_id=fired.id)
         assert done.state == "committed", done
-        catalog.fire(binding, 1, {binding: 2})
+        catalog.record_firing(binding, 1, {binding: 2})
     with suppress(TaskFailed):
         store.run("numbat_failing")
 

@@ -159,7 +159,7 @@ def test_what_killed_readers_left_goes_in_bounded_batches(catalog: SqlCatalog, m
     catalog.sweepable_blocks(grace_seconds=1.0)
     left = catalog.database.read(lambda c: sorted(c.exec_driver_sql("SELECT execution_id FROM nova_pins").scalars()))
     assert left == ["alive", "consumer"]
-    catalog.end_read("consumer")
-    catalog.end_read("alive")
+    catalog.delete_reader("consumer")
+    catalog.delete_reader("alive")
     left = catalog.database.read(lambda c: sorted(c.exec_driver_sql("SELECT execution_id FROM nova_pins").scalars()))
     assert left == ["consumer"]

@@ -329,7 +329,7 @@ def test_a_name_that_is_no_text_is_known_to_other_processes(landing: Landing) ->
     found = list(FolderInbox(source, landing.folder).look(datetime.now(UTC), None))
     assert len({a.path for a in found}) == 3
     landing.store.receive("actions", look=False)  # registers
-    landing.store.catalog.announce("actions", found)
+    landing.store.catalog.announce_arrivals("actions", found)
     landing.store.receive("actions", look=False)
     assert landing.ids() == [1, 2, 3]
 

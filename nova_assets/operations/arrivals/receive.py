@@ -80,12 +80,12 @@ class FileReceiver:
         """
         catalog, name = self.runtime.catalog, self.channel.name
         notices = self.inbox.poll(self.source.batch_files)
-        announced = len(catalog.announce(name, [a for n in notices for a in n.arrivals]))
+        announced = len(catalog.announce_arrivals(name, [a for n in notices for a in n.arrivals]))
         if list_unannounced:
             listing_started = catalog.now()
             found = self.inbox.look(listing_started, catalog.channel(name).looked)
             # A seal waits for the files that existed when the listing began, so they count as known since then.
-            announced += sum(len(catalog.announce(name, some, listing_started)) for some in _in_batches(found))
+            announced += sum(len(catalog.announce_arrivals(name, some, listing_started)) for some in _in_batches(found))
             catalog.record_source_listing(name, listing_started)
         crash_point("receive.announced")
         received = ReceiveResult(announced)
