@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 import nova_assets as nova
 from benchmarks import measure
 from benchmarks.peers.meter import Step, metered
-from nova_assets.engine.session.spark_session import build
+from nova_assets.engine.session.spark_session import get_or_build_session
 
 ROWS = 10_000
 NARROWEST, WIDEST = 100_000, 1_000_000
@@ -89,7 +89,7 @@ class World:
         self.size = size
         self.warehouse = root / "wh"
         self.warehouse.mkdir()
-        self.spark = build(extra_settings={"spark.driver.memory": "2g"})
+        self.spark = get_or_build_session(extra_settings={"spark.driver.memory": "2g"})
         self.store = nova.open(PROJECT, f"sqlite:///{root}/c.db", self.warehouse, self.spark)
         self.store.register(PROJECT)
         self.batch = rows(0, max(1, size // 20), 99)  # of rows that are there already

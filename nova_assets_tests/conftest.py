@@ -59,7 +59,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     With NOVA_TEST_SPARK=connect, a client of a Spark Connect server that is started for it.
     """
-    from nova_assets.engine.session.spark_session import LazySparkSession, build
+    from nova_assets.engine.session.spark_session import LazySparkSession, get_or_build_session
 
     if os.environ.get("NOVA_TEST_SPARK") != "connect":
         yield LazySparkSession().get()
@@ -67,5 +67,5 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from nova_assets.engine.session import connect_server
 
     home = tmp_path_factory.mktemp("spark")
-    yield build("server", home)
+    yield get_or_build_session("server", home)
     connect_server.stop_server(home)

@@ -143,12 +143,12 @@ class StubEngine:
     def check_sums(self, error_label: str, staged: Any, earlier_blocks: Any, type_by_column: Any) -> None:
         """Its numbers have no limits."""
 
-    def matching(
-        self, snapshot: Snapshot | list[Row], keys: list[Row], on: Sequence[str], *, in_process: bool = False
+    def filter_by_keys(
+        self, snapshot: Snapshot | list[Row], keys: list[Row], key_columns: Sequence[str], *, in_process: bool = False
     ) -> list[Row]:
         snapshot = self.read(snapshot) if isinstance(snapshot, Snapshot) else snapshot
-        wanted = {tuple(r[c] for c in on) for r in keys}
-        return [r for r in snapshot if tuple(r[c] for c in on) in wanted]
+        wanted = {tuple(r[c] for c in key_columns) for r in keys}
+        return [r for r in snapshot if tuple(r[c] for c in key_columns) in wanted]
 
     def select(self, frame: list[Row], columns: Sequence[str]) -> list[Row]:
         return [{c: r[c] for c in columns} for r in frame]
@@ -167,7 +167,7 @@ class StubEngine:
     def computation_scope(self) -> Any:
         return nullcontext()
 
-    def task_computation(self, job_name: str, function: Any, on_progress: Any) -> Any:
+    def task_computation_scope(self, job_name: str, function: Any, on_progress: Any) -> Any:
         return nullcontext()
 
     def delete_files(self, paths: Any) -> None:
@@ -193,19 +193,19 @@ class StubEngine:
         raise NotImplementedError("a folder knows no uploads")
 
     def file_defect(self, file: DataFile, *, thorough: bool = False) -> str | None:
-        return Warehouse(self.root).defect_of(file, thorough=thorough)
+        return Warehouse(self.root).find_file_defect(file, thorough=thorough)
 
-    def locate_files(self, files: Sequence[DataFile]) -> list[str]:
+    def verified_file_addresses(self, files: Sequence[DataFile]) -> list[str]:
         return [f.path for f in files]
 
     def write_catalog_marker(self, catalog_id: str, identity: str) -> None:
-        Warehouse(self.root).write_catalog_mark(catalog_id, identity)
+        Warehouse(self.root).write_catalog_marker(catalog_id, identity)
 
     def read_catalog_marker(self, catalog_id: str) -> str | None:
-        return Warehouse(self.root).read_catalog_mark(catalog_id)
+        return Warehouse(self.root).read_catalog_marker(catalog_id)
 
-    def catalog_identities(self) -> frozenset[str]:
-        return Warehouse(self.root).marked_catalogs()
+    def catalogs_with_marker(self) -> frozenset[str]:
+        return Warehouse(self.root).catalogs_with_marker()
 
     def is_frame(self, data: Any) -> bool:
         return isinstance(data, list)
@@ -227,7 +227,7 @@ class StubEngine:
                     columns[name] = Field(name, DataType(_TYPES.get(type(value), "string")))
         return Schema(tuple(columns.values()))
 
-    def query(self, sql: str, values: Mapping[str, Any], frames: Mapping[str, Any]) -> list[Row]:
+    def create_query_frame(self, sql: str, values: Mapping[str, Any], frames: Mapping[str, Any]) -> list[Row]:
         raise NotImplementedError
 
     # writing
@@ -315,7 +315,7 @@ class StubEngine:
         if path.is_relative_to((self.root / "blocks").resolve()):
             shutil.rmtree(path, ignore_errors=True)
 
-    def check_warehouse(self) -> str:
+    def check_warehouse_writable(self) -> str:
         return f"stub at {self.root}"
 
 

@@ -80,7 +80,7 @@ def fill(url: str, size: Size, warehouse: Path) -> None:
     """Make a catalog that has the channel, as one from before steps were counted: each number is a commit of deltas."""
     catalog, events = open_catalog(url), channel()
     catalog.register([events])
-    Warehouse(str(warehouse)).write_catalog_mark(
+    Warehouse(str(warehouse)).write_catalog_marker(
         catalog.identity(), catalog.adopt_warehouse(uuid.uuid4().hex, str(warehouse))[0]
     )
     catalog.close()

@@ -155,9 +155,9 @@ def check_spark(start_with: Deployment | None) -> Iterator[Finding]:
 
 
 def _run_spark_test_job(settings: Settings) -> tuple[int, str]:
-    from nova_assets.engine.session.spark_session import build
+    from nova_assets.engine.session.spark_session import get_or_build_session
 
-    session = build(settings.spark, settings.home, settings.spark_config)
+    session = get_or_build_session(settings.spark, settings.home, settings.spark_config)
     return session.range(1000).count(), session.version
 
 

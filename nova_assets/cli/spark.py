@@ -37,7 +37,7 @@ def spark(deployment: Deployment, action: str) -> CommandResult:
         message = f"ready in {format_duration(time.monotonic() - began)}"
     elif action == "stop":
         message = "stopped" if connect_server.stop_server(home) else "there was none to stop"
-    server = connect_server.recorded_server(home)
+    server = connect_server.find_recorded_server(home)
     is_configured = deployment.settings.spark == "server"
     data: dict[str, Any] = {"running": False, "address": None, "pid": None, "version": None, "logs": None}
     if server is not None and server.is_alive:
@@ -54,9 +54,9 @@ def spark(deployment: Deployment, action: str) -> CommandResult:
 
 
 def _start_server(deployment: Deployment) -> None:
-    from nova_assets.engine.session.spark_session import build
+    from nova_assets.engine.session.spark_session import get_or_build_session
 
-    build("server", deployment.settings.home, deployment.settings.spark_config).stop()
+    get_or_build_session("server", deployment.settings.home, deployment.settings.spark_config).stop()
 
 
 def _show_server_status(console: Console, server_status: dict[str, Any], message: str, is_configured: bool) -> None:

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from nova_assets.engine.buckets.partitioning import add_derived_columns, parse_partition_value
 from nova_assets.engine.inputs.insert_data import convert_insert_data
-from nova_assets.engine.inputs.large_parquet import LargeParquet
+from nova_assets.engine.inputs.large_parquet import LargeParquetFiles
 from nova_assets.engine.read.matching_keys import filter_rows_by_keys
 from nova_assets.engine.read.read_executor import ReadExecutor
 from nova_assets.engine.read.streaming_reader import StreamingReader
-from nova_assets.engine.read.sum_checks import check_sums
+from nova_assets.engine.read.sum_checks import check_sums_fit
 from nova_assets.engine.session import shared_settings
 from nova_assets.engine.session.shared_settings import temporary_settings
 from nova_assets.engine.session.spark_config import READ_SETTINGS
@@ -74,7 +74,7 @@ class SparkEngine:
         self._session = LazySparkSession(spark)
         self.forced_strategy = forced_strategy
         self._writer = BlockWriter(self._session, self.warehouse)
-        self._ways = ReadExecutor(self._session, self.warehouse, forced_strategy)
+        self._read_executor = ReadExecutor(self._session, self.warehouse, forced_strategy)
 
     @property
     def address(self) -> str:
@@ -87,51 +87,51 @@ class SparkEngine:
 
     def close(self) -> None:
         """Release the session settings that are held for frames handed out to callers."""
-        self._ways.frame_scope.release()
+        self._read_executor.frame_scope.release()
 
     @contextmanager
     def computation_scope(self) -> Iterator[None]:
-        with self._session.explain_spark_failure(), shared_settings.batch_limit_scope():
+        with self._session.convert_spark_end_errors(), shared_settings.batch_limit_scope():
             yield
 
     def read(self, read: Read) -> Any:
-        return self._ways.read_frame(read)
+        return self._read_executor.read_frame(read)
 
     def fetch(self, read: Read) -> Any:
-        table = self._ways.read_without_spark(read)
+        table = self._read_executor.read_without_spark(read)
         return self.read(read) if table is None else table
 
     def read_batches(self, read: Read, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
-        return StreamingReader(self, self._ways).open_reader(read, columns)
+        return StreamingReader(self, self._read_executor).open_reader(read, columns)
 
-    def matching(self, snapshot: Any, keys: Any, on: Sequence[str], *, in_process: bool = False) -> Any:
+    def filter_by_keys(self, snapshot: Any, keys: Any, key_columns: Sequence[str], *, in_process: bool = False) -> Any:
         have = keys.column_names if isinstance(keys, pa.Table) else keys.columns
-        lacking = [c for c in on if c not in have]
+        lacking = [c for c in key_columns if c not in have]
         if lacking:
             raise SchemaMismatch(
                 f"keys to match lack the columns {', '.join(map(repr, lacking))}",
                 found=", ".join(have),
-                expected=", ".join(on),
+                expected=", ".join(key_columns),
                 next="name the columns with matching(..., on=...)",
             )
         if isinstance(snapshot, Snapshot):
             if (
-                set(on) == set(snapshot.merge.key)
-                and (found := self._ways.look_up_keys(snapshot, keys, as_table=in_process)) is not None
+                set(key_columns) == set(snapshot.merge.key)
+                and (found := self._read_executor.look_up_keys(snapshot, keys, as_table=in_process)) is not None
             ):
                 return found
             snapshot = self.fetch(snapshot) if in_process else self.read(snapshot)
         both = isinstance(snapshot, pa.Table) and isinstance(keys, pa.Table)
-        if both and (table := filter_rows_by_keys(snapshot, keys, on)) is not None:
+        if both and (table := filter_rows_by_keys(snapshot, keys, key_columns)) is not None:
             return table
         from nova_assets.engine.rows.spark_columns import col
 
         snapshot, keys = self._to_frame(snapshot), self._to_frame(keys)
-        wanted = keys.select(*map(col, on))
+        wanted = keys.select(*map(col, key_columns))
         if not snapshot.columns:  # a channel without a schema is empty; its keys look like these
             return wanted.limit(0)
         with temporary_settings(self.session, READ_SETTINGS):
-            return snapshot.join(wanted, list(on), "left_semi").select(*map(col, snapshot.columns))
+            return snapshot.join(wanted, list(key_columns), "left_semi").select(*map(col, snapshot.columns))
 
     def add_partition_columns(self, frame: Any, channel: Channel, scope: str, schema: Schema | None) -> Any:
         names = frame.column_names if isinstance(frame, pa.Table) else frame.columns
@@ -203,7 +203,7 @@ class SparkEngine:
 
         return from_struct(frame.schema)
 
-    def query(self, sql: str, values: Mapping[str, Any], frames: Mapping[str, Any]) -> Any:
+    def create_query_frame(self, sql: str, values: Mapping[str, Any], frames: Mapping[str, Any]) -> Any:
         from nova_assets.engine.tasks.sql_query import analyze_query
 
         return analyze_query(self.session, sql, values, frames)
@@ -238,7 +238,7 @@ class SparkEngine:
             return rewriter.rewrite(read, staged, channel, schema)
 
     @contextmanager
-    def task_computation(
+    def task_computation_scope(
         self, job_name: str, function: Callable[..., Any], on_progress: Callable[[int, int], None]
     ) -> Iterator[None]:
         from nova_assets.engine.tasks.progress import watch_spark_jobs
@@ -253,8 +253,10 @@ class SparkEngine:
             return rows
         from nova_assets.engine.rows.spark_conversion import convert_frame
 
-        if isinstance(rows, LargeParquet):
-            shared_settings.current_scope(self._ways.frame_scope).limit_batches(self._session.get, rows.row_width)
+        if isinstance(rows, LargeParquetFiles):
+            shared_settings.current_scope(self._read_executor.frame_scope).limit_batches(
+                self._session.get, rows.widest_row_width
+            )
             if self._session.can_use_workers:
                 return rows.to_frame(self.session)
             # Spark's own reader rejects files that store one column with different types.
@@ -293,9 +295,9 @@ class SparkEngine:
             if keys is None:
                 return self.to_arrow(self.fetch(read))
             rows = read if isinstance(read, Snapshot) else self.fetch(read)
-            return self.to_arrow(self.matching(rows, keys, key, in_process=True))
+            return self.to_arrow(self.filter_by_keys(rows, keys, key, in_process=True))
 
-        check_sums(error_label, staged, earlier_blocks, type_by_column, rows_of)
+        check_sums_fit(error_label, staged, earlier_blocks, type_by_column, rows_of)
 
     def delete_staged_folder(self, folder: str) -> None:
         self.warehouse.delete_block_folder(folder)
@@ -327,21 +329,21 @@ class SparkEngine:
         self.warehouse.abort_unfinished_upload(upload)
 
     def file_defect(self, file: DataFile, *, thorough: bool = False) -> str | None:
-        return self.warehouse.defect_of(file, thorough=thorough)
+        return self.warehouse.find_file_defect(file, thorough=thorough)
 
-    def locate_files(self, files: Sequence[DataFile]) -> list[str]:
+    def verified_file_addresses(self, files: Sequence[DataFile]) -> list[str]:
         return self.warehouse.verified_addresses(files)
 
     def write_catalog_marker(self, catalog_id: str, identity: str) -> None:
-        self.warehouse.write_catalog_mark(catalog_id, identity)
+        self.warehouse.write_catalog_marker(catalog_id, identity)
 
     def read_catalog_marker(self, catalog_id: str) -> str | None:
-        return self.warehouse.read_catalog_mark(catalog_id)
+        return self.warehouse.read_catalog_marker(catalog_id)
 
-    def catalog_identities(self) -> frozenset[str]:
-        return self.warehouse.marked_catalogs()
+    def catalogs_with_marker(self) -> frozenset[str]:
+        return self.warehouse.catalogs_with_marker()
 
-    def check_warehouse(self) -> str:
+    def check_warehouse_writable(self) -> str:
         return self.warehouse.check_writable()
 
     def _to_frame(self, data: Any) -> Any:

@@ -123,7 +123,7 @@ class TaskRun:
         engine's jobs.
         """
         job_group = f"nova-{self.run_state.execution.id}"
-        return self.engine.task_computation(
+        return self.engine.task_computation_scope(
             job_group, task_or_check.function, partial(self._report_progress, task_or_check.name)
         )
 
@@ -192,7 +192,7 @@ class TaskRun:
                     if isinstance(read, PrivatePortRead)
                     else reads.resolve_staged_blocks(read, self.staged_blocks_by_port)
                 )
-                found[task_input.name] = self.engine.matching(rows, keys, task_input.on)
+                found[task_input.name] = self.engine.filter_by_keys(rows, keys, task_input.on)
         if wants_context:
             found["ctx"] = self._make_task_context()
         return found
@@ -209,7 +209,7 @@ class TaskRun:
             execution_id=execution.id,
             pins=heads,
             frame=self.engine.to_frame,
-            query=self.engine.query,
+            query=self.engine.create_query_frame,
             schema_of=self.engine.schema_of,
             viewing=lambda: None if self.views_factory is None else self.views_factory(heads),
         )

@@ -9,7 +9,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
-from nova_assets.formats.input_file import File, bad_record_error
+from nova_assets.formats.input_file import InputFile, bad_record_error
 from nova_assets.formats.parsed_records import ParsedRecords, refused_record_from_row
 from nova_assets.formats.row_collector import BadValue, RowCollector
 from nova_assets.formats.schema_fit import schema_of
@@ -20,7 +20,7 @@ _FLUSH_EVERY = 10_000
 """Maximum number of records held as Python objects."""
 
 
-def read_avro(file: File, schema: Schema | None) -> pa.Table:
+def read_avro(file: InputFile, schema: Schema | None) -> pa.Table:
     """Read a whole Avro file in the declared types. Undeclared columns get inferred types.
 
     Raises:
@@ -43,7 +43,7 @@ def read_avro(file: File, schema: Schema | None) -> pa.Table:
     return parsed.table
 
 
-def read_valid_records(file: File, schema: Schema, drop_undeclared: bool = False) -> ParsedRecords:
+def read_valid_records(file: InputFile, schema: Schema, drop_undeclared: bool = False) -> ParsedRecords:
     """Read the valid records of an Avro file, and the refused records, numbered from 1.
 
     Args:
@@ -57,7 +57,7 @@ def read_valid_records(file: File, schema: Schema, drop_undeclared: bool = False
     return _read_records(file, RowCollector(schema, "drop" if drop_undeclared else "refuse", TYPED))
 
 
-def _read_records(file: File, collector: RowCollector) -> ParsedRecords:
+def _read_records(file: InputFile, collector: RowCollector) -> ParsedRecords:
     with _open_records(file) as records:
         for number, record in enumerate(records, start=1):
             try:
@@ -70,7 +70,7 @@ def _read_records(file: File, collector: RowCollector) -> ParsedRecords:
 
 
 @contextmanager
-def _open_records(file: File) -> Iterator[Iterator[Any]]:
+def _open_records(file: InputFile) -> Iterator[Iterator[Any]]:
     try:
         with file.open() as stream:
             yield iter(fastavro.reader(stream))

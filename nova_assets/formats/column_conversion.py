@@ -298,7 +298,7 @@ def _cast_if_lossless(column: pa.ChunkedArray, target_type: pa.DataType) -> pa.C
     except pa.ArrowException:
         return None
     if _is.is_floating(source) and _is.is_floating(target_type):
-        return result if _are_floats_near(column, result) else None
+        return result if _are_floats_preserved(column, result) else None
     if _is.is_timestamp(source) and _is.is_date(target_type):
         return result if result.cast(source).equals(column) else None
     return result
@@ -349,7 +349,7 @@ def _is_nested_cast_checked_by_arrow(source_type: pa.DataType, target_type: pa.D
     )
 
 
-def _are_floats_near(original: pa.ChunkedArray, converted: pa.ChunkedArray) -> bool:
+def _are_floats_preserved(original: pa.ChunkedArray, converted: pa.ChunkedArray) -> bool:
     """Whether the rules accept all floats after a cast to another precision. Uncertain values count as not accepted."""
     before = pc.fill_null(original, 0.0).cast(pa.float64()).to_numpy()
     after = pc.fill_null(converted, 0.0).cast(pa.float64()).to_numpy()

@@ -19,7 +19,7 @@ from nova_assets.formats.column_conversion import contains_null_type
 from nova_assets.formats.declared_types import declared_types
 from nova_assets.formats.input_file import (
     READ_ERRORS,
-    File,
+    InputFile,
     Line,
     bad_record_error,
     empty_file_error,
@@ -37,7 +37,7 @@ _ROW_NUMBER_PATTERN = re.compile(r"Row #(\d+)")
 _MAX_FIELD_BYTES = 1 << 30
 
 
-def read_csv(file: File, schema: Schema | None) -> pa.Table:
+def read_csv(file: InputFile, schema: Schema | None) -> pa.Table:
     """Read a CSV file with a header line. An empty field is null, and ``""`` is empty text.
 
     Args:
@@ -52,7 +52,7 @@ def read_csv(file: File, schema: Schema | None) -> pa.Table:
     return _read_table(file, schema)
 
 
-def _read_table(file: File, schema: Schema | None) -> pa.Table:
+def _read_table(file: InputFile, schema: Schema | None) -> pa.Table:
     declared = declared_types(schema)
     try:
         with file.open() as stream:
@@ -65,7 +65,7 @@ def _read_table(file: File, schema: Schema | None) -> pa.Table:
     if inferred:
         with file.open() as stream:
             texts = _parse_csv(stream, _arrow_parse_types(declared | inferred), use_threads=True)
-        declared = declared | _treat_codes_as_text(texts, inferred)
+        declared = declared | _replace_code_types_by_text(texts, inferred)
     for name, type_ in zip(texts.column_names, texts.schema.types, strict=True):
         if pa.types.is_binary(type_) and name not in declared:
             raise bad_record_error(
@@ -94,7 +94,7 @@ def _inferred_types(table: pa.Table, declared: Mapping[str, DataType]) -> dict[s
     return types_by_column
 
 
-def _treat_codes_as_text(texts: pa.Table, inferred_types: Mapping[str, DataType]) -> dict[str, DataType]:
+def _replace_code_types_by_text(texts: pa.Table, inferred_types: Mapping[str, DataType]) -> dict[str, DataType]:
     """Inferred types with text instead of integers for columns of codes.
 
     A code begins with 0 or is hexadecimal. As numbers, ``007`` and ``7`` would be equal.
@@ -109,7 +109,7 @@ def _has_leading_zeros(column: pa.ChunkedArray) -> bool:
     return bool(pc.any(pc.match_substring_regex(column, r"^\s*[+-]?0[0-9xX]")).as_py())
 
 
-def read_valid_records(file: File, schema: Schema, drop_undeclared: bool = False) -> ParsedRecords:
+def read_valid_records(file: InputFile, schema: Schema, drop_undeclared: bool = False) -> ParsedRecords:
     """Read the valid rows of a CSV file, and the refused rows, each with the number of its first line.
 
     Args:
@@ -154,7 +154,7 @@ class _CsvRecordReader:
         refused: rows that are refused so far.
     """
 
-    file: File
+    file: InputFile
     header: bytes
     declared: Mapping[str, DataType]
     tables: list[pa.Table] = field(default_factory=list)
@@ -210,7 +210,7 @@ def _reason_without_row_number(error: BaseException) -> str:
     return re.sub(r"^(CSV parse error|In CSV column #\d+)[^:]*: (Row #\d+: )?", "", str(error))
 
 
-def _check_columns(file: File, column_names: Sequence[str], schema: Schema, drop_undeclared: bool) -> None:
+def _check_columns(file: InputFile, column_names: Sequence[str], schema: Schema, drop_undeclared: bool) -> None:
     if len(set(column_names)) != len(column_names):
         raise bad_record_error(file, "a column is named twice", found=", ".join(column_names))
     missing = [f.name for f in schema.fields if f.name not in column_names]
@@ -221,7 +221,7 @@ def _check_columns(file: File, column_names: Sequence[str], schema: Schema, drop
         raise bad_record_error(file, "; ".join(parts), found=", ".join(column_names), expected=str(schema))
 
 
-def _read_records(file: File) -> Iterator[Line]:
+def _read_records(file: InputFile) -> Iterator[Line]:
     """Raw records of a file, header first, each with the number of its first line.
 
     Raises:
@@ -248,7 +248,7 @@ def _read_records(file: File) -> Iterator[Line]:
         line_texts.clear()
 
 
-def _count_lines(file: File) -> int:
+def _count_lines(file: InputFile) -> int:
     """Number of lines, including a last line without a line end."""
     count, last = 0, b""
     with file.open() as stream:
@@ -291,7 +291,7 @@ def _parse_csv(stream: Any, column_types: dict[str, pa.DataType], use_threads: b
     )
 
 
-def _bad_csv_error(file: File, column_types: dict[str, pa.DataType], error: BaseException) -> BadRecord:
+def _bad_csv_error(file: InputFile, column_types: dict[str, pa.DataType], error: BaseException) -> BadRecord:
     """Error with the row number, which pyarrow reports only when it reads with one thread."""
     try:
         with file.open() as stream:
@@ -310,7 +310,9 @@ def _bad_csv_error(file: File, column_types: dict[str, pa.DataType], error: Base
     )
 
 
-def _bad_value_error(file: File, row: int, column: str, reason: str, declared: Mapping[str, DataType]) -> BadRecord:
+def _bad_value_error(
+    file: InputFile, row: int, column: str, reason: str, declared: Mapping[str, DataType]
+) -> BadRecord:
     return bad_record_error(
         file,
         f"row {row} (the header is row 1), column {column!r}: {reason}",
@@ -321,7 +323,7 @@ def _bad_value_error(file: File, row: int, column: str, reason: str, declared: M
     )
 
 
-def _check_quotes_are_closed(file: File) -> None:
+def _check_quotes_are_closed(file: InputFile) -> None:
     """Raise BadRecord if the file ends inside a quoted value, which is the sign of a truncated file.
 
     pyarrow treats the end of the file as the closing quote.

@@ -45,18 +45,18 @@ class FileTooLarge(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class InputFile:
     """A local input file.
 
     Args:
         path: local path.
         name: display name, if it differs from the path. Its last suffix determines the compression.
-        largest: maximum decompressed size in bytes; None for no limit.
+        max_bytes: maximum decompressed size in bytes; None for no limit.
     """
 
     path: Path
     name: str = ""
-    largest: int | None = None
+    max_bytes: int | None = None
 
     @property
     def display_name(self) -> str:
@@ -77,7 +77,7 @@ class File:
             raw = io.BufferedReader(pa.CompressedInputStream(pa.OSFile(str(self.path)), "zstd"))
         else:
             raw = io.BufferedReader(io.FileIO(self.path))
-        return raw if self.largest is None else io.BufferedReader(_SizeLimitedStream(raw, self.largest))
+        return raw if self.max_bytes is None else io.BufferedReader(_SizeLimitedStream(raw, self.max_bytes))
 
 
 class _SizeLimitedStream(io.RawIOBase):
@@ -130,12 +130,12 @@ def read_lines(stream: Any, max_bytes: int = MAX_LINE_BYTES) -> Iterator[Line]:
         yield Line(number, raw.rstrip(b"\r\n"), is_truncated)
 
 
-def bad_record_error(file: File, message: str, **fields: Any) -> BadRecord:
+def bad_record_error(file: InputFile, message: str, **fields: Any) -> BadRecord:
     """Error for a file with bad content."""
     return BadRecord(f"{file.display_name}: {message}", file=file.display_name, **fields)
 
 
-def unreadable_file_error(file: File, error: BaseException) -> NovaError:
+def unreadable_file_error(file: InputFile, error: BaseException) -> NovaError:
     """Error for a file that cannot be read to its end: SourceUnavailable for a machine failure, else BadRecord."""
     if isinstance(error, OSError) and error.errno in _ENVIRONMENT_ERRNOS:
         return SourceUnavailable(f"{file.display_name} cannot be read now", found=str(error), next="it is tried again")
@@ -148,7 +148,7 @@ def unreadable_file_error(file: File, error: BaseException) -> NovaError:
     )
 
 
-def empty_file_error(file: File) -> EmptyInput:
+def empty_file_error(file: InputFile) -> EmptyInput:
     return EmptyInput(
         f"{file.display_name} is empty",
         found=f"{file.path.stat().st_size} bytes without a record",

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from nova_assets.errors import error_from_dict
-from nova_assets.formats.input_file import File, bad_record_error, unreadable_file_error
+from nova_assets.formats.input_file import InputFile, bad_record_error, unreadable_file_error
 from nova_assets.formats.parsed_records import ParsedRecords, RefusedRecord
 from nova_assets.formats.worker_pool import Answer, WorkerDied, WorkerPool, WorkerTimedOut
 from nova_assets.model.file_format import Format
@@ -32,7 +32,7 @@ _MEMORY_SHARE = 0.75
 """Share of the machine's memory that a worker may use."""
 
 
-def read(file: File, format_: Format, schema: Schema | None) -> pa.Table:
+def read_table(file: InputFile, format_: Format, schema: Schema | None) -> pa.Table:
     """Read all records of a file in the declared types, in a worker process (``readers.read``).
 
     Raises:
@@ -43,7 +43,9 @@ def read(file: File, format_: Format, schema: Schema | None) -> pa.Table:
     return _run_in_worker(file, "whole", format_, schema).tables[0]
 
 
-def read_valid_records(file: File, format_: Format, schema: Schema, *, drop_undeclared: bool = False) -> ParsedRecords:
+def read_valid_records(
+    file: InputFile, format_: Format, schema: Schema, *, drop_undeclared: bool = False
+) -> ParsedRecords:
     """Read the valid records of a file and its refused records, in a worker process (``readers.read_valid_records``).
 
     Args:
@@ -61,12 +63,12 @@ def read_valid_records(file: File, format_: Format, schema: Schema, *, drop_unde
     return ParsedRecords(table, numbers, tuple(RefusedRecord(**r) for r in refused.to_pylist()))
 
 
-def check_parquet_footer(file: File) -> None:
+def check_parquet_footer(file: InputFile) -> None:
     """Raise BadRecord unless the file is a Parquet file with a valid footer."""
     _run_in_worker(file, "footer", "parquet", None)
 
 
-def _check_permission(file: File) -> None:
+def _check_permission(file: InputFile) -> None:
     """Check that the current user may read a file, because the worker may have been started under another user.
 
     Raises:
@@ -82,19 +84,19 @@ def _check_permission(file: File) -> None:
 
 
 def _run_in_worker(
-    file: File, operation: str, format_: Format, schema: Schema | None, drop_undeclared: bool = False
+    file: InputFile, operation: str, format_: Format, schema: Schema | None, drop_undeclared: bool = False
 ) -> Answer:
     _check_permission(file)
     job: dict[str, Any] = {
         "verb": operation,
         "path": os.path.abspath(file.path),
         "name": file.display_name,
-        "largest": file.largest,
+        "largest": file.max_bytes,
         "format": format_,
         "schema": None if schema is None else schema.as_json(),
         "drop": drop_undeclared,
     }
-    seconds = None if file.largest is None else _BASE_SECONDS + file.largest / _MIN_BYTES_PER_SECOND
+    seconds = None if file.max_bytes is None else _BASE_SECONDS + file.max_bytes / _MIN_BYTES_PER_SECOND
     causes: list[str] = []
     while len(causes) < _MAX_ATTEMPTS:
         try:

@@ -21,7 +21,7 @@ import pyarrow.json
 from nova_assets.errors import SchemaMismatch
 from nova_assets.formats.input_file import (
     READ_ERRORS,
-    File,
+    InputFile,
     Line,
     bad_record_error,
     empty_file_error,
@@ -46,7 +46,7 @@ _MAX_EXACT_INTEGER = 2.0**53
 _BOM = b"\xef\xbb\xbf"
 
 
-def read_json(file: File, schema: Schema | None) -> pa.Table:
+def read_json(file: InputFile, schema: Schema | None) -> pa.Table:
     """Read a file of JSON objects, one per line, or of one JSON array of objects.
 
     A column that an object lacks is null in its row. Text stays text unless the channel declares another type, so text
@@ -85,7 +85,7 @@ def read_json(file: File, schema: Schema | None) -> pa.Table:
     return parsed.table
 
 
-def read_valid_records(file: File, schema: Schema, drop_undeclared: bool = False) -> ParsedRecords:
+def read_valid_records(file: InputFile, schema: Schema, drop_undeclared: bool = False) -> ParsedRecords:
     """Read the valid rows of a JSON file, and the refused lines.
 
     Each row has its line number, or its element number in a file that is one JSON array.
@@ -101,7 +101,7 @@ def read_valid_records(file: File, schema: Schema, drop_undeclared: bool = False
     return _read_records(file, RowCollector(schema, "drop" if drop_undeclared else "refuse"))
 
 
-def _read_records(file: File, collector: RowCollector) -> ParsedRecords:
+def _read_records(file: InputFile, collector: RowCollector) -> ParsedRecords:
     with file.open() as stream:
         first: bytes = stream.peek(64)
         if first.removeprefix(_BOM).lstrip().startswith(b"["):
@@ -255,7 +255,7 @@ def _is_json_lines(content: bytes) -> bool:
     return True
 
 
-def _array_elements(file: File, content: bytes) -> Iterator[tuple[Line, Any]]:
+def _array_elements(file: InputFile, content: bytes) -> Iterator[tuple[Line, Any]]:
     """Elements of a JSON array, each with its number and its text as a line.
 
     Raises:

@@ -11,25 +11,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
 
-from nova_assets.formats.input_file import File, FileTooLarge, bad_record_error
+from nova_assets.formats.input_file import FileTooLarge, InputFile, bad_record_error
 
 
-def read_parquet(file: File) -> pa.Table:
+def read_parquet(file: InputFile) -> pa.Table:
     """Read a whole Parquet file.
 
     Raises:
         BadRecord: the file is no valid Parquet file, or is too large when decompressed.
     """
-    return read_columnar_file(file, partial(_read_parquet_table, most=file.largest), "Parquet")
+    return call_columnar_reader(file, partial(_read_parquet_table, max_bytes=file.max_bytes), "Parquet")
 
 
-def read_orc(file: File) -> pa.Table:
+def read_orc(file: InputFile) -> pa.Table:
     """Read a whole ORC file.
 
     Raises:
         BadRecord: the file is no valid ORC file, or is too large when decompressed.
     """
-    return read_columnar_file(file, partial(_read_orc_table, most=file.largest), "ORC")
+    return call_columnar_reader(file, partial(_read_orc_table, max_bytes=file.max_bytes), "ORC")
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:
@@ -37,37 +37,37 @@ def open_parquet(path: Path) -> pq.ParquetFile:
     return pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
 
 
-def _read_parquet_table(path: Path, most: int | None) -> pa.Table:
-    if most is None:  # partitioning would add columns from the path
+def _read_parquet_table(path: Path, max_bytes: int | None) -> pa.Table:
+    if max_bytes is None:  # partitioning would add columns from the path
         return pq.read_table(path, partitioning=None, coerce_int96_timestamp_unit="us")
     with open_parquet(path) as opened:
         row_groups = (opened.read_row_group(n) for n in range(opened.num_row_groups))
-        return _concat_within_limit(row_groups, opened.schema_arrow, most)
+        return _concat_within_limit(row_groups, opened.schema_arrow, max_bytes)
 
 
-def _read_orc_table(path: Path, most: int | None) -> pa.Table:
-    if most is None:
-        return _cast_to_spark_types(orc.read_table(path))
+def _read_orc_table(path: Path, max_bytes: int | None) -> pa.Table:
+    if max_bytes is None:
+        return _restore_local_times(orc.read_table(path))
     opened = orc.ORCFile(path)
     stripes = (pa.Table.from_batches([opened.read_stripe(n)]) for n in range(opened.nstripes))
-    return _cast_to_spark_types(_concat_within_limit(stripes, opened.schema, most))
+    return _restore_local_times(_concat_within_limit(stripes, opened.schema, max_bytes))
 
 
-def _cast_to_spark_types(table: pa.Table) -> pa.Table:
+def _restore_local_times(table: pa.Table) -> pa.Table:
     """Table of an ORC file with local times instead of the integers (microseconds) as which Spark writes them."""
-    return table.cast(pa.schema([_to_spark_field(field) for field in table.schema]))
+    return table.cast(pa.schema([_restore_local_times_of_field(field) for field in table.schema]))
 
 
-def _to_spark_field(field: pa.Field) -> pa.Field:
+def _restore_local_times_of_field(field: pa.Field) -> pa.Field:
     type_, spark_type_name = field.type, (field.metadata or {}).get(b"spark.sql.catalyst.type")
     if pa.types.is_int64(type_) and spark_type_name == b"timestamp_ntz":
         type_ = pa.timestamp("us")
     elif pa.types.is_list(type_):
-        type_ = pa.list_(_to_spark_field(type_.value_field))
+        type_ = pa.list_(_restore_local_times_of_field(type_.value_field))
     elif pa.types.is_struct(type_):
-        type_ = pa.struct([_to_spark_field(type_.field(n)) for n in range(type_.num_fields)])
+        type_ = pa.struct([_restore_local_times_of_field(type_.field(n)) for n in range(type_.num_fields)])
     elif pa.types.is_map(type_):
-        type_ = pa.map_(_to_spark_field(type_.key_field), _to_spark_field(type_.item_field))
+        type_ = pa.map_(_restore_local_times_of_field(type_.key_field), _restore_local_times_of_field(type_.item_field))
     return field.with_type(type_)
 
 
@@ -81,7 +81,7 @@ def _concat_within_limit(tables: Iterable[pa.Table], schema: pa.Schema, max_byte
     return pa.concat_tables(result) if result else schema.empty_table()
 
 
-def read_columnar_file(file: File, read: Callable[[Any], Any], format_name: str) -> Any:
+def call_columnar_reader(file: InputFile, read: Callable[[Any], Any], format_name: str) -> Any:
     """Call a reader with a file's path and translate its errors.
 
     Raises:

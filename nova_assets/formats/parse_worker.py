@@ -12,17 +12,17 @@ import pyarrow.parquet as pq
 
 from nova_assets.errors import BadRecord
 from nova_assets.formats import readers
-from nova_assets.formats.input_file import File, bad_record_error
-from nova_assets.formats.parquet_and_orc import read_columnar_file
+from nova_assets.formats.input_file import InputFile, bad_record_error
+from nova_assets.formats.parquet_and_orc import call_columnar_reader
 from nova_assets.formats.parsed_records import REFUSED_SCHEMA, ParsedRecords
 from nova_assets.formats.worker_loop import Job, Outcome, serve_jobs
 from nova_assets.model.schema import Schema
 from nova_assets.nova_error import NovaError
 
 
-def handle(job: Job) -> Outcome:
+def handle_job(job: Job) -> Outcome:
     """Run one read job. Returns the file's tables, or the error that prevented the read."""
-    file = File(Path(job["path"]), job["name"], job["largest"])
+    file = InputFile(Path(job["path"]), job["name"], job["largest"])
     try:
         fields, tables = _run_operation(job, file)
         for table in tables:
@@ -41,13 +41,13 @@ def handle(job: Job) -> Outcome:
         }, ()
 
 
-def _run_operation(job: Job, file: File) -> Outcome:
+def _run_operation(job: Job, file: InputFile) -> Outcome:
     if job["verb"] == "footer":
-        read_columnar_file(file, lambda path: pq.ParquetFile(path).close(), "Parquet")
+        call_columnar_reader(file, lambda path: pq.ParquetFile(path).close(), "Parquet")
         return {}, ()
     schema = None if job["schema"] is None else Schema.from_json(job["schema"])
     if job["verb"] == "whole":
-        return {}, (readers.read(file, job["format"], schema),)
+        return {}, (readers.read_table(file, job["format"], schema),)
     assert schema is not None
     return _parsed_to_outcome(readers.read_valid_records(file, job["format"], schema, drop_undeclared=job["drop"]))
 
@@ -69,7 +69,7 @@ def _escape_surrogates(fields: dict[str, Any]) -> dict[str, Any]:
     return {n: v.encode("utf-8", "backslashreplace").decode() if isinstance(v, str) else v for n, v in fields.items()}
 
 
-def _too_large_error(file: File) -> BadRecord:
+def _too_large_error(file: InputFile) -> BadRecord:
     return bad_record_error(
         file,
         "the file needs more memory than is free",
@@ -79,4 +79,4 @@ def _too_large_error(file: File) -> BadRecord:
 
 
 if __name__ == "__main__":
-    serve_jobs(handle)
+    serve_jobs(handle_job)

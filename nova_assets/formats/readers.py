@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from nova_assets.formats import avro_file, csv_file, json_file, parquet_and_orc, text_file
 from nova_assets.formats.column_conversion import convert_table
-from nova_assets.formats.input_file import COMPRESSIONS, READ_ERRORS, File, bad_record_error, unreadable_file_error
+from nova_assets.formats.input_file import COMPRESSIONS, READ_ERRORS, InputFile, bad_record_error, unreadable_file_error
 from nova_assets.formats.parsed_records import ParsedRecords
 from nova_assets.formats.schema_fit import fit_to_schema, schema_of
 from nova_assets.model.file_format import Format
@@ -32,7 +32,7 @@ FORMAT_BY_SUFFIX: Mapping[str, Format] = {
 _INTERNALLY_COMPRESSED = ("parquet", "orc", "avro")
 """Formats with internal compression. A compressed file of such a format has no known format."""
 
-_TABLE_READERS: Mapping[Format, Callable[[File, Schema | None], pa.Table]] = {
+_TABLE_READERS: Mapping[Format, Callable[[InputFile, Schema | None], pa.Table]] = {
     "json": json_file.read_json,
     "csv": csv_file.read_csv,
     "avro": avro_file.read_avro,
@@ -40,7 +40,7 @@ _TABLE_READERS: Mapping[Format, Callable[[File, Schema | None], pa.Table]] = {
     "orc": lambda file, _: parquet_and_orc.read_orc(file),
 }
 
-_RECORD_READERS: Mapping[Format, Callable[[File, Schema, bool], ParsedRecords]] = {
+_RECORD_READERS: Mapping[Format, Callable[[InputFile, Schema, bool], ParsedRecords]] = {
     "json": json_file.read_valid_records,
     "csv": csv_file.read_valid_records,
     "avro": avro_file.read_valid_records,
@@ -58,7 +58,7 @@ def format_from_file_name(file_name: str) -> Format | None:
     return None if compressed and format_ in _INTERNALLY_COMPRESSED else format_
 
 
-def read(file: File, format_: Format, schema: Schema | None) -> pa.Table:
+def read_table(file: InputFile, format_: Format, schema: Schema | None) -> pa.Table:
     """Read all records of a file in the declared types. Undeclared columns keep their own types.
 
     Raises:
@@ -71,7 +71,9 @@ def read(file: File, format_: Format, schema: Schema | None) -> pa.Table:
     return table
 
 
-def read_valid_records(file: File, format_: Format, schema: Schema, *, drop_undeclared: bool = False) -> ParsedRecords:
+def read_valid_records(
+    file: InputFile, format_: Format, schema: Schema, *, drop_undeclared: bool = False
+) -> ParsedRecords:
     """Read the valid records of a file, in exactly the declared columns and types, and the refused records.
 
     Args:
@@ -101,9 +103,11 @@ def read_valid_records(file: File, format_: Format, schema: Schema, *, drop_unde
     )
 
 
-def _read_self_describing_file(file: File, format_: Format, schema: Schema, drop_undeclared: bool) -> ParsedRecords:
+def _read_self_describing_file(
+    file: InputFile, format_: Format, schema: Schema, drop_undeclared: bool
+) -> ParsedRecords:
     """Read a file that declares its own columns. The whole file is refused unless they match the channel's columns."""
-    table = read(file, format_, schema)
+    table = read_table(file, format_, schema)
     try:
         if drop_undeclared:
             table = table.select([n for n in table.column_names if n in schema])

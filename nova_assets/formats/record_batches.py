@@ -7,10 +7,10 @@ from functools import partial
 
 import pyarrow as pa
 
-ROWS = 1 << 16
+MAX_BATCH_ROWS = 1 << 16
 """Maximum number of rows of a batch."""
 
-BYTES = 16 * 2**20
+MAX_BATCH_BYTES = 16 * 2**20
 """Approximate maximum size of a batch in bytes."""
 
 
@@ -21,7 +21,7 @@ def stream_tables(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.RecordBat
         schema: schema of the stream. The tables must have its columns, may have others, and may differ in nullability.
         tables: the tables, in stream order.
     """
-    return pa.RecordBatchReader.from_batches(schema, _batch_tables(map(partial(_select_and_cast, schema), tables)))
+    return pa.RecordBatchReader.from_batches(schema, _rebatch_tables(map(partial(_select_and_cast, schema), tables)))
 
 
 def stream_table(table: pa.Table) -> pa.RecordBatchReader:
@@ -35,19 +35,19 @@ def _select_and_cast(schema: pa.Schema, table: pa.Table) -> pa.Table:
     return table if table.schema == schema else table.cast(schema)
 
 
-def _batch_tables(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
+def _rebatch_tables(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
     """Record batches of tables. Small tables are combined; otherwise no table is held while the next one is made."""
     pending: list[pa.Table] = []
     rows = size = 0
     for table in tables:
-        if pending and (rows + table.num_rows > ROWS or size + table.nbytes > BYTES):
+        if pending and (rows + table.num_rows > MAX_BATCH_ROWS or size + table.nbytes > MAX_BATCH_BYTES):
             yield from _flush_batches(pending)
             rows = size = 0
         if table.num_rows:
             pending.append(table)
             rows, size = rows + table.num_rows, size + table.nbytes
         del table
-        if rows >= ROWS or size >= BYTES:
+        if rows >= MAX_BATCH_ROWS or size >= MAX_BATCH_BYTES:
             yield from _flush_batches(pending)
             rows = size = 0
     yield from _flush_batches(pending)
@@ -58,12 +58,12 @@ def _flush_batches(pending: list[pa.Table]) -> Iterator[pa.RecordBatch]:
     table = pa.concat_tables(pending).combine_chunks() if len(pending) > 1 else pending[0] if pending else None
     pending.clear()
     if table is not None:
-        for batch in table.to_batches(ROWS):
+        for batch in table.to_batches(MAX_BATCH_ROWS):
             yield from _split_large_batch(batch)
 
 
 def _split_large_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    if batch.nbytes <= BYTES or batch.num_rows < 2:
+    if batch.nbytes <= MAX_BATCH_BYTES or batch.num_rows < 2:
         yield batch
         return
     half_rows = batch.num_rows // 2

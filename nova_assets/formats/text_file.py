@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from nova_assets.formats.input_file import File, bad_record_error, read_lines
+from nova_assets.formats.input_file import InputFile, bad_record_error, read_lines
 from nova_assets.formats.parsed_records import ParsedRecords, RefusedRecord
 from nova_assets.model.schema import Schema
 
 
-def read_valid_records(file: File, schema: Schema, drop_undeclared: bool = False) -> ParsedRecords:
+def read_valid_records(file: InputFile, schema: Schema, drop_undeclared: bool = False) -> ParsedRecords:
     """Read the lines of a text file. Lines that are too long or not UTF-8 are refused.
 
     Args:

@@ -71,15 +71,15 @@ class Engine(Protocol):
             SumOverflow: with key, column and value.
         """
 
-    def matching(
-        self, snapshot: Snapshot | Frame, keys: Frame, on: Sequence[str], *, in_process: bool = False
+    def filter_by_keys(
+        self, snapshot: Snapshot | Frame, keys: Frame, key_columns: Sequence[str], *, in_process: bool = False
     ) -> Frame:
-        """Rows of ``snapshot`` whose ``on`` columns occur in ``keys``.
+        """Rows of ``snapshot`` whose ``key_columns`` columns occur in ``keys``.
 
         Args:
             snapshot: the rows to search.
-            keys: frame with the ``on`` columns.
-            on: the columns to compare.
+            keys: frame with the ``key_columns`` columns.
+            key_columns: the columns to compare.
             in_process: this process needs all resulting rows.
         """
 
@@ -135,7 +135,7 @@ class Engine(Protocol):
     def is_empty(self, frame: Frame) -> bool:
         """Whether a frame has no rows; evaluates as little as possible."""
 
-    def query(self, sql: str, values: Mapping[str, Any], frames: Mapping[str, Frame]) -> Frame:
+    def create_query_frame(self, sql: str, values: Mapping[str, Any], frames: Mapping[str, Frame]) -> Frame:
         """Frame of a SQL query, analysed but not computed.
 
         Args:
@@ -166,7 +166,7 @@ class Engine(Protocol):
             EngineUnavailable: the process of the engine has ended.
         """
 
-    def task_computation(
+    def task_computation_scope(
         self, job_name: str, function: Callable[..., Any], on_progress: Callable[[int, int], None]
     ) -> AbstractContextManager[None]:
         """Context in which a user's function is called and its rows are computed.
@@ -241,7 +241,7 @@ class Engine(Protocol):
             thorough: read all bytes and compare their hash.
         """
 
-    def locate_files(self, files: Sequence[DataFile]) -> list[str]:
+    def verified_file_addresses(self, files: Sequence[DataFile]) -> list[str]:
         """Full addresses of listed files, whose existence is checked. Raises FileMissing."""
 
     def write_catalog_marker(self, catalog_id: str, identity: str) -> None:
@@ -252,10 +252,10 @@ class Engine(Protocol):
     def read_catalog_marker(self, catalog_id: str) -> str | None:
         """Identity in the marker of a catalog; None without a marker, empty for a marker of an older version."""
 
-    def catalog_identities(self) -> frozenset[str]:
+    def catalogs_with_marker(self) -> frozenset[str]:
         """Identities in the markers of all catalogs of the warehouse."""
 
-    def check_warehouse(self) -> str:
+    def check_warehouse_writable(self) -> str:
         """One-line description of the warehouse. Raises WarehouseUnavailable."""
 
     @property

@@ -185,7 +185,7 @@ class TablePublisher:
         channel_content: PublishedContent,
         take_over: bool,
     ) -> PublishedVersion:
-        where = self.engine.locate_files(channel_content.files)
+        where = self.engine.verified_file_addresses(channel_content.files)
         edition = self._open_published_version(execution, table, channel_content, outlet.published_version() or 0)
         crash_point("edition.opened")
         outlet.publish(edition.number, channel_content, where, take_over=take_over)

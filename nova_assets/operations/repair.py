@@ -174,7 +174,7 @@ class Repair:
         """Warehouse entries that no catalog lists. Catalog and markers are read after the warehouse was listed."""
         known, identity = self.catalog.catalog_paths(), self.catalog.identity()
         return orphan_damage(
-            entries, known, self.engine.catalog_identities(), identity, self.catalog.now(), self.min_orphan_age
+            entries, known, self.engine.catalogs_with_marker(), identity, self.catalog.now(), self.min_orphan_age
         )
 
     def _unfinished_upload_damages(self) -> tuple[list[Damage], tuple[str, ...]]:
@@ -187,7 +187,7 @@ class Repair:
             return [], ()
         known, identity = self.catalog.catalog_paths(), self.catalog.identity()
         return unfinished_upload_damage(
-            pending, known, self.engine.catalog_identities(), identity, self.catalog.now(), self.min_orphan_age
+            pending, known, self.engine.catalogs_with_marker(), identity, self.catalog.now(), self.min_orphan_age
         ), ()
 
     # repairing

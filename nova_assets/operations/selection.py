@@ -34,7 +34,7 @@ class Selection:
         if self._keys is not None:
             read = self._engine.fetch if in_process else self._engine.read
             rows = self.plan if isinstance(self.plan, Snapshot) else read(self.plan)
-            frame = self._engine.matching(rows, self._keys_as_frame(), self._key_columns, in_process=in_process)
+            frame = self._engine.filter_by_keys(rows, self._keys_as_frame(), self._key_columns, in_process=in_process)
         else:
             frame = self._engine.fetch(self.plan) if in_process else self._engine.read(self.plan)
         return frame if self._columns is None else self._engine.select(frame, self._columns)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from nova_assets.errors import BadRecord, EmptyInput, RequestRefused, ServiceUnavailable
 from nova_assets.formats import readers
 from nova_assets.formats.column_conversion import unencoded_type
-from nova_assets.formats.input_file import File
+from nova_assets.formats.input_file import InputFile
 from nova_assets.formats.worker_loop import Job, Outcome, serve_jobs
 from nova_assets.model.schema import Schema
 from nova_assets.nova_error import NovaError
@@ -77,7 +77,7 @@ def decoded_body_too_large(max_bytes: int) -> RequestRefused:
 def _schema_then_batches(body: Path, body_format: str, schema: Schema | None) -> Iterator[Part]:
     """Schema of a body, followed by its record batches."""
     if body_format == "jsonl":
-        table = readers.read(File(body, "the body"), "json", schema)
+        table = readers.read_table(InputFile(body, "the body"), "json", schema)
         yield table.schema
         yield from table.to_batches()
         return

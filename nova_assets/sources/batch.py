@@ -12,7 +12,7 @@ import pyarrow as pa
 from nova_assets.errors import EngineUnavailable, PartitionError, SchemaMismatch, SourceUnavailable
 from nova_assets.formats import isolated_reader
 from nova_assets.formats.derived_partitions import add_derived_partition_columns
-from nova_assets.formats.input_file import File
+from nova_assets.formats.input_file import InputFile
 from nova_assets.formats.parsed_records import ParsedRecords, RefusedRecord, refused_record_from_row
 from nova_assets.formats.readers import format_from_file_name
 from nova_assets.formats.schema_fit import schema_of
@@ -199,7 +199,7 @@ def infer_schema(inbox: Inbox, channel: Channel, source: Files, arrivals: Iterab
         try:
             with inbox.fetch(arrival) as file:
                 table = add_derived_partition_columns(
-                    isolated_reader.read(file, format_, None), channel.partitions, None
+                    isolated_reader.read_table(file, format_, None), channel.partitions, None
                 )
             file_schema = schema_of(table).without_columns(DELETED)
             schema = file_schema if schema is None else reconcile_schema("", schema, file_schema, "evolve")
@@ -218,7 +218,7 @@ def infer_schema(inbox: Inbox, channel: Channel, source: Files, arrivals: Iterab
 
 
 def read_records(
-    file: File,
+    file: InputFile,
     format_: Format,
     channel: Channel,
     schema: Schema,

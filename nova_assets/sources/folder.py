@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nova_assets.errors import SourceUnavailable
-from nova_assets.formats.input_file import File
+from nova_assets.formats.input_file import InputFile
 from nova_assets.model.arrival import Arrival
 from nova_assets.model.file_source import Files
 from nova_assets.model.period import period_seconds
@@ -90,11 +90,11 @@ class FolderInbox:
                     yield arrival
 
     @contextmanager
-    def fetch(self, arrival: Arrival) -> Iterator[File]:
+    def fetch(self, arrival: Arrival) -> Iterator[InputFile]:
         """Open the file in place. Its version is checked again after the read, because the file may be replaced."""
         path = self._path_inside_root(arrival.path)
         self._check_unchanged(arrival, path)
-        yield File(path, arrival.path, self.source.max_bytes)
+        yield InputFile(path, arrival.path, self.source.max_bytes)
         self._check_unchanged(arrival, path)
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from nova_assets.formats.input_file import File
+from nova_assets.formats.input_file import InputFile
 from nova_assets.model.arrival import Arrival
 from nova_assets.nova_error import NovaError
 
@@ -87,7 +87,7 @@ class Inbox(Protocol):
             SourceUnavailable: the source does not answer.
         """
 
-    def fetch(self, arrival: Arrival) -> AbstractContextManager[File]:
+    def fetch(self, arrival: Arrival) -> AbstractContextManager[InputFile]:
         """Context manager for reading exactly the announced version of a file.
 
         Raises:

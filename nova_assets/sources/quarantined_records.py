@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nova_assets.errors import BadRecord, EngineUnavailable, SourceUnavailable
-from nova_assets.formats.input_file import File
+from nova_assets.formats.input_file import InputFile
 from nova_assets.formats.parsed_records import ParsedRecords
 from nova_assets.model.channel import Channel
 from nova_assets.model.schema import Schema
@@ -48,7 +48,7 @@ def reparse_record(
         path.write_bytes(file_text.encode())
         try:
             parsed = read_records(
-                File(path, "the record"), quarantine_row["format"], channel, schema, sealed_at_by_group
+                InputFile(path, "the record"), quarantine_row["format"], channel, schema, sealed_at_by_group
             )
         except (SourceUnavailable, EngineUnavailable):
             raise

@@ -19,7 +19,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from nova_assets.errors import BadRecord, SourceUnavailable
-from nova_assets.formats.input_file import File
+from nova_assets.formats.input_file import InputFile
 from nova_assets.masking import get_logger
 from nova_assets.model.arrival import Arrival
 from nova_assets.model.file_source import Files
@@ -107,7 +107,7 @@ class S3Inbox:
                         )
 
     @contextmanager
-    def fetch(self, arrival: Arrival) -> Iterator[File]:
+    def fetch(self, arrival: Arrival) -> Iterator[InputFile]:
         """Download the object to a temporary file, which is deleted at the end of the block.
 
         Raises:
@@ -122,7 +122,7 @@ class S3Inbox:
             path = Path(folder, "object")
             with self._translate_errors(arrival):
                 self._download_object(arrival, path)
-            yield File(path, arrival.path, self.source.max_bytes)
+            yield InputFile(path, arrival.path, self.source.max_bytes)
 
     def _download_object(self, arrival: Arrival, target: Path) -> None:
         request = {"Bucket": self.bucket, "Key": self.prefix + arrival.path, "IfMatch": _expected_etag(arrival)}

@@ -59,7 +59,7 @@ def open(
     """
     from nova_assets.catalog.catalog import open_catalog
     from nova_assets.crash_points import crash_point
-    from nova_assets.engine.session.spark_session import build
+    from nova_assets.engine.session.spark_session import get_or_build_session
     from nova_assets.engine.spark_engine import SparkEngine
 
     if project is not None and not isinstance(project, Project | str):
@@ -91,7 +91,7 @@ def open(
     session = (
         spark
         if spark is not None and where is None
-        else partial(build, settings.spark, settings.home, settings.spark_config)
+        else partial(get_or_build_session, settings.spark, settings.home, settings.spark_config)
     )
     way = next((w for w in READ_STRATEGIES if w == settings.strategy), None)
     engine = SparkEngine(settings.warehouse, session, way)

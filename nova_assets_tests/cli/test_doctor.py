@@ -177,7 +177,7 @@ def test_a_project_that_cannot_be_loaded_is_reported(nova: Nova, folder: Path, p
 
 
 def test_no_java_is_reported(nova: Nova, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nova_assets.engine.session.java._wheel_home", lambda: None)
+    monkeypatch.setattr("nova_assets.engine.session.java._java_home_of_wheel", lambda: None)
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.setenv("JAVA_HOME", str(folder / "nowhere"))
     monkeypatch.delenv("SPARK_REMOTE", raising=False)

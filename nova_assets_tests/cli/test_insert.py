@@ -37,7 +37,7 @@ def test_files_of_every_kind_become_one_block_each_time(nova: Nova, folder: Path
 def test_it_does_not_start_spark(nova_process: Nova, orders_file: Path, folder: Path) -> None:
     """With no Java at all."""
     (folder / "sitecustomize.py").write_text(
-        "import nova_assets.engine.session.java as java\njava._candidates = lambda: iter([('PATH', None)])\n"
+        "import nova_assets.engine.session.java as java\njava._list_java_candidates = lambda: iter([('PATH', None)])\n"
     )
     root = str(Path(__file__).resolve().parents[2])
     said = nova_process("insert", "orders", orders_file, PYTHONPATH=f"{folder}:{root}", JAVA_HOME="/nowhere")

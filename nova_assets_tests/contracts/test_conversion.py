@@ -23,7 +23,7 @@ import pytest
 from pyarrow import orc
 
 import nova_assets as nova
-from nova_assets.engine.inputs.large_parquet import LargeParquet, read_part
+from nova_assets.engine.inputs.large_parquet import LargeParquetFiles, read_part
 from nova_assets.formats import schema_fit
 from nova_assets.model.schema import Schema, parse_ddl
 from nova_assets.model.schema_evolution import reconcile_schema
@@ -367,10 +367,10 @@ def test_parquet_that_is_too_big_for_memory_is_read_by_the_same_rules(tmp_path: 
 
     def arrived(path: Path, schema: Schema) -> Any:
         try:
-            rows = LargeParquet([path], schema, allow_widening=False)
+            rows = LargeParquetFiles([path], schema, allow_widening=False)
             columns = rows.row_schema()
             reconcile_schema("c", schema, columns, "freeze")
-            [table] = [table for part in rows.parts() for table in read_part(part, schema, False, columns)]
+            [table] = [table for part in rows.split_into_parts() for table in read_part(part, schema, False, columns)]
         except nova.SchemaMismatch as error:
             assert "'v'" in str(error) or "column v " in str(error), error
             return REFUSED

@@ -180,7 +180,7 @@ def test_what_a_task_staged_in_several_partitions_is_merged_with_what_is_there(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R5: the next task reads it as if it were committed; by whole, by key and as what is new."""
-    monkeypatch.setattr("nova_assets.engine.read.read_executor.SCANNED_BYTES", 0)
+    monkeypatch.setattr("nova_assets.engine.read.read_executor.MIN_LOOKUP_SNAPSHOT_BYTES", 0)
     by = nova.dynamic("p")
     ddl = "p string, k bigint, v bigint"
     table = nova.Channel("table", merge=nova.Upsert(key=["p", "k"]), schema=ddl, partitions=by)

@@ -57,7 +57,7 @@ def test_rolled_here_or_by_spark(spark: Any, tmp_path: Path) -> None:
 
 def test_row_groups_and_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(small_files, "_ROW_GROUP", 200)
-    monkeypatch.setattr(small_files, "FILE_BYTES", 1000)
+    monkeypatch.setattr(small_files, "TARGET_FILE_BYTES", 1000)
     store = filled(tmp_path)
     before = rows(store)
     assert store.compact("c") is not None

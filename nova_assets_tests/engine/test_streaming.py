@@ -73,7 +73,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several buckets, batches and portions of very little."""
     monkeypatch.setattr(partition_size, "BUCKET_BYTES", 3000)
     monkeypatch.setattr(partition_size, "MAX_BUCKET_BYTES", 3000)
-    monkeypatch.setattr(record_batches, "ROWS", 7)
+    monkeypatch.setattr(record_batches, "MAX_BATCH_ROWS", 7)
     monkeypatch.setattr(partial_reads, "MAX_PORTION_BYTES", 1)
 
 
@@ -98,7 +98,7 @@ def streamed(selection: Selection) -> pa.Table:
     reader = selection.to_batches()
     found = list(reader)
     assert all(b.schema.equals(reader.schema) for b in found)
-    assert all(0 < b.num_rows <= record_batches.ROWS for b in found)
+    assert all(0 < b.num_rows <= record_batches.MAX_BATCH_ROWS for b in found)
     return pa.Table.from_batches(found, reader.schema)
 
 
@@ -119,7 +119,7 @@ def check(read: Callable[..., Selection]) -> pa.Table:
 def test_it_gives_the_rows_of_to_arrow_and_takes_no_spark(
     name: str, store: Store, small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(StreamingReader, "_at_once", None)
+    monkeypatch.setattr(StreamingReader, "_fetch_each", None)
     keyed, rng = CHANNELS[name].merge.keyed, random.Random(name)
     store.register(CHANNELS[name])
     check(lambda **more: store.read("c", **more))
@@ -234,7 +234,7 @@ def test_no_file_is_open_while_nobody_reads(name: str, store: Store, tmp_path: P
 def test_memory_is_that_of_a_row_group_or_a_cell(merge: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(small_files, "_ROW_GROUP", 2**20)
     monkeypatch.setattr(partition_size, "BUCKET_BYTES", 2**20)
-    monkeypatch.setattr(record_batches, "ROWS", 10_000)
+    monkeypatch.setattr(record_batches, "MAX_BATCH_ROWS", 10_000)
     store.register(nova.Channel("c", merge=merge, schema="k bigint, t string"))
     rng = random.Random(3)
     texts = [rng.randbytes(50).hex() for _ in range(10_000)]
@@ -355,7 +355,7 @@ def test_keys_that_only_spark_puts_together(forced: bool, with_spark: Store, sma
         rows = [{"p": p, "x": float(x), "v": n} for p in "abc" for x in range(n, 9)]
         with_spark.insert("c", rows, kind="base" if n == 0 else "delta")
     with_spark.insert("c", with_spark.read("c", partition="p=a").to_arrow().slice(2), kind="base", partition="p=a")
-    with_spark.engine.forced_strategy = with_spark.engine._ways.forced = "spark" if forced else None  # type: ignore[attr-defined]
+    with_spark.engine.forced_strategy = with_spark.engine._read_executor.forced_strategy = "spark" if forced else None  # type: ignore[attr-defined]
     for how in ({}, {"since": 0}) if forced else ({}, {"since": 1}, {"at": 2}, {"partition": "p=b"}):
         check(lambda how=how, **more: with_spark.read("c", **how, **more))
 

@@ -20,7 +20,7 @@ def warehouse(tmp_path: Path) -> Warehouse:
 def test_what_is_not_there_is_listed_as_nothing_and_not_made(warehouse: Warehouse) -> None:
     assert (
         warehouse.list_block_entries() == []
-        and warehouse.marked_catalogs() == frozenset()
+        and warehouse.catalogs_with_marker() == frozenset()
         and warehouse.file_size("blocks/a/b") is None
     )
     assert not warehouse.root.exists()
@@ -49,15 +49,15 @@ def test_a_status_call_answers_for_files_of_the_warehouse_alone(warehouse: Wareh
 
 
 def test_a_catalog_leaves_one_mark_with_the_warehouses_identity(warehouse: Warehouse) -> None:
-    assert warehouse.read_catalog_mark("one") is None
-    warehouse.write_catalog_mark("one", "w1")
-    warehouse.write_catalog_mark("two", "w2")
+    assert warehouse.read_catalog_marker("one") is None
+    warehouse.write_catalog_marker("one", "w1")
+    warehouse.write_catalog_marker("two", "w2")
     (warehouse.root / "catalogs" / "three").touch()  # as older versions left it
     (warehouse.root / "catalogs" / ".half").touch()
-    assert warehouse.marked_catalogs() == {"one", "two", "three"}
-    assert [warehouse.read_catalog_mark(c) for c in ("one", "two", "three", "four")] == ["w1", "w2", "", None]
+    assert warehouse.catalogs_with_marker() == {"one", "two", "three"}
+    assert [warehouse.read_catalog_marker(c) for c in ("one", "two", "three", "four")] == ["w1", "w2", "", None]
     with pytest.raises(nova.WarehouseUnavailable):
-        warehouse.write_catalog_mark("../blocks/x", "w1")
+        warehouse.write_catalog_marker("../blocks/x", "w1")
 
 
 def test_an_orphan_that_leads_elsewhere_is_not_followed(warehouse: Warehouse, tmp_path: Path) -> None:
@@ -78,4 +78,4 @@ def test_the_engine_writes_its_catalogs_mark_with_its_first_block(tmp_path: Path
         store.register(nova.Channel("c", schema="k bigint"))
         assert isinstance(store.engine, SparkEngine) and not (tmp_path / "wh").exists()
         store.insert("c", [{"k": 1}])
-        assert store.engine.catalog_identities() == {store.catalog.identity()}
+        assert store.engine.catalogs_with_marker() == {store.catalog.identity()}

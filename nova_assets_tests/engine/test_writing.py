@@ -43,7 +43,7 @@ def store(tmp_path: Path, spark: Any) -> Any:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Blocks of any size go the way of small ones, or that of large ones."""
     if request.param == "spark":
-        for limit in ("ARROW_ROWS", "ARROW_BYTES", "PYTHON_ROWS"):
+        for limit in ("MAX_ARROW_CHECK_ROWS", "MAX_ARROW_REWRITE_BYTES", "MAX_PYTHON_ROWS"):
             monkeypatch.setattr(repeated_keys, limit, 0)
     return str(request.param)
 
@@ -141,7 +141,7 @@ def test_r4_what_was_checked_is_what_was_written(store: Store, spark: Any) -> No
 def test_many_deltas_are_put_in_order_by_a_join(store: Store, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from nova_assets.engine.read import spark_reader
 
-    monkeypatch.setattr(spark_reader, "_LITERAL_FILES", 3)
+    monkeypatch.setattr(spark_reader, "_MAX_FILES_IN_QUERY_TEXT", 3)
     for n in range(6):
         store.insert("upsert", [row(n % 2, n, n)])
     assert told(store, "upsert") == [(0, 4, 4, "0@4"), (1, 5, 5, "1@5")]

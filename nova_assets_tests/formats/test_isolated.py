@@ -17,7 +17,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.formats import isolated_reader
-from nova_assets.formats.input_file import File
+from nova_assets.formats.input_file import InputFile
 from nova_assets.formats.worker_pool import WorkerPool
 from nova_assets.model.schema import parse_ddl
 
@@ -42,20 +42,20 @@ def workers() -> list[int]:
 
 def test_a_file_that_ends_its_reader_is_told_by_name(tmp_path: Path) -> None:
     with pytest.raises(nova.BadRecord, match=r"(?s)bad\.orc: the file ends the process that reads it.*SIG\w+, 2 times"):
-        isolated_reader.read(File(killer(tmp_path / "bad.orc")), "orc", None)
+        isolated_reader.read_table(InputFile(killer(tmp_path / "bad.orc")), "orc", None)
     good = tmp_path / "good.parquet"
     pq.write_table(pa.table({"id": [1, 2]}), good)
-    assert isolated_reader.read(File(good), "parquet", None).num_rows == 2
+    assert isolated_reader.read_table(InputFile(good), "parquet", None).num_rows == 2
 
 
 @ON_LINUX
 def test_one_worker_reads_many_files(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("id\n1\n")
-    isolated_reader.read(File(path), "csv", None)
+    isolated_reader.read_table(InputFile(path), "csv", None)
     before = workers()
     for _ in range(5):
-        assert isolated_reader.read(File(path), "csv", parse_ddl("id bigint")).to_pylist() == [{"id": 1}]
+        assert isolated_reader.read_table(InputFile(path), "csv", parse_ddl("id bigint")).to_pylist() == [{"id": 1}]
     assert workers() == before
 
 
@@ -65,7 +65,7 @@ def test_a_file_whose_reader_was_ended_once_from_outside_is_read(tmp_path: Path)
     path.write_text("\n".join(json.dumps({"id": n, "x": [1.5] * 20}) for n in range(60_000)))
     small = tmp_path / "b.jsonl"
     small.write_text('{"id": 1}')
-    isolated_reader.read(File(small), "json", None)
+    isolated_reader.read_table(InputFile(small), "json", None)
     before = workers()
 
     def end() -> None:
@@ -75,7 +75,7 @@ def test_a_file_whose_reader_was_ended_once_from_outside_is_read(tmp_path: Path)
 
     thread = threading.Thread(target=end)
     thread.start()
-    assert isolated_reader.read(File(path), "json", None).num_rows == 60_000
+    assert isolated_reader.read_table(InputFile(path), "json", None).num_rows == 60_000
     thread.join()
     assert before and not set(before) & set(workers())
 
@@ -104,6 +104,6 @@ def test_where_no_worker_starts_that_is_not_the_files_fault() -> None:
 def test_what_was_set_aside_of_a_file_comes_back_whole(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"id":1}\n\nnull\n{"id":"\xff"}\n{"id":2}\n')
-    parsed = isolated_reader.read_valid_records(File(path), "json", parse_ddl("id bigint"))
+    parsed = isolated_reader.read_valid_records(InputFile(path), "json", parse_ddl("id bigint"))
     assert parsed.table.to_pylist() == [{"id": 1}, {"id": 2}] and list(parsed.line_numbers) == [1, 5]
     assert [(r.line, r.raw, r.whole) for r in parsed.refused] == [(3, "null", True), (4, '{"id":"\\xff"}', False)]

@@ -14,9 +14,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import nova_assets as nova
-from nova_assets.formats.input_file import File
+from nova_assets.formats.input_file import InputFile
 from nova_assets.formats.parsed_records import ParsedRecords
-from nova_assets.formats.readers import read, read_valid_records
+from nova_assets.formats.readers import read_table, read_valid_records
 from nova_assets.model.schema import parse_ddl
 
 DDL = (
@@ -60,7 +60,7 @@ def parsed(lines: list[str], schema: Any, *, drop: bool = False) -> ParsedRecord
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "f.jsonl")
         path.write_bytes("\n".join(lines).encode())
-        return read_valid_records(File(path), "json", schema, drop_undeclared=drop)
+        return read_valid_records(InputFile(path), "json", schema, drop_undeclared=drop)
 
 
 def alone(lines: list[str], schema: Any, *, drop: bool = False) -> tuple[list[Any], list[Any]]:
@@ -116,7 +116,9 @@ def test_elements_of_an_array_mean_what_lines_mean(lines: list[str]) -> None:
 
 def whole(path: Path, content: str, ddl: str | None = DDL) -> list[dict[str, Any]]:
     path.write_text(content)
-    rows: list[dict[str, Any]] = read(File(path), "json", None if ddl is None else parse_ddl(ddl)).to_pylist()
+    rows: list[dict[str, Any]] = read_table(
+        InputFile(path), "json", None if ddl is None else parse_ddl(ddl)
+    ).to_pylist()
     return rows
 
 

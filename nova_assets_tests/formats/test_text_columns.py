@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nova_assets as nova
-from nova_assets.formats.input_file import File
-from nova_assets.formats.readers import read, read_valid_records
+from nova_assets.formats.input_file import InputFile
+from nova_assets.formats.readers import read_table, read_valid_records
 from nova_assets.formats.text_conversion import convert_text_column
 from nova_assets.model.arrow_types import arrow_type
 from nova_assets.model.schema import parse_ddl
@@ -54,7 +54,7 @@ def test_each_text_means_what_the_rules_say(ddl: str) -> None:
         assert column.to_pylist()[1] is None and column.type == arrow_type(type_)
 
 
-def csv_file(folder: Path, texts: list[str | None]) -> File:
+def csv_file(folder: Path, texts: list[str | None]) -> InputFile:
     """A file with one column; null is a field that is empty and not quoted."""
     out = io.StringIO()
     for text in ["c", *texts]:
@@ -62,7 +62,7 @@ def csv_file(folder: Path, texts: list[str | None]) -> File:
         csv.writer(out, quoting=quoted, lineterminator="\n").writerow([text, "x"] if text is not None else ["", "x"])
     path = folder / "a.csv"
     path.write_text(out.getvalue())
-    return File(path)
+    return InputFile(path)
 
 
 @settings(max_examples=int(os.environ.get("NOVA_FUZZ_STEPS", "60")), deadline=None)
@@ -94,6 +94,6 @@ def test_an_error_names_row_column_and_value(row: str, column: str, value: str, 
     path = tmp_path / "a.csv"
     path.write_text(f"id,v,at\n1,1.0,2024-01-01\n{row}\n")
     with pytest.raises(nova.BadRecord, match=rf"row 3 \(the header is row 1\), column '{column}': ") as met:
-        read(File(path), "csv", parse_ddl("id int, v double, at timestamp"))
+        read_table(InputFile(path), "csv", parse_ddl("id int, v double, at timestamp"))
     assert value in str(met.value)
     assert (met.value.row, met.value.column) == (3, column)

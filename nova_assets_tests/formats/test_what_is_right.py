@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 import nova_assets as nova
 from nova_assets.formats import input_file as files
-from nova_assets.formats.input_file import File
+from nova_assets.formats.input_file import InputFile
 from nova_assets.formats.parsed_records import ParsedRecords
-from nova_assets.formats.readers import format_from_file_name, read, read_valid_records
+from nova_assets.formats.readers import format_from_file_name, read_table, read_valid_records
 from nova_assets.model.schema import parse_ddl
 
 SCHEMA = parse_ddl("id bigint, name string, price decimal(10,2), at timestamp")
@@ -31,7 +31,7 @@ def parsed(path: Path, content: bytes, **options: Any) -> ParsedRecords:
     path.write_bytes(content)
     format_ = format_from_file_name(path.name)
     assert format_ is not None
-    return read_valid_records(File(path, **options), format_, SCHEMA)
+    return read_valid_records(InputFile(path, **options), format_, SCHEMA)
 
 
 def lines(*values: Any) -> bytes:
@@ -128,14 +128,14 @@ def test_a_file_that_is_not_whole_is_refused_whole(case: str, tmp_path: Path) ->
 def test_parquet_of_another_schema_is_refused_whole(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": ["x"], "name": ["b"]}), tmp_path / "a.parquet")
     with pytest.raises(nova.BadRecord, match=r"column id is string, not bigint.*price .* is missing"):
-        read_valid_records(File(tmp_path / "a.parquet"), "parquet", SCHEMA)
+        read_valid_records(InputFile(tmp_path / "a.parquet"), "parquet", SCHEMA)
 
 
 def test_a_compressed_file_may_not_become_too_large(tmp_path: Path) -> None:
     bomb = gzip.compress(b" " * 10_000_000)
     assert len(bomb) < 20_000
     with pytest.raises(nova.BadRecord, match="more than 1000000 bytes when it is decompressed"):
-        parsed(tmp_path / "a.json.gz", bomb, largest=1_000_000)
+        parsed(tmp_path / "a.json.gz", bomb, max_bytes=1_000_000)
 
 
 def test_a_line_that_is_too_long_takes_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,12 +171,15 @@ def test_all_formats_give_the_same(tmp_path: Path) -> None:
         assert found.table.to_pylist() == [right], name
         assert not found.refused and found.table.schema.names == list(SCHEMA.names)
         whole = format_from_file_name(name)
-        assert whole is not None and read(File(tmp_path / name), whole, SCHEMA).select(SCHEMA.names).num_rows == 1
+        assert (
+            whole is not None
+            and read_table(InputFile(tmp_path / name), whole, SCHEMA).select(SCHEMA.names).num_rows == 1
+        )
 
 
 def test_lines_of_text(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_bytes("one\n\ntwo é\n".encode() + b"\xff\n")
-    found = read_valid_records(File(tmp_path / "a.log"), "text", parse_ddl("line string"))
+    found = read_valid_records(InputFile(tmp_path / "a.log"), "text", parse_ddl("line string"))
     assert found.table.column("line").to_pylist() == ["one", "", "two é"]
     assert [(r.line, r.raw) for r in found.refused] == [(4, "\\xff")]
 
@@ -208,6 +211,6 @@ def test_columns_that_are_not_wanted_are_left_out_on_demand(name: str, tmp_path:
             )
     format_ = format_from_file_name(name)
     assert format_ is not None
-    found = read_valid_records(File(path), format_, schema, drop_undeclared=True)
+    found = read_valid_records(InputFile(path), format_, schema, drop_undeclared=True)
     assert found.table.to_pydict() == {"id": [1, 3]}
     assert [r.line for r in found.refused] == ([] if name == "c.parquet" else [3 if name == "b.csv" else 2])

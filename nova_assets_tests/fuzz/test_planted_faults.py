@@ -27,7 +27,7 @@ def sums_overflow(patch: pytest.MonkeyPatch) -> None:
 
 
 def zeros_of_two_signs_are_two_keys(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("nova_assets.engine.write.block_target.canonical_columns", lambda schema, names: ())
+    patch.setattr("nova_assets.engine.write.block_target.columns_to_canonicalize", lambda schema, names: ())
     patch.setattr("nova_assets.engine.write.key_checks.canonical_value", lambda value: value)
 
 

@@ -153,9 +153,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600.0)
     asked: Any = parser.parse_args()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    from nova_assets.engine.session.spark_session import build
+    from nova_assets.engine.session.spark_session import get_or_build_session
 
-    build("local", asked.folder, {})
+    get_or_build_session("local", asked.folder, {})
     for keyed in (False, True):
         seen = watch(asked.folder / ("keyed" if keyed else "append"), asked.seconds / 2, keyed=keyed)
         print(f"{'Upsert' if keyed else 'Append'}: {seen.written} commits, {seen.editions} editions")

@@ -81,10 +81,10 @@ class ArrowEngine(SparkEngine):
         super().__init__(warehouse, no_spark)
 
     def read(self, read: Any) -> Any:
-        table = self._ways.read_without_spark(read)
+        table = self._read_executor.read_without_spark(read)
         return no_spark() if table is None else table
 
-    def task_computation(self, job_name: str, function: Any, on_progress: Any) -> Any:
+    def task_computation_scope(self, job_name: str, function: Any, on_progress: Any) -> Any:
         return nullcontext()
 
 

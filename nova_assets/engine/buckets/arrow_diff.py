@@ -27,17 +27,17 @@ def diff_tables(old: pa.Table, new: pa.Table, model: MergeModel, layout: KeyLayo
     rest = [c for c in new.column_names if c not in layout.order]
     changed = np.zeros(len(before), np.bool_)
     for name in rest:
-        if not _is_column_unchanged(old[name], new[name], before, after):
+        if not _is_column_identical(old[name], new[name], before, after):
             changed |= ~_equal_null_safe(_take_rows(old[name], before), _take_rows(new[name], after))
     before, after = before[changed], after[changed]
-    needs_delete = _needs_explicit_delete(old.take(before), new.take(after), model)
+    needs_delete = _needs_delete_before_insert(old.take(before), new.take(after), model)
     deletions = old.take(np.concatenate([np.flatnonzero(~is_in_new), before[needs_delete]]))
     live_rows = new.take(np.concatenate([np.flatnonzero(is_inserted), after]))
     rows = pa.concat_tables([_with_deleted_column(deletions, True), _with_deleted_column(live_rows, False)])
     return sort_into_buckets(one_chunk(rows), layout)[0]
 
 
-def _is_column_unchanged(
+def _is_column_identical(
     old: pa.ChunkedArray, new: pa.ChunkedArray, old_rows: RowIndices, new_rows: RowIndices
 ) -> bool:
     """Whether a column is certainly unchanged: both tables have identical data in it."""
@@ -74,7 +74,7 @@ def _less_in_spark_order(left: pa.Array, right: pa.Array) -> Mask:
     return (left_valid & right_valid & less) | (~left_valid & right_valid)
 
 
-def _needs_explicit_delete(old_rows: pa.Table, new_rows: pa.Table, model: MergeModel) -> Mask:
+def _needs_delete_before_insert(old_rows: pa.Table, new_rows: pa.Table, model: MergeModel) -> Mask:
     """Whether a key's new row would not simply replace its old row (``engine/read/spark_diff``)."""
     if isinstance(model, Keyed):
         return np.ones(old_rows.num_rows, np.bool_)

@@ -41,11 +41,11 @@ def compose_deltas(deltas: Sequence[pa.Table], model: MergeModel, key_columns: S
         return deltas[0]
     rows = one_chunk(pa.concat_tables(deltas, promote_options="permissive"))
     places = np.repeat(np.arange(len(deltas)), [d.num_rows for d in deltas])
-    rows = rows.append_column(_SEQ, pa.array(places))
+    rows = rows.append_column(_DELTA_INDEX, pa.array(places))
     rows = one_chunk(sort_by_key(rows, key_columns))  # stable: rows of a key stay in delta order
     if not model.combines:
-        return rows.filter(pa.array(last_of_key_mask(rows, key_columns))).drop_columns([_SEQ])
-    return _compose_per_key(rows, model, key_columns).drop_columns([_SEQ])
+        return rows.filter(pa.array(last_of_key_mask(rows, key_columns))).drop_columns([_DELTA_INDEX])
+    return _compose_combining_changes(rows, model, key_columns).drop_columns([_DELTA_INDEX])
 
 
 def merge_changes(base: pa.Table, changes: pa.Table, model: MergeModel, key_columns: Sequence[str]) -> pa.Table:
@@ -76,7 +76,7 @@ def drop_deletions(changes: pa.Table) -> pa.Table:
     return changes.filter(pc.invert(changes[DELETED])).drop_columns([DELETED])
 
 
-_SEQ = "__nova_seq"
+_DELTA_INDEX = "__nova_seq"
 _GROUP = "__nova_group"
 
 
@@ -97,7 +97,7 @@ def _merge_sorted_rows(
     return rows.take(pa.array(order[kept]))
 
 
-def _compose_per_key(rows: pa.Table, model: MergeModel, key_columns: Sequence[str]) -> pa.Table:
+def _compose_combining_changes(rows: pa.Table, model: MergeModel, key_columns: Sequence[str]) -> pa.Table:
     """Composed changes of several deltas under a combining model. Keys that occur once stay unchanged."""
     first = first_of_key_mask(rows, key_columns)
     group = np.cumsum(first) - 1
@@ -105,15 +105,15 @@ def _compose_per_key(rows: pa.Table, model: MergeModel, key_columns: Sequence[st
     if occurs_once.all():
         return rows
     several = rows.filter(pa.array(~occurs_once)).append_column(_GROUP, pa.array(group[~occurs_once]))
-    found = _compose_repeated_keys(several, model)
+    found = _compose_changes_of_repeated_keys(several, model)
     back = pa.concat_tables([rows.filter(pa.array(occurs_once)), found.select(rows.column_names).cast(rows.schema)])
     live_last = back.take(pc.array_sort_indices(pc.invert(back[DELETED]).cast(pa.int8())))  # deletions first, stable
     return sort_by_key(one_chunk(live_last), key_columns)
 
 
-def _compose_repeated_keys(rows: pa.Table, model: MergeModel) -> pa.Table:
+def _compose_changes_of_repeated_keys(rows: pa.Table, model: MergeModel) -> pa.Table:
     """Composed changes of keys that occur several times. Rows are sorted by group and, within a group, by delta."""
-    group, seq = rows[_GROUP].to_numpy(), rows[_SEQ].to_numpy()
+    group, seq = rows[_GROUP].to_numpy(), rows[_DELTA_INDEX].to_numpy()
     deleted = _to_numpy_mask(rows[DELETED])
     last_delete_seq = np.full(int(group.max()) + 1, -1, np.int64)
     np.maximum.at(last_delete_seq, group[deleted], seq[deleted])

@@ -23,7 +23,7 @@ from nova_assets.plan.merge_units import KeySpan, MergeUnit, bucket_slice
 
 def read_unit_rows(
     path: str,
-    place: KeyPlacement,
+    key_placement: KeyPlacement,
     merge_unit: MergeUnit,
     layout: KeyLayout,
     columns: Sequence[str],
@@ -32,7 +32,7 @@ def read_unit_rows(
     """Rows of a merge unit in one file. Columns that the file lacks are omitted.
 
     Args:
-        place: key placement of the file.
+        key_placement: key placement of the file.
         merge_unit: the unit to read.
         key_filter: keys of the unit, sorted and distinct, to restrict the read to their rows; None for all rows.
     """
@@ -43,11 +43,11 @@ def read_unit_rows(
         return _read_rows_of_keys(file, layout, columns, key_filter)
     if isinstance(merge_unit, KeySpan):
         return _read_key_range(file, merge_unit, layout, columns)
-    assert isinstance(place, HashBuckets)
-    start, end = bucket_slice(place, merge_unit)
-    before = int(sum(place.rows_per_bucket[:start]))
-    rows = _read_row_range(file, before, before + int(sum(place.rows_per_bucket[start:end])), columns)
-    if place.bucket_count < merge_unit.bucket_count:
+    assert isinstance(key_placement, HashBuckets)
+    start, end = bucket_slice(key_placement, merge_unit)
+    before = int(sum(key_placement.rows_per_bucket[:start]))
+    rows = _read_row_range(file, before, before + int(sum(key_placement.rows_per_bucket[start:end])), columns)
+    if key_placement.bucket_count < merge_unit.bucket_count:
         rows = rows.filter(pa.array(bucket_numbers(rows, layout.order, merge_unit.bucket_count) == merge_unit.number))
     return rows
 
@@ -88,11 +88,11 @@ def _row_groups_with_keys(file: pq.ParquetFile, column: str, key_filter: pa.Tabl
     except (ValueError, OverflowError):  # dates outside Python's range
         return groups
 
-    def may_have(low: Any, high: Any) -> bool:
+    def may_contain_key(low: Any, high: Any) -> bool:
         first = bisect_left(values, low)
         return first < len(values) and bool(values[first] <= high)
 
-    return [n for n in groups if (found := _row_group_bounds(file, n, column)) is None or may_have(*found)]
+    return [n for n in groups if (found := _row_group_bounds(file, n, column)) is None or may_contain_key(*found)]
 
 
 def _row_group_bounds(file: pq.ParquetFile, row_group: int, column: str) -> tuple[Any, Any] | None:
@@ -144,11 +144,11 @@ def _row_groups_in_range(file: pq.ParquetFile, key_range: KeySpan, layout: KeyLa
         None if key is None else convert_value(key[0], key_type) for key in (key_range.least, key_range.below)
     )
 
-    def outside(low: Any, high: Any) -> bool:
+    def is_outside_range(low: Any, high: Any) -> bool:
         return (least is not None and high < least) or (below is not None and low > below)
 
     groups = range(file.metadata.num_row_groups)
-    return [n for n in groups if (found := _row_group_bounds(file, n, name)) is None or not outside(*found)]
+    return [n for n in groups if (found := _row_group_bounds(file, n, name)) is None or not is_outside_range(*found)]
 
 
 def _column_statistics(file: pq.ParquetFile, row_group: int, column: str) -> Any:

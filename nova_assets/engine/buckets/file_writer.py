@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from nova_assets.engine.buckets.key_order import first_of_key_mask, one_chunk
 from nova_assets.engine.buckets.row_layout import IntArray, sort_into_buckets
 from nova_assets.engine.storage import file_io
-from nova_assets.engine.storage.parquet_footers import Footer, footer_from_report, to_json_value
+from nova_assets.engine.storage.parquet_footers import FileSummary, summarize_written_file, to_json_value
 from nova_assets.engine.storage.parquet_writer import ParquetFileWriter
 from nova_assets.errors import PartitionError, WarehouseUnavailable
 from nova_assets.model.key_layout import HashBuckets, KeyLayout, KeyPlacement, KeyRange, key_placement_from_json
@@ -30,24 +30,24 @@ from nova_assets.model.partitions import Dimension
 from nova_assets.model.schema import DELETED
 from nova_assets.plan.merge_units import HashBucket
 
-GROUP_ROWS = 1 << 17
+MAX_ROW_GROUP_ROWS = 1 << 17
 """Maximum number of rows in a row group, so that a lookup of a few keys does not decode the whole bucket."""
 
-GROUP_BYTES = 16 * 2**20
+MAX_ROW_GROUP_BYTES = 16 * 2**20
 """Maximum size of a row group, by the size of its rows in memory."""
 
 _SAMPLE_ROWS, _MIN_SAMPLE_ROWS = 4000, 100
 
-FEW_ROWS = 1 << 14
+MIN_ROW_GROUP_ROWS = 1 << 14
 """Number of rows below which buckets share a row group."""
 
-FEW_BYTES = 2 * 2**20
+MIN_ROW_GROUP_BYTES = 2 * 2**20
 """Size in memory from which a bucket has a row group of its own, even with fewer rows."""
 
-FILE_BYTES = 128 * 2**20
+TARGET_FILE_BYTES = 128 * 2**20
 """Target size of a file."""
 
-UNSORTED_GROUP_BYTES = 64 * 2**20
+UNSORTED_ROW_GROUP_BYTES = 64 * 2**20
 """Size in memory of a row group in input order, so that several cores can share a file."""
 
 _UNSORTED_GROUP_ROWS = 2**20
@@ -86,7 +86,7 @@ class FileTarget:
         assert self.layout is not None
         return self.layout
 
-    def new_path(self, prefix: str, suffix: str = "") -> str:
+    def new_file_path(self, prefix: str, suffix: str = "") -> str:
         """Address of a new file with a unique name."""
         return file_io.join(self.folder, f"{prefix}-{uuid.uuid4().hex[:12]}{suffix}-{self.block_id}.zstd.parquet")
 
@@ -96,14 +96,14 @@ class WrittenFile:
     """Report of a written file.
 
     Args:
-        place: key placement; None if rows are in input order, or if a bounding key is too long for the catalog.
+        key_placement: key placement; None if rows are in input order, or if a bounding key is too long for the catalog.
         has_repeated_keys: whether a key has more rows in the file than a block may hold.
         partitions: partitions of its rows.
         partition_error_args: error arguments if a row belongs to no partition; None otherwise.
     """
 
-    footer: Footer
-    place: KeyPlacement | None
+    footer: FileSummary
+    key_placement: KeyPlacement | None
     deleted_rows: int
     has_repeated_keys: bool
     partitions: tuple[str, ...] = ()
@@ -124,7 +124,7 @@ class WrittenFile:
     def as_json(self) -> dict[str, Any]:
         return {
             "footer": self.footer.as_json(),
-            "place": None if self.place is None else self.place.as_json(),
+            "place": None if self.key_placement is None else self.key_placement.as_json(),
             "deletes": self.deleted_rows,
             "repeated": self.has_repeated_keys,
             "partitions": self.partitions,
@@ -134,7 +134,7 @@ class WrittenFile:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> WrittenFile:
         return WrittenFile(
-            Footer.from_json(data["footer"]),
+            FileSummary.from_json(data["footer"]),
             key_placement_from_json(data["place"]),
             data["deletes"],
             data["repeated"],
@@ -143,15 +143,15 @@ class WrittenFile:
         )
 
 
-def write_laid_out_file(
-    table: pa.Table, path: str, target: FileTarget, *, bucket_count: int = 1, bucket: HashBucket | None = None
+def write_sorted_file(
+    table: pa.Table, path: str, target: FileTarget, *, bucket_count: int = 1, common_bucket: HashBucket | None = None
 ) -> WrittenFile:
     """Write rows as one file with a key layout.
 
     Args:
         table: non-empty rows, without nulls in the key.
         bucket_count: number of buckets into which the rows are sorted.
-        bucket: the common bucket of all rows, if there is one; the rows are then sorted by key only.
+        common_bucket: the common bucket of all rows, if there is one; the rows are then sorted by key only.
     """
     layout = target.required_layout
     table, counts = sort_into_buckets(one_chunk(table), layout, bucket_count)
@@ -159,15 +159,15 @@ def write_laid_out_file(
         path, table.schema, target, **_parquet_writer_options(table), **file_io.page_write_options(table)
     )
     with file.discard_on_error():
-        min_group_rows = max(1, min(FEW_ROWS, _rows_for_bytes(FEW_BYTES, table)))
+        min_group_rows = max(1, min(MIN_ROW_GROUP_ROWS, _rows_for_bytes(MIN_ROW_GROUP_BYTES, table)))
         for start, end in _row_group_bounds(
-            counts, min_group_rows, max(1, min(GROUP_ROWS, _rows_for_bytes(GROUP_BYTES, table)))
+            counts, min_group_rows, max(1, min(MAX_ROW_GROUP_ROWS, _rows_for_bytes(MAX_ROW_GROUP_BYTES, table)))
         ):
             file.append(table.slice(start, end - start), end - start)
     written = file.finish()
     return replace(
         written,
-        place=_key_placement(table, layout, counts, bucket),
+        key_placement=_key_placement(table, layout, counts, common_bucket),
         has_repeated_keys=_has_repeated_keys(table, layout, target.allows_delete_and_live),
     )
 
@@ -187,7 +187,7 @@ def write_unsorted_files(
             continue
         if file is None:
             file = _ReportingFileWriter(
-                target.new_path("part", name_suffix), table.schema, target, **file_io.page_write_options(table)
+                target.new_file_path("part", name_suffix), table.schema, target, **file_io.page_write_options(table)
             )
         with file.discard_on_error():
             file.append(table, unsorted_row_group_size(table))
@@ -216,7 +216,9 @@ def check_row_count(written_files: Iterable[WrittenFile], expected_rows: int, er
 
 def unsorted_row_group_size(table: pa.Table) -> int:
     """Number of rows per row group for rows in input order."""
-    return max(1, min(_UNSORTED_GROUP_ROWS, UNSORTED_GROUP_BYTES * int(table.num_rows) // max(1, int(table.nbytes))))
+    return max(
+        1, min(_UNSORTED_GROUP_ROWS, UNSORTED_ROW_GROUP_BYTES * int(table.num_rows) // max(1, int(table.nbytes)))
+    )
 
 
 class _ReportingFileWriter:
@@ -254,7 +256,7 @@ class _ReportingFileWriter:
     def finish(self) -> WrittenFile:
         with self.discard_on_error():
             report = self._writer.close()
-        footer = footer_from_report(report, self.target.range_columns, self.target.null_count_columns)
+        footer = summarize_written_file(report, self.target.range_columns, self.target.null_count_columns)
         return WrittenFile(footer, None, self.deleted_rows, False, *self._partitions_or_error())
 
     def _partitions_or_error(self) -> tuple[tuple[str, ...], Mapping[str, Any] | None]:

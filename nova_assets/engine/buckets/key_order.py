@@ -58,7 +58,7 @@ def split_at_key_boundaries(sorted_rows: pa.Table, key_columns: Sequence[str], m
 
 
 def find_key_positions(
-    sorted_rows: pa.Table, wanted_rows: pa.Table, key_columns: Sequence[str]
+    sorted_rows: pa.Table, searched_rows: pa.Table, key_columns: Sequence[str]
 ) -> tuple[RowIndices, Mask]:
     """Position of each requested key in sorted rows, or its insertion position, and a mask of the keys that exist.
 
@@ -66,11 +66,11 @@ def find_key_positions(
 
     Args:
         sorted_rows: rows sorted by key, each key once.
-        wanted_rows: rows with the requested keys.
+        searched_rows: rows with the requested keys.
     """
     sorted_keys, search_keys = (
         KeyArrays.from_table(sorted_rows, key_columns),
-        KeyArrays.from_table(wanted_rows, key_columns),
+        KeyArrays.from_table(searched_rows, key_columns),
     )
     if sorted_keys.numbers is not None and search_keys.numbers is not None:
         positions = np.searchsorted(sorted_keys.numbers, search_keys.numbers).astype(np.int64)

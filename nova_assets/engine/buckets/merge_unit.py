@@ -25,12 +25,12 @@ class MergeSourceFile:
     """File from which rows of a merge unit are read.
 
     Args:
-        place: key placement of the file.
+        key_placement: key placement of the file.
         stored_column_names: stored name of each column of the schema; None for columns that the file lacks.
     """
 
     path: str
-    place: KeyPlacement
+    key_placement: KeyPlacement
     stored_column_names: tuple[str | None, ...]
 
 
@@ -117,7 +117,7 @@ def _read_block_rows(
             own: name for name, own in zip(names, source.stored_column_names, strict=True) if own is not None
         }
         rows = read_unit_rows(
-            source.path, source.place, task.merge_unit, layout, list(column_by_stored_name), task.key_filter
+            source.path, source.key_placement, task.merge_unit, layout, list(column_by_stored_name), task.key_filter
         )
         tables.append(
             schema_fit.fit_to_schema(

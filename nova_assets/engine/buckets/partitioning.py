@@ -76,17 +76,17 @@ def _add_derived_column(frame: Any, dimension: Dimension, schema: Schema | None)
                 _floor_to_local_hour(moment, dimension), dimension
             )  # twice, for clock changes of half an hour (model/local_hours)
         else:
-            value = F.date_from_unix_date(F.floor(_local_micros(moment, dimension) / _DAY).cast("int"))
+            value = F.date_from_unix_date(F.floor(_local_epoch_micros(moment, dimension) / _DAY).cast("int"))
     return frame.withColumn(dimension.column, value.cast(to_spark_type(dimension.derived_type(schema))))
 
 
 def _floor_to_local_hour(moment: Column, dimension: Dimension) -> Column:
     from pyspark.sql import functions as F
 
-    return F.timestamp_micros(F.unix_micros(moment) - F.pmod(_local_micros(moment, dimension), F.lit(_HOUR)))
+    return F.timestamp_micros(F.unix_micros(moment) - F.pmod(_local_epoch_micros(moment, dimension), F.lit(_HOUR)))
 
 
-def _local_micros(moment: Column, dimension: Dimension) -> Column:
+def _local_epoch_micros(moment: Column, dimension: Dimension) -> Column:
     from pyspark.sql import functions as F
 
     return F.unix_micros(F.from_utc_timestamp(moment, dimension.tz or "UTC"))
@@ -108,7 +108,7 @@ def split_by_columns(table: pa.Table, columns: Sequence[str]) -> list[pa.Table]:
     return [grouped_rows.slice(end - n, n) for n, end in zip(lengths, accumulate(lengths), strict=True)]
 
 
-def single_partition_of_file(written_file: WrittenFile, scope: str, error_label: str) -> str:
+def partition_of_file(written_file: WrittenFile, scope: str, error_label: str) -> str:
     """The one partition of all rows of a file.
 
     Raises:

@@ -10,11 +10,11 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from nova_assets.engine.buckets.file_writer import (
-    FILE_BYTES,
-    UNSORTED_GROUP_BYTES,
+    TARGET_FILE_BYTES,
+    UNSORTED_ROW_GROUP_BYTES,
     FileTarget,
     WrittenFile,
-    write_laid_out_file,
+    write_sorted_file,
     write_unsorted_files,
 )
 from nova_assets.engine.buckets.key_order import one_chunk, split_at_key_boundaries
@@ -37,14 +37,14 @@ from nova_assets.plan.merge_units import HashBucket
 RUN_BYTES = 128 * 2**20
 """Size in memory at which the rows of a task are written as a run."""
 
-FINE_ROWS = 1 << 14
+TARGET_BUCKET_ROWS_OF_RUN = 1 << 14
 """Approximate number of rows per bucket of a run."""
 
-FINE_BYTES = 2 * 2**20
+MAX_BUCKET_BYTES_OF_RUN = 2 * 2**20
 """Maximum size of a bucket of a run in memory, which matters for wide rows: a merge reads whole buckets of every
 run."""
 
-MAX_BUCKETS = 1 << 12
+MAX_BUCKETS_OF_RUN = 1 << 12
 
 _MAX_BATCH_ROWS = 1 << 16
 """Maximum number of rows in a batch that is passed to Spark."""
@@ -59,8 +59,8 @@ def bucket_count_of_run(row_count: int, memory_bytes: int) -> int:
     Args:
         memory_bytes: size of the rows in memory.
     """
-    pieces = max(row_count // FINE_ROWS, min(row_count, memory_bytes // FINE_BYTES), 1)
-    return min(MAX_BUCKETS, 1 << (pieces.bit_length() - 1))
+    pieces = max(row_count // TARGET_BUCKET_ROWS_OF_RUN, min(row_count, memory_bytes // MAX_BUCKET_BYTES_OF_RUN), 1)
+    return min(MAX_BUCKETS_OF_RUN, 1 << (pieces.bit_length() - 1))
 
 
 def write_rows_as_runs(table: pa.Table, target: FileTarget) -> Iterator[WrittenFile]:
@@ -75,10 +75,10 @@ def write_rows_as_runs(table: pa.Table, target: FileTarget) -> Iterator[WrittenF
         if not part.num_rows:
             continue
         if target.layout is None or any(part[k].null_count for k in target.layout.order):
-            yield from write_unsorted_files([part], target, FILE_BYTES, f"-{n:05d}")
+            yield from write_unsorted_files([part], target, TARGET_FILE_BYTES, f"-{n:05d}")
         else:
             buckets = 1 if target.layout.clustered else bucket_count_of_run(part.num_rows, part.nbytes)
-            yield write_laid_out_file(part, target.new_path("run"), target, bucket_count=buckets)
+            yield write_sorted_file(part, target.new_file_path("run"), target, bucket_count=buckets)
 
 
 def write_runs_job(target: FileTarget) -> Job:
@@ -88,7 +88,7 @@ def write_runs_job(target: FileTarget) -> Job:
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         if streams:
             for written in write_unsorted_files(
-                _batches_to_tables(batches, target.schema, UNSORTED_GROUP_BYTES), target, FILE_BYTES
+                _batches_to_tables(batches, target.schema, UNSORTED_ROW_GROUP_BYTES), target, TARGET_FILE_BYTES
             ):
                 yield encode_written_files([written])
             return
@@ -147,7 +147,7 @@ def write_merged_unit(
             return None
         rows = merge_onto_base(task, rows, schema, model, layout)
     return [
-        write_laid_out_file(piece, target.new_path("part", f"-{n:03d}"), target, bucket=cell)
+        write_sorted_file(piece, target.new_file_path("part", f"-{n:03d}"), target, common_bucket=cell)
         for n, (piece, cell) in enumerate(_split_into_files(rows, task, layout))
     ]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from nova_assets.engine.inputs.large_parquet import LargeParquet
+from nova_assets.engine.inputs.large_parquet import LargeParquetFiles
 from nova_assets.engine.inputs.user_tables import (
     check_has_columns,
     concat_file_tables,
@@ -23,13 +23,13 @@ from nova_assets.engine.inputs.user_tables import (
 from nova_assets.errors import BadRecord, EmptyInput, SchemaMismatch
 from nova_assets.formats import isolated_reader, readers
 from nova_assets.formats.column_conversion import convert_to_inferred_type, convert_values
-from nova_assets.formats.input_file import File, bad_record_error, empty_file_error
+from nova_assets.formats.input_file import InputFile, bad_record_error, empty_file_error
 from nova_assets.model.file_format import Format
 from nova_assets.model.schema import DELETED, DataType, Schema
 from nova_assets.model.value_conversion import DICTS, PANDAS, TYPED, python_value
 from nova_assets.nova_error import NovaError
 
-LARGE = 512 * 1024 * 1024
+LARGE_PARQUET_BYTES = 512 * 1024 * 1024
 """Total size of Parquet files above which Spark tasks read them."""
 
 _SUPPORTED_SUFFIXES = [suffix for suffix, format_ in readers.FORMAT_BY_SUFFIX.items() if format_ != "text"]
@@ -46,8 +46,8 @@ def is_spark_frame(data: Any) -> bool:
 
 
 def convert_insert_data(data: Any, schema: Schema | None, *, allow_widening: bool = False) -> Any:
-    """A Spark DataFrame unchanged, large Parquet files as ``LargeParquet``, and all other data as an Arrow table in the
-    declared types.
+    """A Spark DataFrame unchanged, large Parquet files as ``LargeParquetFiles``, and all other data as an Arrow table
+    in the declared types.
 
     Args:
         data: data that the user passed.
@@ -74,7 +74,7 @@ def convert_insert_data(data: Any, schema: Schema | None, *, allow_widening: boo
         return convert_user_table(_dicts_to_table(data, schema), schema, DICTS, allow_widening=allow_widening)
     if _is_dataframe_of("pandas", data):
         return convert_user_table(_pandas_to_table(data, schema), schema, PANDAS, allow_widening=allow_widening)
-    return convert_user_table(_arrow_like_to_table(data), schema, TYPED, allow_widening=allow_widening)
+    return convert_user_table(_table_from_arrow_source(data), schema, TYPED, allow_widening=allow_widening)
 
 
 def _check_rows_are_dicts(rows: Sequence[Any]) -> None:
@@ -98,8 +98,8 @@ def _is_dataframe_of(library: str, data: Any) -> bool:
 # tables
 
 
-def _arrow_like_to_table(data: Any) -> pa.Table:
-    _check_no_polars_objects(data)
+def _table_from_arrow_source(data: Any) -> pa.Table:
+    _check_no_polars_object_columns(data)
     try:
         return _export_arrow_table(data)
     except NovaError:
@@ -128,7 +128,7 @@ def _export_arrow_table(data: Any) -> pa.Table:
     )
 
 
-def _check_no_polars_objects(data: Any) -> None:
+def _check_no_polars_object_columns(data: Any) -> None:
     """Reject polars columns of Python objects, which polars exports as memory addresses. Raises SchemaMismatch."""
     if not _is_dataframe_of("polars", data):
         return
@@ -258,16 +258,16 @@ def _read_paths(paths: list[Path], schema: Schema | None, allow_widening: bool) 
     formats = [_format_from_suffix(p) for p in paths]
     for path in paths:
         _check_file_readable(path)
-    if set(formats) == {"parquet"} and sum(p.stat().st_size for p in paths) > LARGE:
+    if set(formats) == {"parquet"} and sum(p.stat().st_size for p in paths) > LARGE_PARQUET_BYTES:
         for path in paths:
-            isolated_reader.check_parquet_footer(File(path))
-        return LargeParquet(paths, schema, allow_widening)
-    tables = [_read_file(File(p), f, schema, allow_widening) for p, f in zip(paths, formats, strict=True)]
+            isolated_reader.check_parquet_footer(InputFile(path))
+        return LargeParquetFiles(paths, schema, allow_widening)
+    tables = [_read_file(InputFile(p), f, schema, allow_widening) for p, f in zip(paths, formats, strict=True)]
     return concat_file_tables(tables, [str(p) for p in paths])
 
 
-def _read_file(file: File, file_format: Format, schema: Schema | None, allow_widening: bool) -> pa.Table:
-    table = isolated_reader.read(file, file_format, schema)
+def _read_file(file: InputFile, file_format: Format, schema: Schema | None, allow_widening: bool) -> pa.Table:
+    table = isolated_reader.read_table(file, file_format, schema)
     with name_file_in_errors(file.display_name):
         return convert_user_table(table.replace_schema_metadata(None), schema, TYPED, allow_widening=allow_widening)
 
@@ -286,8 +286,8 @@ def _format_from_suffix(path: Path) -> Format:
 
 def _check_file_readable(path: Path) -> None:
     if path.is_dir():
-        raise bad_record_error(File(path), "this is a folder", expected="files", next=f"name them: {path}/*")
+        raise bad_record_error(InputFile(path), "this is a folder", expected="files", next=f"name them: {path}/*")
     if not path.is_file():
-        raise bad_record_error(File(path), "there is no such file", next="check the path")
+        raise bad_record_error(InputFile(path), "there is no such file", next="check the path")
     if path.stat().st_size == 0:
-        raise empty_file_error(File(path))
+        raise empty_file_error(InputFile(path))

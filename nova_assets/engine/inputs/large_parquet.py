@@ -23,8 +23,8 @@ from nova_assets.engine.inputs.user_tables import (
 from nova_assets.engine.session.worker_errors import to_task_error
 from nova_assets.engine.storage.parquet_footers import uncompressed_bytes
 from nova_assets.errors import SchemaMismatch
-from nova_assets.formats.input_file import File
-from nova_assets.formats.parquet_and_orc import open_parquet, read_columnar_file
+from nova_assets.formats.input_file import InputFile
+from nova_assets.formats.parquet_and_orc import call_columnar_reader, open_parquet
 from nova_assets.formats.schema_fit import fit_to_schema, schema_of
 from nova_assets.model.schema import DELETED, UNKNOWN_TYPE, Schema
 from nova_assets.model.value_conversion import TYPED
@@ -50,17 +50,17 @@ class ParquetPart:
     """Row groups of one file that one task reads.
 
     Args:
-        first_row: number of the part's first row in the file, from 1.
+        first_row_number: number of the part's first row in the file, from 1.
         batch_rows: number of rows to read at a time.
     """
 
     path: Path
     row_groups: tuple[int, ...]
-    first_row: int
+    first_row_number: int
     batch_rows: int
 
 
-class LargeParquet:
+class LargeParquetFiles:
     """Rows of Parquet files that were checked to be complete.
 
     Args:
@@ -73,10 +73,10 @@ class LargeParquet:
         self.paths = tuple(paths)
         self._schema = schema
         self._allow_widening = allow_widening
-        self._footers = [read_columnar_file(File(p), pq.read_metadata, "Parquet") for p in paths]
+        self._footers = [call_columnar_reader(InputFile(p), pq.read_metadata, "Parquet") for p in paths]
 
     @property
-    def row_width(self) -> RowWidth:
+    def widest_row_width(self) -> RowWidth:
         """Width of the rows in the file with the widest rows."""
         sizes = (p.stat().st_size for p in self.paths)
         return widest_row_width(
@@ -101,7 +101,7 @@ class LargeParquet:
             )
         return found
 
-    def parts(self) -> Iterator[ParquetPart]:
+    def split_into_parts(self) -> Iterator[ParquetPart]:
         """One part per task, each with about the same uncompressed size."""
         for path, footer in zip(self.paths, self._footers, strict=True):
             row = uncompressed_bytes(footer) // max(1, footer.num_rows)
@@ -115,7 +115,7 @@ class LargeParquet:
         (``worker_errors``)."""
         from nova_assets.engine.rows.spark_types import to_struct
 
-        columns, parts = self.row_schema(), list(self.parts())
+        columns, parts = self.row_schema(), list(self.split_into_parts())
         job = _read_parts_job(parts, self._schema, self._allow_widening, columns)
         return spark.range(0, len(parts), 1, max(1, len(parts))).mapInArrow(job, to_struct(columns))
 
@@ -131,14 +131,14 @@ def read_part(part: ParquetPart, schema: Schema | None, allow_widening: bool, ro
     """Rows of a part, in batches.
 
     Args:
-        schema, allow_widening: as for ``LargeParquet``.
+        schema, allow_widening: as for ``LargeParquetFiles``.
         row_schema: common schema of all files.
 
     Raises:
         SchemaMismatch: the channel cannot hold a value. The error names file, row and column.
         BadRecord: the file is damaged.
     """
-    row = part.first_row
+    row = part.first_row_number
     for table in _read_batches(part):
         with name_file_in_errors(str(part.path)):
             yield fit_to_schema(
@@ -149,9 +149,11 @@ def read_part(part: ParquetPart, schema: Schema | None, allow_widening: bool, ro
 
 
 def _read_batches(part: ParquetPart) -> Iterator[pa.Table]:
-    with read_columnar_file(File(part.path), open_parquet, "Parquet") as opened:
+    with call_columnar_reader(InputFile(part.path), open_parquet, "Parquet") as opened:
         batches = opened.iter_batches(part.batch_rows, list(part.row_groups))
-        while (batch := read_columnar_file(File(part.path), lambda _: next(batches, None), "Parquet")) is not None:
+        while (
+            batch := call_columnar_reader(InputFile(part.path), lambda _: next(batches, None), "Parquet")
+        ) is not None:
             yield pa.Table.from_batches([batch]).replace_schema_metadata(None)
 
 

@@ -49,19 +49,19 @@ def compute_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, warehouse: War
     if sum(uncompressed_bytes(f.metadata) for some in opened.values() for f in some) > MEMORY_BYTES:
         return None
 
-    def rows(some: Sequence[BlockSource], columns: Schema) -> list[pa.Table]:
+    def read_source_rows(some: Sequence[BlockSource], columns: Schema) -> list[pa.Table]:
         return [_read_block_rows(b, opened[b.id], columns) for b in some if isinstance(b, Block)]
 
     if not model.keyed:
-        return _concat_or_empty(rows(source_blocks(read), schema), schema)
+        return _concat_or_empty(read_source_rows(source_blocks(read), schema), schema)
     marked, layout = schema.with_deleted(), KeyLayout(model.key)
-    sorted_deltas = [sort_into_buckets(one_chunk(t), layout)[0] for t in rows(read.deltas, marked)]
+    sorted_deltas = [sort_into_buckets(one_chunk(t), layout)[0] for t in read_source_rows(read.deltas, marked)]
     changes = (
         arrow_merge.compose_deltas(sorted_deltas, model, model.key) if sorted_deltas else _concat_or_empty([], marked)
     )
     if isinstance(read, DeltaChain):
         return changes
-    base = sort_into_buckets(one_chunk(_concat_or_empty(rows(read.bases, schema), schema)), layout)[0]
+    base = sort_into_buckets(one_chunk(_concat_or_empty(read_source_rows(read.bases, schema), schema)), layout)[0]
     return arrow_merge.merge_changes(base, changes, model, model.key)
 
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _THREADS = 4
 
-MOST_BYTES = 512 * 2**20
+MAX_UNIT_BYTES = 512 * 2**20
 """Approximate maximum size of the files that are merged at once. Memory must hold this size several times."""
 
 
@@ -57,7 +57,7 @@ class MergeUnitReadPlan:
         unit_reads: the reads of the single units.
         schema: schema of the channel's rows.
         has_deleted_column: whether the rows are changes, with ``_deleted``.
-        opened_bytes: size of the files, or parts of files, that are opened.
+        bytes_to_open: size of the files, or parts of files, that are opened.
     """
 
     unit_reads: tuple[MergeUnitRead, ...]
@@ -65,7 +65,7 @@ class MergeUnitReadPlan:
     model: MergeModel
     layout: KeyLayout
     has_deleted_column: bool
-    opened_bytes: int
+    bytes_to_open: int
 
     @property
     def row_schema(self) -> Schema:
@@ -128,14 +128,14 @@ class MergeUnitReader:
             if units is None:
                 return None
             here = [w for w in units if w.base or w.deltas]
-            works += here if key_filter is not None else [s for w in here for s in split_merge_task(w, MOST_BYTES)]
-        if key_filter is None and any(w.size.bytes > 2 * MOST_BYTES for w in works):
+            works += here if key_filter is not None else [s for w in here for s in split_merge_task(w, MAX_UNIT_BYTES)]
+        if key_filter is None and any(w.size.bytes > 2 * MAX_UNIT_BYTES for w in works):
             return None
         marked = isinstance(read, DeltaChain)
         some = [(w, asked) for w in works if (asked := keys.keys_in_unit(w)) is None or asked.num_rows]
         self.check_unit_files(w for w, _ in some)
         pieces = tuple(
-            MergeUnitRead(replace(self.build_task(w, schema), key_filter=asked), marked) for w, asked in some
+            MergeUnitRead(replace(self.build_unit_task(w, schema), key_filter=asked), marked) for w, asked in some
         )
         return MergeUnitReadPlan(
             pieces, schema, shared_layout.model, layout, marked, sum(w.size.bytes for w, _ in some)
@@ -153,11 +153,12 @@ class MergeUnitReader:
             unit_pairs = differing_merge_tasks(old, new, layout)
             if unit_pairs is None:
                 return None
-            if any(a.size.bytes + b.size.bytes > 2 * MOST_BYTES for a, b in unit_pairs):
+            if any(a.size.bytes + b.size.bytes > 2 * MAX_UNIT_BYTES for a, b in unit_pairs):
                 return None
             self.check_unit_files(w for pair in unit_pairs for w in pair)
             pieces += [
-                MergeUnitRead(self.build_task(b, schema), True, self.build_task(a, schema)) for a, b in unit_pairs
+                MergeUnitRead(self.build_unit_task(b, schema), True, self.build_unit_task(a, schema))
+                for a, b in unit_pairs
             ]
             size += sum(a.size.bytes + b.size.bytes for a, b in unit_pairs)
         return MergeUnitReadPlan(tuple(pieces), schema, shared_layout.model, layout, True, size)
@@ -171,7 +172,7 @@ class MergeUnitReader:
         files = {f.path: f for w in units for f in (*(f for _, f in w.base), *(f for _, _, f in w.deltas))}
         self.warehouse.verified_addresses(files.values())
 
-    def build_task(self, unit_files: MergeTask, schema: Schema) -> MergeUnitTask:
+    def build_unit_task(self, unit_files: MergeTask, schema: Schema) -> MergeUnitTask:
         """Task for a unit, with the files to open. ``check_unit_files`` checks these files."""
         deltas: dict[int, list[MergeSourceFile]] = {}
         for n, block, file in unit_files.deltas:
@@ -218,7 +219,9 @@ class _KeyFilter:
         if not found.num_rows:
             return found
         return found.filter(
-            self._in_any_file_range(found, [*(f for _, f in unit_files.base), *(f for _, _, f in unit_files.deltas)])
+            self._mask_in_any_file_range(
+                found, [*(f for _, f in unit_files.base), *(f for _, _, f in unit_files.deltas)]
+            )
         )
 
     def _keys_in_bucket(self, bucket: HashBucket) -> pa.Table:
@@ -232,13 +235,13 @@ class _KeyFilter:
             self._by_bucket[bucket.bucket_count] = [apart.slice(a, b - a) for a, b in zip(starts, ends, strict=True)]
         return self._by_bucket[bucket.bucket_count][bucket.number]
 
-    def _in_any_file_range(self, keys: pa.Table, files: Iterable[DataFile]) -> pa.Array:
+    def _mask_in_any_file_range(self, keys: pa.Table, files: Iterable[DataFile]) -> pa.Array:
         found = pa.repeat(pa.scalar(False), keys.num_rows)
         for file in files:
-            found = pc.or_(found, self._in_file_range(keys, file))
+            found = pc.or_(found, self._mask_in_file_range(keys, file))
         return found
 
-    def _in_file_range(self, keys: pa.Table, file: DataFile) -> pa.Array:
+    def _mask_in_file_range(self, keys: pa.Table, file: DataFile) -> pa.Array:
         """Mask of the keys that lie within the known bounds of a file."""
         found = pa.repeat(pa.scalar(True), keys.num_rows)
         for name, type_ in self.types.items():

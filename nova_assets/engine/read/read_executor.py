@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
 log = get_logger("nova_assets.engine")
 
-SCANNED_BYTES = 32 * 2**20
+MIN_LOOKUP_SNAPSHOT_BYTES = 32 * 2**20
 """Snapshots with fewer bytes are joined with the keys of a lookup: to collect the keys first would cost more."""
 
 MAX_LOOKUP_KEYS = 1_000_000
 """Maximum number of keys in a lookup. With more keys, all rows are scanned."""
 
-HERE_BYTES = 64 * 2**20
+MAX_LOCAL_LOOKUP_BYTES = 64 * 2**20
 """Maximum size of the opened files for a lookup in this process."""
 
 
@@ -62,7 +62,7 @@ class ReadExecutor:
     ) -> None:
         self.session = session
         self.warehouse = warehouse
-        self.forced = forced_strategy
+        self.forced_strategy = forced_strategy
         self.merge_unit_reader = MergeUnitReader(session, warehouse)
         self.frame_scope = shared_settings.BatchLimitScope()
 
@@ -75,7 +75,7 @@ class ReadExecutor:
             return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
         shared_settings.current_scope(self.frame_scope).limit_batches(self.session.get, row_width_of_read(read))
         if isinstance(read, Snapshot | DeltaChain | SnapshotDiff):
-            cells = choose_strategy(read, "frame", self.forced) == "buckets" and self.session.can_use_workers
+            cells = choose_strategy(read, "frame", self.forced_strategy) == "buckets" and self.session.can_use_workers
             if cells and (pieces := self.merge_unit_reader.plan_unit_reads(read)) is not None:
                 return self.merge_unit_reader.read_frame(pieces)
         return SparkReader(self.session, self.warehouse).read(read)
@@ -93,7 +93,7 @@ class ReadExecutor:
             return pa.concat_tables(known, promote_options="default") if len(known) == len(parts) else None
         if (
             not isinstance(read, Snapshot | DeltaChain | SnapshotDiff)
-            or choose_strategy(read, "here", self.forced) != "arrow"
+            or choose_strategy(read, "here", self.forced_strategy) != "arrow"
         ):
             return None
         return self._try_compute_in_memory(read)
@@ -107,14 +107,18 @@ class ReadExecutor:
             keys: table or frame with the key columns.
             as_table: whether to return a table, not a frame.
         """
-        if not isinstance(read, Snapshot) or self.forced == "spark" or (shared_layout := common_layout(read)) is None:
+        if (
+            not isinstance(read, Snapshot)
+            or self.forced_strategy == "spark"
+            or (shared_layout := common_layout(read)) is None
+        ):
             return None
         order = list(shared_layout.layout.order)
         if set(order) != set(read.merge.key):  # written under another merge model (R18)
             return None
         if not isinstance(keys, pa.Table):
             size = sum(b.bytes for b in source_blocks(read) if isinstance(b, Block))
-            keys = self._collect_distinct_keys(keys, order) if size >= SCANNED_BYTES else None
+            keys = self._collect_distinct_keys(keys, order) if size >= MIN_LOOKUP_SNAPSHOT_BYTES else None
         if keys is None or keys.num_rows > MAX_LOOKUP_KEYS:
             return None
         try:
@@ -127,7 +131,7 @@ class ReadExecutor:
             return None
 
     def _read_planned_units(self, plan: MergeUnitReadPlan, *, as_table: bool) -> Any:
-        if not as_table and plan.opened_bytes > HERE_BYTES and self.session.can_use_workers:
+        if not as_table and plan.bytes_to_open > MAX_LOCAL_LOOKUP_BYTES and self.session.can_use_workers:
             return self.merge_unit_reader.read_frame(plan)
         table = self.merge_unit_reader.read_table(plan)
         return table if as_table else self.session.to_frame(table)

@@ -26,12 +26,12 @@ def diff_snapshots(old: DataFrame, new: DataFrame, model: MergeModel) -> DataFra
     kind = new.schema
     changed = both.filter(~maps_to_sorted_arrays(col(_OLD), kind).eqNullSafe(maps_to_sorted_arrays(col(_NEW), kind)))
     live = col(_NEW).isNotNull()
-    gone = col(_OLD).isNotNull() & (~live | _needs_explicit_delete(model))
+    gone = col(_OLD).isNotNull() & (~live | _needs_delete_before_insert(model))
 
-    def row(side: str, deleted: bool) -> Column:
+    def change_row(side: str, deleted: bool) -> Column:
         return F.struct(*(col(side).getField(c).alias(c) for c in columns), F.lit(deleted).alias(DELETED))
 
-    rows = F.array(F.when(gone, row(_OLD, True)), F.when(live, row(_NEW, False)))
+    rows = F.array(F.when(gone, change_row(_OLD, True)), F.when(live, change_row(_NEW, False)))
     each = changed.select(F.explode(F.filter(rows, lambda r: r.isNotNull())).alias(_ROW))
     mark = F.coalesce(col(_ROW).getField(DELETED), F.lit(False))
     return each.select(*(col(_ROW).getField(c).alias(c) for c in columns), mark.alias(DELETED))
@@ -67,7 +67,7 @@ def count_removed_rows(old: DataFrame, new: DataFrame) -> int:
     return _count_removals(_row_count_changes(old, new))
 
 
-def _needs_explicit_delete(model: MergeModel) -> Column:
+def _needs_delete_before_insert(model: MergeModel) -> Column:
     """Whether a key's new row would not simply replace its old row.
 
     Combined columns cannot express every change, so a changed row is deleted and inserted again (R11). With

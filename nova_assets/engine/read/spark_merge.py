@@ -24,16 +24,16 @@ from nova_assets.model.function_reference import FunctionRef
 from nova_assets.model.merge import Keyed, MergeModel
 from nova_assets.model.schema import DELETED
 
-SEQ = "__nova_seq"
+DELTA_INDEX = "__nova_seq"
 """Index of the delta of a row, from 0 in order. Base rows precede all deltas."""
 
-_BASE = -1
+_BASE_INDEX = -1
 ROW_COUNT = "__nova_rows"
 _DIFFERENT = "__nova_different"
 _LAST_DELETE = "__nova_cut"
 _RANK = "__nova_rank"
 _KEY = "__nova_key"
-_LATER_SEQ = "__nova_later"
+_LATER_DELTA_INDEX = "__nova_later"
 _OVERALL = (Window.unboundedPreceding, Window.unboundedFollowing)
 
 _COMBINE: Mapping[str, Callable[[Column], Column]] = {
@@ -62,9 +62,9 @@ def merge_deltas(
     changes = deltas
     if model.combines:
         if not is_multi_delta:
-            deltas = deltas.withColumn(SEQ, F.lit(0))
+            deltas = deltas.withColumn(DELTA_INDEX, F.lit(0))
         touched = base.join(keys, on, "left_semi").select(
-            *map(col, columns), F.lit(False).alias(DELETED), F.lit(_BASE).alias(SEQ)
+            *map(col, columns), F.lit(False).alias(DELETED), F.lit(_BASE_INDEX).alias(DELTA_INDEX)
         )
         changes = compose_changes(touched.union(deltas), model)
     elif is_multi_delta:
@@ -91,11 +91,13 @@ def filter_superseded_rows(
             nothing is known.
     """
     keys = {k: f"{_KEY} {k}" for k in model.key}
-    later = changed_keys.select(*(col(k).alias(n) for k, n in keys.items()), col(SEQ).alias(_LATER_SEQ))
+    later = changed_keys.select(*(col(k).alias(n) for k, n in keys.items()), col(DELTA_INDEX).alias(_LATER_DELTA_INDEX))
     # A join skips null keys.
     sought = {k: col(k) if may_be_changed is None else F.when(may_be_changed, col(k)) for k in keys}
     same = reduce(Column.__and__, (sought[k] == col(n) for k, n in keys.items()))
-    return rows.join(F.broadcast(later), same & (col(SEQ) < col(_LATER_SEQ)), "left_anti").select(*map(col, columns))
+    return rows.join(F.broadcast(later), same & (col(DELTA_INDEX) < col(_LATER_DELTA_INDEX)), "left_anti").select(
+        *map(col, columns)
+    )
 
 
 def drop_deletions(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
@@ -112,12 +114,12 @@ def compose_changes(rows: DataFrame, model: MergeModel) -> DataFrame:
     Args:
         rows: columns, ``_deleted`` and ``SEQ``; per key and delta at most one deletion and one live row.
     """
-    columns = [c for c in rows.columns if c not in (DELETED, SEQ)]
+    columns = [c for c in rows.columns if c not in (DELETED, DELTA_INDEX)]
     if not model.combines:
-        latest_first = Window.partitionBy(*map(col, model.key)).orderBy(col(SEQ).desc(), col(DELETED))
+        latest_first = Window.partitionBy(*map(col, model.key)).orderBy(col(DELTA_INDEX).desc(), col(DELETED))
         last = rows.withColumn(_RANK, F.row_number().over(latest_first)).filter(col(_RANK) == 1)
         return last.select(*map(col, columns), col(DELETED))
-    deleted, seq = col(DELETED), col(SEQ)
+    deleted, seq = col(DELETED), col(DELTA_INDEX)
     last_delete = F.max(F.when(deleted, seq)).over(Window.partitionBy(*map(col, model.key)))
     kept = rows.withColumn(_LAST_DELETE, last_delete).filter(
         deleted | col(_LAST_DELETE).isNull() | (seq >= col(_LAST_DELETE))
@@ -130,7 +132,7 @@ def compose_changes(rows: DataFrame, model: MergeModel) -> DataFrame:
     kept = kept.withColumn(_RANK, F.row_number().over(winner))
     for name, value in _combined_live_columns(rows.schema, model, side).items():
         kept = kept.withColumn(name, value)
-    return kept.filter(col(_RANK) == 1).select(*(_output_column(c, model) for c in columns), deleted)
+    return kept.filter(col(_RANK) == 1).select(*(_merged_column(c, model) for c in columns), deleted)
 
 
 def resolve_repeated_keys(rows: DataFrame, model: MergeModel) -> DataFrame:
@@ -141,10 +143,10 @@ def resolve_repeated_keys(rows: DataFrame, model: MergeModel) -> DataFrame:
         rows: columns and ``_deleted``.
     """
     if not model.order_by:
-        return compose_changes(rows.withColumn(SEQ, F.when(col(DELETED), 0).otherwise(1)), model)
+        return compose_changes(rows.withColumn(DELTA_INDEX, F.when(col(DELETED), 0).otherwise(1)), model)
     order = [col(c).asc_nulls_first() for c in model.order_by]
     place = F.row_number().over(Window.partitionBy(*map(col, model.key), col(DELETED)).orderBy(*order))
-    return compose_changes(rows.withColumn(SEQ, F.when(col(DELETED), 0).otherwise(place)), model)
+    return compose_changes(rows.withColumn(DELTA_INDEX, F.when(col(DELETED), 0).otherwise(place)), model)
 
 
 def find_undecided_keys(rows: DataFrame, model: MergeModel) -> DataFrame:
@@ -159,14 +161,16 @@ def find_undecided_keys(rows: DataFrame, model: MergeModel) -> DataFrame:
     chosen = struct_of_columns(c for c in rows.columns if c not in functions)
     greatest = Window.partitionBy(*key).orderBy(*(c.desc_nulls_last() for c in order))
     top = alive.withColumn(_RANK, F.rank().over(greatest)).filter(col(_RANK) == 1).drop(_RANK)
-    found = _groups_with_differing_values(top, key, key, chosen)
+    found = _find_groups_with_differing_values(top, key, key, chosen)
     by_function = [c for c, f in functions.items() if f not in _COMBINE]
     if by_function:
-        found = found.union(_groups_with_differing_values(alive, [*key, *order], key, struct_of_columns(by_function)))
+        found = found.union(
+            _find_groups_with_differing_values(alive, [*key, *order], key, struct_of_columns(by_function))
+        )
     return found.groupBy(*key).agg(F.max(ROW_COUNT).alias(ROW_COUNT))
 
 
-def _groups_with_differing_values(
+def _find_groups_with_differing_values(
     rows: DataFrame, group_columns: Sequence[Column], key_columns: Sequence[Column], compared_value: Column
 ) -> DataFrame:
     kind = rows.select(compared_value.alias("v")).schema["v"].dataType
@@ -185,7 +189,7 @@ def _combined_live_columns(schema: t.StructType, model: MergeModel, key_window: 
         if function in _COMBINE:
             found[_combined_column_name(column)] = _COMBINE[function](value).over(key_window).cast(type_)
         else:
-            in_order = F.collect_list(value).over(key_window.orderBy(col(SEQ)).rowsBetween(*_OVERALL))
+            in_order = F.collect_list(value).over(key_window.orderBy(col(DELTA_INDEX)).rowsBetween(*_OVERALL))
             found[_combined_column_name(column)] = _reduce_array(in_order, FunctionRef.parse(function).load(), type_)
     return found
 
@@ -198,7 +202,7 @@ def _reduce_array(values: Column, combine: Callable[[Column, Column], Column], r
     return F.when(F.size(values) > 0, F.aggregate(rest, F.get(values, F.lit(0)), step))
 
 
-def _output_column(column: str, model: MergeModel) -> Column:
+def _merged_column(column: str, model: MergeModel) -> Column:
     if isinstance(model, Keyed) and column in dict(model.combine):
         return F.when(col(DELETED), col(column)).otherwise(col(_combined_column_name(column))).alias(column)
     return col(column)

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from nova_assets.engine.read.spark_diff import added_rows_or_raise, diff_snapshots
 from nova_assets.engine.read.spark_merge import (
-    SEQ,
+    DELTA_INDEX,
     compose_changes,
     drop_deletions,
     filter_superseded_rows,
@@ -57,10 +57,10 @@ BROADCAST_BYTES = 256 * 2**20
 FORMATS = ("parquet", "orc", "avro")
 """File formats that blocks may have. This engine writes Parquet. For Avro, Spark needs a separate package."""
 
-FEW_ROWS = 100_000
+ALWAYS_BROADCAST_ROWS = 100_000
 """Number of rows up to which keys are broadcast, independent of the size of the other columns."""
 
-_LITERAL_FILES = 200
+_MAX_FILES_IN_QUERY_TEXT = 200
 """Number of files above which their order is joined as a table, not written into the query."""
 
 _CHECKSUMS = {"parquet.page.verify-checksum.enabled": "true"}
@@ -115,7 +115,7 @@ class SparkReader:
         base, deltas = _resolved_blocks(read.bases), _resolved_blocks(read.deltas)
         model, schema = merge_model_of(read), read.schema or _NO_COLUMNS
         if isinstance(model, Custom):
-            return self._custom_snapshot(read, base, deltas, model)
+            return self._custom_snapshot_frame(read, base, deltas, model)
         if not deltas or not model.keyed:
             return self.read_blocks([*base, *deltas], schema)  # without a key, all blocks are one read
         if self._can_use_anti_join(base, deltas, model):
@@ -127,7 +127,7 @@ class SparkReader:
     def _can_use_anti_join(self, base: Sequence[Block], deltas: Sequence[Block], model: MergeModel) -> bool:
         """Whether the keys of the deltas alone decide which rows remain, and are few enough to broadcast."""
         plain = all(b.manifest.format == "parquet" for b in (*base, *deltas))
-        few = sum(len(d.manifest.files) for d in deltas) <= _LITERAL_FILES
+        few = sum(len(d.manifest.files) for d in deltas) <= _MAX_FILES_IN_QUERY_TEXT
         return (bool(base) or len(deltas) > 1) and plain and few and not model.combines and _can_broadcast_keys(deltas)
 
     def _snapshot_by_anti_join(
@@ -136,11 +136,11 @@ class SparkReader:
         model, order = merge_model_of(read), _index_deltas_by_path(deltas)
         rows = self.read_blocks([*base, *deltas], schema.with_deleted(), order)
         changed = self.read_blocks(deltas, Schema(tuple(schema.field(k) for k in model.key)), order)
-        place = col(SEQ) if order else F.lit(0)
+        place = col(DELTA_INDEX) if order else F.lit(0)
         # Rows of the base and deletions need no index.
-        rows = rows.withColumn(SEQ, F.when(F.coalesce(col(DELETED), F.lit(True)), -1).otherwise(place))
-        changed = changed if order else changed.withColumn(SEQ, place)
-        return filter_superseded_rows(rows, changed, model, schema.names, _in_changed_range(read, schema))
+        rows = rows.withColumn(DELTA_INDEX, F.when(F.coalesce(col(DELETED), F.lit(True)), -1).otherwise(place))
+        changed = changed if order else changed.withColumn(DELTA_INDEX, place)
+        return filter_superseded_rows(rows, changed, model, schema.names, _is_in_changed_key_range(read, schema))
 
     def _merge_to_frame(
         self, base: Sequence[Block], deltas: Sequence[Block], schema: Schema, model: MergeModel
@@ -196,7 +196,7 @@ class SparkReader:
             ).limit(0)
         return self._empty_frame(schema.with_deleted() if read.merge.keyed else schema)
 
-    def _custom_snapshot(
+    def _custom_snapshot_frame(
         self, read: Snapshot, base: Sequence[Block], deltas: Sequence[Block], model: Custom
     ) -> DataFrame:
         schema = read.schema or _NO_COLUMNS
@@ -222,7 +222,7 @@ class SparkReader:
         several, order = len(deltas) > 1, _index_deltas_by_path(deltas)
         rows = self.read_blocks(deltas, schema.with_deleted(), order)
         if several and not order:
-            rows = rows.withColumn(SEQ, F.lit(0))
+            rows = rows.withColumn(DELTA_INDEX, F.lit(0))
         return rows.withColumn(DELETED, F.coalesce(col(DELETED), F.lit(False)))
 
     def read_blocks(
@@ -310,8 +310,8 @@ class SparkReader:
             rows = self._add_delta_index(rows, delta_index_by_path)
         if all(o == f for f, o in zip(relaxed, stored_fields, strict=True)):
             return rows
-        found = [_column_as_field(f, o).alias(f.name) for f, o in zip(relaxed, stored_fields, strict=True)]
-        return rows.select(*found, *([col(SEQ)] if delta_index_by_path else []))
+        found = [_stored_column_as_field(f, o).alias(f.name) for f, o in zip(relaxed, stored_fields, strict=True)]
+        return rows.select(*found, *([col(DELTA_INDEX)] if delta_index_by_path else []))
 
     def _add_delta_index(self, rows: DataFrame, delta_index_by_path: Mapping[str, int]) -> DataFrame:
         """Rows with the index of their file's delta as ``SEQ``.
@@ -324,10 +324,10 @@ class SparkReader:
         taken = any(c.lower() == "_metadata" for c in rows.columns)
         path = file_metadata_column(rows).getField("file_path") if taken else F.col("_metadata.file_path")
         name = F.substring_index(path, "/", -2)
-        if len(places) <= _LITERAL_FILES:
+        if len(places) <= _MAX_FILES_IN_QUERY_TEXT:
             pairs = [F.lit(part) for item in places.items() for part in item]
-            return rows.withColumn(SEQ, F.create_map(*pairs)[name])
-        table = self.session.get().createDataFrame(list(places.items()), f"{_FILE} string, {SEQ} int")
+            return rows.withColumn(DELTA_INDEX, F.create_map(*pairs)[name])
+        table = self.session.get().createDataFrame(list(places.items()), f"{_FILE} string, {DELTA_INDEX} int")
         return rows.withColumn(_FILE, name).join(F.broadcast(table), _FILE).drop(_FILE)
 
     def _empty_frame(self, schema: Schema) -> DataFrame:
@@ -338,7 +338,7 @@ class SparkReader:
         return self.session.get().range(0).select(*columns, *marks)
 
 
-def _column_as_field(field: Field, stored_field: Field | None) -> Column:
+def _stored_column_as_field(field: Field, stored_field: Field | None) -> Column:
     """Stored column of a file as a column of the current schema."""
     if stored_field is None:
         return F.lit(None).cast(to_spark_type(field.type))
@@ -375,7 +375,7 @@ def _index_deltas_by_path(deltas: Sequence[Block]) -> dict[str, int]:
     return {f.path: n for n, d in enumerate(deltas) for f in d.manifest.files} if len(deltas) > 1 else {}
 
 
-def _in_changed_range(read: Snapshot, schema: Schema) -> Column | None:
+def _is_in_changed_key_range(read: Snapshot, schema: Schema) -> Column | None:
     """Whether a row may have a key of the deltas, by the bounds of one column; None unless keys are clustered by
     range."""
     found = changed_key_range(read)
@@ -388,4 +388,4 @@ def _in_changed_range(read: Snapshot, schema: Schema) -> Column | None:
 
 def _can_broadcast_keys(deltas: Sequence[Block]) -> bool:
     rows, size = sum(d.rows for d in deltas), sum(d.bytes for d in deltas)
-    return rows <= FEW_ROWS or (rows <= BROADCAST_ROWS and size <= BROADCAST_BYTES)
+    return rows <= ALWAYS_BROADCAST_ROWS or (rows <= BROADCAST_ROWS and size <= BROADCAST_BYTES)

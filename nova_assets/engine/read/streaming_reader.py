@@ -20,7 +20,7 @@ from nova_assets.engine.read.merge_unit_reader import MergeUnitReadPlan
 from nova_assets.engine.read.read_executor import ReadExecutor, mark_as_inserts
 from nova_assets.engine.storage import external_files
 from nova_assets.engine.storage.external_rows import open_external_file
-from nova_assets.engine.storage.integrity import footer_of_block_file, open_block_file
+from nova_assets.engine.storage.integrity import open_block_file, read_block_file_footer
 from nova_assets.errors import FileMissing
 from nova_assets.formats import record_batches
 from nova_assets.model.arrow_types import to_arrow_schema
@@ -78,7 +78,7 @@ class StreamingReader:
         schema = to_arrow_schema(known.with_all_nullable())
         wanted = schema if columns is None else self.engine.select(schema.empty_table(), columns).schema
         tables = self._read_tables(read, known.select_columns(n for n in known.names if n in wanted.names))
-        return record_batches.stream_tables(wanted, _explain_missing_file(tables))
+        return record_batches.stream_tables(wanted, _convert_missing_file_errors(tables))
 
     def _open_reader_of_frame(self, read: Read, columns: Sequence[str] | None) -> pa.RecordBatchReader:
         """Reader for a read whose columns are known only from its frame."""
@@ -99,8 +99,8 @@ class StreamingReader:
             return map(mark_as_inserts, rows) if DELETED in columns else rows
         if isinstance(read, ChangeUnion):
             return chain.from_iterable([self._read_tables(p, columns) for p in read.parts])
-        if self.read_executor.forced == "spark":
-            return self._at_once([read])
+        if self.read_executor.forced_strategy == "spark":
+            return self._fetch_each([read])
         if is_plain_file_scan(read):
             assert not isinstance(read, SnapshotDiff)
             return self._read_unmerged(read, columns)
@@ -113,7 +113,9 @@ class StreamingReader:
         if is_certainly_empty(rest):
             return found
         pieces = self.read_executor.merge_unit_reader.plan_unit_reads(rest)
-        return chain(found, self._at_once(split_into_portions(rest)) if pieces is None else _read_merge_units(pieces))
+        return chain(
+            found, self._fetch_each(split_into_portions(rest)) if pieces is None else _read_merge_units(pieces)
+        )
 
     def _read_unmerged(self, read: Snapshot | DeltaChain, columns: Schema) -> Tables:
         """Rows of blocks that need no merge, file by file."""
@@ -134,7 +136,7 @@ class StreamingReader:
         return chain(
             _read_row_groups([(b, p) for (b, _), p in zip(listed, paths, strict=True)], columns.with_all_nullable()),
             self._read_external_files(external_files_with_paths, read, columns),
-            self._at_once(split_into_portions(_snapshot_of_blocks(other_format_blocks, read, columns)))
+            self._fetch_each(split_into_portions(_snapshot_of_blocks(other_format_blocks, read, columns)))
             if other_format_blocks
             else (),
         )
@@ -151,17 +153,17 @@ class StreamingReader:
                 continue
             blocks_for_spark.append(replace(block, manifest=replace(block.manifest, files=(file,))))
             if sum(b.bytes for b in blocks_for_spark) >= MAX_PORTION_BYTES:
-                yield from self._at_once([_snapshot_of_blocks(blocks_for_spark, read, columns)])
+                yield from self._fetch_each([_snapshot_of_blocks(blocks_for_spark, read, columns)])
                 blocks_for_spark = []
         if blocks_for_spark:
-            yield from self._at_once([_snapshot_of_blocks(blocks_for_spark, read, columns)])
+            yield from self._fetch_each([_snapshot_of_blocks(blocks_for_spark, read, columns)])
 
-    def _at_once(self, reads: Sequence[Read]) -> Tables:
+    def _fetch_each(self, reads: Sequence[Read]) -> Tables:
         """Rows of reads by the engine's own choice of strategy, one read after the other."""
         return (self.engine.to_arrow(self.engine.fetch(r)) for r in reads)
 
 
-def _explain_missing_file(tables: Tables) -> Tables:
+def _convert_missing_file_errors(tables: Tables) -> Tables:
     try:
         yield from tables
     except FileNotFoundError as error:
@@ -180,7 +182,7 @@ def _read_merge_units(plan: MergeUnitReadPlan) -> Tables:
 def _read_row_groups(files: Sequence[tuple[Block, str]], schema: Schema) -> Tables:
     """Rows of some files, one row group at a time."""
     for block, path in files:
-        footer = footer_of_block_file(path)
+        footer = read_block_file_footer(path)
         for n in range(footer.num_row_groups):
             yield _read_row_group(block, path, footer, n, schema)
 

@@ -17,7 +17,7 @@ from nova_assets.model.value_comparison import canonical_value
 Rows = list[dict[str, Any]]
 
 
-def check_sums(
+def check_sums_fit(
     error_label: str,
     staged_delta: Block,
     older_blocks: Sequence[Block],
@@ -39,7 +39,7 @@ def check_sums(
     key = list(staged_delta.merge.key)
     columns = [*key, *sum_types, DELETED]
     schema = staged_delta.manifest.schema
-    own = read_rows(_read_of_block(staged_delta, schema), None).select(columns)
+    own = read_rows(_build_block_read(staged_delta, schema), None).select(columns)
     totals: dict[str, dict[str, Fraction]] = {}
     keys: dict[str, dict[str, Any]] = {}
     undeleted_keys = _add_to_totals(own.to_pylist(), key, sum_types, totals, keys, None)
@@ -47,7 +47,7 @@ def check_sums(
         _check_totals_fit(error_label, totals, keys, sum_types)
         if not undeleted_keys:
             return
-        rows = read_rows(_read_of_block(block, schema), own.select(key)).to_pylist()
+        rows = read_rows(_build_block_read(block, schema), own.select(key)).to_pylist()
         undeleted_keys = _add_to_totals(rows, key, sum_types, totals, keys, undeleted_keys)
     _check_totals_fit(error_label, totals, keys, sum_types)
 
@@ -92,7 +92,7 @@ def _check_totals_fit(
                 raise sum_overflow_error(error_label, column, sum_types[column], key_values[name], value)
 
 
-def _read_of_block(block: Block, schema: Schema) -> Read:
+def _build_block_read(block: Block, schema: Schema) -> Read:
     if block.kind == "base":
         return Snapshot(block.channel, block.hi, (block,), (), schema, block.merge)
     return DeltaChain(block.channel, block.lo, block.hi, (block,), schema, block.merge)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
-def canonical_columns(schema: Schema, names: Sequence[str]) -> tuple[str, ...]:
+def columns_to_canonicalize(schema: Schema, names: Sequence[str]) -> tuple[str, ...]:
     """Columns among the given names whose values need a canonical form before they are written."""
     return tuple(n for n in names if n in schema and has_unequal_representations(schema.field(n).type))
 

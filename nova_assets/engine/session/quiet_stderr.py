@@ -37,7 +37,7 @@ def silence_loggers() -> None:
             PySparkLogger.getLogger(name).disabled = True
 
 
-def silence_threads(spark_context: Any) -> None:
+def silence_context_threads(spark_context: Any) -> None:
     """Stop a Spark context from printing tracebacks of its own threads when its Java process has ended."""
     server = getattr(spark_context, "_accumulatorServer", None)
     if server is not None and "handle_error" not in vars(server):
@@ -50,7 +50,7 @@ def _is_not_py4j(record: logging.LogRecord) -> bool:
 
 
 @contextmanager
-def without_java_noise() -> Iterator[None]:
+def filter_java_startup_messages() -> Iterator[None]:
     """Context in which a JVM may be started. The JVM's messages about its own start are removed from standard error.
 
     The JVM inherits a pipe instead of file descriptor 2. A thread forwards its lines for the lifetime of the JVM.

@@ -88,14 +88,14 @@ def temporary_settings(spark: SparkSession, settings: Mapping[str, str | int]) -
         yield
     finally:
         with suppress(Exception):  # the session may have ended
-            _settings_of(spark).release(holder)
+            _get_session_settings(spark).release(holder)
 
 
 def hold_settings(spark: SparkSession, settings: Mapping[str, str | int]) -> int:
     """Hold settings until they are released. Returns the holder id for the release."""
     holder = next(_holder_ids)
     if settings:
-        _settings_of(spark).acquire(holder, settings)
+        _get_session_settings(spark).acquire(holder, settings)
     return holder
 
 
@@ -128,7 +128,7 @@ class BatchLimitScope:
         """Release all held limits."""
         for spark, holder in self.holders:
             with suppress(Exception):
-                _settings_of(spark).release(holder)
+                _get_session_settings(spark).release(holder)
         self.holders.clear()
         self.widest_row_width = RowWidth()
 
@@ -161,7 +161,7 @@ def current_scope(default: BatchLimitScope) -> BatchLimitScope:
     return _current_scope.get() or default
 
 
-def _settings_of(spark: SparkSession) -> _SessionSettings:
+def _get_session_settings(spark: SparkSession) -> _SessionSettings:
     """Held settings of a session. Several Python objects may represent the same session."""
     with _sessions_lock:
         return _sessions.setdefault(_session_identity(spark), _SessionSettings(spark))

@@ -21,7 +21,11 @@ import pyarrow as pa
 
 from nova_assets.engine.session.environment import temporary_environment
 from nova_assets.engine.session.java import use_java
-from nova_assets.engine.session.quiet_stderr import silence_loggers, silence_threads, without_java_noise
+from nova_assets.engine.session.quiet_stderr import (
+    filter_java_startup_messages,
+    silence_context_threads,
+    silence_loggers,
+)
 from nova_assets.engine.session.spark_config import s3a_package_setting, spark_config
 from nova_assets.engine.session.worker_errors import nova_error_from
 from nova_assets.engine.storage.integrity import altered_file_error_from
@@ -66,7 +70,7 @@ class LazySparkSession:
                 self._drop_ended_session(self._session)
             if self._session is None:
                 if self._session_source is None:
-                    self._session = build()
+                    self._session = get_or_build_session()
                 elif callable(self._session_source):
                     self._session = self._session_source()
                 else:
@@ -91,7 +95,7 @@ class LazySparkSession:
         self._session = None
 
     @contextmanager
-    def explain_spark_failure(self) -> Iterator[None]:
+    def convert_spark_end_errors(self) -> Iterator[None]:
         """Context for uses of the session. If Spark ends in it, the error reports this end and not its consequences.
 
         Raises:
@@ -203,11 +207,11 @@ def create_session(
 
         return connect_session(_hide_master_variable(make_session), home or Path(DEFAULT_HOME), extra_settings)  # type: ignore[no-any-return]
     silence_loggers()
-    with without_java_noise():
+    with filter_java_startup_messages():
         session = make_session({**spark_config(), **extra_settings})
     if not is_connect_session(session):
         _own_contexts.add(session.sparkContext)
-        silence_threads(session.sparkContext)
+        silence_context_threads(session.sparkContext)
     return session
 
 
@@ -217,11 +221,11 @@ def _hide_master_variable(
     """Session factory that hides the variable MASTER. It names the master of the server, but PySpark would use it for
     the client."""
 
-    def without(config: Mapping[str, str]) -> SparkSession:
+    def make_session_without_master(config: Mapping[str, str]) -> SparkSession:
         with temporary_environment(MASTER=None):
             return make_session(config)
 
-    return without
+    return make_session_without_master
 
 
 def prepare_environment() -> None:
@@ -230,7 +234,7 @@ def prepare_environment() -> None:
     use_java()
 
 
-def build(
+def get_or_build_session(
     spark_location: str = "local", home: Path | None = None, extra_settings: Mapping[str, str] | None = None
 ) -> SparkSession:
     """Active Spark session of this process, or a new one.
@@ -280,9 +284,9 @@ _own_contexts: WeakSet[Any] = WeakSet()
 def has_session_ended(spark: Any) -> bool:
     """Whether a session can no longer compute: its server, its Java process or its context has ended."""
     if is_connect_session(spark):
-        from nova_assets.engine.session.connect_server import is_server_gone
+        from nova_assets.engine.session.connect_server import has_server_ended
 
-        return is_server_gone(spark)
+        return has_server_ended(spark)
     context = spark.sparkContext
     if context._jsc is None or _java_has_ended(context):
         return True

@@ -56,7 +56,7 @@ def open_external_file(block: Block, path: str, schema: Schema) -> ExternalParqu
         schema: the columns to read.
     """
     relaxed = schema.with_all_nullable()
-    partition_scalars = _partition_scalars(block, relaxed)
+    partition_scalars = _parse_partition_scalars(block, relaxed)
     footer = file_io.read_parquet_metadata(path)
     file_schema = footer.schema.to_arrow_schema()
     stored_name_by_lower = {name.lower(): name for name in file_schema.names}
@@ -72,7 +72,7 @@ def open_external_file(block: Block, path: str, schema: Schema) -> ExternalParqu
     return ExternalParquetFile(path, footer, {name: f.name for name, f in found.items()}, partition_scalars, relaxed)
 
 
-def _partition_scalars(block: Block, schema: Schema) -> dict[str, pa.Scalar] | None:
+def _parse_partition_scalars(block: Block, schema: Schema) -> dict[str, pa.Scalar] | None:
     """Values of partition columns in a partition's name; None if a column has a type that only Spark can interpret.
 
     The values in a name equal those that Spark reads from the folder names (``plan/external_changes``).

@@ -72,7 +72,7 @@ def size_of(address: str) -> int:
     """Size of a file in bytes. Raises FileNotFoundError."""
     if not is_remote(address):
         return os.stat(address).st_size
-    files, path = _remote_store(address)
+    files, path = _remote_filesystem_and_key(address)
     found = files.get_file_info(path)
     if not found.is_file:
         raise FileNotFoundError(address)
@@ -83,7 +83,7 @@ def sizes_of(addresses: Sequence[str]) -> list[int | None]:
     """Sizes of files of one store in bytes, fetched concurrently; None for each file that does not exist."""
     if not addresses or not is_remote(addresses[0]):
         return [_local_size(a) for a in addresses]
-    found = [_remote_store(a) for a in addresses]
+    found = [_remote_filesystem_and_key(a) for a in addresses]
     infos = found[0][0].get_file_info([path for _, path in found])
     return [int(i.size) if i.is_file else None for i in infos]
 
@@ -103,13 +103,13 @@ def page_write_options(rows: pa.Table) -> dict[str, Any]:
 def delete_file(address: str) -> None:
     """Delete a file. Raises FileNotFoundError."""
     if is_remote(address):
-        files, path = _remote_store(address)
+        files, path = _remote_filesystem_and_key(address)
         files.delete_file(path)
     else:
         os.unlink(address)
 
 
-def list_and_clean_folder(folder: str) -> list[str]:
+def list_parquet_and_remove_other_files(folder: str) -> list[str]:
     """Parquet files of a newly written folder, sorted by name. All other entries of the folder are removed.
 
     Spark leaves checksums and markers beside its files. The folder of a block must hold no file that the manifest does
@@ -168,16 +168,16 @@ def to_spark_address(address: str) -> str:
 
 def filesystem_and_path(address: str) -> tuple[fs.FileSystem, str]:
     """Filesystem of an address, and the path in it."""
-    return _remote_store(address) if is_remote(address) else (_local_filesystem(), address)
+    return _remote_filesystem_and_key(address) if is_remote(address) else (_local_filesystem(), address)
 
 
 def remote_filesystem_and_path(address: str) -> tuple[fs.FileSystem | None, str]:
     """Filesystem of a remote address, and the path in it; None as the filesystem for a local path, which is opened
     directly."""
-    return _remote_store(address) if is_remote(address) else (None, address)
+    return _remote_filesystem_and_key(address) if is_remote(address) else (None, address)
 
 
-def _remote_store(address: str) -> tuple[fs.FileSystem, str]:
+def _remote_filesystem_and_key(address: str) -> tuple[fs.FileSystem, str]:
     scheme, authority, name = split_file_address(address)
     return (
         (_hdfs_filesystem(authority), f"/{name}")

@@ -120,7 +120,7 @@ def _check_local_file(file: DataFile, address: str) -> None:
         state = (file.footer_digest, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
         if file.footer_digest and not _file_cache.is_verified(address, state):
             with pa.OSFile(address) as stream:
-                _check_footer(file, stream, _TAIL_BYTES)
+                _check_footer_digest(file, stream, _TAIL_BYTES)
             _file_cache.mark_verified(address, state)
     except OSError as error:
         raise _file_access_error(file, address, error) from error
@@ -142,7 +142,7 @@ def _check_remote_file(file: DataFile, address: str, cache_content: bool) -> Non
             if known and whole:
                 _file_cache.cache_content(address, stream.read_at(file.bytes, 0))
             elif not known:
-                data = _check_footer(file, stream, _FETCH_WHOLE_BYTES if whole else _TAIL_BYTES)
+                data = _check_footer_digest(file, stream, _FETCH_WHOLE_BYTES if whole else _TAIL_BYTES)
                 _file_cache.mark_verified(address, state)
                 if cache_content and len(data) == file.bytes:
                     _file_cache.cache_content(address, data)
@@ -150,7 +150,7 @@ def _check_remote_file(file: DataFile, address: str, cache_content: bool) -> Non
         raise _file_access_error(file, address, error) from error
 
 
-def _check_footer(file: DataFile, stream: Any, max_bytes: int) -> bytes:
+def _check_footer_digest(file: DataFile, stream: Any, max_bytes: int) -> bytes:
     """Compare the digest of the footer. Returns the bytes at the end of the file that were read for the check."""
     length = min(file.bytes, max_bytes)
     tail: bytes = stream.read_at(length, file.bytes - length)
@@ -203,7 +203,7 @@ def open_block_file(address: str, footer: pq.FileMetaData | None = None) -> Bloc
     return _convert_read_errors(address, partial(_open_parquet, address, footer))
 
 
-def footer_of_block_file(address: str) -> pq.FileMetaData:
+def read_block_file_footer(address: str) -> pq.FileMetaData:
     """Footer of a file of a block. Raises as ``open_block_file`` does."""
     return open_block_file(address).metadata
 

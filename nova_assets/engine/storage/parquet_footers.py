@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nova_assets.engine.storage import file_io
-from nova_assets.engine.storage.integrity import footer_of_block_file, open_block_file
+from nova_assets.engine.storage.integrity import open_block_file, read_block_file_footer
 from nova_assets.engine.storage.parquet_writer import FileReport
 from nova_assets.model.block import DataFile
 
@@ -22,25 +22,25 @@ documents."""
 
 
 @dataclass(frozen=True, slots=True)
-class Footer:
+class FileSummary:
     """Description of one file by its footer.
 
     Args:
         ranges: minimum and maximum of each requested column that has both.
-        nulls: null count of each requested column; None if the file does not record it.
+        null_counts: null count of each requested column; None if the file does not record it.
         digest: digest of all bytes of the file; empty if the writer computed none.
         footer_digest: digest of the footer alone.
-        unpacked: uncompressed size of the rows in bytes.
+        uncompressed_bytes: uncompressed size of the rows in bytes.
     """
 
     path: str
     rows: int
     bytes: int
     ranges: dict[str, tuple[Any, Any]]
-    nulls: dict[str, int | None]
+    null_counts: dict[str, int | None]
     digest: str = ""
     footer_digest: str = ""
-    unpacked: int = 0
+    uncompressed_bytes: int = 0
 
     def to_data_file(self, block_folder: str) -> DataFile:
         """Entry of the file in a manifest.
@@ -56,31 +56,33 @@ class Footer:
             self.ranges,
             digest=self.digest,
             footer_digest=self.footer_digest,
-            uncompressed_bytes=self.unpacked,
+            uncompressed_bytes=self.uncompressed_bytes,
         )
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Footer:
-        return Footer(**{**data, "ranges": {c: (low, high) for c, (low, high) in data["ranges"].items()}})
+    def from_json(data: Mapping[str, Any]) -> FileSummary:
+        return FileSummary(**{**data, "ranges": {c: (low, high) for c, (low, high) in data["ranges"].items()}})
 
 
-def footer_from_report(
+def summarize_written_file(
     report: FileReport, range_columns: Sequence[str] = (), null_count_columns: Sequence[str] = ()
-) -> Footer:
+) -> FileSummary:
     """Footer of a file that was just written, from the report of its writer. Nothing is read.
 
     Args:
-        range_columns, null_count_columns: as for ``read_footer``.
+        range_columns, null_count_columns: as for ``summarize_file``.
     """
     described = _ranges_and_null_counts(report.metadata, range_columns, null_count_columns)
-    unpacked = uncompressed_bytes(report.metadata)
-    return Footer(report.path, report.rows, report.bytes, *described, report.digest, report.footer_digest, unpacked)
+    uncompressed = uncompressed_bytes(report.metadata)
+    return FileSummary(
+        report.path, report.rows, report.bytes, *described, report.digest, report.footer_digest, uncompressed
+    )
 
 
-def read_footer(path: str, range_columns: Sequence[str] = (), null_count_columns: Sequence[str] = ()) -> Footer:
+def summarize_file(path: str, range_columns: Sequence[str] = (), null_count_columns: Sequence[str] = ()) -> FileSummary:
     """Read one footer.
 
     Args:
@@ -88,9 +90,11 @@ def read_footer(path: str, range_columns: Sequence[str] = (), null_count_columns
         range_columns: columns whose minimum and maximum are returned. Columns without statistics are omitted.
         null_count_columns: columns whose nulls are counted.
     """
-    metadata = footer_of_block_file(path)
+    metadata = read_block_file_footer(path)
     described = _ranges_and_null_counts(metadata, range_columns, null_count_columns)
-    return Footer(path, metadata.num_rows, file_io.size_of(path), *described, unpacked=uncompressed_bytes(metadata))
+    return FileSummary(
+        path, metadata.num_rows, file_io.size_of(path), *described, uncompressed_bytes=uncompressed_bytes(metadata)
+    )
 
 
 def _ranges_and_null_counts(
@@ -110,9 +114,9 @@ def read_block_files(paths: Sequence[str], columns: list[str] | None = None) -> 
     return pa.concat_tables([open_block_file(f).read(columns) for f in paths], promote_options="default")
 
 
-def total_nulls(footers: Iterable[Footer], column: str) -> int | None:
+def total_null_count(footers: Iterable[FileSummary], column: str) -> int | None:
     """Number of nulls of a column in all files; None if a file does not record it."""
-    counts = [f.nulls[column] for f in footers]
+    counts = [f.null_counts[column] for f in footers]
     return None if None in counts else sum(c for c in counts if c is not None)
 
 

@@ -137,7 +137,7 @@ class RemoteWarehouse(Warehouse):
 
         abort_upload(self.address, upload)
 
-    def write_catalog_mark(self, catalog_id: str, warehouse_id: str) -> None:
+    def write_catalog_marker(self, catalog_id: str, warehouse_id: str) -> None:
         self.check_catalog_id(catalog_id)
         try:
             with self.files.open_output_stream(self._store_key(f"{CATALOGS}/{catalog_id}")) as stream:
@@ -145,7 +145,7 @@ class RemoteWarehouse(Warehouse):
         except OSError as error:
             raise self.unavailable_error("be written", error) from error
 
-    def read_catalog_mark(self, catalog_id: str) -> str | None:
+    def read_catalog_marker(self, catalog_id: str) -> str | None:
         self.check_catalog_id(catalog_id)
         try:
             with self.files.open_input_file(self._store_key(f"{CATALOGS}/{catalog_id}")) as stream:

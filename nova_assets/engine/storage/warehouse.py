@@ -170,7 +170,7 @@ class Warehouse:
         check_files_unaltered(listed, prefetch=prefetch)
         return [path for _, path in listed]
 
-    def defect_of(self, file: DataFile, *, thorough: bool = False) -> str | None:
+    def find_file_defect(self, file: DataFile, *, thorough: bool = False) -> str | None:
         """Defect of a listed file as a phrase; None if the file is unchanged.
 
         Args:
@@ -223,7 +223,7 @@ class Warehouse:
     def abort_unfinished_upload(self, upload: UnfinishedUpload) -> None:
         """Abort an unfinished upload and free its space. Raises as ``unfinished_uploads`` does."""
 
-    def write_catalog_mark(self, catalog_id: str, warehouse_id: str) -> None:
+    def write_catalog_marker(self, catalog_id: str, warehouse_id: str) -> None:
         """Write the marker of a catalog, with the identity by which the catalog knows the warehouse.
 
         Raises:
@@ -241,7 +241,7 @@ class Warehouse:
         except OSError as error:
             raise self.unavailable_error("be written", error) from error
 
-    def read_catalog_mark(self, catalog_id: str) -> str | None:
+    def read_catalog_marker(self, catalog_id: str) -> str | None:
         """Identity in the marker of a catalog: empty in a marker of an older version, None without a marker.
 
         Raises:
@@ -260,7 +260,7 @@ class Warehouse:
         if not _CATALOG_ID.fullmatch(catalog_id):
             raise WarehouseUnavailable(f"{catalog_id!r} is no identity of a catalog", expected="letters and digits")
 
-    def marked_catalogs(self) -> frozenset[str]:
+    def catalogs_with_marker(self) -> frozenset[str]:
         """Ids of the catalogs that have written a marker.
 
         Raises:

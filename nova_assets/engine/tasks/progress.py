@@ -68,7 +68,7 @@ class _ClassicTaggedJobs:
     def __init__(self, spark: SparkSession) -> None:
         self._context = spark.sparkContext
         self._tracker = self._context.statusTracker()
-        _close_connection_on_interrupt(self._context)
+        _close_connection_when_interrupted(self._context)
 
     def add_tag(self, tag: str) -> None:
         self._context.addJobTag(tag)
@@ -85,7 +85,7 @@ class _ClassicTaggedJobs:
         return _sum_task_counts((s.numCompletedTasks, s.numTasks) for s in stages if s is not None)
 
 
-def _close_connection_on_interrupt(spark_context: Any) -> None:
+def _close_connection_when_interrupted(spark_context: Any) -> None:
     """Make an interrupted call to the driver close the connection of its thread. The next call opens a new connection.
 
     After an interruption, the answer to the call is still outstanding. The next call of the thread would read it as its

@@ -36,7 +36,7 @@ def find_shared_frames(frames: Sequence[DataFrame]) -> list[DataFrame]:
             outputs.setdefault(id(plan), set()).add(n)
             parents.setdefault(id(plan), set()).add(id(above))
 
-    def covered(plan: int) -> bool:
+    def is_covered_by_parents(plan: int) -> bool:
         return all(p in outputs and outputs[p] == outputs[plan] for p in parents[plan])
 
     named = [
@@ -49,7 +49,11 @@ def find_shared_frames(frames: Sequence[DataFrame]) -> list[DataFrame]:
             next="read the view once, as a frame that the outputs are made from; or say "
             "@nova.task(..., deterministic=True) if evaluating twice gives the same rows",
         )
-    found = [plans[p] for p, of in outputs.items() if len(of) > 1 and not covered(p) and not _is_repeatable(plans[p])]
+    found = [
+        plans[p]
+        for p, of in outputs.items()
+        if len(of) > 1 and not is_covered_by_parents(p) and not _is_repeatable(plans[p])
+    ]
     return [DataFrame(p, frames[0].sparkSession) for p in sorted(found, key=_plan_height)]
 
 

@@ -48,9 +48,9 @@ class BlockFileWriter:
         return BucketWriter(self.session, target.file_target, target.kind == "base")
 
 
-def are_keys_known_unique(written_files: Sequence[WrittenFile], target: BlockTarget) -> bool:
+def are_keys_proven_unique(written_files: Sequence[WrittenFile], target: BlockTarget) -> bool:
     """Whether the reports of the files exclude repeated keys: no file has a repeated key, and no two files can share a
     key."""
-    if any(w.has_repeated_keys or w.place is None for w in written_files):
+    if any(w.has_repeated_keys or w.key_placement is None for w in written_files):
         return False
     return target.kind == "base" or len(written_files) < 2

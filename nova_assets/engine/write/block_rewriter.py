@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from nova_assets.engine.buckets.file_writer import FILE_BYTES, WrittenFile
+from nova_assets.engine.buckets.file_writer import TARGET_FILE_BYTES, WrittenFile
 from nova_assets.engine.buckets.merge_unit import MergeUnitTask
 from nova_assets.engine.buckets.split_points import sample_split_points, split_key_range
 from nova_assets.engine.read.in_memory import compute_in_memory
@@ -37,7 +37,7 @@ from nova_assets.plan.merge_units import HashBucket, KeySpan, MergeTask, may_hav
 from nova_assets.plan.partition_size import EMPTY_SIZE, DataSize, bucket_count_for, sum_sizes, target_bucket_bytes
 from nova_assets.plan.read_strategy import choose_strategy
 
-_MANY = 4
+_MAX_TARGET_SIZES_PER_UNIT = 4
 """Factor on the target bucket size above which a merge unit is split before it is read."""
 
 
@@ -96,7 +96,7 @@ class BlockRewriter:
             if parts is not None:
                 return self._rewrite_by_units(parts, staged, channel, schema), "buckets"
         size = sum(s.bytes for s in source_blocks(read) if isinstance(s, Block))
-        frame = self.read_frame(read).coalesce(file_count_for(size, FILE_BYTES))
+        frame = self.read_frame(read).coalesce(file_count_for(size, TARGET_FILE_BYTES))
         return self.writer.write(frame, staged, channel, schema, keys_checked=True), "spark"
 
     def _try_compute_in_memory(self, read: Snapshot | DeltaChain) -> pa.Table | None:
@@ -119,13 +119,13 @@ class BlockRewriter:
         works = [w for _, some in pieces for w in some]
         outcome: list[list[WrittenFile] | None] = []
 
-        def job(target: Any) -> Iterable[WrittenFile]:
+        def write_units(target: Any) -> Iterable[WrittenFile]:
             outcome.extend(
                 merge_units_by_spark(self.session.get(), works, schema, channel.merge, target) if works else []
             )
             return [w for files in outcome for w in files or ()]
 
-        manifest = self.writer.write_with_job(job, staged, channel, schema, by_spark_tasks=True)
+        manifest = self.writer.write_with_job(write_units, staged, channel, schema, by_spark_tasks=True)
         kept = [p for p in partition_units if p not in touched]
         whose = [p for p, some in pieces for _ in some]
         kept += [p for p, files in zip(whose, outcome, strict=True) if files is None]
@@ -138,8 +138,8 @@ class BlockRewriter:
         """Tasks for one merge unit: several if the unit is too large for memory, because the base is small compared to
         its deltas."""
         target_bytes = target_bucket_bytes(total_size)
-        some = split_merge_task(unit_files, _MANY * target_bytes)
-        if isinstance(unit_files.unit, KeySpan) and unit_files.size.bytes > _MANY * target_bytes:
+        some = split_merge_task(unit_files, _MAX_TARGET_SIZES_PER_UNIT * target_bytes)
+        if isinstance(unit_files.unit, KeySpan) and unit_files.size.bytes > _MAX_TARGET_SIZES_PER_UNIT * target_bytes:
             some = self._split_unit(unit_files, channel, schema, -(-unit_files.size.bytes // target_bytes))
         found = [self._build_unit_task(w, schema, total_size) for w in some]
         return found if len(some) == 1 else [replace(w, always_write=True) for w in found]
@@ -154,13 +154,13 @@ class BlockRewriter:
         )
         keys = sample_split_points(paths, layout.order, piece_count)
 
-        def within(span: KeySpan) -> MergeTask:
+        def files_of_span(span: KeySpan) -> MergeTask:
             base = tuple(b for b in unit_files.base if may_have_rows_in(b[1].key_placement, span))
             return MergeTask(
                 span, base, tuple(d for d in unit_files.deltas if may_have_rows_in(d[2].key_placement, span))
             )
 
-        return tuple(within(s) for s in split_key_range(unit_files.unit, keys))
+        return tuple(files_of_span(s) for s in split_key_range(unit_files.unit, keys))
 
     def _build_unit_task(self, unit_files: MergeTask, schema: Schema, total_size: DataSize) -> MergeUnitTask:
         size, target_bytes = unit_files.size.bytes, target_bucket_bytes(total_size)
@@ -170,7 +170,7 @@ class BlockRewriter:
             rows = sum(f.rows for _, f in unit_files.base) + sum(f.rows for _, _, f in unit_files.deltas)
             into = rows if size < 2 * target_bytes else max(1, rows * target_bytes // size)
         return replace(
-            self.merge_unit_reader.build_task(unit_files, schema),
+            self.merge_unit_reader.build_unit_task(unit_files, schema),
             buckets_or_max_rows=max(1, into),
             always_write=_has_outdated_schema(unit_files, schema),
         )

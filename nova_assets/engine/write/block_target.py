@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nova_assets.engine.buckets.file_writer import FileTarget
-from nova_assets.engine.rows.canonical_keys import canonical_columns
+from nova_assets.engine.rows.canonical_keys import columns_to_canonicalize
 from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.block import Kind
 from nova_assets.model.channel import Channel
@@ -76,7 +76,7 @@ class BlockTarget:
     @property
     def canonical_key_columns(self) -> tuple[str, ...]:
         """Key columns whose values are written in canonical form."""
-        return () if self.model is None else canonical_columns(self.schema, self.model.key)
+        return () if self.model is None else columns_to_canonicalize(self.schema, self.model.key)
 
     @property
     def required_columns(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nova_assets.engine.buckets.file_writer import FileTarget, WrittenFile
-from nova_assets.engine.buckets.partitioning import single_partition_of_file
+from nova_assets.engine.buckets.partitioning import partition_of_file
 from nova_assets.engine.rows.canonical_keys import canonicalize_columns
 from nova_assets.engine.session.shared_settings import temporary_settings
 from nova_assets.engine.session.spark_config import WRITE_SETTINGS
@@ -24,7 +24,7 @@ from nova_assets.engine.session.spark_session import LazySparkSession
 from nova_assets.engine.storage import file_io
 from nova_assets.engine.storage.integrity import altered_file_error_from
 from nova_assets.engine.storage.warehouse import BLOCKS, Warehouse
-from nova_assets.engine.write.block_file_writer import BlockFileWriter, are_keys_known_unique
+from nova_assets.engine.write.block_file_writer import BlockFileWriter, are_keys_proven_unique
 from nova_assets.engine.write.block_target import BlockTarget
 from nova_assets.engine.write.null_checks import check_nulls
 from nova_assets.engine.write.repeated_keys import RepeatedKeyResolver
@@ -149,7 +149,7 @@ class BlockWriter:
         )  # before repeated keys are resolved
         if target.model is not None:
             check_nulls([w.footer for w in written], target)
-        if target.is_keyed and not keys_checked and not are_keys_known_unique(written, target):
+        if target.is_keyed and not keys_checked and not are_keys_proven_unique(written, target):
             resolved = self.resolver.resolve([w.footer for w in written], target)
             written = written if resolved is None else resolved
         if not isinstance(frame, pa.Table):
@@ -225,10 +225,10 @@ def _to_data_file(written_file: WrittenFile, target: BlockTarget) -> DataFile:
         PartitionError: a row belongs to no partition, or to a partition outside the scope.
     """
     file = written_file.footer.to_data_file(f"{BLOCKS}/{file_io.name_of(target.folder)}")
-    file = replace(file, key_placement=written_file.place, deletes=written_file.deleted_rows)
+    file = replace(file, key_placement=written_file.key_placement, deletes=written_file.deleted_rows)
     if target.channel is None:
         return file
-    return replace(file, partition=single_partition_of_file(written_file, target.scope, target.error_label))
+    return replace(file, partition=partition_of_file(written_file, target.scope, target.error_label))
 
 
 def _check_no_deleted_column(column_names: Sequence[str], target: BlockTarget) -> None:

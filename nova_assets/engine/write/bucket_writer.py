@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from nova_assets.engine.buckets.file_writer import FileTarget, WrittenFile, check_row_count, write_laid_out_file
+from nova_assets.engine.buckets.file_writer import FileTarget, WrittenFile, check_row_count, write_sorted_file
 from nova_assets.engine.buckets.key_order import one_chunk, split_at_key_boundaries
 from nova_assets.engine.buckets.merge_unit import MergeSourceFile, MergeUnitTask
 from nova_assets.engine.buckets.partitioning import split_by_columns
@@ -31,7 +31,7 @@ from nova_assets.plan.partition_size import DataSize, bucket_count_for, piece_co
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-TOGETHER_BYTES = 64 * 2**20
+MAX_LOCAL_RUN_BYTES = 64 * 2**20
 """Maximum total size of the runs of a block that are combined in this process."""
 
 COMPRESSION_RATIO = 0.4
@@ -67,9 +67,9 @@ class BucketWriter:
 
         with temporary_settings(self.session.get(), ARROW_BATCH_SETTINGS):
             runs = write_runs_by_spark(self._rebalance_by_partition(frame), self.target)
-        if self.target.layout is None or any(w.place is None for w in runs):
+        if self.target.layout is None or any(w.key_placement is None for w in runs):
             return runs
-        if (self.is_base or len(runs) > 1) and sum(w.bytes for w in runs) <= TOGETHER_BYTES:
+        if (self.is_base or len(runs) > 1) and sum(w.bytes for w in runs) <= MAX_LOCAL_RUN_BYTES:
             rows = [open_block_file(w.path).read() for w in runs]
             return self._replace_runs(runs, self.write_table(pa.concat_tables(rows)) if rows else [])
         return self._replace_runs(runs, self._merge_runs(runs)) if self.is_base and runs else runs
@@ -96,15 +96,15 @@ class BucketWriter:
         if layout.clustered:
             rows, _ = sort_into_buckets(one_chunk(rows), layout)
             for n, piece in enumerate(split_at_key_boundaries(rows, layout.order, piece_count_for(size))):
-                yield write_laid_out_file(piece, target.new_path("part", f"-{n:05d}"), target)
+                yield write_sorted_file(piece, target.new_file_path("part", f"-{n:05d}"), target)
             return
         of = bucket_count_for(size)
         rows, counts = sort_into_buckets(one_chunk(rows), layout, of)
         start = 0
         for number, count in enumerate(counts.tolist()):
             if count:
-                path = target.new_path("part", f"-{number:05d}")
-                yield write_laid_out_file(rows.slice(start, count), path, target, bucket=HashBucket(of, number))
+                path = target.new_file_path("part", f"-{number:05d}")
+                yield write_sorted_file(rows.slice(start, count), path, target, common_bucket=HashBucket(of, number))
             start += count
 
     def _merge_runs(self, runs: Sequence[WrittenFile]) -> list[WrittenFile]:
@@ -116,13 +116,13 @@ class BucketWriter:
         for partition_runs in self._runs_by_partition(runs).values():
             size = DataSize(sum(w.bytes for w in partition_runs), sum(w.rows for w in partition_runs))
             sources = [
-                (w, MergeSourceFile(w.path, w.place, (*schema.names, None)))
+                (w, MergeSourceFile(w.path, w.key_placement, (*schema.names, None)))
                 for w in partition_runs
-                if w.place is not None
+                if w.key_placement is not None
             ]
             into = max(1, size.rows * target_bucket_bytes(size) // max(1, size.bytes))
             for cell in self._plan_merge_units(partition_runs, size):
-                unit_sources = tuple(s for w, s in sources if may_have_rows_in(s.place, cell))
+                unit_sources = tuple(s for w, s in sources if may_have_rows_in(s.key_placement, cell))
                 works.append(MergeUnitTask(cell, (), (unit_sources,), into if isinstance(cell, KeySpan) else 1))
         # All rows belong to one base, so nothing is merged and any model works.
         merged = merge_units_by_spark(self.session.get(), works, schema, Upsert(list(layout.order)), self.target)

@@ -51,14 +51,14 @@ class RepeatedKeys:
     Args:
         row_indices: indices of all rows of these keys; None if only Spark has looked at the rows.
         row_count: number of these rows.
-        live_keys: number of keys with several live rows.
+        keys_with_several_live_rows: number of keys with several live rows.
         live_rows: number of live rows of these keys.
         examples: some keys with several live rows.
     """
 
     row_indices: pa.Array | None
     row_count: int
-    live_keys: int
+    keys_with_several_live_rows: int
     live_rows: int
     examples: tuple[Row, ...]
 
@@ -121,7 +121,7 @@ def resolve_repeated_keys(rows: Sequence[Row], model: MergeModel, error_label: s
         if gone and not (live and model.kind == "upsert" and not model.order_by):
             kept.append(gone[0])
         if best:
-            kept.append({**best[-1], **_combine_live_rows(live, model)})
+            kept.append({**best[-1], **_combined_column_values(live, model)})
     if undecided_keys:
         raise undecided_keys_error(error_label, model, len(undecided_keys), open_rows, undecided_keys[:MAX_EXAMPLES])
     return kept
@@ -208,7 +208,7 @@ def _distinct_uncombined_values(rows: Sequence[Row], model: MergeModel) -> set[s
     return {repr(canonical_value({c: v for c, v in r.items() if c not in combined})) for r in rows}
 
 
-def _combine_live_rows(live_rows: Sequence[Row], model: MergeModel) -> Row:
+def _combined_column_values(live_rows: Sequence[Row], model: MergeModel) -> Row:
     found = {}
     for column, function in model.combine if isinstance(model, Keyed) else ():
         values = [r[column] for r in live_rows if r[column] is not None]

@@ -8,14 +8,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nova_assets.engine.storage.integrity import open_block_file
-from nova_assets.engine.storage.parquet_footers import Footer, total_nulls
+from nova_assets.engine.storage.parquet_footers import FileSummary, total_null_count
 from nova_assets.engine.write import key_checks
 from nova_assets.engine.write.block_target import BlockTarget
 from nova_assets.errors import SchemaMismatch
 from nova_assets.model.schema import DELETED
 
 
-def check_nulls(footers: Sequence[Footer], target: BlockTarget) -> None:
+def check_nulls(footers: Sequence[FileSummary], target: BlockTarget) -> None:
     """Reject nulls in required columns.
 
     Raises:
@@ -23,7 +23,7 @@ def check_nulls(footers: Sequence[Footer], target: BlockTarget) -> None:
         SchemaMismatch: another required column has nulls.
     """
     for column in target.required_columns:
-        if total_nulls(footers, column) == 0:
+        if total_null_count(footers, column) == 0:
             continue
         of_key = target.model is not None and column in target.model.key
         wrong = _read_null_rows(footers, column, include_deletions=of_key, target=target)
@@ -41,13 +41,13 @@ def check_nulls(footers: Sequence[Footer], target: BlockTarget) -> None:
 
 
 def _read_null_rows(
-    footers: Sequence[Footer], column: str, *, include_deletions: bool, target: BlockTarget
+    footers: Sequence[FileSummary], column: str, *, include_deletions: bool, target: BlockTarget
 ) -> pa.Table:
     """Rows in which a column is null. Only the key of a deletion has a meaning, so deletions count for key columns
     only."""
     found = []
     for footer in footers:
-        if footer.nulls[column] != 0:
+        if footer.null_counts[column] != 0:
             table = open_block_file(footer.path).read()
             wrong = table.column(column).is_null()
             if target.has_deleted_column and not include_deletions:

@@ -14,7 +14,7 @@ from nova_assets.engine.session.shared_settings import temporary_settings
 from nova_assets.engine.session.spark_config import WRITE_SETTINGS
 from nova_assets.engine.session.spark_session import LazySparkSession
 from nova_assets.engine.storage import file_io
-from nova_assets.engine.storage.parquet_footers import Footer, read_block_files
+from nova_assets.engine.storage.parquet_footers import FileSummary, read_block_files
 from nova_assets.engine.write import key_checks
 from nova_assets.engine.write.block_file_writer import BlockFileWriter
 from nova_assets.engine.write.block_target import BlockTarget
@@ -25,13 +25,13 @@ from nova_assets.model.sum_bounds import is_in_type_range, overflowable_sums, su
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-ARROW_ROWS = 5_000_000
+MAX_ARROW_CHECK_ROWS = 5_000_000
 """Maximum number of rows for a check of keys with Arrow. Spark checks the keys of larger blocks."""
 
-ARROW_BYTES = 256 * 2**20
+MAX_ARROW_REWRITE_BYTES = 256 * 2**20
 """Maximum size of a block that is rewritten in memory to resolve repeated keys."""
 
-PYTHON_ROWS = 200_000
+MAX_PYTHON_ROWS = 200_000
 """Maximum number of rows that are resolved one by one in Python."""
 
 
@@ -42,7 +42,7 @@ class RepeatedKeyResolver:
         self.session = session
         self.file_writer = file_writer
 
-    def resolve(self, footers: Sequence[Footer], target: BlockTarget) -> list[WrittenFile] | None:
+    def resolve(self, footers: Sequence[FileSummary], target: BlockTarget) -> list[WrittenFile] | None:
         """Resolve repeated keys to the rows that a block may hold: at most one deletion and one live row per key (R11).
 
         Returns:
@@ -57,18 +57,24 @@ class RepeatedKeyResolver:
         if not rows:
             return None
         columns = [*model.key, *([DELETED] if target.has_deleted_column else [])]
-        if rows <= ARROW_ROWS:
+        if rows <= MAX_ARROW_CHECK_ROWS:
             repeated_keys = key_checks.find_repeated_keys(read_block_files([f.path for f in footers], columns), model)
         else:
             repeated_keys = self._find_repeats_by_spark(footers, target)
         if not repeated_keys:
             return None
-        if repeated_keys.live_keys and not model.order_by:
+        if repeated_keys.keys_with_several_live_rows and not model.order_by:
             raise key_checks.undecided_keys_error(
-                target.error_label, model, repeated_keys.live_keys, repeated_keys.live_rows, repeated_keys.examples
+                target.error_label,
+                model,
+                repeated_keys.keys_with_several_live_rows,
+                repeated_keys.live_rows,
+                repeated_keys.examples,
             )
         in_memory = (
-            repeated_keys.row_indices is not None and repeated_keys.row_count <= PYTHON_ROWS and size <= ARROW_BYTES
+            repeated_keys.row_indices is not None
+            and repeated_keys.row_count <= MAX_PYTHON_ROWS
+            and size <= MAX_ARROW_REWRITE_BYTES
         )
         if in_memory and key_checks.can_resolve_in_python(model):
             written = self._resolve_in_memory(footers, repeated_keys, target)
@@ -79,7 +85,7 @@ class RepeatedKeyResolver:
         return written
 
     def _resolve_in_memory(
-        self, footers: Sequence[Footer], repeated_keys: key_checks.RepeatedKeys, target: BlockTarget
+        self, footers: Sequence[FileSummary], repeated_keys: key_checks.RepeatedKeys, target: BlockTarget
     ) -> list[WrittenFile]:
         assert target.model is not None and repeated_keys.row_indices is not None
         table = read_block_files([f.path for f in footers], None)
@@ -103,7 +109,7 @@ class RepeatedKeyResolver:
             ) from error
         return self.file_writer.write_table(pa.concat_tables([unrepeated_rows, decided]), target)
 
-    def _read_written_rows(self, footers: Sequence[Footer], target: BlockTarget) -> DataFrame:
+    def _read_written_rows(self, footers: Sequence[FileSummary], target: BlockTarget) -> DataFrame:
         from pyspark.sql import functions as F
 
         from nova_assets.engine.read.spark_reader import load_paths
@@ -114,7 +120,7 @@ class RepeatedKeyResolver:
         rows = load_paths(reader, spark, [f.path for f in footers])
         return rows if target.has_deleted_column else rows.withColumn(DELETED, F.lit(False))
 
-    def _find_repeats_by_spark(self, footers: Sequence[Footer], target: BlockTarget) -> key_checks.RepeatedKeys:
+    def _find_repeats_by_spark(self, footers: Sequence[FileSummary], target: BlockTarget) -> key_checks.RepeatedKeys:
         from pyspark.sql import functions as F
 
         from nova_assets.engine.rows.spark_columns import col
@@ -140,7 +146,7 @@ class RepeatedKeyResolver:
         shown = tuple(r.asDict(recursive=True) for r in examples)
         return key_checks.RepeatedKeys(None, total[0] or 0, total[1], total[2] or 0, shown)
 
-    def _resolve_by_spark(self, footers: Sequence[Footer], target: BlockTarget) -> list[WrittenFile]:
+    def _resolve_by_spark(self, footers: Sequence[FileSummary], target: BlockTarget) -> list[WrittenFile]:
         from pyspark.sql import functions as F
 
         from nova_assets.engine.read.spark_merge import ROW_COUNT, find_undecided_keys, resolve_repeated_keys

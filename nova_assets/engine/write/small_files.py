@@ -15,8 +15,8 @@ from functools import partial
 import pyarrow as pa
 
 from nova_assets.engine.buckets.file_writer import (
-    FILE_BYTES,
-    UNSORTED_GROUP_BYTES,
+    TARGET_FILE_BYTES,
+    UNSORTED_ROW_GROUP_BYTES,
     FileTarget,
     WrittenFile,
     check_row_count,
@@ -30,7 +30,7 @@ from nova_assets.model.reads import DeltaChain, Snapshot, source_blocks
 from nova_assets.model.schema import Schema
 from nova_assets.plan.read_strategy import MEMORY_BYTES
 
-_ROW_GROUP = UNSORTED_GROUP_BYTES
+_ROW_GROUP = UNSORTED_ROW_GROUP_BYTES
 
 _AT_ONCE = min(4, os.cpu_count() or 1)
 
@@ -76,7 +76,7 @@ def _combine_partition_files(
     warehouse: Warehouse, schema: Schema, target: FileTarget, partition_index: int, partition: str, blocks: list[Block]
 ) -> list[WrittenFile]:
     groups = _combine_into_row_groups(warehouse, blocks, schema)
-    written = list(write_unsorted_files(groups, target, FILE_BYTES, f"-{partition_index:05d}"))
+    written = list(write_unsorted_files(groups, target, TARGET_FILE_BYTES, f"-{partition_index:05d}"))
     check_row_count(written, sum(b.rows for b in blocks), target.error_label)
     return [replace(w, partitions=(partition,)) for w in written]
 

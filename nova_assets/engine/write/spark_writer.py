@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from nova_assets.engine.buckets.file_writer import WrittenFile, check_row_count
 from nova_assets.engine.storage import file_io
-from nova_assets.engine.storage.parquet_footers import Footer, read_block_files, read_footer
+from nova_assets.engine.storage.parquet_footers import FileSummary, read_block_files, summarize_file
 from nova_assets.engine.write.block_target import BlockTarget
 from nova_assets.model.partition_of_row import partition_of_row
 from nova_assets.model.schema import DELETED
@@ -38,8 +38,8 @@ def write_frame_by_spark(frame: DataFrame, target: BlockTarget) -> list[WrittenF
     observation = Observation()
     _write_parquet_files(frame.observe(observation, F.count(F.lit(1)).alias(_ROWS)), target)
     written = []
-    for path in file_io.list_and_clean_folder(target.folder):
-        footer = read_footer(path, target.range_columns, target.required_columns)
+    for path in file_io.list_parquet_and_remove_other_files(target.folder):
+        footer = summarize_file(path, target.range_columns, target.required_columns)
         if footer.rows:
             written.append(_written_file_from_footer(footer, target))
         else:
@@ -73,7 +73,7 @@ def _append_writer(rows: DataFrame) -> DataFrameWriter:
     return rows.write.mode("append").option("parquet.page.size.row.check.min", "1")
 
 
-def _written_file_from_footer(footer: Footer, target: BlockTarget) -> WrittenFile:
+def _written_file_from_footer(footer: FileSummary, target: BlockTarget) -> WrittenFile:
     deletes = (
         int(pc.sum(read_block_files([footer.path], [DELETED]).column(0)).as_py() or 0)
         if target.has_deleted_column

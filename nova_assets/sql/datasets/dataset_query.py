@@ -126,7 +126,9 @@ class DatasetQuery:
         schemas |= {f"call_{c.number}": tables[c.function] for c in self.query.calls}
         frames = {n: engine.to_frame([], s) for n, s in schemas.items() if f"{{{n}}}" in self.runnable.sql}
         with convert_spark_refusals(self.statement.text):
-            found = engine.query(self.runnable.sql, self._query_parameters(self.header.sample_scope), frames)
+            found = engine.create_query_frame(
+                self.runnable.sql, self._query_parameters(self.header.sample_scope), frames
+            )
         return engine.schema_of(found)
 
     def _scans_by_frame(self) -> Iterable[tuple[str, Scan]]:

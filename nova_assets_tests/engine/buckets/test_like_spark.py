@@ -99,7 +99,9 @@ def test_chains_and_merges(model: str, spark: Any) -> None:
 
     rng, merge = random.Random(model), MODELS[model]
     base, deltas = random_base(rng), [random_delta(rng) for _ in range(DELTAS)]
-    marked = [d.append_column(by_spark.SEQ, pa.repeat(pa.scalar(n, pa.int32()), len(d))) for n, d in enumerate(deltas)]
+    marked = [
+        d.append_column(by_spark.DELTA_INDEX, pa.repeat(pa.scalar(n, pa.int32()), len(d))) for n, d in enumerate(deltas)
+    ]
     frame = frame_from_arrow(spark, pa.concat_tables(marked))
     key = list(merge.key)
 

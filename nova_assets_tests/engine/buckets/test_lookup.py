@@ -38,9 +38,9 @@ CLUSTERED = HASHED_TYPES - {"boolean", "binary"}
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_writer, "GROUP_ROWS", 50)
-    monkeypatch.setattr(file_writer, "FEW_ROWS", 20)
-    monkeypatch.setattr(spark_worker, "FINE_ROWS", 8)
+    monkeypatch.setattr(file_writer, "MAX_ROW_GROUP_ROWS", 50)
+    monkeypatch.setattr(file_writer, "MIN_ROW_GROUP_ROWS", 20)
+    monkeypatch.setattr(spark_worker, "TARGET_BUCKET_ROWS_OF_RUN", 8)
     monkeypatch.setattr(partition_size, "BUCKET_BYTES", 3000)
     monkeypatch.setattr(partition_size, "MAX_BUCKET_BYTES", 3000)
 

@@ -52,14 +52,14 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some rows make a bucket, and every task cuts what it has into several."""
     monkeypatch.setattr(size, "BUCKET_BYTES", 2500)
     monkeypatch.setattr(size, "MAX_BUCKET_BYTES", 2500)
-    monkeypatch.setattr(spark_worker, "FINE_ROWS", 8)
+    monkeypatch.setattr(spark_worker, "TARGET_BUCKET_ROWS_OF_RUN", 8)
 
 
 @pytest.mark.parametrize("name", sorted(CHANNELS))
 def test_three_ways_to_one_base(name: str, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     rng, channel = random.Random(name), CHANNELS[name]
-    monkeypatch.setattr("nova_assets.engine.write.bucket_writer.TOGETHER_BYTES", rng.choice([0, 2**30]))
-    monkeypatch.setattr("nova_assets.engine.write.block_rewriter._MANY", rng.choice([1, 4]))
+    monkeypatch.setattr("nova_assets.engine.write.bucket_writer.MAX_LOCAL_RUN_BYTES", rng.choice([0, 2**30]))
+    monkeypatch.setattr("nova_assets.engine.write.block_rewriter._MAX_TARGET_SIZES_PER_UNIT", rng.choice([1, 4]))
     with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh", spark=spark) as store:
         store.register(channel)
         store.insert("c", frame_of(given(rng, 300, None), spark, rng), kind="base")

@@ -39,9 +39,9 @@ CHANNELS = {
 def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(size, "BUCKET_BYTES", 3000)
     monkeypatch.setattr(size, "MAX_BUCKET_BYTES", 3000)
-    monkeypatch.setattr("nova_assets.engine.read.read_executor.SCANNED_BYTES", 0)
-    monkeypatch.setattr(spark_worker, "FINE_ROWS", 8)
-    monkeypatch.setattr("nova_assets.engine.read.merge_unit_reader.MOST_BYTES", 8000)
+    monkeypatch.setattr("nova_assets.engine.read.read_executor.MIN_LOOKUP_SNAPSHOT_BYTES", 0)
+    monkeypatch.setattr(spark_worker, "TARGET_BUCKET_ROWS_OF_RUN", 8)
+    monkeypatch.setattr("nova_assets.engine.read.merge_unit_reader.MAX_UNIT_BYTES", 8000)
 
 
 @pytest.fixture(params=sorted(CHANNELS))
@@ -86,11 +86,11 @@ def test_keys_are_found_without_reading_everything(store: Store, monkeypatch: py
     some = everything.select(key).slice(5, 90)
     strange = some.slice(0, 3).set_column(key.index("k"), "k", pa.array([-1, 10**9, None], pa.int64()))
     asked = pa.concat_tables([some, some.slice(0, 1), strange])
-    expected = multiset(store.engine.to_arrow(store.engine.matching(store.engine.read(plan), asked, key)))
+    expected = multiset(store.engine.to_arrow(store.engine.filter_by_keys(store.engine.read(plan), asked, key)))
     assert sum(expected.values()) == 90
     for here in (True, False):
         for here_bytes in (0, 2**40):
-            monkeypatch.setattr("nova_assets.engine.read.read_executor.HERE_BYTES", here_bytes)
+            monkeypatch.setattr("nova_assets.engine.read.read_executor.MAX_LOCAL_LOOKUP_BYTES", here_bytes)
             frame = frame_from_arrow(store.engine.session, asked)
             for keys in (asked, frame):
                 found = forced(store, None).look_up_keys(plan, keys, as_table=here)

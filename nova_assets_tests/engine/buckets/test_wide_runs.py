@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nova_assets.engine.buckets import spark_worker
-from nova_assets.engine.buckets.file_writer import FEW_BYTES, FileTarget
+from nova_assets.engine.buckets.file_writer import MIN_ROW_GROUP_BYTES, FileTarget
 from nova_assets.model.key_layout import HashBuckets, KeyLayout
 
 LAYOUT = KeyLayout(("id",), ("bigint",))
@@ -19,10 +19,12 @@ def test_a_run_of_wide_rows_has_many_buckets_and_row_groups(tmp_path: Path) -> N
     rows = pa.table({"id": range(200), "page": [os.urandom(100_000) for _ in range(200)]})
     target = FileTarget(str(tmp_path), "b", rows.schema, LAYOUT, allows_delete_and_live=False)
     [run] = spark_worker.write_rows_as_runs(rows, target)
-    assert isinstance(run.place, HashBuckets) and run.place.bucket_count == 8, "of 20 MB, at least 2 MiB each"
+    assert isinstance(run.key_placement, HashBuckets) and run.key_placement.bucket_count == 8, (
+        "of 20 MB, at least 2 MiB each"
+    )
     metadata = pq.ParquetFile(run.path).metadata
     groups = [metadata.row_group(n).num_rows * 100_000 for n in range(metadata.num_row_groups)]
-    assert len(groups) >= 4 and max(groups) < 4 * FEW_BYTES
+    assert len(groups) >= 4 and max(groups) < 4 * MIN_ROW_GROUP_BYTES
 
 
 def test_narrow_rows_are_many_in_a_bucket() -> None:
