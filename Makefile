@@ -8,7 +8,7 @@ STAMP := $(VENV)/.nova-setup
 DAGSTER := .nova/dagster
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-fast test-remote soak check reference peers clean distclean
+.PHONY: help setup demo ui test test-all test-fast test-remote soak check reference peers clean distclean
 
 help:  ## Show this list
 	@echo "nova_assets: incremental pipelines on Spark as Dagster assets"
@@ -39,11 +39,18 @@ demo: $(STAMP) $(DAGSTER)/.initialised  ## Run the news pipeline, and say how to
 ui: $(STAMP) $(DAGSTER)/.initialised  ## Open the Dagster UI on what the demo made, at http://localhost:3000
 	@DAGSTER_HOME='$(CURDIR)/$(DAGSTER)' $(VENV)/bin/dagster dev --workspace workspace.yaml
 
-test: $(STAMP)  ## Run all tests (those for PostgreSQL skip, saying so, where it is not installed)
-	@$(PY) -m pytest $(ARGS)
+# A worker on each core, each with a Spark of its own. The tests of a file stay together. At most eight workers: each
+# needs two gigabytes of memory, and Spark itself uses several cores.
+PYTEST := -m pytest -n logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
-test-fast: $(STAMP)  ## Run the tests that need no Spark and little time; a minute or two
-	@$(PY) -m pytest -m 'not spark and not slow' -n auto --dist loadfile $(ARGS)
+test: $(STAMP)  ## Run the tests on all cores, without the long ones (those for PostgreSQL skip where it is missing)
+	@$(PY) $(PYTEST) -m 'not long' $(ARGS)
+
+test-all: $(STAMP)  ## Run all tests, with the long ones and with all random examples, as CI does; about an hour
+	@NOVA_TEST_ALL=1 $(PY) $(PYTEST) $(ARGS)
+
+test-fast: $(STAMP)  ## Run the tests that need no Spark and little time; at most two minutes
+	@$(PY) $(PYTEST) -m 'not spark and not slow and not long' $(ARGS)
 
 test-remote: $(STAMP)  ## Test Spark on warehouses in S3 and HDFS (downloads a gigabyte, as Spark packages)
 	@NOVA_TEST_REMOTE=1 $(PY) -m pytest -s nova_assets_tests/cloud/test_spark.py nova_assets_tests/cloud/test_hdfs.py $(ARGS)

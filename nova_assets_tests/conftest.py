@@ -16,6 +16,18 @@ ROOT = Path(__file__).resolve().parents[1]
 os.environ["NOVA_CACHE"] = ""  # no test finds what another one kept, nor leaves anything in anybody's home
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest. Otherwise one worker has such a file left when all others are done."""
+    if not hasattr(config, "workerinput"):  # one process gains nothing
+        return
+    ranks = {"long": 0, "slow": 1, "spark": 2}
+    by_file: dict[Path, int] = {}
+    for item in items:
+        rank = min((ranks[m.name] for m in item.iter_markers() if m.name in ranks), default=len(ranks))
+        by_file[item.path] = min(rank, by_file.get(item.path, rank))
+    items.sort(key=lambda item: by_file[item.path])
+
+
 def missing(what: str, remedy: str) -> NoReturn:
     """Skip the test, saying what it needs; in continuous integration (``CI=true``) fail it, since it must run there."""
     if os.environ.get("CI") == "true":

@@ -15,7 +15,7 @@ import pytest
 from nova_assets_tests.cloud.faulty_s3 import Fault, FaultyS3, Kind
 from nova_assets_tests.cloud.faulty_worker import opened
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 PROCESSES = 6
 STEPS = int(os.environ.get("NOVA_FUZZ_STEPS", "12"))

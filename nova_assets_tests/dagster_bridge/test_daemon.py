@@ -15,6 +15,7 @@ from nova_assets.model.execution import BeginRequest
 from nova_assets_tests.dagster_bridge import daemon as daemons
 from nova_assets_tests.dagster_bridge.daemon import Daemon
 from nova_assets_tests.dagster_bridge.deployed import MakeDaemon, comes_to_rest, firings, insert, keys, opened
+from nova_assets_tests.effort import long_except
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
 
@@ -40,7 +41,7 @@ KILLS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("forgets", [False, True], ids=["", "cursors-reset"])
-@pytest.mark.parametrize("point", KILLS)
+@pytest.mark.parametrize("point", long_except(KILLS, "RUN_CREATED", "commit.after"))
 def test_a_daemon_killed_anywhere_loses_no_firing_and_repeats_none(
     daemon: MakeDaemon, point: str, forgets: bool
 ) -> None:

@@ -20,11 +20,12 @@ import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.dagster_bridge import build_definitions, resources
 from nova_assets.store.store import Store
+from nova_assets_tests.effort import examples
 from nova_assets_tests.stub_engine import Row, StubEngine
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
 
-STEPS = int(os.environ.get("NOVA_FUZZ_STEPS", "24"))
+STEPS = examples(12, 24)
 SEEDS = range(int(os.environ.get("NOVA_FUZZ_SEEDS", "3")))
 DDL = "k bigint, p string"
 PARTS = ("x", "y")

@@ -5,7 +5,6 @@ NOVA_FUZZ_STEPS sets how many situations are tried; by default 90 over each cata
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from functools import partial
@@ -15,11 +14,12 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.store.store import Store
+from nova_assets_tests.effort import examples
 from nova_assets_tests.execution.conftest import Opener, TestClock
 from nova_assets_tests.stub_engine import Row
 
 DDL = "p string, k bigint, v bigint"
-STEPS = int(os.environ.get("NOVA_FUZZ_STEPS", "90"))
+STEPS = examples(30, 90)
 
 
 def defined(**how: Any) -> nova.Project:

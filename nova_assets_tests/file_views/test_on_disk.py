@@ -43,7 +43,7 @@ _UNDER_A_CAP = textwrap.dedent(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_view_of_a_gigabyte_under_a_cap_of_a_quarter_of_that(tmp_path: Path) -> None:
     """In memory it does not fit; in a file it does."""
     cap = str(256 * 2**20)

@@ -10,7 +10,7 @@ import pytest
 from nova_assets_tests.fuzz.play import play
 from nova_assets_tests.fuzz.values import BUCKETED_TYPES, KEY_TYPES, TYPES, ColumnType
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 HISTORIES = 60
 STEPS = 40

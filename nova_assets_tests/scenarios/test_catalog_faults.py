@@ -25,7 +25,7 @@ RATE = 1.5
 PROCESSES = 6
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.postgres
 def test_each_acknowledged_write_is_there_once_whatever_breaks(tmp_path: Path) -> None:
     try:

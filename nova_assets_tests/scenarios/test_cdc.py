@@ -21,6 +21,7 @@ pytestmark = pytest.mark.spark
 Table = list[tuple[Any, ...]]
 
 AT_ONCE = 12
+FEW = 12
 
 
 def as_rows(table: pa.Table, columns: list[str]) -> Table:
@@ -33,12 +34,15 @@ def deltas(changes: pa.Table, seq: int, columns: list[str]) -> pa.Table:
     return part.select(columns).append_column("_deleted", pc.equal(part["op"], "D"))
 
 
+@pytest.mark.parametrize("count", [FEW, pytest.param(None, marks=pytest.mark.long)], ids=["few", "all"])
 @pytest.mark.parametrize("name", ["cdc_sp500_constituents", "cdc_covid19_countries"])
-def test_snapshots_in_changes_out_and_back(name: str, shared_data: Path, tmp_path: Path, spark: Any) -> None:
+def test_snapshots_in_changes_out_and_back(
+    name: str, count: int | None, shared_data: Path, tmp_path: Path, spark: Any
+) -> None:
     folder = shared_data / name
     manifest = json.loads((folder / "manifest.json").read_text())
     key, columns = manifest["key"], manifest["columns"]
-    snapshots = [folder / "snapshots" / s["file"] for s in manifest["snapshots"]]
+    snapshots = [folder / "snapshots" / s["file"] for s in manifest["snapshots"][:count]]
     changes = pq.read_table(folder / "changes.parquet")
 
     by_base = nova.Channel("by_base", merge=nova.Upsert(key=key))

@@ -50,12 +50,12 @@ def race(catalog: str, warehouse: Path, inserters: int, runners: int) -> None:
         assert committed >= 2 and len(instants) > inserters
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.postgres
 def test_six_inserters_and_two_runners_on_postgresql(postgres_catalog_url: str, tmp_path: Path) -> None:
     race(postgres_catalog_url, tmp_path / "wh", inserters=6, runners=2)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_four_inserters_and_two_runners_on_sqlite(tmp_path: Path) -> None:
     race(f"sqlite:///{tmp_path}/catalog.db", tmp_path / "wh", inserters=4, runners=2)

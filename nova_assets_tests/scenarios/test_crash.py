@@ -16,6 +16,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.crash_points import CRASH_POINTS
+from nova_assets_tests.effort import long_except
 from nova_assets_tests.scenarios.crash_worker import GRACE, LEASE, open_store, rows
 
 OTHERS = ("sweep", "publish", "collect", "repair", "fire", "receive", "seal", "edition")
@@ -101,13 +102,13 @@ def crash_and_recover(catalog: str, warehouse: Path, engine: str, action: str, p
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("point", RUN_POINTS)
+@pytest.mark.parametrize("point", long_except(RUN_POINTS, "stage.written", "commit.after"))
 def test_a_run_killed_at_each_point(catalog: str, tmp_path: Path, point: str) -> None:
     crash_and_recover(catalog, tmp_path / "wh", "stub", "run", point)
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("point", INSERT_POINTS)
+@pytest.mark.parametrize("point", long_except(INSERT_POINTS, "commit.inside"))
 def test_an_insert_killed_at_each_point(catalog: str, tmp_path: Path, point: str) -> None:
     crash_and_recover(catalog, tmp_path / "wh", "stub", "insert", point)
 
@@ -227,6 +228,7 @@ def test_r17_a_dagster_run_killed_around_publishing(
 @pytest.mark.crash
 @pytest.mark.spark
 @pytest.mark.postgres
+@pytest.mark.long
 @pytest.mark.parametrize("point", RUN_POINTS)
 def test_a_run_on_spark_and_postgresql_killed_at_each_point(
     postgres_catalog_url: str, tmp_path: Path, point: str

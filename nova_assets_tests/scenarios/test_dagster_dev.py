@@ -51,7 +51,7 @@ def launched_at_insert_time(store: nova.Store, home: Path, url: str) -> None:
 
 @pytest.mark.spark
 @pytest.mark.dagster
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_dagster_dev_runs_what_is_due_and_shows_it(tmp_path: Path) -> None:
     catalog, warehouse, home = f"sqlite:///{tmp_path}/c.db", str(tmp_path / "wh"), tmp_path / "home"

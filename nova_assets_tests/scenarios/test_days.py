@@ -17,7 +17,7 @@ import pytest
 
 import nova_assets as nova
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 DAY = nova.daily("day", start="2000-01-01")
 

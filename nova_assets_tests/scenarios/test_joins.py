@@ -81,6 +81,7 @@ def test_r12_updates_and_deletions_on_both_sides(tmp_path: Path, spark: Any) -> 
             )
 
 
+@pytest.mark.long
 def test_r12_flights_and_weather_arriving_day_by_day_in_any_order(
     shared_data: Path, tmp_path: Path, spark: Any
 ) -> None:

@@ -63,7 +63,7 @@ class Client(threading.Thread):
 
 
 @pytest.mark.postgres
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.crash
 def test_each_acknowledged_insert_is_there_once_and_nothing_else(tmp_path: Path, postgres_catalog_url: str) -> None:
     channel = nova.Channel("events", merge=nova.Append(), schema="id string, client int")

@@ -31,7 +31,7 @@ SEED = 7
 
 @pytest.mark.spark
 @pytest.mark.dagster
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.crash
 @pytest.mark.timeout(1200)
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")

@@ -19,7 +19,7 @@ from nova_assets_tests.dagster_dev import ROOT, waited_for
 MARKS = [
     pytest.mark.spark,
     pytest.mark.dagster,
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.browser,
     pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore"),

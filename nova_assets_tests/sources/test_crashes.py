@@ -12,6 +12,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.sources.folder import FolderInbox
+from nova_assets_tests.effort import long_except
 from nova_assets_tests.sources.landing import Landing, row
 
 POINTS = [
@@ -43,7 +44,7 @@ with nova.open(project, f"sqlite:///{home}/c.db", home / "wh", lease=1, grace=1)
 
 @pytest.mark.crash
 @pytest.mark.slow
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", long_except(POINTS, "commit.inside", "commit.after"))
 def test_killed_and_received_again(point: str, tmp_path: Path) -> None:
     landing = Landing(tmp_path, batch_files=2)
     for n in range(5):

@@ -18,9 +18,10 @@ from nova_assets.sql.evaluation.operand import Operand
 from nova_assets.sql.evaluation.rule_registry import Application
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.text import SqlText
+from nova_assets_tests.effort import examples
 from nova_assets_tests.sql.spark_judge import TEMPLATES, Case, cases, differences, functions
 
-EACH = int(os.environ.get("NOVA_FUZZ_STEPS", "8"))
+EACH = examples(2, 8)
 SEED = int(os.environ.get("NOVA_FUZZ_SEED", "25"))
 
 FOUND = (Case("pmod({0}, {1})", ("tinyint", "bigint"), (-128, -(2**63))),)

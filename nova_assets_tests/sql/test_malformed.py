@@ -18,9 +18,10 @@ import nova_assets as nova
 from nova_assets.errors import SqlError
 from nova_assets.sql.datasets.graph_builder import build_graph
 from nova_assets.sql.text import SqlText
+from nova_assets_tests.effort import examples
 from nova_assets_tests.sql.rig import NOW
 
-COUNT = int(os.environ.get("NOVA_FUZZ_STEPS", "400"))
+COUNT = examples(100, 400)
 SEED = int(os.environ.get("NOVA_FUZZ_SEED", "25"))
 
 CHANNELS = [

@@ -25,9 +25,10 @@ from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.pruning.prune import PartitionPruner, PartitionsByScan, required_partitions
 from nova_assets.sql.query.resolved_query import Query, resolve_query
 from nova_assets.sql.text import SqlText
+from nova_assets_tests.effort import examples
 from nova_assets_tests.sql.rig import DAYS, STORES
 
-COUNT = int(os.environ.get("NOVA_FUZZ_STEPS", "40"))
+COUNT = examples(10, 40)
 SEED = int(os.environ.get("NOVA_FUZZ_SEED", "25"))
 CONTENTS = 100
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from nova_assets.sql.pruning.prune import PartitionPruner, PartitionsByScan, required_partitions
 from nova_assets.sql.query.scans import mark_scans
 from nova_assets.sql.text import SqlText
+from nova_assets_tests.effort import examples
 from nova_assets_tests.sql.rig import DAYS, PARTITIONS, STORES, query, reads
 
 Database: TypeAlias = duckdb.DuckDBPyConnection
@@ -95,7 +96,7 @@ def _duck(sql: str) -> str:
 
 
 @given(_conditions(["day"], ["store"], []))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(60, 300))
 def test_a_condition_on_partitions_keeps_just_those_where_it_is_true(database: Database, condition: str) -> None:
     true = database.execute(_duck(f"SELECT DISTINCT day, store FROM sales WHERE {condition}")).fetchall()
     assert reads(f"SELECT product FROM sales WHERE {condition}") == [{f"{d}/{s}" for d, s in true}]
@@ -138,7 +139,7 @@ ON = _conditions(["s.day"], ["s.store"], ["v.day"])
 
 
 @given(SALES, JOINS, COMPARED, ON, ON, ALSO)
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(80, 400))
 def test_a_query_over_what_it_reads_gives_what_it_gives_over_everything(
     database: Database, sales: str, join: str, compared: str, on: str, where: str, also: str
 ) -> None:
@@ -153,7 +154,7 @@ WITH_STORES = st.sampled_from(["t.store = s.store", "t.store = s.store AND t.ope
 
 
 @given(SALES, JOINS, JOINS, COMPARED, ON, ON, WITH_STORES, st.sampled_from(["", "t.city IS NULL AND "]))
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(40, 200))
 def test_joins_in_parentheses_read_what_they_give(
     database: Database, sales: str, outer: str, inner: str, compared: str, on: str, where: str, stores: str, also: str
 ) -> None:
@@ -169,7 +170,7 @@ BY_NAME = st.sampled_from(["USING (store)", "USING (day, store)"])
 
 
 @given(st.lists(JOINS, min_size=1, max_size=3), BY_NAME, SALES, ON, ON, st.booleans())
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(40, 200))
 def test_joins_by_name_read_what_they_give(
     database: Database, joins: list[str], by: str, sales: str, on: str, where: str, nested: bool
 ) -> None:
@@ -243,7 +244,7 @@ INSIDE = st.sampled_from(
 
 
 @given(INSIDE, JOINS, COMPARED, HELD, HELD, ON, ALSO, st.integers(0, len(PARTITIONS["sales"]) - 1))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(60, 300))
 def test_whose_rows_change_with_a_partition_is_among_its_readers(
     database: Database, sales: str, join: str, compared: str, on: str, where: str, also: str, more: str, part: int
 ) -> None:

@@ -18,10 +18,11 @@ from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.query.resolved_query import resolve_query
 from nova_assets.sql.text import SqlText
 from nova_assets.sql.types.query_schema import schema_of_query
+from nova_assets_tests.effort import examples
 
 pytestmark = pytest.mark.spark
 
-EACH = int(os.environ.get("NOVA_FUZZ_STEPS", "5"))
+EACH = examples(1, 5)
 SEED = int(os.environ.get("NOVA_FUZZ_SEED", "25"))
 
 DDL = (

@@ -1,0 +1,23 @@
+"""How much the tests try: some of it in ``make test``, and everything in ``make test-all`` (NOVA_TEST_ALL=1)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+EVERYTHING = os.environ.get("NOVA_TEST_ALL") == "1"
+
+
+def examples(some: int, everything: int) -> int:
+    """How many random examples a test tries. NOVA_FUZZ_STEPS sets another number."""
+    return int(os.environ.get("NOVA_FUZZ_STEPS") or (everything if EVERYTHING else some))
+
+
+def long_except(values: Iterable[Any], *short: Any) -> list[Any]:
+    """The values of a parameter. All but the ``short`` ones are marked ``long``, so ``make test`` leaves them out."""
+    values = list(values)
+    assert set(short) <= set(values), "a value that the test does not have"
+    return [value if value in short else pytest.param(value, marks=pytest.mark.long) for value in values]
