@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-PROGRESS_EVERY = 5.0
+PROGRESS_INTERVAL_SECONDS = 5.0
 """Seconds between two progress reports about Spark jobs."""
 
 
@@ -105,46 +105,45 @@ class SparkEngine:
         return StreamingReader(self, self._read_executor).open_reader(read, columns)
 
     def filter_by_keys(self, snapshot: Any, keys: Any, key_columns: Sequence[str], *, in_process: bool = False) -> Any:
-        have = keys.column_names if isinstance(keys, pa.Table) else keys.columns
-        lacking = [c for c in key_columns if c not in have]
-        if lacking:
+        existing = self.column_names(keys)
+        missing = [c for c in key_columns if c not in existing]
+        if missing:
             raise SchemaMismatch(
-                f"keys to match lack the columns {', '.join(map(repr, lacking))}",
-                found=", ".join(have),
+                f"keys to match lack the columns {', '.join(map(repr, missing))}",
+                found=", ".join(existing),
                 expected=", ".join(key_columns),
                 next="name the columns with matching(..., on=...)",
             )
         if isinstance(snapshot, Snapshot):
-            if (
-                set(key_columns) == set(snapshot.merge.key)
-                and (found := self._read_executor.look_up_keys(snapshot, keys, as_table=in_process)) is not None
-            ):
-                return found
+            if set(key_columns) == set(snapshot.merge.key):
+                matching_rows = self._read_executor.look_up_keys(snapshot, keys, as_table=in_process)
+                if matching_rows is not None:
+                    return matching_rows
             snapshot = self.fetch(snapshot) if in_process else self.read(snapshot)
-        both = isinstance(snapshot, pa.Table) and isinstance(keys, pa.Table)
-        if both and (table := filter_rows_by_keys(snapshot, keys, key_columns)) is not None:
+        are_both_tables = isinstance(snapshot, pa.Table) and isinstance(keys, pa.Table)
+        if are_both_tables and (table := filter_rows_by_keys(snapshot, keys, key_columns)) is not None:
             return table
         from nova_assets.engine.rows.spark_columns import col
 
         snapshot, keys = self._to_frame(snapshot), self._to_frame(keys)
-        wanted = keys.select(*map(col, key_columns))
+        key_rows = keys.select(*map(col, key_columns))
         if not snapshot.columns:  # a channel without a schema is empty; its keys look like these
-            return wanted.limit(0)
+            return key_rows.limit(0)
         with temporary_settings(self.session, READ_SETTINGS):
-            return snapshot.join(wanted, list(key_columns), "left_semi").select(*map(col, snapshot.columns))
+            return snapshot.join(key_rows, list(key_columns), "left_semi").select(*map(col, snapshot.columns))
 
     def add_partition_columns(self, frame: Any, channel: Channel, scope: str, schema: Schema | None) -> Any:
-        names = frame.column_names if isinstance(frame, pa.Table) else frame.columns
-        values = partition_values(scope)
+        existing_columns = self.column_names(frame)
+        text_by_column = partition_values(scope)
         for dimension in channel.partitions:
             column = dimension.column
-            if column not in values or (column in names and not _is_all_null(frame, column)):
+            if column not in text_by_column or (column in existing_columns and not _is_all_null(frame, column)):
                 continue
             type_ = DataType("string") if schema is None or column not in schema else schema.field(column).type
-            value = parse_partition_value(dimension, values[column], type_)
+            value = parse_partition_value(dimension, text_by_column[column], type_)
             if isinstance(frame, pa.Table):
                 constant = pa.repeat(pa.scalar(value, arrow_type(type_)), frame.num_rows)
-                frame = frame.drop_columns([column]) if column in names else frame
+                frame = frame.drop_columns([column]) if column in existing_columns else frame
                 frame = frame.append_column(column, constant)
             else:
                 from pyspark.sql import functions as F
@@ -155,13 +154,13 @@ class SparkEngine:
         return add_derived_columns(frame, channel.partitions, schema)
 
     def select(self, frame: Any, columns: Sequence[str]) -> Any:
-        have = list(frame.column_names if isinstance(frame, pa.Table) else frame.columns)
-        lacking = [c for c in columns if c not in have]
-        if lacking:
+        existing = list(self.column_names(frame))
+        missing = [c for c in columns if c not in existing]
+        if missing:
             raise SchemaMismatch(
-                f"there are no columns {', '.join(map(repr, lacking))}{did_you_mean(lacking[0], have)}",
+                f"there are no columns {', '.join(map(repr, missing))}{did_you_mean(missing[0], existing)}",
                 found=", ".join(columns),
-                expected=f"some of {', '.join(have)}",
+                expected=f"some of {', '.join(existing)}",
             )
         if isinstance(frame, pa.Table):
             return frame.select(list(columns))
@@ -176,8 +175,8 @@ class SparkEngine:
 
     def to_pandas(self, frame: Any) -> pd.DataFrame:
         """All rows of a frame as a pandas DataFrame."""
-        found: pd.DataFrame = self.to_arrow(frame).to_pandas()
-        return found
+        data_frame: pd.DataFrame = self.to_arrow(frame).to_pandas()
+        return data_frame
 
     def is_empty(self, frame: Any) -> bool:
         return frame.num_rows == 0 if isinstance(frame, pa.Table) else bool(frame.isEmpty())
@@ -212,12 +211,12 @@ class SparkEngine:
     def evaluate_once(self, frames: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         from nova_assets.engine.tasks.shared_frames import persist_shared_frames
 
-        lazy = {p: f for p, f in frames.items() if not isinstance(f, pa.Table)}
-        if len(lazy) < 2:
+        spark_frames = {port: f for port, f in frames.items() if not isinstance(f, pa.Table)}
+        if len(spark_frames) < 2:
             yield frames
             return
-        with persist_shared_frames(lazy) as once:
-            yield {**frames, **once}
+        with persist_shared_frames(spark_frames) as persisted_frames:
+            yield {**frames, **persisted_frames}
 
     def write(
         self, frame: Any, staged: StagedBlock, channel: Channel | None, schema: Schema, *, digest: bool = False
@@ -244,7 +243,7 @@ class SparkEngine:
         from nova_assets.engine.tasks.progress import watch_spark_jobs
 
         pickle_module_by_value(function)
-        with self.computation_scope(), watch_spark_jobs(self.session, job_name, on_progress, PROGRESS_EVERY):
+        with self.computation_scope(), watch_spark_jobs(self.session, job_name, on_progress, PROGRESS_INTERVAL_SECONDS):
             yield
 
     def convert_input(self, data: Any, schema: Schema | None, *, allow_widening: bool = False) -> Any:
@@ -264,8 +263,8 @@ class SparkEngine:
         return convert_frame(rows, schema, allow_widening=allow_widening)
 
     def to_frame(self, data: Any, schema: Schema) -> Any:
-        nothing = isinstance(data, Sequence) and not data
-        return self._to_frame(to_arrow_schema(schema).empty_table() if nothing else self.convert_input(data, schema))
+        is_empty = isinstance(data, Sequence) and not data
+        return self._to_frame(to_arrow_schema(schema).empty_table() if is_empty else self.convert_input(data, schema))
 
     def read_parquet_folder(self, folder: Path, channel: Channel) -> Any:
         from nova_assets.engine.rows.spark_columns import col
@@ -275,29 +274,29 @@ class SparkEngine:
             frame = self.session.read.option("mergeSchema", "true").parquet(str(folder))
         for dimension in channel.partitions:
             if dimension.column in frame.columns and channel.schema is not None:
-                kind = to_spark_type(channel.schema.field(dimension.column).type)
-                frame = frame.withColumn(dimension.column, col(dimension.column).cast(kind))
+                declared_type = to_spark_type(channel.schema.field(dimension.column).type)
+                frame = frame.withColumn(dimension.column, col(dimension.column).cast(declared_type))
         return frame
 
     def count_dropped_rows(self, old: Snapshot, new: Manifest) -> int:
         from nova_assets.engine.read.spark_diff import count_removed_rows
 
         block = Block("", old.channel, "", "base", old.at + 1, old.at + 1, new, old.merge)
-        rows = self.read(Snapshot(old.channel, old.at + 1, (block,), (), new.schema, old.merge))
-        return count_removed_rows(self.read(replace(old, schema=new.schema)), rows)
+        new_rows = self.read(Snapshot(old.channel, old.at + 1, (block,), (), new.schema, old.merge))
+        return count_removed_rows(self.read(replace(old, schema=new.schema)), new_rows)
 
     def check_sums(
         self, error_label: str, staged: Block, earlier_blocks: Sequence[Block], type_by_column: Mapping[str, DataType]
     ) -> None:
         key = staged.merge.key
 
-        def rows_of(read: Read, keys: pa.Table | None) -> pa.Table:
+        def read_rows(read: Read, keys: pa.Table | None) -> pa.Table:
             if keys is None:
                 return self.to_arrow(self.fetch(read))
             rows = read if isinstance(read, Snapshot) else self.fetch(read)
             return self.to_arrow(self.filter_by_keys(rows, keys, key, in_process=True))
 
-        check_sums_fit(error_label, staged, earlier_blocks, type_by_column, rows_of)
+        check_sums_fit(error_label, staged, earlier_blocks, type_by_column, read_rows)
 
     def delete_staged_folder(self, folder: str) -> None:
         self.warehouse.delete_block_folder(folder)

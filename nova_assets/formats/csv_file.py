@@ -1,4 +1,8 @@
-"""Reader for CSV files. pyarrow separates the fields, and the conversion table defines the meaning of each field."""
+"""Reader for CSV files. pyarrow separates the fields, and the conversion table defines the meaning of each field.
+
+The part of its own isolates bad rows with their line numbers. pyarrow's reader skips or rejects such rows, but does not
+return their text, their line, or the bad column.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 The meaning of a line depends only on the line and on the schema. Python's parser and
 ``model.value_conversion.convert_value`` define this meaning. pyarrow's reader is several times as fast, but parses a
-chunk of lines only if its result is certain to be the same (``_parse_lines_with_arrow``).
+chunk of lines only if its result is certain to be the same (``_parse_lines_with_arrow``). pyarrow alone would stop at
+the first bad line, and would decide the meaning of a value by the other lines of its chunk.
 """
 
 from __future__ import annotations

@@ -6,7 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nova_assets.engine.buckets.key_order import Mask, RowIndices, find_key_positions, one_chunk
+from nova_assets.engine.buckets.key_order import (
+    Mask,
+    RowIndices,
+    find_key_positions,
+    one_chunk,
+    to_numpy_mask,
+    to_single_array,
+)
 from nova_assets.engine.buckets.row_layout import sort_into_buckets
 from nova_assets.model.key_layout import KeyLayout
 from nova_assets.model.merge import Keyed, MergeModel
@@ -45,32 +52,29 @@ def _is_column_identical(
 
 
 def _take_rows(column: pa.ChunkedArray, row_indices: RowIndices) -> pa.Array:
-    found = column.take(pa.array(row_indices))
-    if isinstance(found, pa.ChunkedArray):
-        found = pa.concat_arrays(found.chunks) if found.num_chunks else pa.array([], found.type)
-    return found
+    return to_single_array(column.take(pa.array(row_indices)))
 
 
 def _equal_null_safe(left: pa.Array, right: pa.Array) -> Mask:
     """Mask of rows with equal values, as in Spark's ``<=>``: nulls are equal, and so are NaNs."""
-    left_valid, right_valid = _to_numpy_mask(pc.is_valid(left)), _to_numpy_mask(pc.is_valid(right))
+    left_valid, right_valid = to_numpy_mask(pc.is_valid(left)), to_numpy_mask(pc.is_valid(right))
     if pa.types.is_struct(left.type):
         equal = np.ones(len(left), np.bool_)
         for n in range(left.type.num_fields):
             equal &= _equal_null_safe(left.field(n), right.field(n))
     else:
-        equal = _to_numpy_mask(pc.fill_null(pc.equal(left, right), False))
+        equal = to_numpy_mask(pc.fill_null(pc.equal(left, right), False))
         if pa.types.is_floating(left.type):
-            equal = equal | _to_numpy_mask(pc.fill_null(pc.and_(pc.is_nan(left), pc.is_nan(right)), False))
+            equal = equal | to_numpy_mask(pc.fill_null(pc.and_(pc.is_nan(left), pc.is_nan(right)), False))
     return (left_valid & right_valid & equal) | (~left_valid & ~right_valid)
 
 
 def _less_in_spark_order(left: pa.Array, right: pa.Array) -> Mask:
     """Mask of rows whose left value is less in Spark's order: null is smallest, NaN is greatest."""
-    left_valid, right_valid = _to_numpy_mask(pc.is_valid(left)), _to_numpy_mask(pc.is_valid(right))
-    less = _to_numpy_mask(pc.fill_null(pc.less(left, right), False))
+    left_valid, right_valid = to_numpy_mask(pc.is_valid(left)), to_numpy_mask(pc.is_valid(right))
+    less = to_numpy_mask(pc.fill_null(pc.less(left, right), False))
     if pa.types.is_floating(left.type):
-        less = less | _to_numpy_mask(pc.fill_null(pc.and_not(pc.is_nan(right), pc.is_nan(left)), False))
+        less = less | to_numpy_mask(pc.fill_null(pc.and_not(pc.is_nan(right), pc.is_nan(left)), False))
     return (left_valid & right_valid & less) | (~left_valid & right_valid)
 
 
@@ -80,20 +84,11 @@ def _needs_delete_before_insert(old_rows: pa.Table, new_rows: pa.Table, model: M
         return np.ones(old_rows.num_rows, np.bool_)
     lesser, tied = np.zeros(old_rows.num_rows, np.bool_), np.ones(old_rows.num_rows, np.bool_)
     for name in model.order_by:
-        before, after = _to_single_array(old_rows[name]), _to_single_array(new_rows[name])
+        before, after = to_single_array(old_rows[name]), to_single_array(new_rows[name])
         lesser |= tied & _less_in_spark_order(after, before)
         tied &= _equal_null_safe(after, before)
     return lesser
 
 
-def _to_single_array(column: pa.ChunkedArray) -> pa.Array:
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-
-
 def _with_deleted_column(rows: pa.Table, is_deleted: bool) -> pa.Table:
     return rows.append_column(pa.field(DELETED, pa.bool_(), False), pa.repeat(pa.scalar(is_deleted), rows.num_rows))
-
-
-def _to_numpy_mask(values: pa.Array) -> Mask:
-    found: Mask = values.to_numpy(zero_copy_only=False)
-    return found

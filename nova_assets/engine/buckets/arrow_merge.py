@@ -21,6 +21,7 @@ from nova_assets.engine.buckets.key_order import (
     last_of_key_mask,
     one_chunk,
     sort_by_key,
+    to_numpy_mask,
 )
 from nova_assets.model.merge import Keyed, MergeModel
 from nova_assets.model.schema import DELETED
@@ -68,7 +69,7 @@ def merge_changes(base: pa.Table, changes: pa.Table, model: MergeModel, key_colu
     alive = pc.invert(changes[DELETED])
     live = changes.filter(alive).select(base.column_names)
     spread = np.cumsum(first_of_key_mask(changes, key_columns)) - 1  # index of each change's key
-    return _merge_sorted_rows(base, live, places[spread[_to_numpy_mask(alive)]], changed_base_rows)
+    return _merge_sorted_rows(base, live, places[spread[to_numpy_mask(alive)]], changed_base_rows)
 
 
 def drop_deletions(changes: pa.Table) -> pa.Table:
@@ -114,7 +115,7 @@ def _compose_combining_changes(rows: pa.Table, model: MergeModel, key_columns: S
 def _compose_changes_of_repeated_keys(rows: pa.Table, model: MergeModel) -> pa.Table:
     """Composed changes of keys that occur several times. Rows are sorted by group and, within a group, by delta."""
     group, seq = rows[_GROUP].to_numpy(), rows[_DELTA_INDEX].to_numpy()
-    deleted = _to_numpy_mask(rows[DELETED])
+    deleted = to_numpy_mask(rows[DELETED])
     last_delete_seq = np.full(int(group.max()) + 1, -1, np.int64)
     np.maximum.at(last_delete_seq, group[deleted], seq[deleted])
     gone = rows.filter(pa.array(deleted))
@@ -230,8 +231,3 @@ def _cast_sums(sums: pa.Array, result_type: pa.DataType, column: str) -> pa.Arra
 def _group_start_mask(sorted_groups: RowIndices) -> Mask:
     """Mask of the first row of each group in a sorted column."""
     return np.append(True, sorted_groups[1:] != sorted_groups[:-1]) if len(sorted_groups) else np.zeros(0, np.bool_)
-
-
-def _to_numpy_mask(values: Any) -> Mask:
-    found: Mask = values.to_numpy()
-    return found

@@ -98,7 +98,7 @@ class KeyArrays:
 
     @staticmethod
     def from_table(table: pa.Table, key_columns: Sequence[str]) -> KeyArrays:
-        arrays = tuple(_to_single_array(table.column(name)) for name in key_columns)
+        arrays = tuple(to_single_array(table.column(name)) for name in key_columns)
         if len(arrays) == 1 and (whole := _as_integers(arrays[0])) is not None:
             return KeyArrays(whole, ())
         return KeyArrays(None, arrays)
@@ -159,8 +159,8 @@ def _less_than(left: KeyArrays, right: KeyArrays) -> Mask:
         return np.asarray(left.numbers < right.numbers)
     found, same = np.zeros(len(left), np.bool_), np.ones(len(left), np.bool_)
     for x, y in zip(left.columns, right.columns, strict=True):
-        found |= same & _to_numpy_mask(pc.less(x, y))
-        same &= _to_numpy_mask(pc.equal(x, y))
+        found |= same & to_numpy_mask(pc.less(x, y))
+        same &= to_numpy_mask(pc.equal(x, y))
     return found
 
 
@@ -169,7 +169,7 @@ def _equal(left: KeyArrays, right: KeyArrays) -> Mask:
         return np.asarray(left.numbers == right.numbers)
     same = np.ones(len(left), np.bool_)
     for x, y in zip(left.columns, right.columns, strict=True):
-        same &= _to_numpy_mask(pc.equal(x, y))
+        same &= to_numpy_mask(pc.equal(x, y))
     return same
 
 
@@ -185,11 +185,14 @@ def key_sort_indices(keys: KeyArrays) -> RowIndices:
     return places
 
 
-def _to_single_array(column: pa.ChunkedArray) -> pa.Array:
-    found = column.combine_chunks()
-    if isinstance(found, pa.ChunkedArray):
-        return pa.concat_arrays(found.chunks) if found.num_chunks else pa.array([], found.type)
-    return found
+def to_single_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Column as one array."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    combined = column.combine_chunks()
+    if isinstance(combined, pa.ChunkedArray):
+        return pa.concat_arrays(combined.chunks) if combined.num_chunks else pa.array([], combined.type)
+    return combined
 
 
 def _as_integers(array: pa.Array) -> npt.NDArray[Any] | None:
@@ -203,6 +206,7 @@ def _as_integers(array: pa.Array) -> npt.NDArray[Any] | None:
     return numbers
 
 
-def _to_numpy_mask(values: Any) -> Mask:
-    found: Mask = values.to_numpy(zero_copy_only=False)
-    return found
+def to_numpy_mask(booleans: pa.Array | pa.ChunkedArray) -> Mask:
+    """Booleans without nulls as a NumPy mask."""
+    mask: Mask = booleans.to_numpy() if isinstance(booleans, pa.ChunkedArray) else booleans.to_numpy(False)
+    return mask

@@ -41,8 +41,8 @@ class MergeUnitTask:
     Args:
         base_files: files of the base.
         delta_files: files of each delta, oldest delta first.
-        buckets_or_max_rows: how a written result is divided: the number of buckets for a hash bucket, or the maximum
-            number of rows per file for a key range.
+        result_bucket_count: number of files into which the result of a hash bucket is divided, a power of two.
+        max_file_rows: maximum number of rows per file in the result of a key range.
         always_write: whether the unit is written even without a change.
         key_filter: keys of the unit to read, sorted and distinct; None for all keys.
     """
@@ -50,7 +50,8 @@ class MergeUnitTask:
     merge_unit: MergeUnit
     base_files: tuple[MergeSourceFile, ...]
     delta_files: tuple[tuple[MergeSourceFile, ...], ...]
-    buckets_or_max_rows: int = 1
+    result_bucket_count: int = 1
+    max_file_rows: int = 1
     always_write: bool = False
     key_filter: pa.Table | None = None
 

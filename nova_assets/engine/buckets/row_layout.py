@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TypeAlias
 
 import numpy as np
@@ -12,6 +13,7 @@ from nova_assets.engine.buckets.hashing import hash_keys
 from nova_assets.engine.buckets.key_order import KeyArrays, RowIndices, key_sort_indices
 from nova_assets.model.key_layout import KeyLayout
 from nova_assets.model.schema import DELETED
+from nova_assets.plan.merge_units import HashBucket
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
 
@@ -33,17 +35,25 @@ def sort_into_buckets(table: pa.Table, layout: KeyLayout, bucket_count: int = 1)
     """Rows sorted by bucket, then by key, with the deletion of a key before its live row; and the row count of each
     bucket."""
     row_indices = _deletions_first_indices(table)
-    counts = np.array([table.num_rows])
+    row_counts = np.array([table.num_rows])
     if bucket_count > 1:
-        number = bucket_numbers(table, layout.order, bucket_count)
-        counts = np.bincount(number, minlength=bucket_count)
-        row_indices = row_indices[np.argsort(number[row_indices].astype(np.uint32), kind="stable")]
-    keys, end = KeyArrays.from_table(table, layout.order), 0
-    for start, end in _bucket_bounds(counts):
+        bucket_by_row = bucket_numbers(table, layout.order, bucket_count)
+        row_counts = np.bincount(bucket_by_row, minlength=bucket_count)
+        row_indices = row_indices[np.argsort(bucket_by_row[row_indices].astype(np.uint32), kind="stable")]
+    keys = KeyArrays.from_table(table, layout.order)
+    for start, end in _bucket_bounds(row_counts):
         bucket_row_indices = row_indices[start:end]
         row_indices[start:end] = bucket_row_indices[key_sort_indices(keys.take(bucket_row_indices))]
-    in_order = bool((np.diff(row_indices) == 1).all())
-    return (table if in_order else table.take(pa.array(row_indices))), counts
+    is_sorted = bool((np.diff(row_indices) == 1).all())
+    return (table if is_sorted else table.take(pa.array(row_indices))), row_counts
+
+
+def split_into_buckets(table: pa.Table, layout: KeyLayout, bucket_count: int) -> Iterator[tuple[pa.Table, HashBucket]]:
+    """Sorted rows of each bucket that has rows."""
+    sorted_rows, row_counts = sort_into_buckets(table, layout, bucket_count)
+    for number, (start, end) in enumerate(_bucket_bounds(row_counts)):
+        if end > start:
+            yield sorted_rows.slice(start, end - start), HashBucket(bucket_count, number)
 
 
 def _deletions_first_indices(table: pa.Table) -> RowIndices:

@@ -26,7 +26,7 @@ from nova_assets.engine.buckets.merge_unit import (
     read_unit_changes,
 )
 from nova_assets.engine.buckets.partitioning import split_by_columns
-from nova_assets.engine.buckets.row_layout import sort_into_buckets
+from nova_assets.engine.buckets.row_layout import split_into_buckets
 from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.key_layout import KeyLayout
 from nova_assets.model.merge import MergeModel
@@ -159,18 +159,12 @@ def _split_into_files(
     if not rows.num_rows:
         return
     if isinstance(task.merge_unit, HashBucket):
-        if task.buckets_or_max_rows == 1:
+        if task.result_bucket_count == 1:
             yield rows, task.merge_unit
-            return
-        of = task.merge_unit.bucket_count * task.buckets_or_max_rows
-        by_bucket, counts = sort_into_buckets(rows, layout, of)
-        start = 0
-        for number, count in enumerate(counts.tolist()):
-            if count:
-                yield by_bucket.slice(start, count), HashBucket(of, number)
-            start += count
+        else:
+            yield from split_into_buckets(rows, layout, task.merge_unit.bucket_count * task.result_bucket_count)
         return
-    for piece in split_at_key_boundaries(rows, layout.order, max(1, -(-rows.num_rows // task.buckets_or_max_rows))):
+    for piece in split_at_key_boundaries(rows, layout.order, max(1, -(-rows.num_rows // task.max_file_rows))):
         yield piece, None
 
 

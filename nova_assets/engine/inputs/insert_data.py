@@ -23,9 +23,10 @@ from nova_assets.engine.inputs.user_tables import (
 from nova_assets.errors import BadRecord, EmptyInput, SchemaMismatch
 from nova_assets.formats import isolated_reader, readers
 from nova_assets.formats.column_conversion import convert_to_inferred_type, convert_values
+from nova_assets.formats.declared_types import declared_types
 from nova_assets.formats.input_file import InputFile, bad_record_error, empty_file_error
 from nova_assets.model.file_format import Format
-from nova_assets.model.schema import DELETED, DataType, Schema
+from nova_assets.model.schema import DataType, Schema
 from nova_assets.model.value_conversion import DICTS, PANDAS, TYPED, python_value
 from nova_assets.nova_error import NovaError
 
@@ -157,7 +158,7 @@ def _pandas_to_table(data: Any, schema: Schema | None) -> pa.Table:
 
 def _pandas_column_to_arrow(name: str, series: Any, schema: Schema | None) -> pa.ChunkedArray:
     if series.dtype == object:
-        declared = _declared_types_by_column(schema).get(name)
+        declared = declared_types(schema).get(name)
         if declared is not None:
             return convert_values(series, declared, name, PANDAS)
     try:
@@ -185,17 +186,12 @@ def _dicts_to_table(rows: Sequence[Mapping[str, Any]], schema: Schema | None) ->
             expected='rows as {"column": value, ...}',
         )
     check_has_columns(len(rows), len(names))
-    declared = _declared_types_by_column(schema)
+    declared = declared_types(schema)
     return pa.table({n: _values_to_column(n, [row.get(n) for row in rows], declared.get(n)) for n in names})
 
 
 def _is_unicode(name: str) -> bool:
     return name.encode("utf-8", "replace").decode() == name
-
-
-def _declared_types_by_column(schema: Schema | None) -> dict[str, DataType]:
-    fields = {f.name: f.type for f in schema.fields} if schema is not None else {}
-    return {**fields, DELETED: DataType("boolean")}
 
 
 def _values_to_column(name: str, values: list[Any], declared_type: DataType | None) -> pa.ChunkedArray:

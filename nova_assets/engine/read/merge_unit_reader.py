@@ -72,6 +72,31 @@ class MergeUnitReadPlan:
         return self.schema.with_deleted() if self.has_deleted_column else self.schema
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionUnit:
+    """A merge unit of one partition, with its files."""
+
+    partition: str
+    unit_files: MergeTask
+
+
+def list_partition_units(read: Snapshot | DeltaChain, layout: KeyLayout) -> list[PartitionUnit] | None:
+    """Merge units with files, over all partitions; None if the files of a block cannot be divided into units."""
+    bases = _only_blocks(read.bases) if isinstance(read, Snapshot) else ()
+    deltas = _only_blocks(read.deltas)
+    partition_units: list[PartitionUnit] = []
+    for partition in sorted({b.partition for b in (*bases, *deltas)}):
+        partition_bases, partition_deltas = (
+            [b for b in blocks if b.partition == partition] for blocks in (bases, deltas)
+        )
+        min_units = bucket_count_for(sum_sizes(partition_deltas))
+        units = merge_tasks(partition_bases, partition_deltas, layout, min_units=min_units)
+        if units is None:
+            return None
+        partition_units += [PartitionUnit(partition, unit) for unit in units if unit.base or unit.deltas]
+    return partition_units
+
+
 class MergeUnitReader:
     """Divides reads into merge units, and merges the rows of each unit."""
 
@@ -82,18 +107,18 @@ class MergeUnitReader:
     def read_table(self, plan: MergeUnitReadPlan) -> pa.Table:
         """Rows of a plan, computed in this process."""
         with ThreadPoolExecutor(_THREADS) as pool:
-            found = list(pool.map(lambda p: read_merge_unit(p, plan.schema, plan.model, plan.layout), plan.unit_reads))
-        kind = to_arrow_schema(plan.row_schema.with_all_nullable())
-        return pa.concat_tables(t.cast(kind) for t in found) if found else kind.empty_table()
+            tables = list(pool.map(lambda u: read_merge_unit(u, plan.schema, plan.model, plan.layout), plan.unit_reads))
+        schema = to_arrow_schema(plan.row_schema.with_all_nullable())
+        return pa.concat_tables(t.cast(schema) for t in tables) if tables else schema.empty_table()
 
     def read_frame(self, plan: MergeUnitReadPlan) -> DataFrame:
         """Rows of a plan as a frame. A Spark task computes each unit when the frame is evaluated."""
         from nova_assets.engine.buckets.spark_jobs import read_units_by_spark
         from nova_assets.engine.rows.spark_types import to_struct
 
-        kind = to_struct(plan.row_schema.with_all_nullable())
+        spark_schema = to_struct(plan.row_schema.with_all_nullable())
         return read_units_by_spark(
-            self.session.get(), plan.unit_reads, plan.schema, plan.model, plan.layout, plan.row_schema, kind
+            self.session.get(), plan.unit_reads, plan.schema, plan.model, plan.layout, plan.row_schema, spark_schema
         )
 
     def plan_unit_reads(
@@ -107,48 +132,47 @@ class MergeUnitReader:
         Args:
             key_filter: table with the key columns, to restrict the read to the rows of these keys; None for all rows.
         """
-        found = common_layout(read)
-        if found is None:
+        shared_layout = common_layout(read)
+        if shared_layout is None:
             return None
         if isinstance(read, SnapshotDiff):
-            return self._plan_diff(read, found)
-        return self._plan_merge(read, found, key_filter)
+            return self._plan_diff(read, shared_layout)
+        return self._plan_merge(read, shared_layout, key_filter)
 
     def _plan_merge(
         self, read: Snapshot | DeltaChain, shared_layout: CommonLayout, key_filter: pa.Table | None
     ) -> MergeUnitReadPlan | None:
         layout, schema = shared_layout.layout, shared_layout.schema
-        bases = _only_blocks(read.bases) if isinstance(read, Snapshot) else ()
-        deltas, keys = _only_blocks(read.deltas), _KeyFilter(key_filter, layout, schema)
-        works: list[MergeTask] = []
-        for partition in sorted({b.partition for b in (*bases, *deltas)}):
-            base, then = ([b for b in some if b.partition == partition] for some in (bases, deltas))
-            least = bucket_count_for(sum_sizes(then))
-            units = merge_tasks(base, then, layout, min_units=least)
-            if units is None:
-                return None
-            here = [w for w in units if w.base or w.deltas]
-            works += here if key_filter is not None else [s for w in here for s in split_merge_task(w, MAX_UNIT_BYTES)]
-        if key_filter is None and any(w.size.bytes > 2 * MAX_UNIT_BYTES for w in works):
+        partition_units = list_partition_units(read, layout)
+        if partition_units is None:
             return None
-        marked = isinstance(read, DeltaChain)
-        some = [(w, asked) for w in works if (asked := keys.keys_in_unit(w)) is None or asked.num_rows]
-        self.check_unit_files(w for w, _ in some)
-        pieces = tuple(
-            MergeUnitRead(replace(self.build_unit_task(w, schema), key_filter=asked), marked) for w, asked in some
+        units = [u.unit_files for u in partition_units]
+        if key_filter is None:
+            units = [part for unit in units for part in split_merge_task(unit, MAX_UNIT_BYTES)]
+            if any(unit.size.bytes > 2 * MAX_UNIT_BYTES for unit in units):
+                return None
+        lookup = _KeyFilter(key_filter, layout, schema)
+        units_with_keys = [
+            (unit, keys) for unit in units if (keys := lookup.keys_in_unit(unit)) is None or keys.num_rows
+        ]
+        self.check_unit_files(unit for unit, _ in units_with_keys)
+        changes_only = isinstance(read, DeltaChain)
+        unit_reads = tuple(
+            MergeUnitRead(replace(self.build_unit_task(unit, schema), key_filter=keys), changes_only)
+            for unit, keys in units_with_keys
         )
-        return MergeUnitReadPlan(
-            pieces, schema, shared_layout.model, layout, marked, sum(w.size.bytes for w, _ in some)
-        )
+        bytes_to_open = sum(unit.size.bytes for unit, _ in units_with_keys)
+        return MergeUnitReadPlan(unit_reads, schema, shared_layout.model, layout, changes_only, bytes_to_open)
 
     def _plan_diff(self, read: SnapshotDiff, shared_layout: CommonLayout) -> MergeUnitReadPlan | None:
         layout, schema = shared_layout.layout, shared_layout.schema
-        sides = [(_only_blocks(s.bases), _only_blocks(s.deltas)) for s in (read.old, read.new)]
-        pieces: list[MergeUnitRead] = []
-        size = 0
-        for partition in sorted({b.partition for side in sides for some in side for b in some}):
+        old_and_new = [(_only_blocks(s.bases), _only_blocks(s.deltas)) for s in (read.old, read.new)]
+        unit_reads: list[MergeUnitRead] = []
+        bytes_to_open = 0
+        for partition in sorted({b.partition for snapshot in old_and_new for blocks in snapshot for b in blocks}):
             old, new = (
-                SnapshotBlocks(*(tuple(b for b in some if b.partition == partition) for some in side)) for side in sides
+                SnapshotBlocks(*(tuple(b for b in blocks if b.partition == partition) for blocks in snapshot))
+                for snapshot in old_and_new
             )
             unit_pairs = differing_merge_tasks(old, new, layout)
             if unit_pairs is None:
@@ -156,12 +180,12 @@ class MergeUnitReader:
             if any(a.size.bytes + b.size.bytes > 2 * MAX_UNIT_BYTES for a, b in unit_pairs):
                 return None
             self.check_unit_files(w for pair in unit_pairs for w in pair)
-            pieces += [
+            unit_reads += [
                 MergeUnitRead(self.build_unit_task(b, schema), True, self.build_unit_task(a, schema))
                 for a, b in unit_pairs
             ]
-            size += sum(a.size.bytes + b.size.bytes for a, b in unit_pairs)
-        return MergeUnitReadPlan(tuple(pieces), schema, shared_layout.model, layout, True, size)
+            bytes_to_open += sum(a.size.bytes + b.size.bytes for a, b in unit_pairs)
+        return MergeUnitReadPlan(tuple(unit_reads), schema, shared_layout.model, layout, True, bytes_to_open)
 
     def check_unit_files(self, units: Iterable[MergeTask]) -> None:
         """Check that the files of some units exist unchanged, all concurrently.
@@ -200,68 +224,66 @@ class _KeyFilter:
         self.keys: pa.Table | None = None
         self._by_bucket: dict[int, list[pa.Table]] = {}
         if keys is not None:
-            kind = pa.schema([(name, arrow_type(self.types[name])) for name in layout.order])
-            if strange := [f.name for f in kind if not _is_lossless_cast(keys.schema.field(f.name).type, f.type)]:
-                raise pa.ArrowInvalid(f"keys of other types: {', '.join(strange)}")
-            ordered = one_chunk(sort_by_key(one_chunk(keys.select(layout.order).cast(kind).drop_null()), layout.order))
-            self.keys = ordered.filter(pa.array(first_of_key_mask(ordered, layout.order)))
+            key_schema = pa.schema([(name, arrow_type(self.types[name])) for name in layout.order])
+            other_types = [f.name for f in key_schema if not _is_lossless_cast(keys.schema.field(f.name).type, f.type)]
+            if other_types:
+                raise pa.ArrowInvalid(f"keys of other types: {', '.join(other_types)}")
+            key_rows = one_chunk(keys.select(layout.order).cast(key_schema).drop_null())
+            sorted_keys = one_chunk(sort_by_key(key_rows, layout.order))
+            self.keys = sorted_keys.filter(pa.array(first_of_key_mask(sorted_keys, layout.order)))
 
     def keys_in_unit(self, unit_files: MergeTask) -> pa.Table | None:
         """Keys that may be in a unit; None if the lookup is not restricted."""
         if self.keys is None:
             return None
-        cell = unit_files.unit
-        found = (
-            self._keys_in_bucket(cell)
-            if isinstance(cell, HashBucket)
-            else slice_key_range(self.keys, cell, self.layout)
-        )
-        if not found.num_rows:
-            return found
-        return found.filter(
-            self._mask_in_any_file_range(
-                found, [*(f for _, f in unit_files.base), *(f for _, _, f in unit_files.deltas)]
-            )
-        )
+        unit = unit_files.unit
+        if isinstance(unit, HashBucket):
+            keys = self._keys_in_bucket(unit)
+        else:
+            keys = slice_key_range(self.keys, unit, self.layout)
+        if not keys.num_rows:
+            return keys
+        files = [*(f for _, f in unit_files.base), *(f for _, _, f in unit_files.deltas)]
+        return keys.filter(self._mask_in_any_file_range(keys, files))
 
     def _keys_in_bucket(self, bucket: HashBucket) -> pa.Table:
         assert self.keys is not None
         if bucket.bucket_count not in self._by_bucket:
-            number = bucket_numbers(self.keys, self.layout.order, bucket.bucket_count)
-            places = number.argsort(kind="stable")
-            ends = number[places].searchsorted(range(bucket.bucket_count), side="right").tolist()
-            apart = self.keys.take(pa.array(places))
+            bucket_by_key = bucket_numbers(self.keys, self.layout.order, bucket.bucket_count)
+            key_indices = bucket_by_key.argsort(kind="stable")
+            ends = bucket_by_key[key_indices].searchsorted(range(bucket.bucket_count), side="right").tolist()
             starts = [0, *ends[:-1]]
-            self._by_bucket[bucket.bucket_count] = [apart.slice(a, b - a) for a, b in zip(starts, ends, strict=True)]
+            keys = self.keys.take(pa.array(key_indices))
+            self._by_bucket[bucket.bucket_count] = [keys.slice(a, b - a) for a, b in zip(starts, ends, strict=True)]
         return self._by_bucket[bucket.bucket_count][bucket.number]
 
     def _mask_in_any_file_range(self, keys: pa.Table, files: Iterable[DataFile]) -> pa.Array:
-        found = pa.repeat(pa.scalar(False), keys.num_rows)
+        mask = pa.repeat(pa.scalar(False), keys.num_rows)
         for file in files:
-            found = pc.or_(found, self._mask_in_file_range(keys, file))
-        return found
+            mask = pc.or_(mask, self._mask_in_file_range(keys, file))
+        return mask
 
     def _mask_in_file_range(self, keys: pa.Table, file: DataFile) -> pa.Array:
         """Mask of the keys that lie within the known bounds of a file."""
-        found = pa.repeat(pa.scalar(True), keys.num_rows)
+        mask = pa.repeat(pa.scalar(True), keys.num_rows)
         for name, type_ in self.types.items():
             if name in file.ranges:
                 low, high = (pa.scalar(convert_value(v, type_), arrow_type(type_)) for v in file.ranges[name])
                 column = one_chunk(keys.select([name])).column(0).chunk(0)
-                found = pc.and_(found, pc.and_(pc.greater_equal(column, low), pc.less_equal(column, high)))
-        return found
+                mask = pc.and_(mask, pc.and_(pc.greater_equal(column, low), pc.less_equal(column, high)))
+        return mask
 
 
 def _is_lossless_cast(source_type: pa.DataType, target_type: pa.DataType) -> bool:
     """Whether a checked cast between the types, which fails for a value that does not fit, preserves every value."""
-    same = (pa.types.is_integer, pa.types.is_timestamp, _is_string_type, _is_binary_type)
-    alike = any(of(source_type) and of(target_type) for of in same)
-    zones = (
+    type_tests = (pa.types.is_integer, pa.types.is_timestamp, _is_string_type, _is_binary_type)
+    are_of_one_kind = any(is_of_kind(source_type) and is_of_kind(target_type) for is_of_kind in type_tests)
+    differ_in_zone = (
         pa.types.is_timestamp(source_type)
         and pa.types.is_timestamp(target_type)
         and (source_type.tz is None) != (target_type.tz is None)
     )
-    return source_type == target_type or (alike and not zones)
+    return source_type == target_type or (are_of_one_kind and not differ_in_zone)
 
 
 def _is_string_type(type_: pa.DataType) -> bool:

@@ -52,7 +52,7 @@ def merge_deltas(
 
     Args:
         base: the base, one row per key.
-        deltas: the base's columns, ``_deleted`` and, with several deltas, ``SEQ``.
+        deltas: the base's columns, ``_deleted`` and, with several deltas, ``DELTA_INDEX``.
         is_multi_delta: whether the rows come from more than one delta.
         broadcast_keys: whether the keys of the deltas may be broadcast to every worker.
     """
@@ -83,9 +83,10 @@ def filter_superseded_rows(
     union of base and deltas would copy the rows first, which costs as much as the join.)
 
     Args:
-        rows: the columns, and ``SEQ``: the index of the delta for a live row of a delta, and a smaller value for other
-            rows.
-        changed_keys: keys of all rows of the deltas, with their ``SEQ``; few enough to broadcast to every worker.
+        rows: the columns, and ``DELTA_INDEX``: the index of the delta for a live row of a delta, and a smaller value
+            for other rows.
+        changed_keys: keys of all rows of the deltas, with their ``DELTA_INDEX``; few enough to broadcast to every
+            worker.
         columns: columns to return.
         may_be_changed: false for rows that have none of these keys, as far as this is known without a lookup; None if
             nothing is known.
@@ -112,7 +113,7 @@ def compose_changes(rows: DataFrame, model: MergeModel) -> DataFrame:
     describes the state before all changes.
 
     Args:
-        rows: columns, ``_deleted`` and ``SEQ``; per key and delta at most one deletion and one live row.
+        rows: columns, ``_deleted`` and ``DELTA_INDEX``; per key and delta at most one deletion and one live row.
     """
     columns = [c for c in rows.columns if c not in (DELETED, DELTA_INDEX)]
     if not model.combines:

@@ -218,7 +218,7 @@ class SparkReader:
 
     def _keyed_delta_rows(self, deltas: Sequence[Block], schema: Schema) -> DataFrame:
         """Rows of keyed deltas: their columns, ``_deleted``, and, with several deltas, the index of the delta as
-        ``SEQ``."""
+        ``DELTA_INDEX``."""
         several, order = len(deltas) > 1, _index_deltas_by_path(deltas)
         rows = self.read_blocks(deltas, schema.with_deleted(), order)
         if several and not order:
@@ -235,7 +235,7 @@ class SparkReader:
         column is found under its stored name in each block (R18).
 
         Args:
-            delta_index_by_path: index of the delta of each file, to be added as ``SEQ``; None to add no index.
+            delta_index_by_path: index of the delta of each file, to be added as ``DELTA_INDEX``; None to add no index.
         """
         files_by_stored_schema: dict[tuple[str, _Names, _Types], list[DataFile]] = {}
         blocks_by_external_location: dict[tuple[str, str], list[Block]] = {}
@@ -314,7 +314,7 @@ class SparkReader:
         return rows.select(*found, *([col(DELTA_INDEX)] if delta_index_by_path else []))
 
     def _add_delta_index(self, rows: DataFrame, delta_index_by_path: Mapping[str, int]) -> DataFrame:
-        """Rows with the index of their file's delta as ``SEQ``.
+        """Rows with the index of their file's delta as ``DELTA_INDEX``.
 
         A file is identified by its name and the folder of its block, the last two parts of its path. They are unique in
         the warehouse, and contain no characters that a URL would escape.

