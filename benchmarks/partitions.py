@@ -53,7 +53,7 @@ class World:
 
     def _fill(self, channel: nova.Channel, count: int) -> None:
         assert channel.schema is not None
-        execution = self.store.runtime.begin_channel_write(channel.name)
+        execution = self.store.runtime.channel_writer.begin(channel.name)
         blocks = []
         for n in range(count):
             block_id = uuid.uuid4().hex

@@ -155,7 +155,7 @@ class World:
         from nova_assets.model.block import Manifest
         from nova_assets.model.commit import AddBlock, CommitRequest
 
-        execution = self.store.runtime.begin_channel_write(channel.name)
+        execution = self.store.runtime.channel_writer.begin(channel.name)
         assert channel.schema is not None
         some = Manifest((), channel.schema)
         publish = [

@@ -31,6 +31,7 @@ from nova_assets.dagster_bridge.run_liveness import (
     is_ephemeral_run_active,
 )
 from nova_assets.errors import ChannelNotFound, CommitConflict, DefinitionError, NotSupported
+from nova_assets.execution.commit_outcome import commit_resolving_outcome
 from nova_assets.execution.lease import keep_lease_alive
 from nova_assets.model.commit import CommitRequest, MoveCursor
 from nova_assets.model.execution import BeginRequest, Execution
@@ -205,7 +206,7 @@ def commit_cursors_if_succeeded(store: Store, reader_execution: Execution, insta
         consumed={p.channel: (p.cursor, p.head) for p in reader_execution.pins.values()},
     )
     with suppress(CommitConflict):  # another process has moved them
-        store.runtime.commit_resolving_outcome(request)
+        commit_resolving_outcome(store.catalog, request)
     return True
 
 

@@ -238,37 +238,30 @@ def _commit_or_rerun(context: OpExecutionContext, runtime: Runtime, execution: E
     if execution.state == "committed" and execution.commit_id is not None:
         context.log.info("the commit was made before; it is reported again")
         return runtime.catalog.commit_by_id(execution.commit_id)
-    try:
+
+    def commit_attached() -> Commit:
         with _attach_execution(context, runtime, {"id": execution.id}) as live:
             return runtime.commit(live)
-    except CommitConflict as conflict:
+
+    def warn_unless_superseded(conflict: CommitConflict) -> None:
         if conflict.reason == "execution":  # another run superseded this execution and runs the binding
             raise Failure(conflict.render(), allow_retries=False) from conflict
         context.log.warning(f"{conflict}\nthe binding is planned and run again, within this step")
-        new_execution = runtime.run(
-            execution.binding or "",
-            execution.partition,
-            whole=execution.partition == WHOLE,
-            run_id=context.run_id,
-            firing_id=_requested_firing_id(context, runtime),
-        )
-        for report in new_execution.checks:  # the earlier results describe other data
-            context.log_event(to_check_evaluation(report))  # type: ignore[arg-type]  # log_event accepts it
-        assert new_execution.commit is not None
-        return new_execution.commit
+
+    committed = runtime.commit_or_run_again(
+        execution,
+        commit_attached,
+        warn_unless_superseded,
+        run_id=context.run_id,
+        firing_id=_requested_firing_id(context, runtime),
+    )
+    for report in committed.checks:  # after a conflict, the earlier results describe other data
+        context.log_event(to_check_evaluation(report))  # type: ignore[arg-type]  # log_event accepts it
+    assert committed.commit is not None
+    return committed.commit
 
 
 def _runtime_of_run(context: OpExecutionContext) -> Runtime:
     """Runtime with this run as the owner of its executions, because the run's steps may be several processes."""
     store: Store = context.resources.nova.store()
-    settings = store.settings
-    return Runtime(
-        store.catalog,
-        store.engine,
-        store.project,
-        lease=settings.lease,
-        sweep_delay=settings.grace,
-        owner=execution_owner_of_run(context.run_id, context.instance),
-        frames_by_port=store.runtime.frames_by_port,
-        views_factory=store.runtime.views_factory,
-    )
+    return store.runtime.with_owner(execution_owner_of_run(context.run_id, context.instance))

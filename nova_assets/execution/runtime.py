@@ -9,50 +9,38 @@ catalog does). Another process can therefore continue an execution from the cata
 
 from __future__ import annotations
 
+import logging
 import time
-import uuid
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any, TypeVar
 
 from nova_assets.crash_points import crash_point
-from nova_assets.errors import (
-    CatalogUnavailable,
-    CommitConflict,
-    CommitOutcomeUnknown,
-    EngineUnavailable,
-    ExecutionInProgress,
-    ExecutionNotLive,
-)
+from nova_assets.errors import CommitConflict, EngineUnavailable, ExecutionNotLive
+from nova_assets.execution.begin_request import build_begin_request, retry_if_owner_dead
+from nova_assets.execution.channel_writer import ChannelWriter
+from nova_assets.execution.commit_outcome import commit_resolving_outcome
+from nova_assets.execution.conflict_retry import plan_again_after_conflict
 from nova_assets.execution.data_checks import check_failed_error, run_all_checks
-from nova_assets.execution.lease import heartbeat, is_owner_dead, this_process
-from nova_assets.execution.pins import existing_partitions_lookup, load_pinned_history, plan_run_from_pins
+from nova_assets.execution.dead_staging import delete_dead_staging
+from nova_assets.execution.lease import heartbeat, this_process
+from nova_assets.execution.pins import plan_run_from_pins
+from nova_assets.execution.run_state import PortFrames, RunState, RunStateCache, has_read_dirty_partition
 from nova_assets.execution.staging import Staging
-from nova_assets.execution.task_run import RunState, TaskRun, ViewsFactory
-from nova_assets.execution.trigger_state import check_inputs_exist, check_partition_given
+from nova_assets.execution.task_run import Observer, TaskRun, ViewsFactory, ignore_event
 from nova_assets.masking import get_logger, mask
 from nova_assets.model.binding import Binding
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
-from nova_assets.model.commit import Commit, CommitRequest
+from nova_assets.model.commit import Commit
 from nova_assets.model.engine import Engine
 from nova_assets.model.execution import BeginRequest, CheckReport, Execution, TaskReport
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.project import Project
-from nova_assets.model.task import Task
 from nova_assets.nova_error import NovaError
-from nova_assets.plan.run import channels_to_pin, queried_partitions_by_channel, scope_by_channel
 from nova_assets.plan.run_plan import RunPlan, Step
 
 log = get_logger("nova_assets.runtime")
-
-Observer = Callable[[str, Any], None]
-T = TypeVar("T")
-
-
-def _ignore_event(event: str, subject: Any) -> None:
-    pass
 
 
 class Runtime:
@@ -80,7 +68,7 @@ class Runtime:
         sweep_delay: float = 60.0,
         owner: str | None = None,
         max_attempts: int = 5,
-        frames_by_port: MutableMapping[tuple[str, str], Any] | None = None,
+        frames_by_port: PortFrames | None = None,
         views_factory: ViewsFactory | None = None,
     ) -> None:
         self.catalog = catalog
@@ -90,10 +78,24 @@ class Runtime:
         self.sweep_delay = sweep_delay
         self.max_attempts = max_attempts
         self._owner = owner
-        self.staging = Staging(catalog, engine, crash_point)
-        self.frames_by_port: MutableMapping[tuple[str, str], Any] = {} if frames_by_port is None else frames_by_port
         self.views_factory = views_factory
-        self._run_states: dict[tuple[str, int], RunState] = {}
+        self.staging = Staging(catalog, engine, crash_point)
+        self.channel_writer = ChannelWriter(catalog, self.staging, lease, lambda: self.owner)
+        self._run_states = RunStateCache({} if frames_by_port is None else frames_by_port)
+
+    def with_owner(self, owner: str) -> Runtime:
+        """A runtime that executes as another owner. It shares catalog, engine, and the rows that tasks pass on."""
+        return Runtime(
+            self.catalog,
+            self.engine,
+            self.project,
+            lease=self.lease,
+            sweep_delay=self.sweep_delay,
+            owner=owner,
+            max_attempts=self.max_attempts,
+            frames_by_port=self._run_states.frames_by_port,
+            views_factory=self.views_factory,
+        )
 
     @property
     def owner(self) -> str:
@@ -131,20 +133,17 @@ class Runtime:
             CommitConflict: every attempt met a conflict.
         """
         self.delete_dead_staging()
-        for attempt in range(1, self.max_attempts + 1):
+
+        def run_once() -> Execution:
             execution = self.begin(binding, partition, whole=whole, run_id=run_id, firing_id=firing_id)
             with self._fail_on_error(execution, counts_as_failure=False):
                 is_wanted = is_still_needed()
             if not is_wanted:
                 self.abort(execution, "it is no longer wanted", failed=False)
                 return self.catalog.execution(execution.id)
-            try:
-                return self.run_tasks_and_commit(execution, observer)
-            except CommitConflict as conflict:
-                log.warning("attempt %d of %s met a conflict: %s", attempt, binding, conflict.what)
-                if attempt == self.max_attempts:
-                    raise
-        raise AssertionError("unreachable")
+            return self.run_tasks_and_commit(execution, observer)
+
+        return plan_again_after_conflict(run_once, binding, self.max_attempts, log, log_level=logging.WARNING)
 
     def resume(self, execution_id: str, observer: Observer | None = None) -> Execution:
         """Continue a failed execution with its pins and staged blocks (R4).
@@ -156,7 +155,7 @@ class Runtime:
 
     def run_tasks_and_commit(self, execution: Execution, observer: Observer | None = None) -> Execution:
         """Run the tasks of a live execution that are not staged yet, and commit."""
-        notify = observer or _ignore_event
+        notify = observer or ignore_event
         notify("begin", execution)
         run = self._load_run_state(execution)
         with self._fail_on_error(execution), heartbeat(self.catalog, execution, self.lease):
@@ -193,9 +192,9 @@ class Runtime:
         """
         bound = self.project.binding(binding)
         crash_point("begin.before")
-        request = self._build_begin_request(bound, partition, whole)
+        request = self._begin_request(bound, partition, whole=whole)
         self.register_binding(bound)
-        execution = self._retry_if_owner_dead(self.catalog.begin, replace(request, run_id=run_id, firing_id=firing_id))
+        execution = retry_if_owner_dead(self.catalog.begin, replace(request, run_id=run_id, firing_id=firing_id))
         crash_point("begin.after")
         return execution
 
@@ -231,7 +230,7 @@ class Runtime:
         """
         run = self._load_run_state(execution)
         with self._fail_on_error(execution, is_last_attempt), heartbeat(self.catalog, execution, self.lease):
-            return self._run_task(run, run.plan().step(task), _ignore_event)
+            return self._run_task(run, run.plan().step(task), ignore_event)
 
     def run_data_checks(self, execution: Execution, observer: Observer | None = None) -> tuple[CheckReport, ...]:
         """Run every check on the staged blocks. The caller must not commit if a report ``blocks_commit``."""
@@ -239,14 +238,14 @@ class Runtime:
         if not run.binding.checks:
             return ()
         with self._fail_on_error(execution), heartbeat(self.catalog, execution, self.lease):
-            reports = run_all_checks(self._make_task_run(run, observer or _ignore_event))
+            reports = run_all_checks(self._make_task_run(run, observer or ignore_event))
             if not any(r.blocks_commit for r in reports):
                 self.staging.record_checks_passed(execution)
         return reports
 
     def fail(self, execution: Execution, error: BaseException, counts_as_failure: bool = True) -> None:
         """Mark an execution as failed. It keeps its pins and staged blocks, and can be resumed (R4)."""
-        self._forget_run_state(execution)
+        self._run_states.forget(execution)
         with suppress(NovaError):
             said = mask(f"{type(error).__name__}: {error}")[:4000]
             self.catalog.fail(execution.id, execution.epoch, said, counts_as_failure=counts_as_failure)
@@ -269,52 +268,54 @@ class Runtime:
             self.staging.stage_missing_changelogs(execution, run.histories)
         plan = run.plan(self.staging.skipped_ports(execution))
         request = self.staging.build_commit_request(execution, plan, run.histories, list(run.reports.values()))
-        request = replace(request, keeps_marks=self._reads_partitions_pending_backfill(run))
+        request = replace(request, keeps_marks=has_read_dirty_partition(run, self.catalog))
         crash_point("commit.before")
         try:
-            commit = self.commit_resolving_outcome(request)
+            commit = commit_resolving_outcome(self.catalog, request)
         except CommitConflict as conflict:
             self.abort(execution, conflict.what, failed=False)
             raise
         crash_point("commit.after")
-        self._forget_run_state(execution)
+        self._run_states.forget(execution)
         return commit
 
-    def _reads_partitions_pending_backfill(self, run: RunState) -> bool:
-        """Whether the execution read a partition that is marked for a backfill, so that its own mark has to stay."""
-        requested = (
-            {(m.channel, m.partition) for m in self.catalog.dirty_partitions()} if run.binding.is_scoped else set()
-        )
-        if not requested:
-            return False
-        partitions_by_channel = {c: {b.partition for b in h.blocks} for c, h in run.histories.items()}
-        execution = run.execution
-        read_partitions = queried_partitions_by_channel(
-            run.binding, execution.partition, execution.started_at, lambda name: partitions_by_channel.get(name, ())
-        )
-        return any(
-            (channel.name, p) in requested for channel, partitions in read_partitions.items() for p in partitions
-        )
+    def commit_or_run_again(
+        self,
+        execution: Execution,
+        commit: Callable[[], Commit],
+        on_conflict: Callable[[CommitConflict], None],
+        *,
+        run_id: str | None = None,
+        firing_id: str | None = None,
+    ) -> Execution:
+        """Commit an execution whose tasks have run. After a conflict, plan and run its binding again (R6).
+
+        Args:
+            commit: commits the execution.
+            on_conflict: called before the binding is run again. It may raise to prevent that.
+            run_id, firing_id: as for ``run``.
+        """
+        try:
+            return replace(execution, commit=commit())
+        except CommitConflict as conflict:
+            on_conflict(conflict)
+            is_unpartitioned = execution.partition == WHOLE
+            return self.run(
+                execution.binding or "",
+                execution.partition,
+                whole=is_unpartitioned,
+                run_id=run_id,
+                firing_id=firing_id,
+            )
 
     def abort(self, execution: Execution, reason: str, failed: bool = True) -> None:
         """End an execution without any visible effect. Its staged files are deleted after the grace period."""
-        self._forget_run_state(execution)
+        self._run_states.forget(execution)
         self.catalog.abort(execution.id, reason, counts_as_failure=failed)
 
     def delete_dead_staging(self) -> int:
-        """Delete staged files of executions that have been dead for longer than lease and grace. Returns the number of
-        folders.
-
-        Each folder is deleted a second time later, since Spark may continue to write for a killed process.
-        """
-        blocks = self.catalog.sweepable_blocks(self.sweep_delay, self.lease + self.sweep_delay)
-        for block in blocks:
-            crash_point("sweep.before")
-            self.engine.delete_staged_folder(block.folder)
-        if blocks:
-            crash_point("sweep.after")
-            self.catalog.mark_swept([b.id for b in blocks])
-        return len(blocks)
+        """Delete staged files of dead executions. Returns the number of folders."""
+        return delete_dead_staging(self.catalog, self.engine, self.lease, self.sweep_delay)
 
     def plan(self, binding: str, partition: str = WHOLE, *, whole: bool = False) -> RunPlan:
         """Plan of an execution that would begin now. Opens nothing and pins nothing.
@@ -322,10 +323,10 @@ class Runtime:
         Raises: the errors of ``begin`` and of the planning of a run.
         """
         bound = self.project.binding(binding)
-        request = self._build_begin_request(bound, partition, whole)
+        request = self._begin_request(bound, partition, whole=whole)
         self.catalog.check_registration(self._project_channels(bound))
         now = self.catalog.now()
-        pins = self._retry_if_owner_dead(self.catalog.preview_pins, request)
+        pins = retry_if_owner_dead(self.catalog.preview_pins, request)
         return plan_run_from_pins(self.catalog, bound, pins, request.partition, now)
 
     # internals
@@ -334,99 +335,11 @@ class Runtime:
         """Channels of a binding, as the project defines them."""
         return [c for c in self.project.channels if c in binding.channels.values()]
 
-    def _build_begin_request(self, binding: Binding, partition: str, whole: bool) -> BeginRequest:
-        """Begin request for one partition, validated as far as that needs no transaction.
-
-        Raises:
-            PartitionError: the binding has no such partition, or it is triggered per partition and none is named.
-            InputsMissing: a query would read partitions that do not exist yet.
-        """
-        partition = binding.partition(partition)
-        if partition == WHOLE and not whole:
-            check_partition_given(binding, self.catalog)
-        now, existing = self.catalog.now(), existing_partitions_lookup(self.catalog)
-        check_inputs_exist(binding, partition, now, existing)
-        heads, cursors = channels_to_pin(binding)
-        return BeginRequest(
-            execution_id=uuid.uuid4().hex,
-            binding=binding.name,
-            pinned_channels=heads,
-            cursor_channels=cursors,
-            partition=partition,
-            owner=self.owner,
-            lease=self.lease,
-            scope_by_channel=scope_by_channel(binding, partition, now, existing),
-        )
-
-    def _retry_if_owner_dead(self, begin_or_preview: Callable[[BeginRequest], T], request: BeginRequest) -> T:
-        """Begin or preview. If a dead owner holds the lease, try again at once without waiting for the lease."""
-        try:
-            return begin_or_preview(request)
-        except ExecutionInProgress as busy:
-            holder = busy.fields.get("owner", "")
-            if not is_owner_dead(holder):
-                raise
-            return begin_or_preview(replace(request, dead=frozenset({holder})))
-
-    def begin_channel_write(self, *channels: str, scope: str = WHOLE, purpose: str = "commit") -> Execution:
-        """Open an execution for an insert. It pins the heads, holds no lock, and is swept like any other execution.
-
-        Args:
-            scope: scope of the first channel.
-            purpose: the kind of change, for the channel's timeline.
-        """
-        crash_point("begin.before")
-        execution = self.catalog.begin(
-            BeginRequest(
-                uuid.uuid4().hex,
-                binding=None,
-                pinned_channels=channels,
-                owner=self.owner,
-                lease=self.lease,
-                scope_by_channel={channels[0]: scope},
-                purpose=purpose,
-            )
-        )
-        crash_point("begin.after")
-        return execution
-
-    def commit_channel_write(self, request: CommitRequest) -> Commit:
-        """Commit an insert's request, and resolve an unknown outcome."""
-        crash_point("commit.before")
-        commit = self.commit_resolving_outcome(request)
-        crash_point("commit.after")
-        return commit
-
-    def commit_resolving_outcome(self, request: CommitRequest) -> Commit:
-        """Commit. An unknown outcome is looked up under a lock before anything else is done (R7).
-
-        Raises:
-            CommitConflict: a requirement is not met, or the look-up found that nothing was committed.
-            CommitOutcomeUnknown: the catalog could not be asked.
-        """
-        try:
-            return self.catalog.commit(request)
-        except CommitOutcomeUnknown as unknown:
-            try:
-                commit = self.catalog.commit_or_abort(request.execution_id)
-            except CatalogUnavailable as error:
-                raise unknown from error
-            if commit is None:
-                raise CommitConflict(
-                    "the connection was lost during COMMIT, and nothing was committed",
-                    reason="connection",
-                    execution_id=request.execution_id,
-                ) from None
-            return commit
+    def _begin_request(self, binding: Binding, partition: str, *, whole: bool) -> BeginRequest:
+        return build_begin_request(self.catalog, binding, partition, whole=whole, owner=self.owner, lease=self.lease)
 
     def _load_run_state(self, execution: Execution) -> RunState:
-        """Binding and pinned histories of an execution. Loaded once per process."""
-        key = (execution.id, execution.epoch)
-        if key not in self._run_states:
-            binding = self.project.binding(execution.binding or "")
-            histories = {c: load_pinned_history(self.catalog, binding, p) for c, p in execution.pins.items()}
-            self._run_states[key] = RunState(execution, binding, histories)
-        return self._run_states[key]
+        return self._run_states.load(execution, self.project.binding(execution.binding or ""), self.catalog)
 
     def _run_task(self, run: RunState, step: Step, observer: Observer) -> TaskReport:
         workflowette = run.binding.workflowette
@@ -434,17 +347,18 @@ class Runtime:
         ports = [e.port for t in workflowette.tasks if t.name in affected for e in t.produces]
         self.staging.forget_staged_ports(run.execution, ports)
         for port in ports:
-            self.frames_by_port.pop((run.execution.id, port), None)
+            self._run_states.frames_by_port.pop((run.execution.id, port), None)
         try:
             report = self._make_task_run(run, observer).run_task(step.task)
         except EngineUnavailable:
-            self.frames_by_port.clear()  # all frames belong to the Spark session that has ended
+            self._run_states.frames_by_port.clear()  # all frames belong to the Spark session that has ended
             raise
         run.reports[step.task] = report
         return report
 
     def _make_task_run(self, run: RunState, observer: Observer) -> TaskRun:
-        return TaskRun(self.engine, self.staging, run, self.frames_by_port, crash_point, observer, self.views_factory)
+        frames = self._run_states.frames_by_port
+        return TaskRun(self.engine, self.staging, run, frames, crash_point, observer, self.views_factory)
 
     def _run_task_with_retries(self, run: RunState, step: Step, observer: Observer) -> TaskReport:
         """Run a task and retry failures as often as the task declares, with the same pins (R4)."""
@@ -458,7 +372,7 @@ class Runtime:
                 if attempt == task.retries:
                     raise
                 log.warning("task %s failed, trying again (%d of %d): %s", task.name, attempt + 1, task.retries, error)
-                time.sleep(_retry_delay_seconds(task, attempt))
+                time.sleep(task.retry_delay * 2.0**attempt)
         raise AssertionError("unreachable")
 
     @contextmanager
@@ -471,12 +385,3 @@ class Runtime:
         except BaseException as error:
             self.fail(execution, error, counts_as_failure)
             raise
-
-    def _forget_run_state(self, execution: Execution) -> None:
-        self._run_states.pop((execution.id, execution.epoch), None)
-        for key in [k for k in self.frames_by_port if k[0] == execution.id]:
-            del self.frames_by_port[key]
-
-
-def _retry_delay_seconds(task: Task, attempt: int) -> float:
-    return task.retry_delay * 2.0**attempt

@@ -3,54 +3,39 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
 from nova_assets.errors import TaskFailed
+from nova_assets.execution.run_state import PortFrames, RunState
 from nova_assets.execution.staging import Staging
 from nova_assets.masking import get_logger
 from nova_assets.model import reads
-from nova_assets.model.binding import Binding
 from nova_assets.model.block import Block, Manifest
 from nova_assets.model.data_check import Check
 from nova_assets.model.engine import Engine, Frame
-from nova_assets.model.execution import Execution, TaskProgress, TaskReport
+from nova_assets.model.execution import TaskProgress, TaskReport
 from nova_assets.model.modes_view import View
 from nova_assets.model.read_strategy import CostEstimate
 from nova_assets.model.reads import PrivatePortRead, Read
 from nova_assets.model.task import Context, Task
-from nova_assets.model.timeline import History
 from nova_assets.nova_error import NovaError
 from nova_assets.plan.read_strategy import best_estimate, estimate_strategies
-from nova_assets.plan.run import plan_run
 from nova_assets.plan.run_plan import Input, Output, RunPlan, Step
 from nova_assets.user_code_errors import summarize_user_error
 
 log = get_logger("nova_assets.task")
 
 
-@dataclass(frozen=True, slots=True)
-class RunState:
-    """State of one execution in this process: the execution, its binding, and the histories behind its pins.
+Observer = Callable[[str, Any], None]
+"""Function that is called with the name of an event and its subject."""
 
-    Args:
-        histories: channel -> its history up to the pinned head.
-        reports: task -> its report, if the task ran in this process.
-    """
 
-    execution: Execution
-    binding: Binding
-    histories: Mapping[str, History]
-    reports: dict[str, TaskReport] = field(default_factory=dict)
-
-    def plan(self, skipped_ports: frozenset[str] = frozenset()) -> RunPlan:
-        execution = self.execution
-        return plan_run(
-            self.binding, execution.pins, self.histories, execution.partition, skipped_ports, execution.started_at
-        )
+def ignore_event(event: str, subject: Any) -> None:
+    """Observer that does nothing."""
 
 
 class ViewsFactory(Protocol):
@@ -78,9 +63,9 @@ class TaskRun:
         engine: Engine,
         staging: Staging,
         run_state: RunState,
-        frames_by_port: MutableMapping[tuple[str, str], Frame],
+        frames_by_port: PortFrames,
         crash_point: Callable[[str], None],
-        observer: Callable[[str, Any], None] = lambda event, subject: None,
+        observer: Observer = ignore_event,
         views_factory: ViewsFactory | None = None,
     ) -> None:
         self.observer = observer

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nova_assets.errors import CommitConflict, DefinitionError, SchemaMismatch
-from nova_assets.execution.lease import heartbeat
+from nova_assets.execution.conflict_retry import plan_again_after_conflict
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.block import Block, DataFile, Manifest
@@ -84,16 +84,13 @@ class ExternalTableRefresher:
         """
         channel = self._external_channel(name)
         self.catalog.register([channel], (), False)
-        for attempt in range(1, self.runtime.max_attempts + 1):
+
+        def refresh_once() -> RefreshResult:
             # The catalog is read before the listing, so that the known state is never newer than the listing.
-            looked = self._list_channel(channel, self.catalog.history(name), allow_vanished)
-            try:
-                return self._commit_changes(looked)
-            except CommitConflict as conflict:
-                log.info("%s is looked at again: %s", name, conflict.what)
-                if attempt == self.runtime.max_attempts:
-                    raise
-        raise AssertionError("unreachable")
+            history = self.catalog.history(name)
+            return self._commit_changes(self._list_channel(channel, history, allow_vanished))
+
+        return plan_again_after_conflict(refresh_once, f"the refresh of {name}", self.runtime.max_attempts, log)
 
     def refresh_all(self) -> list[RefreshResult]:
         """Refresh all external channels of the project. A channel that fails keeps its state and does not stop the
@@ -130,17 +127,11 @@ class ExternalTableRefresher:
             CommitConflict: another commit happened since the listing.
         """
         name = listing.channel.name
-        execution = self.runtime.begin_channel_write(name)
-        try:
-            with heartbeat(self.catalog, execution, self.runtime.lease):
-                if execution.pins[name].head != expected_head:
-                    raise CommitConflict(f"channel {name!r} was refreshed meanwhile", reason="head", channel=name)
-                commit = self.runtime.commit_channel_write(
-                    _build_commit_request(execution, listing, expected_head, manifests)
-                )
-        except BaseException as error:
-            self.runtime.staging.abort_and_delete_staged(execution, error)
-            raise
+        writer = self.runtime.channel_writer
+        with writer.write(name) as execution:
+            if execution.pins[name].head != expected_head:
+                raise CommitConflict(f"channel {name!r} was refreshed meanwhile", reason="head", channel=name)
+            commit = writer.commit(_build_commit_request(execution, listing, expected_head, manifests))
         return commit.numbers[name]
 
     def _list_channel(self, channel: Channel, history: History | None, allow_vanished: bool) -> _ChannelListing:

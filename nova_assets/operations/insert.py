@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nova_assets.errors import CommitConflict, DefinitionError
-from nova_assets.execution.lease import heartbeat
+from nova_assets.errors import DefinitionError
+from nova_assets.execution.conflict_retry import plan_again_after_conflict
 from nova_assets.execution.runtime import Runtime
 from nova_assets.execution.staging import blocks_to_publish, commit_requirements
 from nova_assets.masking import get_logger
@@ -92,14 +92,12 @@ class DataInserter:
     def _insert_with_retries(
         self, channel: str, scope: str, frame: Frame, kind: Kind, idempotency_key: str | None, origin: Origin
     ) -> Commit:
-        for attempt in range(1, self.runtime.max_attempts + 1):
-            try:
-                return self._insert_once(channel, scope, frame, kind, idempotency_key, origin)
-            except CommitConflict as conflict:
-                log.info("the %s of %s is planned again: %s", origin, channel, conflict.what)
-                if attempt == self.runtime.max_attempts:
-                    raise
-        raise AssertionError("unreachable")
+        return plan_again_after_conflict(
+            lambda: self._insert_once(channel, scope, frame, kind, idempotency_key, origin),
+            f"the {origin} of {channel}",
+            self.runtime.max_attempts,
+            log,
+        )
 
     def check_insert(
         self, channel: str, data: Any, kind: Kind = "delta", partition: str | Mapping[str, object] | None = None
@@ -141,14 +139,9 @@ class DataInserter:
         self, channel: str, scope: str, frame: Frame, kind: Kind, idempotency_key: str | None, origin: Origin
     ) -> Commit:
         purpose = "restore" if origin == "restore" else "commit"
-        execution = self.runtime.begin_channel_write(channel, scope=scope, purpose=purpose)
-        try:
-            with heartbeat(self.catalog, execution, self.runtime.lease):
-                request = self._stage_block(execution, channel, frame, kind, idempotency_key, origin)
-                commit = self.runtime.commit_channel_write(request)
-        except BaseException as error:
-            self.runtime.staging.abort_and_delete_staged(execution, error)
-            raise
+        writer = self.runtime.channel_writer
+        with writer.write(channel, scope=scope, purpose=purpose) as execution:
+            commit = writer.commit(self._stage_block(execution, channel, frame, kind, idempotency_key, origin))
         if commit.repeated or not commit.numbers:
             self.runtime.staging.delete_staged(execution)
         return commit

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from nova_assets.crash_points import crash_point
 from nova_assets.errors import CommitConflict, DefinitionError
-from nova_assets.execution.lease import heartbeat
+from nova_assets.execution.conflict_retry import plan_again_after_conflict
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.block import Block, DataFile, Manifest
@@ -91,24 +91,21 @@ class ChannelMaintenance:
         wanted = self._choose_compactions(history, options)
         if not wanted:
             return None
-        execution = self.runtime.begin_channel_write(channel, scope=options.scope, purpose="compact")
-        try:
-            with heartbeat(self.catalog, execution, self.runtime.lease):
-                head = execution.pins[channel].head
-                if head != history.head:  # a concurrent compaction keeps the head, but then the commit conflicts
-                    history = self.catalog.history(channel, head, options.scope, back_to=head)
-                    wanted = self._choose_compactions(history, options)
-                if not wanted:
-                    self.runtime.staging.abort_and_delete_staged(execution, "compacted by another process")
-                    return None
-                commit = self.runtime.commit_channel_write(self._stage_compactions(execution, history, wanted, options))
-        except CommitConflict as conflict:
-            log.info("channel %s was compacted by another process: %s", channel, conflict.what)
-            self.runtime.staging.abort_and_delete_staged(execution, "compacted by another process")
-            return None
-        except BaseException as error:
-            self.runtime.staging.abort_and_delete_staged(execution, error)
-            raise
+        writer = self.runtime.channel_writer
+        with writer.write(channel, scope=options.scope, purpose="compact") as execution:
+            head = execution.pins[channel].head
+            if head != history.head:  # a concurrent compaction keeps the head, but then the commit conflicts
+                history = self.catalog.history(channel, head, options.scope, back_to=head)
+                wanted = self._choose_compactions(history, options)
+            if not wanted:
+                self.runtime.staging.abort_and_delete_staged(execution, "compacted by another process")
+                return None
+            try:
+                commit = writer.commit(self._stage_compactions(execution, history, wanted, options))
+            except CommitConflict as conflict:
+                log.info("channel %s was compacted by another process: %s", channel, conflict.what)
+                self.runtime.staging.abort_and_delete_staged(execution, "compacted by another process")
+                return None
         summary = "; ".join(f"{c.range} {c.partition}".rstrip() + f": {c.why}" for c in wanted)
         log.info("compacted %s: %s", channel, summary)
         return commit
@@ -125,18 +122,15 @@ class ChannelMaintenance:
             The commit, or None if the partitions were empty already.
         """
         self.catalog.channel(channel).channel.refuse_external()
-        for attempt in range(1, self.runtime.max_attempts + 1):
-            try:
-                return self._drop_once(channel, partitions)
-            except CommitConflict as conflict:
-                log.info("dropping partitions of %s is planned again: %s", channel, conflict.what)
-                if attempt == self.runtime.max_attempts:
-                    raise
-        raise AssertionError("unreachable")
+        return plan_again_after_conflict(
+            lambda: self._drop_once(channel, partitions),
+            f"the drop of partitions of {channel}",
+            self.runtime.max_attempts,
+            log,
+        )
 
     def _drop_once(self, channel: str, partitions: Sequence[str]) -> Commit | None:
-        execution = self.runtime.begin_channel_write(channel, purpose="drop")
-        try:
+        with self.runtime.channel_writer.write(channel, purpose="drop") as execution:
             history = self.catalog.history(channel, execution.pins[channel].head)
             droppable_partitions = nonempty_partitions(history, frozenset(partitions))
             if not droppable_partitions or history.schema is None:
@@ -144,7 +138,7 @@ class ChannelMaintenance:
                 return None
             nothing = Manifest((), history.schema, format=self.engine.format)
             model = history.last_merge or history.merge  # a changed model takes effect only with a written base
-            return self.runtime.commit_channel_write(
+            return self.runtime.channel_writer.commit(
                 CommitRequest(
                     id=uuid.uuid4().hex,
                     execution_id=execution.id,
@@ -158,9 +152,6 @@ class ChannelMaintenance:
                     details={"dropped": len(droppable_partitions)},
                 )
             )
-        except BaseException as error:
-            self.runtime.staging.abort_and_delete_staged(execution, error)
-            raise
 
     def collection_verdicts(self, channel: str, retain: float) -> tuple[RetentionVerdict, ...]:
         """Retention verdict for every block of a channel: collectable, or retained by a named reader."""

@@ -10,13 +10,12 @@ So wherever a process dies, no file is deleted that a table lists (R15).
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from nova_assets.crash_points import crash_point
 from nova_assets.errors import CommitConflict, ExecutionInProgress, NotSupported
-from nova_assets.execution.lease import heartbeat, is_owner_dead
+from nova_assets.execution.lease import is_owner_dead
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.commit import CommitRequest
@@ -152,8 +151,7 @@ class TablePublisher:
         outlet.check_can_publish(take_over=take_over)
         compacted = 0  # sequence number of the last compaction, 0 for none
         for _ in range(_MAX_ATTEMPTS):
-            execution = self.runtime.begin_channel_write(channel)
-            with self._abort_on_error(execution), heartbeat(self.catalog, execution, self.runtime.lease):
+            with self.runtime.channel_writer.write(channel) as execution:
                 head = execution.pins[channel].head
                 history = self.catalog.history(channel, head, back_to=compacted or head)
                 # A channel with constant writes is published at the number of its last compaction.
@@ -190,7 +188,7 @@ class TablePublisher:
         crash_point("edition.opened")
         outlet.publish(edition.number, channel_content, where, take_over=take_over)
         crash_point("edition.shown")
-        self.runtime.commit_channel_write(
+        self.runtime.channel_writer.commit(
             CommitRequest(
                 id=uuid.uuid4().hex,
                 execution_id=execution.id,
@@ -296,15 +294,6 @@ class TablePublisher:
         state = self.catalog.channel(channel)
         seals = self.catalog.latest_seals(channel) if state.seal is not None else {}
         return published_content(state.channel, history, seq, seals, state.seal.by if state.seal is not None else None)
-
-    @contextmanager
-    def _abort_on_error(self, execution: Execution) -> Iterator[None]:
-        """Abort the execution if the body raises."""
-        try:
-            yield
-        except BaseException as error:
-            self.runtime.staging.abort_and_delete_staged(execution, error)
-            raise
 
 
 def _version_showing(

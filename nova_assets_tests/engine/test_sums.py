@@ -125,7 +125,7 @@ def test_large_decimals_that_fit_are_added_up_exactly(store: Store) -> None:
 
 def test_r6_two_inserts_at_once_do_not_overflow_together(store: Store, tmp_path: Path) -> None:
     store.register(summing())
-    other, commit = opened(tmp_path), store.runtime.commit_channel_write
+    other, commit = opened(tmp_path), store.runtime.channel_writer.commit
     done: list[int] = []
 
     def overtaken(request: CommitRequest) -> Any:
@@ -133,7 +133,7 @@ def test_r6_two_inserts_at_once_do_not_overflow_together(store: Store, tmp_path:
             done.append(other.insert("c", [{"id": 1, "v": 1_500_000_000}]).seq)
         return commit(request)
 
-    store.runtime.commit_channel_write = overtaken  # type: ignore[method-assign]
+    store.runtime.channel_writer.commit = overtaken  # type: ignore[method-assign]
     with other, pytest.raises(nova.SumOverflow, match="3000000000"):
         store.insert("c", [{"id": 1, "v": 1_500_000_000}])
     assert values(store) == {1: 1_500_000_000}

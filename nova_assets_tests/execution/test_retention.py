@@ -176,7 +176,7 @@ def test_a_base_after_a_drop_is_compared_with_what_was_left(store: Store) -> Non
 
 
 def test_what_comes_while_it_is_dropped_is_planned_again(store: Store, opened: Opener) -> None:
-    other, really = opened(project), store.runtime.commit_channel_write
+    other, really = opened(project), store.runtime.channel_writer.commit
     came: list[int] = []
 
     def meanwhile(*given: Any) -> Any:
@@ -184,7 +184,7 @@ def test_what_comes_while_it_is_dropped_is_planned_again(store: Store, opened: O
             came.append(other.insert("visits", [visit("2023-12-27", 6)]).seq)
         return really(*given)
 
-    store.runtime.commit_channel_write = meanwhile  # type: ignore[method-assign]
+    store.runtime.channel_writer.commit = meanwhile  # type: ignore[method-assign]
     commit = store.drop("visits", "2023-12-27")
     assert commit is not None and commit.seq == 3 and keys(store) == [2, 3]
     assert store.drop("visits", "2023-12-27") is None and store.drop("visits", "2023-12-26") is None

@@ -133,8 +133,8 @@ def test_r14_no_trigger_fires_and_two_compactions_add_one_base(opened: Opener) -
         other.compact("source")
         return really(*given)
 
-    really = store.runtime.commit_channel_write
-    store.runtime.commit_channel_write = meanwhile  # type: ignore[method-assign]
+    really = store.runtime.channel_writer.commit
+    store.runtime.channel_writer.commit = meanwhile  # type: ignore[method-assign]
     assert store.compact("source") is None
     assert [b.range for b in store.catalog.history("source").blocks if b.origin == "compact"] == ["B3", "B4"]
     assert len(store.catalog.history("source").blocks) == len(seen.blocks) + 1

@@ -127,7 +127,7 @@ def test_a_fixed_port_taken(store: Store) -> None:
 
 def test_what_a_commit_has_been_answered_by_is_kept_beside_it(store: Store, service: tuple[Faulty, str]) -> None:
     before, token = service
-    store.runtime.catalog = store._inserter.catalog = seen = catalog_through_views(
+    store.runtime.channel_writer.catalog = store._inserter.catalog = seen = catalog_through_views(
         store.catalog, ViewServiceClient(before.url, token, timeout_seconds=10.0, catalog_id=store.catalog.identity())
     )
     put(store, 1)

@@ -33,7 +33,7 @@ class SeenThroughViews(PartitionHistories):
         self.truth, self.store.catalog = self.catalog, seen
         for part in (self.store.runtime, self.store._reader, self.store._inserter, self.store._maintenance):
             part.catalog = seen
-        self.store.runtime.staging.catalog = seen
+        self.store.runtime.staging.catalog = self.store.runtime.channel_writer.catalog = seen
 
     def teardown(self) -> None:
         if hasattr(self, "desk"):

@@ -250,7 +250,7 @@ def test_what_the_views_tell(url: str, store: nova.Store) -> None:
     assert [c["name"] for c in get("channels/visits/schema")["columns"]] == ["dt", "region", "n"]
     assert len(get("channels/visits/blocks")) == 3
     assert get("channels/visits/upkeep")["collect"] == []
-    execution = store.runtime.begin_channel_write("visits", purpose="compact")
+    execution = store.runtime.channel_writer.begin("visits", purpose="compact")
     pending = get("channels/visits/pending")
     assert [e["id"] for e in pending["compactions"]] == [execution.id] and pending["executions"] == []
     forged = patient.get(f"{url}/v1/channels/visits/files", params={"known": f"2-{'0' * 64}"})

@@ -117,15 +117,15 @@ def test_a_day_to_which_something_comes_meanwhile_is_not_sealed(days: Days) -> N
     days.put("a.json", row(1))
     days.after(hours=1)
     days.store.receive("actions")
-    commit = days.store.runtime.commit_channel_write
+    commit = days.store.runtime.channel_writer.commit
 
     def meanwhile(request: Any) -> Any:
         if request.seals:
-            days.store.runtime.commit_channel_write = commit  # type: ignore[method-assign]
+            days.store.runtime.channel_writer.commit = commit  # type: ignore[method-assign]
             days.store.insert("actions", [row(2, day=datetime(2024, 1, 1).date())])
         return commit(request)
 
-    days.store.runtime.commit_channel_write = meanwhile  # type: ignore[method-assign]
+    days.store.runtime.channel_writer.commit = meanwhile  # type: ignore[method-assign]
     assert days.sealed() == []
     assert days.sealed() == [("2024-01-01", 1, 2, 1)]
 
@@ -177,15 +177,15 @@ def test_a_channel_that_is_not_sealed_is_told(days: Days) -> None:
 def test_a_day_is_not_sealed_while_what_the_last_look_found_still_waits(days: Days) -> None:
     days.after(hours=1)
     days.put("a.json", row(1))
-    receiving = days.store.runtime.commit_channel_write
+    receiving = days.store.runtime.channel_writer.commit
 
     def die(request: Any) -> Any:
         raise nova.CatalogUnavailable("gone for a moment")
 
-    days.store.runtime.commit_channel_write = die  # type: ignore[method-assign]
+    days.store.runtime.channel_writer.commit = die  # type: ignore[method-assign]
     with pytest.raises(nova.CatalogUnavailable):
         days.store.receive("actions")
-    days.store.runtime.commit_channel_write = receiving  # type: ignore[method-assign]
+    days.store.runtime.channel_writer.commit = receiving  # type: ignore[method-assign]
     assert days.store.catalog.arrival_counts("actions").waiting == 1
     assert days.sealed() == [] and "files wait" in days.store.sealable("actions")[1][0].why
     days.store.receive("actions")

@@ -26,7 +26,7 @@ from nova_assets.errors import (
     SourceUnavailable,
     TooManyBadRecords,
 )
-from nova_assets.execution.lease import heartbeat
+from nova_assets.execution.conflict_retry import plan_again_after_conflict
 from nova_assets.execution.runtime import Runtime
 from nova_assets.execution.staging import blocks_to_publish, commit_requirements
 from nova_assets.masking import get_logger
@@ -133,18 +133,21 @@ class FileReceiver:
 
     def _ingest_batch(self) -> tuple[ArrivalBatch, Commit] | None:
         """Ingest one batch. Returns the batch and its commit, or None if no file is waiting."""
-        for attempt in range(1, self.runtime.max_attempts + 1):
+
+        def ingest_once() -> tuple[ArrivalBatch, Commit] | None:
             waiting = self._next_waiting_files()
             if not waiting:
                 return None
             batch = self._read_batch(waiting)
-            try:
-                return batch, self._commit_batch(batch)
-            except (CommitConflict, GroupSealed) as conflict:
-                log.info("what has arrived for %s is planned again: %s", self.channel.name, conflict.what)
-                if attempt == self.runtime.max_attempts:
-                    raise
-        raise AssertionError("unreachable")
+            return batch, self._commit_batch(batch)
+
+        return plan_again_after_conflict(
+            ingest_once,
+            f"the ingestion of files for {self.channel.name}",
+            self.runtime.max_attempts,
+            log,
+            conflict_types=(CommitConflict, GroupSealed),
+        )
 
     def _next_waiting_files(self) -> list[Arrival]:
         """Waiting files for one commit, up to the batch limit of the source."""
@@ -202,34 +205,27 @@ class FileReceiver:
             CommitConflict: another process committed first. Nothing was changed.
         """
         quarantine = quarantine_channel(self.channel)
-        execution = self.runtime.begin_channel_write(self.channel.name, quarantine.name)
-        try:
-            with heartbeat(self.runtime.catalog, execution, self.runtime.lease):
-                given = ((self.channel, good_rows), (quarantine, quarantined_rows))
-                parts = [self._stage_rows(execution, channel, table) for channel, table in given if table.num_rows]
-                heads = (
-                    ()
-                    if expected_quarantine_head is None
-                    else (RequireHead(quarantine.name, expected_quarantine_head),)
-                )
-                request = CommitRequest(
-                    id=uuid.uuid4().hex,
-                    execution_id=execution.id,
-                    epoch=execution.epoch,
-                    binding=None,
-                    publish=tuple(p for published, _ in parts for p in published),
-                    heads=heads,
-                    schemas=tuple(s for _, needs in parts for s in needs["schemas"]),
-                    no_consumers=tuple(n for _, needs in parts for n in needs["no_consumers"]),
-                    sum_headrooms=tuple(r for _, needs in parts for r in needs["rooms"]),
-                    arrival_outcomes=tuple((self.channel.name, t) for t in file_outcomes),
-                    details=details,
-                )
-                commit = self.runtime.commit_channel_write(request)
-        except BaseException as error:
-            self.runtime.staging.abort_and_delete_staged(execution, error)
-            raise
-        return commit
+        writer = self.runtime.channel_writer
+        with writer.write(self.channel.name, quarantine.name) as execution:
+            given = ((self.channel, good_rows), (quarantine, quarantined_rows))
+            parts = [self._stage_rows(execution, channel, table) for channel, table in given if table.num_rows]
+            heads = (
+                () if expected_quarantine_head is None else (RequireHead(quarantine.name, expected_quarantine_head),)
+            )
+            request = CommitRequest(
+                id=uuid.uuid4().hex,
+                execution_id=execution.id,
+                epoch=execution.epoch,
+                binding=None,
+                publish=tuple(p for published, _ in parts for p in published),
+                heads=heads,
+                schemas=tuple(s for _, needs in parts for s in needs["schemas"]),
+                no_consumers=tuple(n for _, needs in parts for n in needs["no_consumers"]),
+                sum_headrooms=tuple(r for _, needs in parts for r in needs["rooms"]),
+                arrival_outcomes=tuple((self.channel.name, t) for t in file_outcomes),
+                details=details,
+            )
+            return writer.commit(request)
 
     def _stage_rows(self, execution: Execution, channel: Channel, table: Any) -> tuple[list[AddBlock], dict[str, Any]]:
         """Stage rows for one of the two channels. Returns its blocks and the requirements of the commit."""

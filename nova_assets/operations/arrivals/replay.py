@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from nova_assets.errors import BadRecord, CommitConflict, GroupSealed
+from nova_assets.execution.conflict_retry import plan_again_after_conflict
 from nova_assets.masking import get_logger
 from nova_assets.model.arrival import Arrival, ArrivalOutcome
 from nova_assets.model.arrow_types import to_arrow_schema
@@ -58,18 +59,18 @@ def preview_replay(receiver: FileReceiver, mend: Mend | None = None) -> ReplayRe
 
 def replay(receiver: FileReceiver, mend: Mend | None = None) -> ReplayResult:
     """Retry everything in a channel's quarantine. Valid records move to the channel in one commit."""
-    attempts = receiver.runtime.max_attempts
-    for attempt in range(1, attempts + 1):
+
+    def replay_once() -> ReplayResult:
         plan = _plan_replay(receiver, mend)
-        if not plan.quarantine_changes:
-            return ReplayResult(left=plan.remaining_count)
-        try:
-            return _commit_replay(receiver, plan)
-        except (CommitConflict, GroupSealed) as conflict:
-            log.info("the replay of %s is planned again: %s", receiver.channel.name, conflict.what)
-            if attempt == attempts:
-                raise
-    raise AssertionError("unreachable")
+        return _commit_replay(receiver, plan) if plan.quarantine_changes else ReplayResult(left=plan.remaining_count)
+
+    return plan_again_after_conflict(
+        replay_once,
+        f"the replay of {receiver.channel.name}",
+        receiver.runtime.max_attempts,
+        log,
+        conflict_types=(CommitConflict, GroupSealed),
+    )
 
 
 def _commit_replay(receiver: FileReceiver, plan: _ReplayPlan) -> ReplayResult:

@@ -98,8 +98,8 @@ class GroupSealer:
 
     def _commit_seal(self, channel: str, group: SealableGroup, scope: str, compaction_policy: Compaction) -> bool:
         """Commit the seal of a group in its final form. Returns False if the group needs more compaction first."""
-        execution = self.runtime.begin_channel_write(channel, scope=scope)
-        try:
+        writer = self.runtime.channel_writer
+        with writer.write(channel, scope=scope) as execution:
             head = execution.pins[channel].head
             history = self.catalog.history(channel, head, scope, back_to=head)
             # Files below the target size were already rewritten once for it, so they do not delay the seal.
@@ -138,10 +138,7 @@ class GroupSealer:
                     }
                 },
             )
-            self.runtime.commit_channel_write(request)
-        except BaseException as error:
-            self.runtime.staging.abort_and_delete_staged(execution, error)
-            raise
+            writer.commit(request)
         crash_point("seal.put")
         log.info("sealed %s of %s, version %d", scope, channel, group.version)
         return True

@@ -1,0 +1,61 @@
+"""Begin requests of bindings: validated, with the channels to pin, and repeated if a dead owner holds the lease."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from nova_assets.errors import ExecutionInProgress
+from nova_assets.execution.lease import is_owner_dead
+from nova_assets.execution.pins import existing_partitions_lookup
+from nova_assets.execution.trigger_state import check_inputs_exist, check_partition_given
+from nova_assets.model.binding import Binding
+from nova_assets.model.catalog import Catalog
+from nova_assets.model.execution import BeginRequest
+from nova_assets.model.partitions import WHOLE
+from nova_assets.plan.run import channels_to_pin, scope_by_channel
+
+T = TypeVar("T")
+
+
+def build_begin_request(
+    catalog: Catalog, binding: Binding, partition: str, *, whole: bool, owner: str, lease: float
+) -> BeginRequest:
+    """Begin request for one partition, validated as far as that needs no transaction.
+
+    Args:
+        whole: execute all partitions together, although the binding is triggered per partition.
+
+    Raises:
+        PartitionError: the binding has no such partition, or it is triggered per partition and none is named.
+        InputsMissing: a query would read partitions that do not exist yet.
+    """
+    partition = binding.partition(partition)
+    if partition == WHOLE and not whole:
+        check_partition_given(binding, catalog)
+    now, existing = catalog.now(), existing_partitions_lookup(catalog)
+    check_inputs_exist(binding, partition, now, existing)
+    heads, cursors = channels_to_pin(binding)
+    return BeginRequest(
+        execution_id=uuid.uuid4().hex,
+        binding=binding.name,
+        pinned_channels=heads,
+        cursor_channels=cursors,
+        partition=partition,
+        owner=owner,
+        lease=lease,
+        scope_by_channel=scope_by_channel(binding, partition, now, existing),
+    )
+
+
+def retry_if_owner_dead(begin_or_preview: Callable[[BeginRequest], T], request: BeginRequest) -> T:
+    """Begin or preview. If a dead owner holds the lease, try again at once without waiting for the lease."""
+    try:
+        return begin_or_preview(request)
+    except ExecutionInProgress as busy:
+        owner = busy.fields.get("owner", "")
+        if not is_owner_dead(owner):
+            raise
+        return begin_or_preview(replace(request, dead=frozenset({owner})))

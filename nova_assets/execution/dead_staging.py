@@ -1,0 +1,23 @@
+"""Deletion of files that dead executions staged."""
+
+from __future__ import annotations
+
+from nova_assets.crash_points import crash_point
+from nova_assets.model.catalog import Catalog
+from nova_assets.model.engine import Engine
+
+
+def delete_dead_staging(catalog: Catalog, engine: Engine, lease: float, sweep_delay: float) -> int:
+    """Delete staged files of executions that have been dead for longer than lease and delay. Returns the number of
+    folders.
+
+    Each folder is deleted a second time later, since Spark may continue to write for a killed process.
+    """
+    blocks = catalog.sweepable_blocks(sweep_delay, lease + sweep_delay)
+    for block in blocks:
+        crash_point("sweep.before")
+        engine.delete_staged_folder(block.folder)
+    if blocks:
+        crash_point("sweep.after")
+        catalog.mark_swept([b.id for b in blocks])
+    return len(blocks)

@@ -1,0 +1,83 @@
+"""State of executions in this process: pinned histories, task reports, and rows that tasks pass on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, field
+
+from nova_assets.execution.pins import load_pinned_history
+from nova_assets.model.binding import Binding
+from nova_assets.model.catalog import Catalog
+from nova_assets.model.engine import Frame
+from nova_assets.model.execution import Execution, TaskReport
+from nova_assets.model.timeline import History
+from nova_assets.plan.run import plan_run, queried_partitions_by_channel
+from nova_assets.plan.run_plan import RunPlan
+
+PortFrames = MutableMapping[tuple[str, str], Frame]
+"""(execution id, port) -> frame that is passed on without being written."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """State of one execution in this process: the execution, its binding, and the histories behind its pins.
+
+    Args:
+        histories: channel -> its history up to the pinned head.
+        reports: task -> its report, if the task ran in this process.
+    """
+
+    execution: Execution
+    binding: Binding
+    histories: Mapping[str, History]
+    reports: dict[str, TaskReport] = field(default_factory=dict)
+
+    def plan(self, skipped_ports: frozenset[str] = frozenset()) -> RunPlan:
+        execution = self.execution
+        return plan_run(
+            self.binding, execution.pins, self.histories, execution.partition, skipped_ports, execution.started_at
+        )
+
+
+class RunStateCache:
+    """Run states and passed-on frames of the executions that this process works for.
+
+    Args:
+        frames_by_port: passed-on frames. Runtimes that take turns share them.
+    """
+
+    def __init__(self, frames_by_port: PortFrames) -> None:
+        self.frames_by_port = frames_by_port
+        self._run_states: dict[tuple[str, int], RunState] = {}
+
+    def load(self, execution: Execution, binding: Binding, catalog: Catalog) -> RunState:
+        """Run state of an execution. Its pinned histories are loaded once per process."""
+        key = (execution.id, execution.epoch)
+        if key not in self._run_states:
+            histories = {c: load_pinned_history(catalog, binding, p) for c, p in execution.pins.items()}
+            self._run_states[key] = RunState(execution, binding, histories)
+        return self._run_states[key]
+
+    def forget(self, execution: Execution) -> None:
+        self._run_states.pop((execution.id, execution.epoch), None)
+        for key in [k for k in self.frames_by_port if k[0] == execution.id]:
+            del self.frames_by_port[key]
+
+
+def has_read_dirty_partition(run: RunState, catalog: Catalog) -> bool:
+    """Whether the execution read a partition that is marked for a backfill, so that its own mark has to stay."""
+    dirty_partitions = (
+        {(m.channel, m.partition) for m in catalog.dirty_partitions()} if run.binding.is_scoped else set()
+    )
+    if not dirty_partitions:
+        return False
+    existing_by_channel = {c: {b.partition for b in h.blocks} for c, h in run.histories.items()}
+    execution = run.execution
+    partitions_by_channel = queried_partitions_by_channel(
+        run.binding, execution.partition, execution.started_at, lambda name: existing_by_channel.get(name, ())
+    )
+    return any(
+        (channel.name, p) in dirty_partitions
+        for channel, partitions in partitions_by_channel.items()
+        for p in partitions
+    )
