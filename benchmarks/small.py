@@ -61,7 +61,7 @@ class Parts:
 def watched(store: nova.Store) -> Parts:
     parts = Parts()
     catalog, runtime, engine = store.catalog, store.runtime, store.engine
-    for name in ("begin", "register", "sweepable"):
+    for name in ("begin", "register", "sweepable_blocks"):
         parts.watch(catalog, name, "begin")
     for name in ("history", "execution"):
         parts.watch(catalog, name, "plan")

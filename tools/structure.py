@@ -19,13 +19,9 @@ MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 60
 MAX_LINES_OF_LONG_FILES = {
     "nova_assets/client/connection.py": 410,
     "nova_assets/execution/staging.py": 410,
-    "nova_assets/file_views/channel_view.py": 430,
-    "nova_assets/file_views/timeline_follower.py": 410,
     "nova_assets/model/channel.py": 410,
     "nova_assets/execution/runtime.py": 490,
     "nova_assets/store/store.py": 545,
-    "nova_assets_tests/catalog/test_catalog.py": 510,
-    "nova_assets_tests/catalog/test_connections.py": 520,
     "nova_assets_tests/contracts/test_conversion.py": 490,
     "nova_assets_tests/dagster_bridge/test_consumers_and_firings.py": 480,
     "nova_assets_tests/execution/test_rules.py": 490,

@@ -7,200 +7,84 @@ with its blocks by number. So an instant changes only the partitions that it tou
 
 from __future__ import annotations
 
-import hashlib
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Any
-
-import orjson
 
 from nova_assets.file_views.block_encoding import (
     Descriptions,
     EncodedBlock,
     decode_block,
-    decode_errors_as_damage,
-    decode_json,
 )
 from nova_assets.file_views.storage import StorageSnapshot
+from nova_assets.file_views.view_entries import (
+    BASE_MARK,
+    COLLECTED_MARK,
+    DESCRIPTION_PREFIX,
+    END_OF_NUMBERS,
+    HEADER_KEY,
+    INSTANT_PREFIX,
+    NUMBER_FORMAT,
+    PARTITION_PREFIX,
+    LoadedPartition,
+    ViewHeader,
+    ViewInstant,
+    channel_keyspace,
+    partition_key,
+    partition_keyspace,
+)
 from nova_assets.model.block import Block
-from nova_assets.model.partitions import WHOLE, is_in_scope, single_partition_in_scope
+from nova_assets.model.partitions import WHOLE, is_in_scope
 from nova_assets.model.schema import Schema
-from nova_assets.model.timeline import History, TimelinePosition, TimelineStep
+from nova_assets.model.timeline import History, TimelinePosition
 from nova_assets.plan.history_excerpt import IncompleteHistory, excerpt_history
 
-HEAD = b"!"
-DESCRIPTION, INSTANT, PARTITION = b"d", b"i", b"p"
-_NUMBER = struct.Struct(">Q")
-_GONE, _BASE = b"-", b"b"
-_PARTITION_KEYS_END = b"\xff" * 9
-"""Greater than every key in the keyspace of a partition."""
 _UNNUMBERED_ACTIONS = ("compact", "collect", "define")
 """Actions that take no sequence number."""
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaVersion:
-    """Schema and merge model of the newest blocks, from a number on, as hashes of descriptions.
-
-    Args:
-        number: sequence number from which they apply.
-        schema: schema of the newest block that determines it.
-        merge: merge model of the newest block from a task, an insert or a restore.
-    """
-
-    number: int
-    schema: str | None
-    merge: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class ViewHeader:
-    """State of a view that belongs to no partition.
-
-    Args:
-        position: position in the timeline.
-        head: head of the channel.
-        schema, merge, last_merge: hashes of the channel's current descriptions.
-        columns: partition columns.
-        versions: schema versions, from the number at which the view began.
-        scopes: loaded scopes, in addition to single partitions.
-        cleaned: step up to which garbage collection is complete: partitions that no later instant touched have nothing
-            left to collect.
-        began: step at which the view began.
-    """
-
-    channel: str
-    position: TimelinePosition
-    head: int
-    schema: str | None
-    merge: str
-    last_merge: str | None
-    columns: tuple[str, ...]
-    versions: tuple[SchemaVersion, ...]
-    scopes: tuple[str, ...] = ()
-    cleaned: int = -1
-    began: int = 0
-
-    def encode(self) -> bytes:
-        return orjson.dumps(asdict(self))
-
-    @staticmethod
-    def decode(encoded: bytes) -> ViewHeader:
-        with decode_errors_as_damage():
-            fields = decode_json(encoded)
-            position = TimelinePosition(**fields.pop("position"))
-            versions = tuple(SchemaVersion(**v) for v in fields.pop("versions"))
-            columns, scopes = tuple(fields.pop("columns")), tuple(fields.pop("scopes"))
-            return ViewHeader(position=position, versions=versions, columns=columns, scopes=scopes, **fields)
-
-    def single_partition(self, scope: str) -> str | None:
-        """Partition that a scope selects, if it names all dimensions; otherwise None."""
-        return single_partition_in_scope(self.columns, scope)
-
-
-@dataclass(frozen=True, slots=True)
-class ViewInstant:
-    """An instant that a view has applied.
-
-    Args:
-        n, prefix: position after the instant.
-        action: action; empty for the entry at which the view began.
-        commit: commit of the action.
-        at: time, in ISO format.
-        seq: sequence number that it took, or newest number at which it added or collected a block.
-        partitions: all partitions that it touched, loaded or not.
-    """
-
-    n: int
-    prefix: str
-    action: str
-    commit: str
-    at: str
-    seq: int | None
-    partitions: tuple[str, ...]
-
-    def encode(self) -> bytes:
-        return orjson.dumps(self.as_json())
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def from_step(step: TimelineStep) -> ViewInstant:
-        numbers = [*(b.hi for b in step.added), *(g.hi for g in step.collected)]
-        touched_partitions = dict.fromkeys([*(g.partition for g in step.collected), *(b.partition for b in step.added)])
-        at, seq = step.at.isoformat(), max(numbers, default=None)
-        return ViewInstant(
-            step.position.step, step.position.prefix, step.action, step.commit_id, at, seq, tuple(touched_partitions)
-        )
-
-    @staticmethod
-    def decode(encoded: bytes) -> ViewInstant:
-        with decode_errors_as_damage():
-            fields = decode_json(encoded)
-            return ViewInstant(**{**fields, "partitions": tuple(fields["partitions"])})
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedPartition:
-    """A loaded partition.
-
-    Args:
-        step: step at which it was loaded, or of the newest later instant that touched it.
-    """
-
-    name: str
-    step: int
-
-    @staticmethod
-    def decode(encoded: bytes) -> LoadedPartition:
-        with decode_errors_as_damage():
-            return LoadedPartition(**decode_json(encoded))
 
 
 class ChannelView:
     """View of one channel in one snapshot of a storage."""
 
-    def __init__(self, snapshot: StorageSnapshot, head: ViewHeader) -> None:
+    def __init__(self, snapshot: StorageSnapshot, header: ViewHeader) -> None:
         self._snapshot = snapshot
-        self._channel_keyspace = channel_keyspace(head.channel)
-        self.head = head
-        self.descriptions = Descriptions(lambda mark: snapshot.get(self._channel_keyspace, DESCRIPTION + mark.encode()))
+        self._channel_keyspace = channel_keyspace(header.channel)
+        self.header = header
+        self.descriptions = Descriptions(
+            lambda mark: snapshot.get(self._channel_keyspace, DESCRIPTION_PREFIX + mark.encode())
+        )
 
     @staticmethod
     def load(snapshot: StorageSnapshot, channel: str) -> ChannelView | None:
         """View of a channel; None if nothing of the channel is loaded."""
-        encoded_header = snapshot.get(channel_keyspace(channel), HEAD)
+        encoded_header = snapshot.get(channel_keyspace(channel), HEADER_KEY)
         return None if encoded_header is None else ChannelView(snapshot, ViewHeader.decode(encoded_header))
 
     @property
     def position(self) -> TimelinePosition:
-        return self.head.position
+        return self.header.position
 
     def has_reached_position(self, position: TimelinePosition) -> bool:
         """Whether the view is at a position, or has passed it."""
         if position == self.position:
             return True
-        encoded_instant = self._snapshot.get(self._channel_keyspace, INSTANT + _NUMBER.pack(position.step))
+        encoded_instant = self._snapshot.get(self._channel_keyspace, INSTANT_PREFIX + NUMBER_FORMAT.pack(position.step))
         return encoded_instant is not None and ViewInstant.decode(encoded_instant).prefix == position.prefix
 
     def instants(self, after_step: int = 0) -> list[ViewInstant]:
         """Applied instants after a step, as far back as they are kept."""
-        start = INSTANT + _NUMBER.pack(after_step + 1)
+        start = INSTANT_PREFIX + NUMBER_FORMAT.pack(after_step + 1)
         result = []
         for key, text in self._snapshot.scan(self._channel_keyspace, start):
-            if not key.startswith(INSTANT):
+            if not key.startswith(INSTANT_PREFIX):
                 break
             result.append(ViewInstant.decode(text))
         return [i for i in result if i.action]
 
     def is_scope_loaded(self, scope: str) -> bool:
         """Whether all partitions of a scope are loaded."""
-        if any(is_in_scope(scope, s) for s in self.head.scopes):
+        if any(is_in_scope(scope, s) for s in self.header.scopes):
             return True
-        partition = self.head.single_partition(scope)
+        partition = self.header.single_partition(scope)
         return partition is not None and self.is_partition_loaded(partition)
 
     def is_partition_loaded(self, partition: str) -> bool:
@@ -212,13 +96,13 @@ class ChannelView:
 
     def loaded_partitions(self, scope: str = WHOLE) -> list[LoadedPartition]:
         """Loaded partitions in a scope, by name."""
-        partition = self.head.single_partition(scope)
+        partition = self.header.single_partition(scope)
         if partition is not None:
             loaded = self.loaded_partition(partition)
             return [] if loaded is None else [loaded]
         result: list[LoadedPartition] = []
-        for key, text in self._snapshot.scan(self._channel_keyspace, PARTITION):
-            if not key.startswith(PARTITION):
+        for key, text in self._snapshot.scan(self._channel_keyspace, PARTITION_PREFIX):
+            if not key.startswith(PARTITION_PREFIX):
                 break
             result.append(LoadedPartition.decode(text))
         return sorted((p for p in result if is_in_scope(p.name, scope)), key=lambda p: p.name)
@@ -235,22 +119,22 @@ class ChannelView:
         """
         live_blocks, collected_numbers, first_number = [], [], 0
         for key, text in self._snapshot.scan_backwards(
-            partition_keyspace(self.head.channel, partition), _PARTITION_KEYS_END
+            partition_keyspace(self.header.channel, partition), END_OF_NUMBERS
         ):
-            number = int(_NUMBER.unpack(key[:8])[0])
+            number = int(NUMBER_FORMAT.unpack(key[:8])[0])
             if number < first_number:
                 break
-            if key[8:9] == _GONE:
+            if key[8:9] == COLLECTED_MARK:
                 collected_numbers.append(number)
                 continue
-            if key[8:9] == _BASE and number <= oldest_number:
+            if key[8:9] == BASE_MARK and number <= oldest_number:
                 first_number = first_number or number
-            live_blocks.append(decode_block(self.head.channel, text, self.descriptions))
+            live_blocks.append(decode_block(self.header.channel, text, self.descriptions))
         return live_blocks[::-1], collected_numbers[::-1], first_number
 
-    def knows_schema_at(self, number: int) -> bool:
+    def has_schema_at(self, number: int) -> bool:
         """Whether the view knows the schema at a number."""
-        return number >= self.head.head or (bool(self.head.versions) and self.head.versions[0].number <= number)
+        return number >= self.header.head or (bool(self.header.versions) and self.header.versions[0].number <= number)
 
     def schema_at(self, scope: str, number: int) -> Schema | None:
         """Schema at a number, as the partitions of a scope determine it (R18).
@@ -267,11 +151,11 @@ class ChannelView:
         result: list[Block] = []
         newest_number = 0
         for key, text in self._snapshot.scan_backwards(
-            partition_keyspace(self.head.channel, partition), _NUMBER.pack(number + 1)
+            partition_keyspace(self.header.channel, partition), NUMBER_FORMAT.pack(number + 1)
         ):
-            if key[8:9] == _GONE:
+            if key[8:9] == COLLECTED_MARK:
                 continue
-            block = decode_block(self.head.channel, text, self.descriptions).block
+            block = decode_block(self.header.channel, text, self.descriptions).block
             if block.hi < newest_number:
                 break
             result.append(block)
@@ -290,7 +174,7 @@ class ChannelView:
             since: only the changes after this number; 0 for all.
             back_to: only what snapshots from this number on need; 0 for all.
         """
-        at = self.head.head if at is None else at
+        at = self.header.head if at is None else at
         oldest = since or min(back_to, at)
         partitions = (
             self._partitions_changed_between(scope, since, at)
@@ -312,12 +196,12 @@ class ChannelView:
         Args:
             at: sequence number; the head by default. The view must know the schema at this number.
         """
-        at = self.head.head if at is None else at
+        at = self.header.head if at is None else at
         return self._load_history(scope, [p.name for p in self.loaded_partitions(scope)], at, 0)
 
-    def history_of(self, partitions: Sequence[str]) -> History:
+    def history_of_partitions(self, partitions: Sequence[str]) -> History:
         """History of some loaded partitions, with blocks without files."""
-        return self._load_history(WHOLE, partitions, self.head.head, 0)[0]
+        return self._load_history(WHOLE, partitions, self.header.head, 0)[0]
 
     def last_step_at_number(self, number: int) -> int:
         """Last step before the channel took the next number after the given one.
@@ -326,8 +210,8 @@ class ChannelView:
             -1 if the view does not reach back that far.
         """
         known_instants = self.instants()
-        has_all_instants = len(known_instants) == self.position.step - self.head.began
-        if number < self.head.versions[0].number or not has_all_instants:
+        has_all_instants = len(known_instants) == self.position.step - self.header.began
+        if number < self.header.versions[0].number or not has_all_instants:
             return -1
         later = (
             i.n for i in known_instants if i.action not in _UNNUMBERED_ACTIONS and i.seq is not None and i.seq > number
@@ -348,12 +232,12 @@ class ChannelView:
             None if the kept instants do not reach back that far.
         """
         result: set[str] = set()
-        for key, text in self._snapshot.scan_backwards(self._channel_keyspace, INSTANT + _PARTITION_KEYS_END):
-            if not key.startswith(INSTANT):
+        for key, text in self._snapshot.scan_backwards(self._channel_keyspace, INSTANT_PREFIX + END_OF_NUMBERS):
+            if not key.startswith(INSTANT_PREFIX):
                 break
             instant = ViewInstant.decode(text)
             if not instant.action:  # the view began here
-                return result if self.head.versions[0].number <= since else None
+                return result if self.header.versions[0].number <= since else None
             if instant.action not in _UNNUMBERED_ACTIONS and instant.seq is not None and instant.seq <= since:
                 return result
             result.update(instant.partitions)
@@ -374,10 +258,10 @@ class ChannelView:
                 numbers[partition] = before
         blocks.sort(key=lambda k: (k.block.hi, k.block.kind, k.block.id))
         schema, last_merge = self._schema_and_merge_at(at)
-        merge = self.descriptions.merge(self.head.merge)
+        merge = self.descriptions.merge(self.header.merge)
         assert merge is not None
         history = History(
-            self.head.channel,
+            self.header.channel,
             scope,
             at,
             tuple(k.block for k in blocks),
@@ -392,39 +276,10 @@ class ChannelView:
     def schema_and_merge_digests(self, number: int) -> tuple[str | None, str, str | None]:
         """Hashes of the schema, the channel's merge model and the newest block's merge model at a number."""
         schema, last_merge = self._schema_and_merge_at(number)
-        return schema, self.head.merge, last_merge
+        return schema, self.header.merge, last_merge
 
     def _schema_and_merge_at(self, number: int) -> tuple[str | None, str | None]:
-        if number >= self.head.head:
-            return self.head.schema, self.head.last_merge
-        version = next((v for v in reversed(self.head.versions) if v.number <= number), None)
-        return (self.head.schema, None) if version is None else (version.schema or self.head.schema, version.merge)
-
-
-def channel_keyspace(channel: str) -> bytes:
-    return b"c" + hashlib.sha256(channel.encode()).digest()[:16]
-
-
-def partition_keyspace(channel: str, partition: str) -> bytes:
-    return b"p" + hashlib.sha256(f"{channel}\0{partition}".encode()).digest()[:16]
-
-
-def partition_key(partition: str) -> bytes:
-    return PARTITION + hashlib.sha256(partition.encode()).digest()[:16]
-
-
-def instant_key(n: int) -> bytes:
-    return INSTANT + _NUMBER.pack(n)
-
-
-def block_key(block: Block | Any) -> bytes:
-    """Key of a block or collected block."""
-    return _NUMBER.pack(block.hi) + block.kind[:1].encode() + block.id.encode()
-
-
-def collected_number_key(number: int) -> bytes:
-    return _NUMBER.pack(number) + _GONE
-
-
-def partition_entry(partition: LoadedPartition) -> Mapping[bytes, bytes | None]:
-    return {partition_key(partition.name): orjson.dumps(asdict(partition))}
+        if number >= self.header.head:
+            return self.header.schema, self.header.last_merge
+        version = next((v for v in reversed(self.header.versions) if v.number <= number), None)
+        return (self.header.schema, None) if version is None else (version.schema or self.header.schema, version.merge)

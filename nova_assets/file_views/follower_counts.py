@@ -26,16 +26,3 @@ class FollowerCounts:
     rebuilt: int = 0
     restarted: int = 0
     failed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class RoundResult:
-    """Result of one round of catching up.
-
-    Args:
-        complete: everything that was requested is loaded.
-        absent_scopes: scopes that are single partitions unknown to the catalog.
-    """
-
-    complete: bool
-    absent_scopes: frozenset[str] = frozenset()

@@ -8,9 +8,10 @@ from typing import TypeVar
 
 from nova_assets.errors import TimelineDiffers, VersionNotFound
 from nova_assets.file_views import responses
-from nova_assets.file_views.channel_view import ChannelView, ViewInstant
+from nova_assets.file_views.channel_view import ChannelView
 from nova_assets.file_views.responses import Link, TimelineProof
 from nova_assets.file_views.timeline_follower import TimelineFollower
+from nova_assets.file_views.view_entries import ViewInstant
 from nova_assets.model.retention import CollectedGarbage
 from nova_assets.model.timeline import ChannelHead, TimelinePosition
 from nova_assets.plan.garbage_collection import blocks_to_collect, oldest_retained_version, retention_verdicts
@@ -55,7 +56,7 @@ class ViewQueryHandler:
         """History that a plan needs (see ``responses.encode_history``)."""
 
         def encode_from_view(view: ChannelView) -> bytes | None:
-            if at is not None and not view.knows_schema_at(at):
+            if at is not None and not view.has_schema_at(at):
                 return None
             return responses.encode_history(
                 view, scope, at, since, back_to, self._proof_from_view(view, known_position)
@@ -66,8 +67,10 @@ class ViewQueryHandler:
             if answer is not None:
                 return answer
         # Only the catalog knows the schema before the view began.
-        standing, loaded_history = self.catalog.head_and_history(channel, at, scope, since, back_to)
-        return responses.encode_history_without_view(loaded_history, self._proof_from_catalog(standing, known_position))
+        channel_head, loaded_history = self.catalog.head_and_history(channel, at, scope, since, back_to)
+        return responses.encode_history_without_view(
+            loaded_history, self._proof_from_catalog(channel_head, known_position)
+        )
 
     def files_answer(
         self,
@@ -99,7 +102,7 @@ class ViewQueryHandler:
 
         def encode_from_view(view: ChannelView) -> bytes | None:
             links = _links_from_view(view, known_position)
-            if links is None or (at is not None and at > view.head.head):
+            if links is None or (at is not None and at > view.header.head):
                 return None
             return responses.encode_files(view, scope, at, TimelineProof(view.position, links))
 
@@ -117,9 +120,9 @@ class ViewQueryHandler:
     ) -> bytes:
         """Files that contain the changes (see ``responses.encode_changed_files``)."""
         if self._prefers_catalog(channel, scope, since):
-            standing, history = self.catalog.head_and_history(channel, at, scope, since, 0)
+            channel_head, history = self.catalog.head_and_history(channel, at, scope, since, 0)
             return responses.encode_changed_files_of_history(
-                history, since, self._proof_from_catalog(standing, known_position)
+                history, since, self._proof_from_catalog(channel_head, known_position)
             )
         return self._query_view(
             channel,
@@ -172,9 +175,9 @@ class ViewQueryHandler:
         oldest_number = oldest_retained_version(retention_state)
 
         def find_collectable(view: ChannelView) -> tuple[int, dict[str, str]]:
-            candidate_partitions = [p.name for p in view.loaded_partitions() if p.step > view.head.cleaned]
+            candidate_partitions = [p.name for p in view.loaded_partitions() if p.step > view.header.cleaned]
             collectable_blocks = blocks_to_collect(
-                retention_verdicts(replace(retention_state, history=view.history_of(candidate_partitions)))
+                retention_verdicts(replace(retention_state, history=view.history_of_partitions(candidate_partitions)))
             )
             return view.last_step_at_number(oldest_number), {b.id: b.partition for b in collectable_blocks}
 
@@ -207,7 +210,7 @@ class ViewQueryHandler:
         """
 
         def read_at_number(view: ChannelView) -> tuple[int, T | None]:
-            head = view.head.head
+            head = view.header.head
             return (head, None) if at is not None and at > head else (head, read_view(view))
 
         head, result = self.follower.ask(channel, read_at_number, [scope], known_position, allow_stale=allow_stale)
@@ -224,17 +227,17 @@ class ViewQueryHandler:
         """
         return since > 0 and self.follower.must_load_many_partitions(channel, scope, since)
 
-    def _proof_from_catalog(self, standing: ChannelHead, known_position: TimelinePosition | None) -> TimelineProof:
+    def _proof_from_catalog(self, channel_head: ChannelHead, known_position: TimelinePosition | None) -> TimelineProof:
         """Proof that the catalog's position continues the known position."""
         return TimelineProof(
-            standing.position, self._links_from_catalog(standing.channel, known_position, standing.position)
+            channel_head.position, self._links_from_catalog(channel_head.channel, known_position, channel_head.position)
         )
 
     def _proof_from_view(self, view: ChannelView, known_position: TimelinePosition | None) -> TimelineProof:
         """Proof that the view's position continues the known position."""
         links = () if known_position is None else _links_from_view(view, known_position)
         if links is None:
-            links = self._links_from_catalog(view.head.channel, known_position, view.position)
+            links = self._links_from_catalog(view.header.channel, known_position, view.position)
         return TimelineProof(view.position, links)
 
     def _links_from_catalog(

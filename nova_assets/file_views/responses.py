@@ -49,7 +49,7 @@ class TimelineProof:
 
 def encode_files(view: ChannelView, scope: str, at: int | None, proof: TimelineProof) -> bytes:
     """Answer with the files of a snapshot, by block: the newest base of each partition, and the deltas after it."""
-    history, encoded_blocks = view.excerpt(scope, at, back_to=view.head.head if at is None else at)
+    history, encoded_blocks = view.excerpt(scope, at, back_to=view.header.head if at is None else at)
     read = modes.snapshot(history)
     return _encode_object(
         {**_answer_fields(scope, history, proof), "kind": "snapshot"},

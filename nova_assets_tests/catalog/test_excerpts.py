@@ -191,7 +191,7 @@ def test_a_view_has_the_excerpts_of_the_catalog(catalog: SqlCatalog, timeline: T
         i, at = sorted((a, b))
         for asked in ({}, {"since": i}, {"back_to": i}):
             found = follower.ask(
-                name, lambda v, s=scope, n=at, of=asked: v.knows_schema_at(n) and v.excerpt(s, n, **of)[0]
+                name, lambda v, s=scope, n=at, of=asked: v.has_schema_at(n) and v.excerpt(s, n, **of)[0]
             )
             if found:
                 whole = catalog.history(name, at, scope, asked.get("since"), back_to=asked.get("back_to"))

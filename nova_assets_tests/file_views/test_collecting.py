@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nova_assets.errors import StorageFailed
-from nova_assets.file_views import view_changes
+from nova_assets.file_views import view_edit
 from nova_assets.file_views.query_handler import ViewQueryHandler
 from nova_assets.file_views.storage import MemoryStorage
 from nova_assets.file_views.timeline_follower import TimelineFollower
@@ -97,7 +97,7 @@ def test_a_channel_from_before_there_were_instants_is_collected(store: Store, de
 def test_a_holder_that_is_longer_ago_than_instants_are_kept(
     store: Store, desk: ViewQueryHandler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(view_changes, "INSTANTS", 5)
+    monkeypatch.setattr(view_edit, "MAX_KEPT_INSTANTS", 5)
     put(store, 0)
     put(store, 1)
     desk.follower.ask("t", lambda view: None)

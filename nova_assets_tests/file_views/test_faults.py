@@ -15,10 +15,11 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.errors import StorageFailed
-from nova_assets.file_views.channel_view import ChannelView, channel_keyspace, partition_keyspace
+from nova_assets.file_views.channel_view import ChannelView
 from nova_assets.file_views.sqlite_storage import SqliteStorage
 from nova_assets.file_views.storage import Changes, ExpectedValue, MemoryStorage, Storage
 from nova_assets.file_views.timeline_follower import TimelineFollower
+from nova_assets.file_views.view_entries import channel_keyspace, partition_keyspace
 from nova_assets.model.timeline import TimelinePosition
 from nova_assets.store.store import Store
 from nova_assets_tests.conftest import ROOT
@@ -89,8 +90,8 @@ def test_a_sync_that_is_killed_leaves_a_view_of_one_position(store: Store, tmp_p
     storage = SqliteStorage(tmp_path / "views", "me")
     with storage.open_snapshot() as looked:
         view = ChannelView.load(looked, "t")
-        assert view is not None and view.head.head > told
-        assert listed(view) == {p: list(range(1, view.head.head + 1)) for p in PARTITIONS}
+        assert view is not None and view.header.head > told
+        assert listed(view) == {p: list(range(1, view.header.head + 1)) for p in PARTITIONS}
     storage.close()
 
 
@@ -167,7 +168,7 @@ def test_a_timeline_that_was_set_back_is_begun_anew(store: Store, storage: Stora
     follower.ask("t", listed)
     with opened(tmp_path, f"sqlite:///{backup}") as restored:
         put(restored, 2, "bc")
-        follower.catalog = restored.catalog
+        follower = TimelineFollower(restored.catalog, storage)
         assert follower.ask("t", listed) == {"p=a": [1], "p=b": [1, 2], "p=c": [1, 2]}
         assert follower.counts.restarted == 1
         with pytest.raises(nova.TimelineDiffers):

@@ -97,7 +97,7 @@ class FollowedHistories(PartitionHistories):
         assert said(follower.ask(channel, lambda v: whole(v, scope), [scope])) == said(
             self.catalog.history(channel, None, scope)
         )
-        tells = follower.ask(channel, lambda v: v.knows_schema_at(at), [scope])
+        tells = follower.ask(channel, lambda v: v.has_schema_at(at), [scope])
         if not tells:
             return
         then = follower.ask(channel, lambda v: whole(v, scope, at), [scope])

@@ -1,4 +1,4 @@
-"""Changes of a view: it starts with data from the catalog and continues with timeline steps.
+"""Edits of a view: it starts with data from the catalog, and continues with timeline steps.
 
 Pure; nothing is written here.
 """
@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from nova_assets.file_views.block_encoding import encode_block, encode_description
-from nova_assets.file_views.channel_view import (
-    DESCRIPTION,
-    HEAD,
-    ChannelView,
+from nova_assets.file_views.channel_view import ChannelView
+from nova_assets.file_views.storage import Changes, ExpectedValue, StorageSnapshot
+from nova_assets.file_views.view_entries import (
+    DESCRIPTION_PREFIX,
+    HEADER_KEY,
     LoadedPartition,
     SchemaVersion,
     ViewHeader,
@@ -25,13 +26,13 @@ from nova_assets.file_views.channel_view import (
     partition_entry,
     partition_keyspace,
 )
-from nova_assets.file_views.storage import Changes, ExpectedValue, StorageSnapshot
 from nova_assets.model.block import Block
-from nova_assets.model.merge import Custom
+from nova_assets.model.merge import Custom, MergeModel
 from nova_assets.model.partitions import is_in_scope
+from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import ChannelHead, CollectedBlock, History, TimelineStep
 
-INSTANTS = 10_000
+MAX_KEPT_INSTANTS = 10_000
 """Number of instants that a view keeps per channel. A follower that is further behind starts anew."""
 
 
@@ -40,12 +41,12 @@ class LoadedPartitions:
     """Partitions of a channel, loaded from the catalog.
 
     Args:
-        standing: head of the channel when they were loaded.
+        channel_head: head of the channel when they were loaded.
         partitions: names of the partitions, all loaded in full.
         history: their full history at that position.
     """
 
-    standing: ChannelHead
+    channel_head: ChannelHead
     partitions: tuple[str, ...]
     history: History
 
@@ -65,30 +66,26 @@ class ViewEdit:
         self._changes_by_keyspace: dict[bytes, dict[bytes, bytes | None] | None] = {}
         self._channel_changes: dict[bytes, bytes | None] = {}
         self._load_step_by_partition: dict[str, int] = {}
-        self._loaded_scopes: list[tuple[str, int]] = [] if view is None else [(s, 0) for s in view.head.scopes]
-        self._versions: list[SchemaVersion] = [] if view is None else list(view.head.versions)
-        self._last_merge = None if view is None else view.head.last_merge
+        self._loaded_scopes: list[tuple[str, int]] = [] if view is None else [(s, 0) for s in view.header.scopes]
+        self._versions: list[SchemaVersion] = [] if view is None else list(view.header.versions)
+        self._last_merge = None if view is None else view.header.last_merge
         self._has_new_scopes = False
         self._first_step = 0
         self.partitions_to_reload: set[str] = set()
         self.applied_count = 0
 
-    def restart_view(self, standing: ChannelHead) -> None:
+    def restart_view(self, channel_head: ChannelHead) -> None:
         """Start a new view at a head, and discard everything that was loaded."""
         self._changes_by_keyspace[channel_keyspace(self._channel)] = None
         for partition in [] if self._view is None else self._view.loaded_partitions():
             self._changes_by_keyspace[partition_keyspace(self._channel, partition.name)] = None
         self._view = None
         self._loaded_scopes = []
-        self._first_step = standing.position.step
-        last_merge = None if standing.last_merge is None else self._store_description(standing.last_merge.as_json())
-        told_schema = (
-            None
-            if standing.newest_block_schema is None
-            else self._store_description(standing.newest_block_schema.as_json())
-        )
-        self._versions, self._last_merge = [SchemaVersion(standing.head, told_schema, last_merge)], last_merge
-        self._store_instant(ViewInstant(standing.position.step, standing.position.prefix, "", "", "", None, ()))
+        self._first_step = channel_head.position.step
+        schema = self._store_optional_description(channel_head.newest_block_schema)
+        self._last_merge = self._store_optional_description(channel_head.last_merge)
+        self._versions = [SchemaVersion(channel_head.head, schema, self._last_merge)]
+        self._store_instant(ViewInstant(channel_head.position.step, channel_head.position.prefix, "", "", "", None, ()))
 
     def put_partitions(self, loaded: LoadedPartitions) -> None:
         """Replace partitions by their loaded content."""
@@ -101,17 +98,17 @@ class ViewEdit:
             change |= {collected_number_key(n): b"" for n in loaded.history.numbers.get(partition, ())}
             change |= {block_key(b): encode_block(b, self._store_description) for b in partition_blocks}
             self._changes_by_keyspace[keyspace] = change
-            step = loaded.standing.position.step
+            step = loaded.channel_head.position.step
             self._load_step_by_partition[partition] = step
             self._channel_changes |= partition_entry(LoadedPartition(partition, step))
 
-    def add_loaded_scope(self, scope: str, standing: ChannelHead) -> None:
+    def add_loaded_scope(self, scope: str, channel_head: ChannelHead) -> None:
         """Record that all partitions of a scope are loaded at a head.
 
         New partitions of the scope are then added by later steps.
         """
         self._loaded_scopes = [(s, n) for s, n in self._loaded_scopes if not is_in_scope(s, scope)]
-        self._loaded_scopes.append((scope, standing.position.step))
+        self._loaded_scopes.append((scope, channel_head.position.step))
         self._has_new_scopes = True
 
     def apply_step(self, step: TimelineStep) -> None:
@@ -134,8 +131,8 @@ class ViewEdit:
             if self._applies_to_partition(partition, step_number):
                 self._channel_changes |= partition_entry(LoadedPartition(partition, step_number))
         self._store_instant(instant)
-        if step_number > INSTANTS:
-            self._channel_changes[instant_key(step_number - INSTANTS)] = None
+        if step_number > MAX_KEPT_INSTANTS:
+            self._channel_changes[instant_key(step_number - MAX_KEPT_INSTANTS)] = None
         self.applied_count += 1
 
     def _applies_to_partition(self, partition: str, step_number: int) -> bool:
@@ -185,30 +182,30 @@ class ViewEdit:
         """Whether there is nothing to write."""
         return not self._channel_changes and not self._changes_by_keyspace and not self._has_new_scopes
 
-    def to_changes(self, standing: ChannelHead) -> tuple[Changes, ExpectedValue]:
+    def to_changes(self, channel_head: ChannelHead) -> tuple[Changes, ExpectedValue]:
         """All collected changes, which move the view to a head, and the expected value that guards the write."""
         scopes = tuple(s for s, _ in self._loaded_scopes)
-        head = ViewHeader(
+        header = ViewHeader(
             self._channel,
-            standing.position,
-            standing.head,
-            None if standing.schema is None else self._store_description(standing.schema.as_json()),
-            self._store_description(standing.merge.as_json()),
-            None if standing.last_merge is None else self._store_description(standing.last_merge.as_json()),
-            standing.columns,
+            channel_head.position,
+            channel_head.head,
+            self._store_optional_description(channel_head.schema),
+            self._store_description(channel_head.merge.as_json()),
+            self._store_optional_description(channel_head.last_merge),
+            channel_head.columns,
             _newest_versions(self._versions),
             scopes,
-            -1 if self._view is None else self._view.head.cleaned,
-            self._first_step if self._view is None else self._view.head.began,
+            -1 if self._view is None else self._view.header.cleaned,
+            self._first_step if self._view is None else self._view.header.began,
         )
-        self._channel_changes[HEAD] = head.encode()
+        self._channel_changes[HEADER_KEY] = header.encode()
         keyspace = channel_keyspace(self._channel)
         is_emptied = self._changes_by_keyspace.get(keyspace, {}) is None
         deleted_keys = {key: None for key, _ in self._snapshot.scan(keyspace)} if is_emptied else {}
         return {**self._changes_by_keyspace, keyspace: {**deleted_keys, **self._channel_changes}}, (
             keyspace,
-            HEAD,
-            self._snapshot.get(keyspace, HEAD),
+            HEADER_KEY,
+            self._snapshot.get(keyspace, HEADER_KEY),
         )
 
     def _partition_changes(self, partition: str) -> dict[bytes, bytes | None]:
@@ -225,9 +222,13 @@ class ViewEdit:
     def _store_instant(self, instant: ViewInstant) -> None:
         self._channel_changes[instant_key(instant.n)] = instant.encode()
 
+    def _store_optional_description(self, described: Schema | MergeModel | None) -> str | None:
+        """Hash of a description that is stored with the view; None if there is nothing to describe."""
+        return None if described is None else self._store_description(described.as_json())
+
     def _store_description(self, description: Any) -> str:
         digest, text = encode_description(description)
-        self._channel_changes[DESCRIPTION + digest.encode()] = text
+        self._channel_changes[DESCRIPTION_PREFIX + digest.encode()] = text
         return digest
 
 

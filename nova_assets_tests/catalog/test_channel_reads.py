@@ -1,0 +1,89 @@
+"""Reads of a channel's state: unread data, outlines, timelines."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import nova_assets as nova
+from nova_assets.catalog.catalog import SqlCatalog, open_catalog
+from nova_assets.model.channel_outline import BlockSpan, ChannelOutline
+from nova_assets.model.channel_state import UnreadData
+from nova_assets.model.commit import CommitRequest, MoveCursor
+from nova_assets_tests.catalog.commit_requests import LAYOUT, PLACEMENT, begin_execution, build_commit_request
+
+
+def test_manifests_come_back_exactly(catalog: SqlCatalog) -> None:
+    request = build_commit_request(begin_execution(catalog))
+    catalog.commit(request)
+    (block,) = catalog.history("c").blocks
+    assert block.manifest == request.publish[0].manifest
+    assert block.manifest.files[0].ranges == {"k": (1, 5)} and block.manifest.files[0].key_placement == PLACEMENT
+    assert block.manifest.layout == LAYOUT
+    assert (block.lo, block.hi, block.range) == (0, 1, "Δ(0→1)")
+
+
+def test_unread_counts_what_came_after_a_number(catalog: SqlCatalog) -> None:
+    moments = [catalog.commit(build_commit_request(begin_execution(catalog), rows=n)).at for n in (2, 3, 4)]
+    assert catalog.unread_data("c", 0) == UnreadData(3, 9, 30, moments[0])
+    assert catalog.unread_data("c", 1) == UnreadData(2, 7, 20, moments[1])
+    assert catalog.unread_data("c", 3) == UnreadData()
+
+
+def test_outlines_say_where_blocks_lie_and_how_far_consumers_are(catalog: SqlCatalog) -> None:
+    def reading(since: int, up_to: int) -> None:
+        move = MoveCursor("b", "c", since, up_to)
+        catalog.commit(CommitRequest(uuid.uuid4().hex, begin_execution(catalog).id, 1, "b", (), cursors=(move,)))
+
+    catalog.register([nova.Channel("empty")])
+    for _ in range(3):
+        catalog.commit(build_commit_request(begin_execution(catalog)))
+    compaction = build_commit_request(begin_execution(catalog))
+    base = replace(compaction.publish[0], kind="base", origin="compact", span=(3, 3))
+    catalog.commit(replace(compaction, publish=(base,)))
+    reading(0, 2)
+    deltas = [BlockSpan("delta", n - 1, n, "insert") for n in (1, 2, 3)]
+    compacted = BlockSpan("base", 3, 3, "compact")
+    found = catalog.outlines(["c", "empty", "unknown"])
+    assert set(found) == {"c", "empty"} and found["empty"] == ChannelOutline("empty", 0, (), ())
+    assert (found["c"].head, found["c"].spans) == (3, (*deltas, compacted))
+    assert [(c.binding, c.seq, c.lag) for c in found["c"].cursors] == [("b", 2, 1)]
+    assert catalog.outlines(["c"], version_limit=1)["c"].spans == (deltas[2], compacted)
+    reading(2, 3)
+    catalog.collect_garbage("c")
+    assert catalog.outlines(["c"])["c"].spans == (*(replace(d, collected=True) for d in deltas), compacted)
+
+
+def test_outlines_put_partitions_together_or_show_one(catalog: SqlCatalog) -> None:
+    catalog.register(
+        [nova.Channel("p", schema="d string, e string", partitions=[nova.dynamic("d"), nova.dynamic("e")])]
+    )
+    for days in ("12", "1", "2"):
+        like = build_commit_request(execution := begin_execution(catalog, "p")).publish[0]
+        publish = [replace(like, block_id=uuid.uuid4().hex, channel="p", partition=f"d={d}/e=x") for d in days]
+        catalog.commit(CommitRequest(uuid.uuid4().hex, execution.id, execution.epoch, None, tuple(publish)))
+    scopes = ("d=1", "d=2", "e=x", "")
+    moves = tuple(MoveCursor("b", "p", 0, 2, partition=s, channel_partition=s) for s in scopes)
+    catalog.commit(CommitRequest(uuid.uuid4().hex, begin_execution(catalog, "p").id, 1, "b", (), cursors=moves))
+
+    def seen(scope: str) -> tuple[list[int], set[tuple[str, int]]]:
+        found = catalog.outlines(["p"], scope=scope)["p"]
+        assert (found.head, found.scope) == (3, scope)
+        return [s.hi for s in found.spans], {(c.channel_partition, c.lag) for c in found.cursors}
+
+    assert seen("") == ([1, 2, 3], {("d=1", 0), ("d=2", 1), ("e=x", 1), ("", 1)})
+    assert seen("d=1/e=x") == ([1, 2], {("d=1", 0), ("e=x", 1), ("", 1)})
+    assert seen("d=2") == ([1, 3], {("d=2", 1), ("e=x", 1), ("", 1)})
+
+
+def test_a_timeline_is_in_the_order_of_commits_whatever_the_clock_says(tmp_path: Path) -> None:
+    """Processes read the database's clock over connections of different speed."""
+    moments = iter(datetime(2024, 1, 1, tzinfo=UTC) - timedelta(milliseconds=n) for n in range(10_000))
+    catalog = open_catalog(f"sqlite:///{tmp_path / 'c.db'}", clock=lambda: next(moments))
+    catalog.register([nova.Channel("c", schema="id bigint")], ())
+    for _ in range(3):
+        catalog.commit(build_commit_request(begin_execution(catalog)))
+    assert [i.seq for i in catalog.timeline("c")] == [1, 2, 3]
+    catalog.close()

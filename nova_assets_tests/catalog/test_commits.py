@@ -1,0 +1,127 @@
+"""Commits over SQLite and PostgreSQL: registration, races, idempotency keys, lost connections."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import nova_assets as nova
+from nova_assets.catalog.catalog import SqlCatalog, open_catalog
+from nova_assets.model.commit import CommitRequest, MoveCursor
+from nova_assets.model.execution import Execution
+from nova_assets_tests.catalog.commit_requests import begin_execution, build_commit_request, channel
+from nova_assets_tests.faulty_line import AtCommit, FaultyLine
+
+
+def test_registering_again_is_silent_and_another_definition_is_refused(catalog: SqlCatalog) -> None:
+    catalog.register([channel])
+    other = nova.Channel("c", merge=nova.Upsert(key="k"), schema="k bigint")
+    with pytest.raises(nova.DefinitionConflict, match="different: merge") as met:
+        catalog.register([other])
+    assert "replace" in str(met.value.next)
+    assert catalog.channel("c").channel == channel
+    catalog.register([other], replace=True)
+    assert catalog.channel("c").channel == other
+
+
+def test_r1_numbers_have_no_holes_when_threads_race(catalog: SqlCatalog) -> None:
+    def work() -> None:
+        for _ in range(10):
+            catalog.commit(build_commit_request(begin_execution(catalog)))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert [i.seq for i in catalog.timeline("c")] == list(range(1, 41))
+    assert catalog.channel("c").head == 40
+
+
+def test_an_idempotency_key_has_one_winner(catalog: SqlCatalog) -> None:
+    got: list[Any] = []
+    threads = [
+        threading.Thread(
+            target=lambda: got.append(catalog.commit(build_commit_request(begin_execution(catalog), key="k")))
+        )
+        for _ in range(5)
+    ]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len({c.id for c in got}) == 1 and sorted(c.repeated for c in got) == [False, True, True, True, True]
+    assert catalog.channel("c").head == 1
+
+
+def test_an_idempotency_key_has_one_content(catalog: SqlCatalog) -> None:
+    """Also where two that use a key for the first time meet in the commit itself."""
+
+    def keyed(digest: str | None) -> CommitRequest:
+        return replace(build_commit_request(begin_execution(catalog), key="k"), digest=digest)
+
+    first = catalog.commit(keyed("delta::1:aa"))
+    assert catalog.commit(keyed("delta::1:aa")).id == first.id
+    with pytest.raises(nova.IdempotencyConflict, match="used for other rows") as refused:
+        catalog.commit(keyed("delta::1:bb"))
+    assert (refused.value.commit_id, refused.value.seq) == (first.id, 1)
+    assert catalog.commit(keyed(None)).repeated, "nothing is known of its content"
+    assert catalog.channel("c").head == 1
+
+
+def test_r6_a_cursor_that_moved_refuses_the_commit(catalog: SqlCatalog) -> None:
+    first, second = begin_execution(catalog), begin_execution(catalog)
+
+    def moving(execution: Execution) -> CommitRequest:
+        return CommitRequest(uuid.uuid4().hex, execution.id, 1, "b", (), cursors=(MoveCursor("b", "c", 0, 1),))
+
+    catalog.commit(build_commit_request(begin_execution(catalog)))
+    catalog.commit(moving(first))
+    with pytest.raises(nova.CommitConflict) as met:
+        catalog.commit(moving(second))
+    assert (met.value.reason, met.value.found, met.value.expected) == ("cursor", 1, 0)
+    assert [c.seq for c in catalog.cursors()] == [1]
+
+
+def test_r7_a_look_up_of_what_was_not_committed_makes_a_late_commit_fail(catalog: SqlCatalog) -> None:
+    execution = begin_execution(catalog)
+    assert catalog.commit_or_abort(execution.id) is None
+    with pytest.raises(nova.CommitConflict) as met:
+        catalog.commit(build_commit_request(execution))
+    assert met.value.reason == "execution" and catalog.channel("c").head == 0
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_r7_a_connection_lost_during_commit(postgres_catalog_url: str, when: str) -> None:
+    """The connection is lost before COMMIT arrives, or before its answer does."""
+    broken_commit = AtCommit("cut" if when == "before" else "lose")
+    broken_commit.armed = False
+    line = FaultyLine(postgres_catalog_url, broken_commit)
+    catalog = open_catalog(line.url)
+    catalog.register([channel])
+    execution = begin_execution(catalog)
+    broken_commit.armed = True
+    with pytest.raises(nova.CommitOutcomeUnknown):
+        catalog.commit(build_commit_request(execution))
+    commit = catalog.commit_or_abort(execution.id)
+    assert (commit is not None) == (when == "after")
+    assert catalog.channel("c").head == (1 if when == "after" else 0)
+    if when == "before":
+        with pytest.raises(nova.CommitConflict):
+            catalog.commit(build_commit_request(execution))
+    catalog.close()
+    line.close()
+
+
+def test_times_are_in_utc(url: str) -> None:
+    moment = datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
+    catalog = open_catalog(url, clock=lambda: moment)
+    catalog.register([channel])
+    assert begin_execution(catalog).started_at == moment
+    catalog.close()
