@@ -26,7 +26,7 @@ ALLOWED = {
     "dagster_bridge/partitions.py": "which partitions Dagster is shown",
     "engine/storage/remote_warehouse.py": "folders of S3 have no time",
     "service/http/guard.py": "the default of a service without a catalog",
-    "sql/datasets/task.py": "a task that is called outside an execution",
+    "sql/datasets/dataset_query.py": "a task that is called outside an execution",
 }
 
 
