@@ -28,9 +28,9 @@ from nova_assets.catalog.catalog import open_catalog
 from nova_assets.cli.main import COMMANDS, cli
 from nova_assets.dagster_bridge import build_definitions, resources
 from nova_assets.masking import MASK, mask
+from nova_assets.service.assembly import build_server, build_service
+from nova_assets.service.http.access_log import configure_json_logging
 from nova_assets.service.http.config import ServiceConfig
-from nova_assets.service.http.metrics import log_as_json
-from nova_assets.service.serving import server_of_service, service_of_store
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 from nova_assets.testing import World
@@ -175,11 +175,11 @@ def test_a_service_neither_tells_nor_logs_a_secret(
     monkeypatch.setenv("NOVA_CATALOG", planted_catalog(postgres_catalog_url))
     monkeypatch.setenv("NOVA_SERVICE", "embedded")
     loaded, log = load_settings(), io.StringIO()
-    log_as_json(stream=log)
+    configure_json_logging(stream=log)
     said = []
     with nova.open(PROJECT, settings=loaded) as store:
         store.register(PROJECT)
-        with server_of_service(service_of_store(store, ServiceConfig(port=0))).in_background() as url:
+        with build_server(build_service(store, ServiceConfig(port=0))).in_background() as url:
             for broken in (False, True):
                 if broken:
                     store.catalog.database.write(lambda c: c.exec_driver_sql("DROP TABLE nova_channels CASCADE"))  # type: ignore[attr-defined]

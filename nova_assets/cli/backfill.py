@@ -12,6 +12,7 @@ from rich.console import Console
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.rendering import (
+    MAX_LISTED_PARTITIONS,
     TableGrid,
     format_bytes,
     format_count,
@@ -26,8 +27,6 @@ from nova_assets.store.store import Store
 if TYPE_CHECKING:
     from nova_assets.operations.datasets.backfill import BackfillPreview
 
-MAX_LISTED = 40
-
 
 @click.command(cls=NovaCommand)
 @click.argument("dataset", required=False)
@@ -37,13 +36,21 @@ MAX_LISTED = 40
     default="all",
     metavar="all|none|NAME,…",
     show_default=True,
-    help="What made of it is made again, too.",
+    help="Datasets that are computed again after DATASET.",
 )
-@click.option("--priority", type=click.Choice(list(PRIORITIES)), default="low", show_default=True)
-@click.option("--why", default="", metavar="TEXT", help="Kept with it.")
-@click.option("--all", "everything", is_flag=True, help="All partitions.")
-@click.option("--cancel", metavar="ID", help="Leave as it is what this backfill has not made yet.")
-@click.option("--dry-run", is_flag=True, help="Say what would be made again, and what that cost the last time.")
+@click.option(
+    "--priority",
+    type=click.Choice(list(PRIORITIES)),
+    default="low",
+    show_default=True,
+    help="Order among missing and stale partitions.",
+)
+@click.option("--why", default="", metavar="TEXT", help="Reason, stored with the backfill.")
+@click.option("--all", "all_partitions", is_flag=True, help="All partitions of DATASET.")
+@click.option(
+    "--cancel", metavar="ID", help="Cancel backfill ID. Partitions that it has not computed yet stay as they are."
+)
+@click.option("--dry-run", is_flag=True, help="List the partitions and what they cost last time. Change nothing.")
 @click.pass_obj
 def backfill(
     deployment: Deployment,
@@ -52,15 +59,16 @@ def backfill(
     downstream: str,
     priority: str,
     why: str,
-    everything: bool,
+    all_partitions: bool,
     cancel: str | None,
     dry_run: bool,
 ) -> CommandResult:
-    """Have partitions of DATASET made again, and what was made of them.
+    """Compute partitions of DATASET again, with the partitions that were computed from them.
 
-    They are marked, and nova tick makes them: each once what it reads is made again; until then whoever reads a marked
-    partition waits. What is not to follow is left as it is. A low priority comes after what is missing or stale, a high
-    one before it.
+    The command marks the partitions as dirty, and nova tick computes them. Each partition waits until its inputs are
+    computed again, and readers of a dirty partition wait, too. Datasets that --downstream leaves out stay as they are.
+    With a low priority, the backfill runs after missing and stale partitions. With a high priority, it runs before
+    them.
 
     \b
     nova backfill store_sales day=2022-03-01..2022-03-31 store=Paris --why "wrong prices"
@@ -71,13 +79,13 @@ def backfill(
     """
     if cancel is not None:
         if dataset is not None:
-            raise click.UsageError("--cancel ID stands alone")
+            raise click.UsageError("--cancel takes no DATASET and no partitions")
         return _cancel_backfill(deployment, cancel, dry_run)
     if dataset is None:
-        raise click.UsageError("say of which DATASET; nova show lists them")
+        raise click.UsageError("DATASET is missing; nova show lists the datasets")
     followers = _parse_downstream(downstream)
     with deployment.open_read_only(with_project=True) if dry_run else deployment.open() as store:
-        preview = store.preview_backfill(dataset, *partitions, downstream=followers, everything=everything)
+        preview = store.preview_backfill(dataset, *partitions, downstream=followers, everything=all_partitions)
         created_backfill = None
         if not dry_run:
             created_backfill = store.backfill(
@@ -88,10 +96,10 @@ def backfill(
 
 @click.command(cls=NovaCommand)
 @click.argument("backfill_id", metavar="[ID]", required=False)
-@click.option("--limit", default=20, show_default=True, help="So many, the newest.")
+@click.option("--limit", default=20, show_default=True, help="Maximum number of backfills, newest first.")
 @click.pass_obj
 def backfills(deployment: Deployment, backfill_id: str | None, limit: int) -> CommandResult:
-    """Show which backfills there were, who wanted them and why, and how far they are; of one, every partition.
+    """List the backfills with their requester, reason and progress. With ID, list each partition of that backfill.
 
     JSON: {"backfills": [{"backfill", "dataset", "at", "by", "why", "priority", "downstream", "state", "parts": {state:
     number}}]}; of one, that and "partitions": [{"dataset", "partition", "state", "ended_at", "seq", "execution_id"}]
@@ -100,12 +108,12 @@ def backfills(deployment: Deployment, backfill_id: str | None, limit: int) -> Co
         if backfill_id is None:
             found = store.backfills(limit)
             return CommandResult(
-                {"backfills": [_request_json(b) for b in found]}, lambda console: _show_requests(console, found)
+                {"backfills": [_backfill_json(b) for b in found]}, lambda console: _show_backfills(console, found)
             )
         one = store.catalog.backfill(backfill_id)
         parts = _attach_part_states(store, store.catalog.backfill_parts(backfill_id))
     data = {
-        **_request_json(one),
+        **_backfill_json(one),
         "partitions": [
             {
                 "dataset": p.dataset,
@@ -118,14 +126,16 @@ def backfills(deployment: Deployment, backfill_id: str | None, limit: int) -> Co
             for p, state in parts
         ],
     }
-    return CommandResult(data, lambda console: _show_request(console, one, parts))
+    return CommandResult(data, lambda console: _show_backfill(console, one, parts))
 
 
 def _cancel_backfill(deployment: Deployment, backfill_id: str, dry_run: bool) -> CommandResult:
     with deployment.open_read_only() if dry_run else deployment.open(with_project=False) as store:
         waiting = store.catalog.backfill(backfill_id).parts.get("waiting", 0)
         left = waiting if dry_run else store.cancel_backfill(backfill_id)
-    message = f"{pluralize(left, 'partition')} {'would be' if dry_run else 'is' if left == 1 else 'are'} left as before"
+    message = (
+        f"{pluralize(left, 'partition')} {'would stay' if dry_run else 'stays' if left == 1 else 'stay'} as before"
+    )
     return CommandResult({"backfill": backfill_id, "left": left}, lambda console: console.print(message))
 
 
@@ -155,7 +165,7 @@ def _preview_result(preview: BackfillPreview, created: Backfill | None) -> Comma
 
     def show(console: Console) -> None:
         grid = TableGrid("dataset", "partition", "rows", "size", "took", right_aligned=("rows", "size", "took"))
-        for d, p in parts[:MAX_LISTED]:
+        for d, p in parts[:MAX_LISTED_PARTITIONS]:
             cost = preview.costs.get((d, p))
             shown = (
                 ("", "", "")
@@ -164,17 +174,17 @@ def _preview_result(preview: BackfillPreview, created: Backfill | None) -> Comma
             )
             grid.add(d, p, *shown)
         console.print(grid)
-        if len(parts) > MAX_LISTED:
-            console.print(f"and {len(parts) - MAX_LISTED} more")
-        about = "" if estimated_seconds is None else f", about {format_duration(estimated_seconds)} of work"
+        if len(parts) > MAX_LISTED_PARTITIONS:
+            console.print(f"and {len(parts) - MAX_LISTED_PARTITIONS} more")
+        about = "" if estimated_seconds is None else f", in about {format_duration(estimated_seconds)}"
         console.print(
-            f"{pluralize(len(parts), 'partition')} {'would be' if created is None else 'will be'} made again{about}"
+            f"{pluralize(len(parts), 'partition')} {'would be' if created is None else 'will be'} computed again{about}"
         )
         for name, n in left.items():
-            console.print(f"left as it is: {name}, of which {pluralize(n, 'partition')} were made of these")
+            console.print(f"not computed again: {name}, although {pluralize(n, 'partition')} of it read these")
         if created is not None:
             console.print(
-                f"backfill {created.id}; made by: nova tick --all; how far it is: nova backfills {created.id}"
+                f"backfill {created.id}; compute it: nova tick --all; show its progress: nova backfills {created.id}"
             )
 
     return CommandResult(data, show)
@@ -199,28 +209,28 @@ def _attach_part_states(store: Store, parts: Sequence[BackfillPartition]) -> lis
     return parts_with_state
 
 
-def _request_json(request: Backfill) -> dict[str, Any]:
+def _backfill_json(backfill_request: Backfill) -> dict[str, Any]:
     return {
-        "backfill": request.id,
-        "dataset": request.dataset,
-        "at": format_iso_time(request.at),
-        "by": request.by,
-        "why": request.why,
-        "priority": request.priority,
-        "downstream": list(request.downstream),
-        "state": request.state,
-        "parts": dict(request.parts),
+        "backfill": backfill_request.id,
+        "dataset": backfill_request.dataset,
+        "at": format_iso_time(backfill_request.at),
+        "by": backfill_request.by,
+        "why": backfill_request.why,
+        "priority": backfill_request.priority,
+        "downstream": list(backfill_request.downstream),
+        "state": backfill_request.state,
+        "parts": dict(backfill_request.parts),
     }
 
 
-def _show_requests(console: Console, requests: Sequence[Backfill]) -> None:
+def _show_backfills(console: Console, requests: Sequence[Backfill]) -> None:
     grid = TableGrid(
         "backfill",
         "state",
         "made",
         "of",
         "priority",
-        "asked for",
+        "requested",
         "by",
         "why",
         right_aligned=("made", "of"),
@@ -237,20 +247,20 @@ def _show_requests(console: Console, requests: Sequence[Backfill]) -> None:
             b.by,
             b.why,
         )
-    console.print(grid if requests else "nobody has asked for a backfill yet: nova backfill DATASET …")
+    console.print(grid if requests else "there are no backfills yet; nova backfill DATASET requests one")
 
 
-def _show_request(
+def _show_backfill(
     console: Console, request: Backfill, parts_with_state: Sequence[tuple[BackfillPartition, str]]
 ) -> None:
     console.print(
-        f"{request.id}: {request.state}; asked for {format_time(request.at)} by {request.by or 'nobody in particular'}"
+        f"{request.id}: {request.state}; requested {format_time(request.at)} by {request.by or 'an unknown user'}"
     )
     if request.why:
         console.print(f"why: {request.why}")
-    console.print(f"follow: {', '.join(request.downstream) or 'nothing'}; priority: {request.priority}")
+    console.print(f"downstream: {', '.join(request.downstream) or 'none'}; priority: {request.priority}")
     grid = TableGrid("dataset", "partition", "state", "number", "execution")
-    for part, state in parts_with_state[:MAX_LISTED]:
+    for part, state in parts_with_state[:MAX_LISTED_PARTITIONS]:
         grid.add(
             part.dataset,
             part.partition,
@@ -259,5 +269,5 @@ def _show_request(
             part.execution_id or "",
         )
     console.print(grid)
-    if len(parts_with_state) > MAX_LISTED:
-        console.print(f"and {len(parts_with_state) - MAX_LISTED} more")
+    if len(parts_with_state) > MAX_LISTED_PARTITIONS:
+        console.print(f"and {len(parts_with_state) - MAX_LISTED_PARTITIONS} more")

@@ -16,7 +16,7 @@ from nova_assets.execution.trigger_state import BindingState
 @click.command(cls=NovaCommand)
 @click.pass_obj
 def bindings(deployment: Deployment) -> CommandResult:
-    """List every binding of the project: its trigger, how far it has read, its last execution, and what is due.
+    """List the bindings of the project: trigger, cursors, last execution, and whether they are due.
 
     \b
     JSON: {"bindings": [{"name", "when": TRIGGER or null, "partitions": [COLUMN],
@@ -98,7 +98,7 @@ def _format_cursors(state: BindingState) -> str:
         + (f" ({len(at)})" if len(at) > 1 else "")
         for channel, at in seqs_by_channel.items()
     ]
-    return ", ".join(texts) or "keeps none"
+    return ", ".join(texts) or "none"
 
 
 def _format_due(state: BindingState) -> str:

@@ -26,21 +26,28 @@ from nova_assets.sql.statement.dataset_statement import DatasetStatement
 
 @click.command(cls=NovaCommand, checks_project=False)
 @click.option(
-    "--against", metavar="REVISION", help="A revision of the Git repository, such as main; not what is deployed."
+    "--against",
+    metavar="REVISION",
+    help="Compare with this Git revision, such as main, instead of the deployed datasets.",
 )
-@click.option("--spark/--no-spark", default=True, help="Ask Spark's parser and analyser, too. It starts if need be.")
+@click.option(
+    "--spark/--no-spark",
+    default=True,
+    help="Also analyse new and changed queries with Spark, which starts if necessary.",
+)
 @click.pass_obj
 def check(deployment: Deployment, against: str | None, spark: bool) -> CommandResult:
-    """Compare the project's datasets in SQL with those that are deployed, and say what the change breaks.
+    """Compare the project's datasets in SQL with the deployed datasets, and list the breaking changes.
 
-    A column that is dropped, called otherwise or of another type breaks whoever names it, and what is made of that;
-    each such place is shown, and whom to ask. Partitions that are cut otherwise have to be made again. A column that
-    came, or one that got wider, breaks nothing. Deployed is what was registered by a run or by nova init.
+    A column that is dropped, renamed or changes its type breaks every query that names it, and the datasets below that
+    query. The command shows each such place with the owner of its dataset. Changed partition columns mean that
+    partitions have to be computed again. A new column or a wider type breaks nothing. A dataset is deployed once a run
+    or nova init has registered it.
 
-    Columns and types follow from nova's own rules. Spark confirms them: it is asked about each dataset that is new, or
-    whose inputs have other columns than before. It runs nothing for that.
+    nova infers columns and types by its own rules. Spark analyses each dataset that is new or whose inputs have changed
+    their columns, and confirms the inference. Spark runs no query for this.
 
-    Ends with 1 if something breaks, or if Spark does not take a query or has other columns of it.
+    Exits with 1 if a change is breaking, or if Spark rejects a query or infers other columns.
 
     JSON: {"against", "breaking": bool, "changes": [{"dataset", "kind", "column", "was", "becomes", "breaking",
     "breaks": [{"dataset", "columns", "file", "line", "column", "owner"}], "tasks": [name]}], "spark": {"asked": [name],
@@ -58,7 +65,7 @@ def check(deployment: Deployment, against: str | None, spark: bool) -> CommandRe
         before = old_declared.to_graph()
     except NovaError as wrong:
         raise DefinitionError(
-            f"what is {'deployed' if against is None else f'at {against}'} cannot be understood",
+            f"the datasets {'that are deployed' if against is None else f'at {against}'} cannot be analysed",
             found=wrong.what,
             next="nova check --against REVISION compares with another state",
         ) from wrong
@@ -122,29 +129,29 @@ def _load_datasets_at_revision(deployment: Deployment, revision: str) -> Dataset
 
 def _comparison_result(
     against: str,
-    found_changes: Sequence[Change],
+    changes: Sequence[Change],
     project: Project,
     has_previous_datasets: bool,
     analysis: SparkAnalysis | None,
 ) -> CommandResult:
-    breaking = any(c.is_breaking for c in found_changes)
+    breaking = any(c.is_breaking for c in changes)
     data = {
         "against": against,
         "breaking": breaking,
-        "changes": [_change_json(c, project) for c in found_changes],
+        "changes": [_change_json(c, project) for c in changes],
         "spark": None if analysis is None else _analysis_json(analysis),
     }
 
     def show(console: Console) -> None:
         if not has_previous_datasets:
             where = "deployed" if against == "deployed" else f"at {against}"
-            console.print(f"no dataset is {where} yet: there is nothing to compare with")
-        for change in sorted(found_changes, key=lambda c: not c.is_breaking):
+            console.print(f"no dataset is {where} yet, so there is nothing to compare with")
+        for change in sorted(changes, key=lambda c: not c.is_breaking):
             _show_change(console, change, project)
-        number = sum(c.is_breaking for c in found_changes)
+        number = sum(c.is_breaking for c in changes)
         if has_previous_datasets:
-            of_them = f"{pluralize(len(found_changes), 'change')}, {number or 'none'} of them breaking"
-            console.print(of_them if found_changes else "no changes")
+            of_them = f"{pluralize(len(changes), 'change')}, {number or 'none'} of them breaking"
+            console.print(of_them if changes else "no changes")
         _show_analysis(console, analysis)
 
     return CommandResult(data, show, 1 if breaking or (analysis is not None and analysis.error_by_dataset) else 0)
@@ -161,12 +168,12 @@ def _analysis_json(analysis: SparkAnalysis) -> dict[str, Any]:
 
 def _show_analysis(console: Console, analysis: SparkAnalysis | None) -> None:
     if analysis is None:
-        console.print("Spark was not asked: columns and types follow from nova's own rules")
+        console.print("Spark has not analysed the queries: nova inferred columns and types by its own rules")
         return
     for error in analysis.error_by_dataset.values():
         console.print(error.render(), markup=False)
     for name, reason in analysis.skip_reason_by_dataset.items():
-        console.print(f"Spark was not asked about {name}: {reason}", markup=False)
+        console.print(f"Spark has not analysed {name}: {reason}", markup=False)
     if analysis.confirmed:
         console.print(f"Spark confirms {pluralize(len(analysis.confirmed), 'dataset')}")
 
@@ -174,7 +181,7 @@ def _show_analysis(console: Console, analysis: SparkAnalysis | None) -> None:
 def _show_change(console: Console, change: Change, project: Project) -> None:
     summary = str(change)
     if change.is_breaking and not change.breaks:
-        summary += ": its partitions have to be made again"
+        summary += ": its partitions have to be computed again"
     elif change.is_breaking:
         summary += f", which breaks {pluralize(len({b.dataset for b in change.breaks}), 'dataset')}"
     console.print(summary)
@@ -184,7 +191,7 @@ def _show_change(console: Console, change: Change, project: Project) -> None:
         console.print("\n".join(f"  {line}" for line in b.snippet.splitlines()))
     tasks = _python_bindings_reading(change, project)
     if tasks and change.kind not in ("added", "widened"):
-        console.print(f"  read in Python, too, where nothing tells what of it: {', '.join(tasks)}")
+        console.print(f"  also read in Python by bindings whose columns are unknown: {', '.join(tasks)}")
     if change.is_breaking or tasks:
         console.print()
 

@@ -21,8 +21,8 @@ import click
 from rich.console import Console
 
 from nova_assets.cli.deployment import Deployment
+from nova_assets.cli.deployment_options import DEPLOYMENT_OPTION_NAMES, deployment_options
 from nova_assets.cli.json_streams import redirect_streams_to_json
-from nova_assets.cli.options import DEPLOYMENT_OPTION_NAMES, deployment_options
 from nova_assets.cli.rendering import is_terminal, open_stdout_console
 from nova_assets.errors import BindingNotFound, ChannelNotFound, TaskFailed
 from nova_assets.masking import mask
@@ -55,7 +55,7 @@ class NovaCommand(click.Command):
     def __init__(self, *args: Any, checks_project: bool = True, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.checks_project = checks_project
-        as_json = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON, and nothing else, on stdout.")
+        as_json = click.Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON on standard output.")
         self.params = [*self.params, as_json, *deployment_options()]
 
     def invoke(self, ctx: click.Context) -> None:
@@ -72,9 +72,11 @@ class NovaCommand(click.Command):
             try:
                 answer = self._compute_result(ctx)
             except Exception as error:
-                streams.write_error(_error_as_dict(_reraise_click_error(error)))
+                _raise_if_handled_by_click(error)
+                _print_debug_traceback(error)
+                streams.write_error(_error_as_dict(error))
                 return 1
-            streams.write_answer(_encode_json(answer.data))
+            streams.write_result(_encode_json(answer.data))
         return answer.exit_code
 
     def _compute_result(self, ctx: click.Context) -> CommandResult:
@@ -89,7 +91,9 @@ class NovaCommand(click.Command):
             with open_stdout_console() as console:
                 answer.show(console)
         except Exception as error:
-            click.echo(_wrap_to_terminal(_error_as_text(_reraise_click_error(error))), err=True)
+            _raise_if_handled_by_click(error)
+            _print_debug_traceback(error)
+            click.echo(_wrap_to_terminal(_error_as_text(error)), err=True)
             return 1
         return answer.exit_code
 
@@ -113,29 +117,27 @@ def is_debug_enabled() -> bool:
     return os.environ.get("NOVA_DEBUG", "") not in ("", "0")
 
 
-def _reraise_click_error(error: Exception) -> Exception:
-    """Return the error to report, or re-raise an error that click handles: usage errors, exits and closed pipes.
-
-    Prints the traceback of a returned error if NOVA_DEBUG requests it.
-    """
+def _raise_if_handled_by_click(error: Exception) -> None:
+    """Re-raise usage errors, exits and closed pipes, which click reports itself."""
     if isinstance(error, click.ClickException | click.exceptions.Exit | click.Abort):
         raise error
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
         raise error
+
+
+def _print_debug_traceback(error: Exception) -> None:
+    """Print the traceback if NOVA_DEBUG requests it."""
     if is_debug_enabled():
         sys.stderr.write(mask("".join(traceback.format_exception(error))))
-    return error
 
 
 def _error_as_text(error: Exception) -> str:
     if isinstance(error, NovaError):
         debug_hint = (
-            "\n  (NOVA_DEBUG=1 shows where)" if isinstance(error, TaskFailed) and not is_debug_enabled() else ""
+            "\n  (NOVA_DEBUG=1 shows the traceback)" if isinstance(error, TaskFailed) and not is_debug_enabled() else ""
         )
         return _add_next_command(error).render() + debug_hint
-    debug_hint = (
-        "" if is_debug_enabled() else "; this is a failure that nova does not know: NOVA_DEBUG=1 shows the traceback"
-    )
+    debug_hint = "" if is_debug_enabled() else "; nova did not expect this error: NOVA_DEBUG=1 shows the traceback"
     return f"[NOVA-UNEXPECTED] {_format_unexpected_error(error)}{debug_hint}"
 
 

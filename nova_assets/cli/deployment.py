@@ -111,11 +111,11 @@ class Deployment:
     def _open(self, settings: Settings, with_project: bool) -> Store:
         return open_store.open(project=(self.load_project() if with_project else None) or Project(), settings=settings)
 
-    def check_project_configured(self, command: str) -> None:
+    def check_project_configured(self, suggested_command: str) -> None:
         """Raise SettingsError if no project is configured, because then there are no bindings.
 
         Args:
-            command: command line to suggest in the error.
+            suggested_command: command line to suggest in the error.
         """
 
         if self.settings.project is None:
@@ -123,7 +123,7 @@ class Deployment:
                 "no project is configured, so there are no bindings",
                 found="neither --project, nor NOVA_PROJECT, nor project in [tool.nova] of pyproject.toml",
                 expected="package.module:attribute of a nova.Project",
-                next=f"{command} --project package.module:project",
+                next=f"{suggested_command} --project package.module:project",
             )
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.doctor_checks import Finding, Status, run_all_checks
-from nova_assets.cli.rendering import print_progress
+from nova_assets.cli.rendering import pluralize, print_progress
 
 _STATUS_STYLES: dict[Status, tuple[str, str]] = {
     "ok": ("ok", "green"),
@@ -20,50 +20,54 @@ _STATUS_STYLES: dict[Status, tuple[str, str]] = {
 
 
 @click.command(cls=NovaCommand, checks_project=False)
-@click.option("--spark", "start_spark", is_flag=True, help="Really start Spark and run a small job.")
-@click.option("--repair", "mend", is_flag=True, help="Examine the data instead, and mend what can be mended.")
-@click.option("--dry-run", is_flag=True, help="With --repair: find and explain everything; change nothing.")
-@click.option("--verify", "verifies", is_flag=True, help="Compare all bytes of the data files with digests.")
-@click.option("--sample", type=click.IntRange(min=1), help="With --verify: only so many files of each channel.")
+@click.option("--spark", "start_spark", is_flag=True, help="Start Spark and run a small job.")
+@click.option("--repair", "repair", is_flag=True, help="Find and repair damage in catalog, warehouse and Dagster.")
+@click.option("--dry-run", is_flag=True, help="With --repair: list the damage and its repair. Change nothing.")
+@click.option("--verify", "verify", is_flag=True, help="Compare all bytes of the data files with their digests.")
+@click.option(
+    "--sample",
+    type=click.IntRange(min=1),
+    help="With --verify: number of files per channel, chosen at random.  [default: all]",
+)
 @click.pass_obj
 def doctor(
-    deployment: Deployment, start_spark: bool, mend: bool, dry_run: bool, verifies: bool, sample: int | None
+    deployment: Deployment, start_spark: bool, repair: bool, dry_run: bool, verify: bool, sample: int | None
 ) -> CommandResult:
-    """Say which Python, Java, Spark, Dagster, catalog, warehouse and project are used, and what is wrong with them.
+    """Check Python, Java, Spark, Dagster, catalog, warehouse and project. Show their versions, locations and problems.
 
-    Makes and changes nothing. Exits with 1 if something is wrong.
+    Changes nothing. Exits with 1 if a check fails.
 
-    With --repair it examines the data: what dead executions left, files that are missing, changed, or listed by nobody,
-    and where Dagster (of DAGSTER_HOME) shows other commits than the catalog has. It says what each means for answers,
-    mends what it can, and says what to type for the rest. It may run beside everything else. Exits with 1 if something
-    remains wrong.
+    With --repair, the command examines the data: leftovers of dead executions, files that are missing, changed or not
+    listed in the catalog, and differences between the commits of the catalog and those in Dagster (of DAGSTER_HOME). It
+    explains each damage, repairs it if possible, and otherwise shows the command to type. Other commands and runs may
+    continue meanwhile. Exits with 1 if damage remains.
 
-    With --verify it reads the data files, or a random sample, and compares all their bytes with the digests that were
-    kept when they were written. It changes nothing. Exits with 1 if a file was altered.
+    With --verify, the command reads the data files, or a random sample, and compares all bytes with the digests that
+    were recorded when the files were written. Changes nothing. Exits with 1 if a file was altered.
 
     \b
     JSON: {"status": "ok"|"warning"|"wrong",
            "checks": [{"name", "status", "says", "next" or null, "facts": {...}}]}
     With --repair, or --verify:
-          {"dry_run", "whole": whether nothing is wrong now, "remaining": how many are,
-           "counts": {"blocks", "files", "entries", "events"}, "notes": [what was not looked at],
+          {"dry_run", "whole": whether no damage remains, "remaining": number of damages,
+           "counts": {"blocks", "files", "entries", "events"}, "notes": [what was not examined],
            "damages": [{"kind": "staged"|"lapsed"|"file"|"orphan"|"upload"|"unpublished"|"event"|"firing",
              "subject", "what", "means", "cure" or null, "mending", "next" or null, "wrong",
              "concerns": [IDS OR PATHS], "state": "told"|"found"|"mended"|"remains", "says"}]}
     """
-    if dry_run and not mend:
-        raise click.UsageError("--dry-run belongs to --repair: nova doctor alone changes nothing")
-    if mend and start_spark:
-        raise click.UsageError("--repair needs no Spark: type one after the other")
-    if verifies and (mend or start_spark):
-        raise click.UsageError("--verify changes nothing: type one after the other")
-    if sample is not None and not verifies:
-        raise click.UsageError("--sample belongs to --verify")
-    if verifies:
+    if dry_run and not repair:
+        raise click.UsageError("--dry-run needs --repair: nova doctor alone changes nothing")
+    if repair and start_spark:
+        raise click.UsageError("--repair and --spark exclude each other: run one after the other")
+    if verify and (repair or start_spark):
+        raise click.UsageError("--verify excludes --repair and --spark: run one after the other")
+    if sample is not None and not verify:
+        raise click.UsageError("--sample needs --verify")
+    if verify:
         from nova_assets.cli.doctor_repair import verify_files
 
         return verify_files(deployment, sample)
-    if mend:
+    if repair:
         from nova_assets.cli.doctor_repair import repair_deployment
 
         return repair_deployment(deployment, dry_run)
@@ -81,9 +85,9 @@ def _finding_json(finding: Finding) -> dict[str, Any]:
     return {
         "name": finding.name,
         "status": finding.status,
-        "says": finding.says,
-        "next": finding.next,
-        "facts": finding.facts,
+        "says": finding.message,
+        "next": finding.advice,
+        "facts": finding.details,
     }
 
 
@@ -96,12 +100,12 @@ def _show_findings(console: Console, findings: list[Finding]) -> None:
         table.add_column(no_wrap=column < 2, overflow="fold")
     for f in findings:
         mark, style = _STATUS_STYLES[f.status]
-        says = f.says if f.next is None else f"{f.says}\n→ {f.next}"
-        table.add_row(f.name, Text(mark, style=style), says)
+        message = f.message if f.advice is None else f"{f.message}\n→ {f.advice}"
+        table.add_row(f.name, Text(mark, style=style), message)
     console.print(table)
     wrong = sum(f.status == "wrong" for f in findings)
     warnings = sum(f.status == "warning" for f in findings)
     if wrong:
-        console.print(f"\n{wrong} wrong, {warnings} to look at")
+        console.print(f"\n{wrong} wrong, {pluralize(warnings, 'warning')}")
     else:
-        console.print("\nnothing is wrong" + (f", {warnings} to look at" if warnings else ""))
+        console.print("\nnothing is wrong" + (f", {pluralize(warnings, 'warning')}" if warnings else ""))

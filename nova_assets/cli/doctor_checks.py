@@ -33,20 +33,20 @@ class Finding:
     Args:
         name: name of the check.
         status: ``ok``, ``warning`` (works, but deserves attention) or ``wrong``.
-        says: result as text.
-        next: advice, often a command to type; None if all is well.
-        facts: result as JSON values for programs.
+        message: result as text.
+        advice: advice, often a command to type; None if all is well.
+        details: result as JSON values for programs.
     """
 
     name: str
     status: Status
-    says: str
-    next: str | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
+    message: str
+    advice: str | None = None
+    details: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Mask secrets in all texts and facts."""
-        for name in ("says", "next", "facts"):
+        """Mask secrets in all texts and details."""
+        for name in ("message", "advice", "details"):
             object.__setattr__(self, name, mask_values(getattr(self, name)))
 
 
@@ -60,9 +60,11 @@ def run_all_checks(deployment: Deployment, start_spark: bool) -> Iterator[Findin
     try:
         settings = deployment.settings
     except Exception as error:
-        yield _error_finding("settings", error, "mend it; until then catalog, warehouse and project are not looked at")
+        yield _error_finding(
+            "settings", error, "correct the settings; until then catalog, warehouse and project are not checked"
+        )
         return
-    yield from _run_check("settings", lambda: list_settings(settings))
+    yield from _run_check("settings", lambda: check_settings(settings))
     yield from _run_check("catalog", lambda: check_catalog(settings))
     yield from _run_check("warehouse", lambda: check_warehouse_access(settings))
     yield from _run_check("project", lambda: check_project(deployment))
@@ -93,10 +95,10 @@ def _error_finding(finding_name: str, error: Exception, default_advice: str | No
 def check_python() -> Iterator[Finding]:
     """Version and path of Python."""
     version = platform.python_version()
-    facts = {"version": version, "executable": sys.executable}
+    details = {"version": version, "executable": sys.executable}
     is_supported = sys.version_info >= (3, 11)
     advice = None if is_supported else "install Python 3.11 or newer, and nova-assets into it"
-    yield Finding("python", "ok" if is_supported else "wrong", f"{version}, {sys.executable}", advice, facts)
+    yield Finding("python", "ok" if is_supported else "wrong", f"{version}, {sys.executable}", advice, details)
 
 
 def check_packages() -> Iterator[Finding]:
@@ -104,15 +106,21 @@ def check_packages() -> Iterator[Finding]:
     versions = {name: _installed_version(name) for name in REQUIRED_PACKAGES}
     missing = [name for name, version in versions.items() if version is None]
     shown = ", ".join(f"{name} {version}" for name, version in versions.items() if version is not None)
-    facts = {"nova-assets": _installed_version("nova-assets"), **versions}
+    details = {"nova-assets": _installed_version("nova-assets"), **versions}
     if missing:
-        yield Finding("packages", "wrong", f"missing: {', '.join(missing)}", f"pip install {' '.join(missing)}", facts)
+        yield Finding(
+            "packages", "wrong", f"missing: {', '.join(missing)}", f"pip install {' '.join(missing)}", details
+        )
     elif int((versions["pandas"] or "0").partition(".")[0]) >= 3:
         yield Finding(
-            "packages", "warning", f"{shown}; PySpark does not fully support pandas 3", "pip install 'pandas<3'", facts
+            "packages",
+            "warning",
+            f"{shown}; PySpark does not fully support pandas 3",
+            "pip install 'pandas<3'",
+            details,
         )
     else:
-        yield Finding("packages", "ok", f"nova-assets {facts['nova-assets']}, {shown}", None, facts)
+        yield Finding("packages", "ok", f"nova-assets {details['nova-assets']}, {shown}", None, details)
 
 
 def check_java() -> Iterator[Finding]:
@@ -123,34 +131,38 @@ def check_java() -> Iterator[Finding]:
         yield Finding("java", "ok", "not needed: the environment names a Spark server")
         return
     java_install = find_java()
-    facts = {"version": java_install.version, "home": str(java_install.home), "source": java_install.source}
+    details = {"version": java_install.version, "home": str(java_install.home), "source": java_install.source}
     yield Finding(
-        "java", "ok", f"{java_install.version}, {java_install.home} (from {java_install.source})", None, facts
+        "java", "ok", f"{java_install.version}, {java_install.home} (from {java_install.source})", None, details
     )
 
 
-def check_spark(start_with: Deployment | None) -> Iterator[Finding]:
+def check_spark(deployment_to_start: Deployment | None) -> Iterator[Finding]:
     """Version of Spark, and the result of a small job if Spark is started.
 
     Args:
-        start_with: deployment with whose settings Spark is started; None to leave Spark stopped.
+        deployment_to_start: deployment with whose settings Spark is started; None to leave Spark stopped.
     """
     version = _installed_version("pyspark")
     if version is None:
         yield Finding("spark", "wrong", "pyspark is not installed", "pip install 'nova-assets'")
-    elif start_with is None:
+    elif deployment_to_start is None:
         yield Finding(
             "spark", "ok", f"{version}, not started (nova doctor --spark starts it)", None, {"version": version}
         )
     else:
         began = time.monotonic()
-        row_count, running_version = _run_spark_test_job(start_with.settings)
+        row_count, running_version = _run_spark_test_job(deployment_to_start.settings)
         took = time.monotonic() - began
-        facts = {"version": running_version, "seconds": round(took, 3)}
+        details = {"version": running_version, "seconds": round(took, 3)}
         is_correct = row_count == 1000
-        says = f"{running_version}, started and counted to {row_count} in {format_duration(took)}"
+        message = f"{running_version}, started and counted to {row_count} in {format_duration(took)}"
         yield Finding(
-            "spark", "ok" if is_correct else "wrong", says, None if is_correct else "nova doctor --spark, again", facts
+            "spark",
+            "ok" if is_correct else "wrong",
+            message,
+            None if is_correct else "nova doctor --spark, again",
+            details,
         )
 
 
@@ -164,20 +176,24 @@ def _run_spark_test_job(settings: Settings) -> tuple[int, str]:
 def check_dagster() -> Iterator[Finding]:
     """Version of Dagster and its home folder."""
     version, home = _installed_version("dagster"), os.environ.get("DAGSTER_HOME")
-    facts = {"version": version, "home": home}
+    details = {"version": version, "home": home}
     if version is None:
-        yield Finding("dagster", "wrong", "dagster is not installed", "pip install 'nova-assets'", facts)
+        yield Finding("dagster", "wrong", "dagster is not installed", "pip install 'nova-assets'", details)
     elif home and not Path(home).is_dir():
         yield Finding(
-            "dagster", "warning", f"{version}; DAGSTER_HOME is {home}, which is no folder", f"mkdir -p {home}", facts
+            "dagster",
+            "warning",
+            f"{version}; DAGSTER_HOME is {home}, which is not a folder",
+            f"mkdir -p {home}",
+            details,
         )
     else:
         yield Finding(
-            "dagster", "ok", f"{version}, {f'home {home}' if home else 'DAGSTER_HOME is not set'}", None, facts
+            "dagster", "ok", f"{version}, {f'home {home}' if home else 'DAGSTER_HOME is not set'}", None, details
         )
 
 
-def list_settings(settings: Settings) -> Iterator[Finding]:
+def check_settings(settings: Settings) -> Iterator[Finding]:
     """Value and origin of each setting."""
     values = {
         "project": settings.project or "(none)",
@@ -190,16 +206,16 @@ def list_settings(settings: Settings) -> Iterator[Finding]:
     }
     for name, value in values.items():
         source = settings.sources.get(name, "default")
-        says = {"environment": f"the environment (NOVA_{name.upper()})", "argument": f"--{name}"}.get(source, source)
-        yield Finding(f"setting {name}", "ok", f"{value}  from {says}", None, {"value": value, "source": source})
+        message = {"environment": f"the environment (NOVA_{name.upper()})", "argument": f"--{name}"}.get(source, source)
+        yield Finding(f"setting {name}", "ok", f"{value}  from {message}", None, {"value": value, "source": source})
 
 
 def check_catalog(settings: Settings) -> Iterator[Finding]:
     """Whether the catalog exists, has a supported version and is writable."""
     url, kind = mask_address(settings.catalog), settings.catalog.partition(":")[0].partition("+")[0]
-    facts: dict[str, Any] = {"kind": kind, "url": url}
+    details: dict[str, Any] = {"kind": kind, "url": url}
     version = read_catalog_version(settings.catalog)
-    facts["version"] = version
+    details["version"] = version
     file = sqlite_file_path(settings.catalog)
     if version is None:
         writable_parent = None if file is None else _nearest_existing_path(file)
@@ -207,33 +223,35 @@ def check_catalog(settings: Settings) -> Iterator[Finding]:
             yield Finding(
                 "catalog",
                 "wrong",
-                f"{url} is not there, and {writable_parent} cannot be written",
+                f"{url} does not exist, and {writable_parent} cannot be written",
                 "set NOVA_CATALOG to another file",
-                facts,
+                details,
             )
             return
-        yield Finding("catalog", "warning", f"{url}: there is no catalog yet", "nova init", facts)
+        yield Finding("catalog", "warning", f"{url}: there is no catalog yet", "nova init", details)
         return
     if file is not None and not (os.access(file, os.W_OK) and os.access(file.parent, os.W_OK)):
-        yield Finding("catalog", "wrong", f"{url} cannot be written", f"chmod u+w {file} {file.parent}", facts)
+        yield Finding("catalog", "wrong", f"{url} cannot be written", f"chmod u+w {file} {file.parent}", details)
         return
-    yield _check_catalog_version(settings.catalog, version, url, facts)
+    yield _check_catalog_version(settings.catalog, version, url, details)
 
 
-def _check_catalog_version(catalog_url: str, catalog_version: str, masked_url: str, facts: dict[str, Any]) -> Finding:
+def _check_catalog_version(catalog_url: str, catalog_version: str, masked_url: str, details: dict[str, Any]) -> Finding:
     from nova_assets.catalog import schema_version
     from nova_assets.catalog.catalog import open_catalog
 
     if catalog_version < schema_version.HEAD:
-        says = f"{masked_url}, version {catalog_version}; this package works with {schema_version.HEAD}"
-        return Finding("catalog", "warning", says, "nova init, which migrates it", facts)
+        message = f"{masked_url}, version {catalog_version}; this package works with {schema_version.HEAD}"
+        return Finding("catalog", "warning", message, "nova init, which migrates it", details)
     opened_catalog = open_catalog(catalog_url)  # equal version: no migration; newer version: an error
     try:
-        says = opened_catalog.check_writable()
-        facts |= {"channels": len(opened_catalog.channels()), "writable": True}
+        message = opened_catalog.check_writable()
+        details |= {"channels": len(opened_catalog.channels()), "writable": True}
     finally:
         opened_catalog.close()
-    return Finding("catalog", "ok", f"{says}, can be written, {pluralize(facts['channels'], 'channel')}", None, facts)
+    return Finding(
+        "catalog", "ok", f"{message}, can be written, {pluralize(details['channels'], 'channel')}", None, details
+    )
 
 
 def check_warehouse_access(settings: Settings) -> Iterator[Finding]:
@@ -243,33 +261,33 @@ def check_warehouse_access(settings: Settings) -> Iterator[Finding]:
     opened_warehouse = open_warehouse(settings.warehouse)
     _check_warehouse_matches_catalog(settings)
     if "://" in opened_warehouse.address:
-        facts: dict[str, Any] = {"address": opened_warehouse.address, "exists": opened_warehouse.exists}
-        yield Finding("warehouse", "ok", opened_warehouse.check_writable(), None, facts | {"writable": True})
+        details: dict[str, Any] = {"address": opened_warehouse.address, "exists": opened_warehouse.exists}
+        yield Finding("warehouse", "ok", opened_warehouse.check_writable(), None, details | {"writable": True})
         return
-    facts = {"folder": str(opened_warehouse.root), "exists": opened_warehouse.root.is_dir()}
+    details = {"folder": str(opened_warehouse.root), "exists": opened_warehouse.root.is_dir()}
     existing_parent = _nearest_existing_path(opened_warehouse.root)
     if opened_warehouse.root.is_dir():
         opened_warehouse.check_writable()
     elif not existing_parent.is_dir() or not os.access(existing_parent, os.W_OK):
-        what = "cannot be written" if existing_parent.is_dir() else "is no folder"
+        what = "cannot be written" if existing_parent.is_dir() else "is not a folder"
         yield Finding(
             "warehouse",
             "wrong",
-            f"{opened_warehouse.root} cannot be made: {existing_parent} {what}",
+            f"{opened_warehouse.root} cannot be created: {existing_parent} {what}",
             "set NOVA_WAREHOUSE to another folder",
-            facts,
+            details,
         )
         return
     free = shutil.disk_usage(existing_parent).free
-    facts |= {"free": free, "writable": True}
-    says = (
+    details |= {"free": free, "writable": True}
+    message = (
         f"{opened_warehouse.root}, "
-        f"{'can be written' if facts['exists'] else 'made with the first block'}, {format_bytes(free)} free"
+        f"{'can be written' if details['exists'] else 'created with the first block'}, {format_bytes(free)} free"
     )
     if free < 2**30:
-        yield Finding("warehouse", "warning", says, "make room: less than 1 GiB is free", facts)
+        yield Finding("warehouse", "warning", message, "free some space: less than 1 GiB is left", details)
     else:
-        yield Finding("warehouse", "ok", says, None, facts)
+        yield Finding("warehouse", "ok", message, None, details)
 
 
 def _check_warehouse_matches_catalog(settings: Settings) -> None:
@@ -297,22 +315,26 @@ def check_project(deployment: Deployment) -> Iterator[Finding]:
     loaded = deployment.load_project()
     name = deployment.settings.project
     if loaded is None:
-        advice = "for bindings, name a nova.Project: --project, NOVA_PROJECT or project in [tool.nova]"
+        advice = "to use bindings, name a nova.Project: --project, NOVA_PROJECT or project in [tool.nova]"
         yield Finding(
-            "project", "ok", "none is configured: channels can be used, bindings cannot", advice, {"project": None}
+            "project",
+            "ok",
+            "no project is configured: channels can be used, bindings cannot",
+            advice,
+            {"project": None},
         )
         return
     bindings, channels = [b.name for b in loaded.bindings], [c.name for c in loaded.channels]
     named = f" ({', '.join(bindings)})" if bindings else ""
-    says = f"{name}: {pluralize(len(bindings), 'binding')}{named}, {pluralize(len(channels), 'channel')}"
-    yield Finding("project", "ok", says, None, {"project": name, "bindings": bindings, "channels": channels})
+    message = f"{name}: {pluralize(len(bindings), 'binding')}{named}, {pluralize(len(channels), 'channel')}"
+    yield Finding("project", "ok", message, None, {"project": name, "bindings": bindings, "channels": channels})
 
 
 def check_service(settings: Settings) -> Iterator[Finding]:
     """Whether the service that serves file views answers. Without it, reads fall back to the catalog."""
     url = settings.service or ""
     if url == "embedded":
-        yield Finding("service", "ok", "views are kept beside each run", None, {"url": url})
+        yield Finding("service", "ok", "each run keeps its own file views", None, {"url": url})
         return
     import httpx
 
@@ -321,15 +343,15 @@ def check_service(settings: Settings) -> Iterator[Finding]:
     try:
         ready, seconds = f"{url.rstrip('/')}/readyz", settings.service_timeout
         answer = httpx.get(ready, timeout=seconds, trust_env=False, verify=trusted_ssl_context())
-        says = f"status {answer.status_code}"
+        message = f"status {answer.status_code}"
     except httpx.HTTPError as error:
-        says = f"{type(error).__name__}: {error}".rstrip(": ")
-    facts = {"url": url, "ready": says == "status 200"}
-    if facts["ready"]:
-        yield Finding("service", "ok", f"{url} is ready", None, facts)
+        message = f"{type(error).__name__}: {error}".rstrip(": ")
+    details = {"url": url, "ready": message == "status 200"}
+    if details["ready"]:
+        yield Finding("service", "ok", f"{url} is ready", None, details)
     else:
-        what = f"{url} does not answer ({says}): channels are looked at in the catalog meanwhile"
-        yield Finding("service", "warning", what, "see that nova serve runs there", facts)
+        what = f"{url} does not answer ({message}): reads use the catalog instead"
+        yield Finding("service", "warning", what, "check that nova serve runs there", details)
 
 
 def _nearest_existing_path(path: Path) -> Path:

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 DamageState = Literal["told", "found", "mended", "remains"]
 
-HEADINGS: dict[DamageKind, str] = {
-    "staged": "Staged leftovers",
-    "lapsed": "Executions whose lease is over",
+_HEADING_BY_KIND: dict[DamageKind, str] = {
+    "staged": "Staged files of dead executions",
+    "lapsed": "Executions whose lease has expired",
     "file": "Files missing or changed",
-    "orphan": "Files that nobody lists",
-    "upload": "Uploads that nobody has finished",
-    "unpublished": "Commits that Dagster has not heard of",
-    "event": "Dagster's events without commits",
+    "orphan": "Files that the catalog does not list",
+    "upload": "Unfinished uploads",
+    "unpublished": "Commits that Dagster does not show",
+    "event": "Events of Dagster without commits",
     "firing": "Firings without a run",
 }
 
@@ -68,9 +68,9 @@ def repair_deployment(deployment: Deployment, dry_run: bool) -> CommandResult:
                 examination if dagster_repair is None else examination.merged_with(dagster_repair.find_damages())
             )
             damages = (
-                _states_without_repair(examination)
+                _damages_without_repair(examination)
                 if dry_run
-                else _states_after_repair(examination, _run_repairs(nova_repair, dagster_repair, examination))
+                else _damages_after_repair(examination, _run_repairs(nova_repair, dagster_repair, examination))
             )
     remaining = sum(t.state in ("found", "remains") for t in damages)
     data = {
@@ -103,7 +103,7 @@ def _has_catalog_to_examine(deployment: Deployment, dry_run: bool) -> bool:
             "the catalog is of an older version, and a dry run changes nothing",
             found=version,
             expected=HEAD,
-            next="nova init, which migrates it",
+            next="nova init, which migrates the catalog",
         )
     return version is not None
 
@@ -121,7 +121,7 @@ def verify_files(deployment: Deployment, sample: int | None) -> CommandResult:
     with deployment.open_read_only(with_project=True) as store:
         nova_repair = Repair(store.runtime, store.settings.gc_grace, on_progress, thorough=True, sample_size=sample)
         examination = nova_repair.verify_files()
-    damages = _states_without_repair(examination)
+    damages = _damages_without_repair(examination)
     remaining = sum(t.state in ("found", "remains") for t in damages)
     data = {
         "dry_run": True,
@@ -136,7 +136,7 @@ def verify_files(deployment: Deployment, sample: int | None) -> CommandResult:
         if remaining:
             _show_damages(console, examination, damages, True)
         else:
-            console.print(f"{pluralize(examination.counts['files'], 'file')} hold what was written.")
+            console.print(f"{pluralize(examination.counts['files'], 'file')} match their digests.")
 
     return CommandResult(data, show, exit_code=1 if remaining else 0)
 
@@ -147,10 +147,10 @@ def _open_dagster_repair(
 ) -> Iterator[tuple[DagsterRepair | None, tuple[str, ...]]]:
     """Repair of Dagster's records, or None with a note that gives the reason why Dagster is not examined."""
     if not store.project.channels:
-        yield None, ("Dagster was not looked at: no project is configured, so its assets are not known",)
+        yield None, ("Dagster was not examined: no project is configured, so its assets are unknown",)
         return
     if not os.environ.get("DAGSTER_HOME"):
-        yield None, ("Dagster was not looked at: DAGSTER_HOME is not set",)
+        yield None, ("Dagster was not examined: DAGSTER_HOME is not set",)
         return
     from nova_assets.dagster_bridge.repair import DagsterRepair, open_existing_instance
 
@@ -158,7 +158,7 @@ def _open_dagster_repair(
         try:
             instance = exit_stack.enter_context(open_existing_instance())
         except NotSupported as reason:
-            yield None, (f"Dagster was not looked at: {reason.what}",)
+            yield None, (f"Dagster was not examined: {reason.what}",)
             return
         yield DagsterRepair(store, instance, on_progress), ()
 
@@ -172,13 +172,13 @@ def _run_repairs(
     return outcomes if dagster_repair is None else [*outcomes, *dagster_repair.repair_damages(examination.damages)]
 
 
-def _states_without_repair(examination: DamageReport) -> list[DamageWithState]:
+def _damages_without_repair(examination: DamageReport) -> list[DamageWithState]:
     return [
         DamageWithState(d, "told" if not d.wrong else "found" if d.cure else "remains") for d in examination.damages
     ]
 
 
-def _states_after_repair(examination: DamageReport, outcomes: list[RepairOutcome]) -> list[DamageWithState]:
+def _damages_after_repair(examination: DamageReport, outcomes: list[RepairOutcome]) -> list[DamageWithState]:
     outcomes_by_damage = {id(o.damage): o for o in outcomes}
     damages = []
     for damage in examination.damages:
@@ -201,7 +201,7 @@ def _damage_json(damage: DamageWithState) -> dict[str, Any]:
 
 
 def _show_damages(console: Console, examination: DamageReport, damages: list[DamageWithState], dry_run: bool) -> None:
-    for kind, heading in HEADINGS.items():
+    for kind, heading in _HEADING_BY_KIND.items():
         damages_of_kind = [t for t in damages if t.damage.kind == kind]
         if damages_of_kind:
             console.print(f"{heading} ({format_count(len(damages_of_kind))})")
@@ -226,26 +226,26 @@ def _show_damage(console: Console, damage_with_state: DamageWithState) -> None:
 
 def _format_damage_state(damage: DamageWithState) -> str:
     if damage.state == "found":
-        return f"would be mended: {damage.damage.mending}"
+        return f"would be repaired: {damage.damage.mending}"
     if damage.state == "mended":
-        return f"mended: {damage.explanation or damage.damage.mending}"
+        return f"repaired: {damage.explanation or damage.damage.mending}"
     return (
-        f"not mended: {damage.explanation}"
+        f"not repaired: {damage.explanation}"
         if damage.explanation
-        else damage.damage.next or "nothing can be done about it here"
+        else damage.damage.next or "this command cannot repair it"
     )
 
 
 def _format_conclusion(examination: DamageReport, damages: list[DamageWithState], dry_run: bool) -> str:
     counts = examination.counts
-    examined_text = f"{pluralize(counts['files'], 'file')} of {pluralize(counts['blocks'], 'block')} were looked at"
-    examined_text += f", and {pluralize(counts['events'], 'event')} of Dagster's" if "events" in counts else ""
-    mendable, mended, remains = (sum(t.state == s for t in damages) for s in ("found", "mended", "remains"))
-    if not mendable and not mended and not remains:
-        there = f"{pluralize(counts['files'], 'file')} of {pluralize(counts['blocks'], 'block')} are there"
-        more = ", and Dagster shows what the catalog says" if "events" in counts else ""
-        return f"Nothing to repair: {there}{more}."
+    examined_text = f"{pluralize(counts['files'], 'file')} of {pluralize(counts['blocks'], 'block')} were examined"
+    examined_text += f", and {pluralize(counts['events'], 'event')} of Dagster" if "events" in counts else ""
+    repairable, repaired, remaining = (sum(t.state == s for t in damages) for s in ("found", "mended", "remains"))
+    if not repairable and not repaired and not remaining:
+        intact = f"{pluralize(counts['files'], 'file')} of {pluralize(counts['blocks'], 'block')} are intact"
+        more = ", and Dagster shows the commits of the catalog" if "events" in counts else ""
+        return f"Nothing to repair: {intact}{more}."
     if dry_run:
-        beyond = f"; {remains} cannot be mended here" if remains else ""
-        return f"{mendable} would be mended by nova doctor --repair{beyond}. {examined_text.capitalize()}."
-    return f"{mended} mended, {remains} wrong still. {examined_text.capitalize()}."
+        not_repairable = f"; {remaining} cannot be repaired here" if remaining else ""
+        return f"{repairable} would be repaired by nova doctor --repair{not_repairable}. {examined_text.capitalize()}."
+    return f"{repaired} repaired, {remaining} still wrong. {examined_text.capitalize()}."

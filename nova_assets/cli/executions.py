@@ -15,17 +15,17 @@ from nova_assets.operations.release import OpenExecution
 
 _HOLDER_TEXTS = {
     "alive": "a process of this host",
-    "gone": "a process that is gone",
-    "unknown": "not of this host",
-    "none": "nobody: it failed",
+    "gone": "a process that has died",
+    "unknown": "a process of another host",
+    "none": "no process: it has failed",
 }
 
 
 @click.command(cls=NovaCommand)
 @click.pass_obj
 def executions(deployment: Deployment) -> CommandResult:
-    """List the executions that have not ended: those that run, and those that failed and can be resumed. Inserts,
-    readers and assets of your own are among them.
+    """List the executions that have not ended: running ones, and failed ones that can be resumed. Executions of
+    inserts, reads and your own Dagster assets are listed, too.
 
     \b
     JSON: {"executions": [{"id", "binding" or null, "partition", "state": "running"|"failed", "purpose", "owner",
@@ -42,17 +42,17 @@ def executions(deployment: Deployment) -> CommandResult:
 
 @click.command(cls=NovaCommand)
 @click.argument("execution_id", metavar="ID")
-@click.option("--force", is_flag=True, help="Also if its holder is alive, or not known to be gone.")
-@click.option("--dry-run", is_flag=True, help="Say what would be ended; change nothing.")
+@click.option("--force", is_flag=True, help="End the execution even if its process is alive or unknown.")
+@click.option("--dry-run", is_flag=True, help="Show the execution that would be ended. Change nothing.")
 @click.pass_obj
 def release(deployment: Deployment, execution_id: str, force: bool, dry_run: bool) -> CommandResult:
-    """End the execution ID without a commit. ID may be the beginning of one that `nova executions` shows.
+    """End execution ID without a commit. The first characters of an id that nova executions lists are enough.
 
-    Nothing is lost but the work of that execution: a process that still works for it can no longer commit, cursors stay
-    where they are, and the next run reads the same again.
+    Only the work of this execution is lost. Its process can no longer commit, cursors stay where they are, and the next
+    run reads the same rows again.
 
     \b
-    JSON: {"dry_run", "released": whether it is by this, "execution": as nova executions gives it}
+    JSON: {"dry_run", "released": whether this command ended it, "execution": as in nova executions}
     """
     with deployment.open_read_only() if dry_run else deployment.open(with_project=False) as store:
         ended = store.release(execution_id, force=force, dry_run=dry_run)
@@ -60,8 +60,8 @@ def release(deployment: Deployment, execution_id: str, force: bool, dry_run: boo
     what = (
         f"execution {ended.execution.id[:8]} of {_binding_or_purpose(ended.execution)}, held by {ended.execution.owner}"
     )
-    said = f"It would end {what}." if dry_run else f"Ended {what}. Its cursors stay where they were."
-    return CommandResult(data, lambda console: console.print(said, soft_wrap=True))
+    message = f"It would end {what}." if dry_run else f"Ended {what}. Its cursors have not moved."
+    return CommandResult(data, lambda console: console.print(message, soft_wrap=True))
 
 
 def _execution_json(open_execution: OpenExecution) -> dict[str, Any]:
@@ -89,12 +89,14 @@ def _show_executions(console: Console, open_executions: list[OpenExecution]) -> 
     grid = TableGrid("id", "of", "partition", "state", "since", "lease until", "holder", shorten=("holder",))
     for open_execution in open_executions:
         e = open_execution.execution
-        until = f"{format_time(e.lease_until)}{' (lapsed)' if open_execution.lapsed else ''}"
+        until = f"{format_time(e.lease_until)}{' (expired)' if open_execution.lapsed else ''}"
         holder = f"{_HOLDER_TEXTS[open_execution.holder]}: {e.owner}"
         grid.add(e.id[:8], _binding_or_purpose(e), e.partition, e.state, format_time(e.started_at), until, holder)
     console.print(grid)
     if any(one.may_end for one in open_executions):
-        console.print("nova release ID ends one whose process is gone; the next run of a binding does so by itself")
+        console.print(
+            "nova release ID ends an execution whose process has died; the next run of its binding does so, too"
+        )
 
 
 def _binding_or_purpose(execution: Execution) -> str:

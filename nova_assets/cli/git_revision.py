@@ -65,7 +65,7 @@ def _load_project_in_subprocess(
         python_path.append(os.environ["PYTHONPATH"])
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(python_path)}
     if not (checkout / project_path).is_dir():
-        raise _load_error(revision, f"{project_path} is not there")
+        raise _load_error(revision, f"{project_path} does not exist")
     command = [sys.executable, "-m", "nova_assets.cli.git_revision", str(checkout)]
     if settings.project is not None:
         command.append(settings.project)
@@ -78,10 +78,10 @@ def _load_project_in_subprocess(
 
 def _load_error(revision: str, cause: str) -> SettingsError:
     return SettingsError(
-        f"the project cannot be loaded as it was at {revision}",
+        f"the project cannot be loaded at revision {revision}",
         found=cause,
         expected="definitions that can be imported from the repository",
-        next="nova check compares with what is deployed; or name another revision",
+        next="nova check compares with the deployed datasets; or name another revision",
     )
 
 
@@ -96,14 +96,14 @@ def _run_git(folder: Path, *arguments: str) -> bytes:
     try:
         process = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, check=False)
     except FileNotFoundError:
-        raise SettingsError("git is not installed", expected="git, to look at a revision") from None
+        raise SettingsError("git is not installed", expected="git on the PATH, to read a revision") from None
     if process.returncode:
         raise SettingsError(
-            f"git {arguments[0]} does not know it: {arguments[-1].removesuffix('^{commit}')}"
+            f"the repository has no revision {arguments[-1].removesuffix('^{commit}')}"
             if arguments[0] == "rev-parse" and "--verify" in arguments
             else f"git {arguments[0]} failed in {folder}",
             found=process.stderr.decode(errors="replace").strip() or "no such revision",
-            expected="a revision of the repository that the project is in",
+            expected="a revision of the project's repository",
             next="git log --oneline",
         )
     return process.stdout
@@ -122,11 +122,11 @@ def main() -> None:
     settings = load_settings(project=sys.argv[2] if len(sys.argv) > 2 else None)
     project = open_store.load_project(settings)
     if project is None or settings.project is None:
-        raise SystemExit("no project is configured there")
+        raise SystemExit("no project is configured at this revision")
     module = sys.modules[settings.project.partition(":")[0]]
     source = Path(module.__file__ or "").resolve()
     if not source.is_relative_to(checkout):
-        raise SystemExit(f"{settings.project} is imported from {source}, and not from the revision")
+        raise SystemExit(f"{settings.project} is imported from {source}, not from the revision")
     graphs = {id(q.graph): q.graph for q in dataset_queries_by_name(project).values()}
     print(json.dumps(DatasetDeclarations.merge(map(DatasetDeclarations.from_graph, graphs.values())).as_json()))
 

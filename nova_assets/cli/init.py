@@ -16,13 +16,13 @@ from nova_assets.masking import mask_address
 from nova_assets.model.channel import Channel
 from nova_assets.store.store import Store
 
-Action = Literal["register", "keep", "replace", "conflict"]
+RegistrationAction = Literal["register", "keep", "replace", "conflict"]
 
 _ACTION_TEXTS = {
     "register": ("would be registered", "registered"),
     "keep": ("is registered", "is registered"),
     "replace": ("would be replaced", "replaced"),
-    "conflict": ("is registered with another definition; --replace accepts this one", ""),
+    "conflict": ("is registered with another definition; --replace registers this one", ""),
 }
 
 
@@ -37,7 +37,7 @@ class Registration:
     """
 
     channel: Channel
-    action: Action
+    action: RegistrationAction
     differences: tuple[str, ...] = ()
 
 
@@ -46,9 +46,9 @@ class Initialisation:
     """Effects of ``nova init``, done or planned (``dry_run``)."""
 
     catalog: str
-    makes_catalog: bool
+    creates_catalog: bool
     warehouse: str
-    makes_warehouse: bool
+    creates_warehouse: bool
     project: str | None
     bindings: tuple[str, ...]
     channels: tuple[Registration, ...]
@@ -60,14 +60,15 @@ class Initialisation:
 
 
 @click.command(cls=NovaCommand)
-@click.option("--replace", is_flag=True, help="Accept definitions that differ from the registered ones.")
-@click.option("--dry-run", is_flag=True, help="Say what would be made; make nothing.")
+@click.option("--replace", is_flag=True, help="Replace registered definitions that differ.")
+@click.option("--dry-run", is_flag=True, help="Show what would be created and registered. Change nothing.")
 @click.pass_obj
 def init(deployment: Deployment, replace: bool, dry_run: bool) -> CommandResult:
-    """Make the catalog and the warehouse, and register the project's channels and bindings, if one is configured.
+    """Create the catalog and the warehouse, and register the channels and bindings of the project, if one is
+    configured.
 
-    What is there already stays as it is. A changed definition of a registered channel is refused without --replace; a
-    changed merge model then takes effect by the next base.
+    An existing catalog or warehouse stays unchanged. Without --replace, a changed definition of a registered channel is
+    refused. A changed merge model takes effect with the next base.
 
     \b
     JSON: {"dry_run", "catalog": {"url", "made"}, "warehouse": {"folder", "made"},
@@ -111,7 +112,7 @@ def _plan_registrations(store: Store, replace: bool) -> list[Registration]:
             else tuple(k for k in new_definition if new_definition[k] != registered_definition.get(k))
         )
         if registered_definition is None:
-            action: Action = "register"
+            action: RegistrationAction = "register"
         elif not differences:
             action = "keep"
         else:
@@ -123,8 +124,8 @@ def _plan_registrations(store: Store, replace: bool) -> list[Registration]:
 def _initialisation_json(initialisation: Initialisation) -> dict[str, Any]:
     return {
         "dry_run": initialisation.dry_run,
-        "catalog": {"url": initialisation.catalog, "made": initialisation.makes_catalog},
-        "warehouse": {"folder": initialisation.warehouse, "made": initialisation.makes_warehouse},
+        "catalog": {"url": initialisation.catalog, "made": initialisation.creates_catalog},
+        "warehouse": {"folder": initialisation.warehouse, "made": initialisation.creates_warehouse},
         "project": initialisation.project,
         "bindings": list(initialisation.bindings),
         "channels": [
@@ -135,13 +136,15 @@ def _initialisation_json(initialisation: Initialisation) -> dict[str, Any]:
 
 
 def _show_initialisation(console: Console, initialisation: Initialisation) -> None:
-    made_text = "would be made" if initialisation.dry_run else "made"
-    console.print(f"catalog    {initialisation.catalog}: {made_text if initialisation.makes_catalog else 'is there'}")
+    created_text = "would be created" if initialisation.dry_run else "created"
     console.print(
-        f"warehouse  {initialisation.warehouse}: {made_text if initialisation.makes_warehouse else 'is there'}"
+        f"catalog    {initialisation.catalog}: {created_text if initialisation.creates_catalog else 'exists'}"
+    )
+    console.print(
+        f"warehouse  {initialisation.warehouse}: {created_text if initialisation.creates_warehouse else 'exists'}"
     )
     if initialisation.project is None:
-        console.print("project    none is configured; name one with --project, NOVA_PROJECT or [tool.nova]")
+        console.print("project    none; name one with --project, NOVA_PROJECT or project in [tool.nova]")
         return
     bindings = f"{pluralize(len(initialisation.bindings), 'binding')} ({', '.join(initialisation.bindings)})"
     console.print(f"project    {initialisation.project}: {bindings}")

@@ -26,18 +26,24 @@ from nova_assets.store.store import Store
     type=click.Choice(["delta", "base"]),
     default="delta",
     show_default=True,
-    help="delta adds to the channel; base replaces what it holds.",
+    help="A delta adds rows to the channel; a base replaces its rows.",
 )
-@click.option("--partition", metavar="COL=VALUE[/…]", help="Where all rows belong; by default the data says.")
+@click.option(
+    "--partition", metavar="COL=VALUE[/…]", help="Partition of all rows.  [default: from the columns of the data]"
+)
 @click.option(
     "--key",
     "--idempotency-key",
     "key",
     metavar="KEY",
-    help="Idempotency key: a second insert of the same rows changes nothing.",
+    help="Idempotency key: a second insert with the same key and rows changes nothing.",
 )
-@click.option("--launch", is_flag=True, help="Have Dagster launch at once what this makes due, not at its next look.")
-@click.option("--dry-run", is_flag=True, help="Check the files against the channel; change nothing.")
+@click.option(
+    "--launch",
+    is_flag=True,
+    help="Let Dagster launch the runs that become due at once, instead of with its next sensor tick.",
+)
+@click.option("--dry-run", is_flag=True, help="Check the files against the channel. Change nothing.")
 @click.pass_obj
 def insert(
     deployment: Deployment,
@@ -49,11 +55,11 @@ def insert(
     launch: bool,
     dry_run: bool,
 ) -> CommandResult:
-    """Put FILEs (Parquet, ORC, Avro, CSV or JSON lines) onto CHANNEL, as one block (in each partition): all of them,
-    or nothing.
+    """Insert FILEs (Parquet, ORC, Avro, CSV or JSON lines) into CHANNEL, as one block per partition: either all files
+    or none.
 
-    On keyed channels, rows with _deleted true are deletions. A file that cannot be read, or has other columns than the
-    channel, is refused, and the channel stays as it was.
+    On keyed channels, rows whose column _deleted is true are deletions. If a file cannot be read or has other columns
+    than the channel, the insert is refused, and the channel stays unchanged.
 
     \b
     JSON: {"channel", "seq", "head", "repeated", "commit",
@@ -86,7 +92,7 @@ def _launch_due_runs(store: Store, channel: str) -> dict[str, list[str]]:
     try:
         return launch_due(store, [channel])
     except DagsterUnavailable as error:
-        print_to_stderr(f"nothing was launched: {error.what}: {error.found}")
+        print_to_stderr(f"no run was launched: {error.what}: {error.found}")
         return {}
 
 
@@ -139,13 +145,13 @@ def _show_commit(
     run_ids_by_binding: dict[str, list[str]],
 ) -> None:
     if not commit.blocks:
-        console.print(f"{channel} stays at {commit.seq}: the files hold no rows")
+        console.print(f"{channel} stays at {commit.seq}: the files contain no rows")
         return
     for b in commit.blocks:
         deleted = f", {b.manifest.deletes:,} of them deletions" if b.manifest.deletes else ""
         summary = f"{channel} {format_block_name(b)}: {pluralize(b.rows, 'row')}{deleted}, {format_bytes(b.bytes)}"
         console.print(
-            f"{summary}; inserted before with the key {idempotency_key!r}, nothing changed"
+            f"{summary}; already inserted with the key {idempotency_key!r}, nothing changed"
             if commit.repeated
             else summary
         )

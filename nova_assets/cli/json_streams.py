@@ -37,7 +37,7 @@ class JsonStreams:
         self._write_stderr = write_stderr
         self._wait_until_flushed = wait_until_flushed
 
-    def write_answer(self, text: str) -> None:
+    def write_result(self, text: str) -> None:
         """Print the result to standard output."""
         self._write_stdout(text + "\n")
 

@@ -11,45 +11,45 @@ from typing import Any
 import click
 
 from nova_assets import renamed
-from nova_assets.cli.options import deployment_options
+from nova_assets.cli.deployment_options import deployment_options
 from nova_assets.suggestions import did_you_mean
 from nova_assets.version import __version__
 
 COMMANDS = {
-    "init": ("init", "Make the catalog and register the project's channels."),
-    "channels": ("channels", "Every channel: merge model, head, rows, bytes, schema."),
-    "bindings": ("bindings", "Every binding: trigger, cursors, last execution, what is due."),
-    "timeline": ("channels", "What happened to a channel, oldest first."),
-    "plan": ("plan", "What running a binding would read, do and write."),
-    "run": ("run", "Run a binding and commit what it makes."),
-    "switch": ("switch", "Run a binding per partition from now on, or whole."),
-    "insert": ("insert", "Put files onto a channel, as one block."),
-    "receive": ("receive", "Take the files that have arrived for a channel."),
-    "arrivals": ("receive", "Files that have arrived, and what became of each."),
-    "replay": ("receive", "Try again what was set aside, as it is or mended."),
+    "init": ("init", "Create the catalog and register the project's channels."),
+    "channels": ("channels", "List the channels: merge model, head, rows, bytes, schema."),
+    "bindings": ("bindings", "List the bindings: trigger, cursors, last execution, and whether they are due."),
+    "timeline": ("timeline", "Draw the timeline of a channel and list its instants, oldest first."),
+    "plan": ("plan", "Show what a run of a binding would read, compute and write."),
+    "run": ("run", "Run a binding once and commit its outputs."),
+    "switch": ("switch", "Switch a binding between runs per partition and unpartitioned runs."),
+    "insert": ("insert", "Insert files into a channel, as one block."),
+    "receive": ("receive", "Ingest the files that have arrived for a channel."),
+    "arrivals": ("arrivals", "List the files that have arrived for a channel, with their state."),
+    "replay": ("replay", "Ingest quarantined records again, unchanged or repaired."),
     "seal": ("seal", "Seal the days or hours of a channel that are complete."),
-    "seals": ("seal", "Which days or hours are known to be complete."),
-    "publish": ("publish", "Show a channel as it is now in the tables that others read."),
-    "published": ("publish", "What these tables show, and have shown."),
-    "unpublish": ("publish", "Show a channel there no more."),
-    "read": ("read", "Rows of a channel: a snapshot, or the changes since one."),
-    "refresh": ("refresh", "Look what others have written of external channels."),
-    "show": ("datasets", "What a dataset in SQL is: scopes, partitions, schema and query."),
-    "tick": ("datasets", "Make what datasets in SQL lack: what is missing, marked or stale."),
-    "backfill": ("backfill", "Have partitions made again, and what was made of them."),
-    "backfills": ("backfill", "Who wanted what made again, and how far that is."),
-    "check": ("check", "What a change of datasets in SQL breaks, before anything runs."),
-    "cursors": ("channels", "How far each binding has read."),
-    "executions": ("executions", "Executions that have not ended, and who holds each."),
-    "release": ("executions", "End an execution whose process is gone."),
-    "compact": ("maintenance", "Merge a channel's deltas, so that readers need not."),
-    "gc": ("maintenance", "Take the blocks that nobody needs any more."),
-    "drop": ("maintenance", "Drop partitions of a channel."),
-    "restore": ("maintenance", "Make a channel what it was at a number."),
-    "spark": ("spark", "Start, stop or look at a Spark server that is kept warm."),
-    "serve": ("serve", "Serve channels to tasks and other systems, over HTTP."),
-    "token": ("token", "Who may do what through the service: add, list and revoke tokens."),
-    "doctor": ("doctor", "Which Java, Spark, catalog and warehouse are used; what is wrong."),
+    "seals": ("seal", "List the sealed days or hours of a channel."),
+    "publish": ("publish", "Publish the head of a channel in its tables for other tools."),
+    "published": ("publish", "List the published versions of a channel."),
+    "unpublish": ("publish", "Stop publishing a channel."),
+    "read": ("read", "Read rows of a channel: a snapshot, or the changes after a number."),
+    "refresh": ("refresh", "Commit changes that other systems made to external tables."),
+    "show": ("show", "Show a dataset in SQL: scopes, partitions, schema and query."),
+    "tick": ("tick", "Compute the missing, dirty and stale partitions of datasets in SQL."),
+    "backfill": ("backfill", "Compute partitions again, with all that was computed from them."),
+    "backfills": ("backfill", "List the backfills and their progress."),
+    "check": ("check", "Find breaking changes of datasets in SQL before anything runs."),
+    "cursors": ("cursors", "Show how far each binding has read its channels."),
+    "executions": ("executions", "List the executions that have not ended, with their holders."),
+    "release": ("executions", "End an execution whose process has died."),
+    "compact": ("compact", "Merge a channel's deltas, so that readers merge less."),
+    "gc": ("gc", "Remove blocks that no retained answer needs."),
+    "drop": ("drop", "Drop partitions of a channel."),
+    "restore": ("restore", "Restore an earlier version of a channel."),
+    "spark": ("spark", "Start, stop or inspect a warm Spark server."),
+    "serve": ("serve", "Serve channels over HTTP."),
+    "token": ("token", "Add, list and revoke the tokens of the service."),
+    "doctor": ("doctor", "Check Java, Spark, catalog, warehouse and project, and repair damage."),
 }
 """Module in this package and help line of each command, in the order of their typical use."""
 
@@ -84,7 +84,7 @@ class LazyCommandGroup(click.Group):
             UsageError: no command has this name. The error suggests a similar name.
         """
         if args and args[0] in renamed.COMMANDS:
-            raise click.UsageError(f"nova {args[0]} is called nova {renamed.COMMANDS[args[0]]} now", ctx)
+            raise click.UsageError(f"nova {args[0]} is now called nova {renamed.COMMANDS[args[0]]}", ctx)
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise click.UsageError(f"no command is called {args[0]!r}{did_you_mean(args[0], COMMANDS)}", ctx)
         return super().resolve_command(ctx, args)
@@ -111,10 +111,10 @@ class LazyCommandGroup(click.Group):
 )
 @click.version_option(__version__, message="nova %(version)s")
 def cli(**deployment: str | None) -> None:
-    """Incremental pipelines on Spark: run bindings, put data in, look at what is there.
+    """Incremental pipelines on Spark: run bindings, insert data, inspect channels.
 
-    Where everything is comes from the options below, then NOVA_PROJECT, NOVA_CATALOG and NOVA_WAREHOUSE, then
-    [tool.nova] in pyproject.toml; without any, catalog and warehouse are under .nova/ in this folder.
+    The options below locate the deployment. Without them, NOVA_PROJECT, NOVA_CATALOG and NOVA_WAREHOUSE apply, then
+    [tool.nova] in pyproject.toml. By default, catalog and warehouse are in .nova/ below this folder.
 
     Every command takes --json. Exit codes: 0 done, 1 failed, 2 wrong use. NOVA_DEBUG=1 shows tracebacks.
     """

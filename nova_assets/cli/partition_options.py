@@ -15,16 +15,14 @@ from nova_assets.store.store import Store
 def add_partition_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator that adds the options ``--partition``, ``--missing`` and ``--whole`` to a command."""
     for option in (
-        click.option(
-            "--whole", is_flag=True, help="All partitions as one execution, which then keeps a cursor for all."
-        ),
-        click.option("--missing", is_flag=True, help="Every partition that has unread data, one after the other."),
+        click.option("--whole", is_flag=True, help="Run all partitions in one execution, with one cursor for all."),
+        click.option("--missing", is_flag=True, help="Run every partition that has unread data, one after the other."),
         click.option(
             "--partition",
             "partitions",
             metavar="COL=VALUE[/…]",
             multiple=True,
-            help="Where the binding is partitioned; may be given several times.",
+            help="Partition to run; may be given several times.",
         ),
     ):
         command = option(command)

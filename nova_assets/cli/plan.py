@@ -30,9 +30,9 @@ from nova_assets.plan.run_plan import Input, RunPlan, Step
 def plan(
     deployment: Deployment, binding: str, partitions: tuple[str, ...], missing: bool, whole: bool
 ) -> CommandResult:
-    """Show what running BINDING now would do: its tasks in order, what each reads, what it writes, and what the commit
-    moves and requires. Nothing is opened, pinned or changed. What a run would refuse before its first task is refused
-    here, too.
+    """Show what a run of BINDING would do now: its tasks in order with their inputs and outputs, and the cursors and
+    heads of the commit. Nothing is opened, pinned or changed. Errors that a run would report before its first task are
+    reported here, too.
 
     \b
     JSON: {"binding", "partition", "pins": {CHANNEL: {"head", "cursor"}},
@@ -41,7 +41,7 @@ def plan(
              "seconds"}]}}}], "writes": [{"port",
              "channel", "kind", "handover"}]}],
            "cursors": [{"channel", "from", "to"}], "requires": [{"channel", "head"}]}
-    With --missing or several --partition: {"binding", "plans": [one for each]}.
+    With --missing or several --partition: {"binding", "plans": [one per partition]}.
     """
     return plan_result(deployment, binding, PartitionOptions(partitions, missing, whole), f"nova plan {binding}")
 
@@ -76,7 +76,7 @@ def _show_plan(console: Console, run_plan: RunPlan, trigger_text: str, forced_st
     console.print(f"{run_plan.binding}, {trigger_text}")
     for n, step in enumerate(run_plan.steps, start=1):
         after = f", after {', '.join(step.after)}" if step.after else ""
-        skip = "; left out if nothing is new" if step.skip_if_no_new else ""
+        skip = "; skipped without new data" if step.skip_if_no_new else ""
         console.print()
         console.print(f"{n}. {step.task}{after}{skip}", style="bold")
         console.print(_step_table(step, not console.is_terminal, forced_strategy))
@@ -90,8 +90,8 @@ def _show_plan(console: Console, run_plan: RunPlan, trigger_text: str, forced_st
         console.print(_commit_table(run_plan))
 
 
-def _step_table(step: Step, in_full: bool, forced_strategy: ReadStrategy | None) -> TableGrid:
-    grid = _reads_table(step.inputs, in_full, forced_strategy)
+def _step_table(step: Step, show_all_blocks: bool, forced_strategy: ReadStrategy | None) -> TableGrid:
+    grid = _reads_table(step.inputs, show_all_blocks, forced_strategy)
     first = "writes"
     for output in step.outputs:
         name = output.port if output.channel in (None, output.port) else f"{output.port} = {output.channel}"
@@ -101,7 +101,7 @@ def _step_table(step: Step, in_full: bool, forced_strategy: ReadStrategy | None)
     return grid
 
 
-def _reads_table(inputs: Sequence[Input], in_full: bool, forced_strategy: ReadStrategy | None) -> TableGrid:
+def _reads_table(inputs: Sequence[Input], show_all_blocks: bool, forced_strategy: ReadStrategy | None) -> TableGrid:
     columns = ("", "port", "mode", "blocks", "files", "rows", "bytes", "way", "CPU")
     grid = TableGrid(*columns, right_aligned=("files", "rows", "bytes", "CPU"), shorten=("blocks",))
     first = "reads"
@@ -111,7 +111,7 @@ def _reads_table(inputs: Sequence[Input], in_full: bool, forced_strategy: ReadSt
                 first,
                 _format_input_port(task_input),
                 "matching" if task_input.mode == "matching" else mode,
-                format_read(read, in_full),
+                format_read(read, show_all_blocks),
                 *_format_read_totals(read),
                 *_format_strategy_and_cost(task_input, read, forced_strategy),
             )

@@ -1,4 +1,4 @@
-"""``nova publish``, ``editions`` and ``withdraw``: publish channels as tables for other tools."""
+"""``nova publish``, ``nova published`` and ``nova unpublish``: publish channels as tables for other tools."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from nova_assets.model.published_version import PublicationPreview, PublishedVer
 
 @click.command(cls=NovaCommand)
 @click.argument("channel")
-@click.option("--take-over", is_flag=True, help="Replace a folder that is there and is not of this channel.")
-@click.option("--dry-run", is_flag=True, help="Say what would be shown; change nothing.")
+@click.option("--take-over", is_flag=True, help="Replace an existing folder that does not belong to this channel.")
+@click.option("--dry-run", is_flag=True, help="Show what would be published. Change nothing.")
 @click.pass_obj
 def publish(deployment: Deployment, channel: str, take_over: bool, dry_run: bool) -> CommandResult:
-    """Show CHANNEL as it is now in the tables of its publish=, whole and at once. Its data is not copied.
+    """Publish the head of CHANNEL in the tables of its publish=, each atomically. Data is not copied.
 
-    With --take-over a folder that other tools read already becomes such a table: if the channel is empty, it is given
-    what the folder holds, so that readers find the same as before; the folder is kept beside it, under another name.
+    With --take-over, a folder that other tools already read becomes such a table. If the channel is empty, it first
+    imports the files of the folder, so that readers find the same rows as before. The old folder is kept under another
+    name.
 
     \b
     JSON: {"channel", "editions": [{"table", "edition", "state", "seq", "rows", "bytes", "files", "shown_at",
@@ -50,7 +51,9 @@ def publish(deployment: Deployment, channel: str, take_over: bool, dry_run: bool
     data = {"channel": channel, "editions": [_published_version_json(e) for e in published_versions]}
     return CommandResult(
         data,
-        lambda console: _show_published_versions(console, published_versions, f"{channel} is shown as it is already."),
+        lambda console: _show_published_versions(
+            console, published_versions, f"The tables of {channel} already show its head."
+        ),
     )
 
 
@@ -58,28 +61,29 @@ def publish(deployment: Deployment, channel: str, take_over: bool, dry_run: bool
 @click.argument("channel")
 @click.pass_obj
 def published(deployment: Deployment, channel: str) -> CommandResult:
-    """What the tables show in which CHANNEL is published, and what somebody may still be reading there. No file that
-    one of these editions lists is deleted.
+    """List the published versions of CHANNEL: those that its tables show, and earlier ones that may still have readers.
+    Files of a listed version are not deleted.
 
     \b
-    JSON: {"channel", "editions": as of nova publish}
+    JSON: {"channel", "editions": as in nova publish}
     """
     with deployment.open_channel_read_only(channel) as store:
         published_versions = store.published(channel)
     data = {"channel": channel, "editions": [_published_version_json(e) for e in published_versions]}
     return CommandResult(
-        data, lambda console: _show_published_versions(console, published_versions, f"{channel} was not published yet.")
+        data,
+        lambda console: _show_published_versions(console, published_versions, f"{channel} has not been published yet."),
     )
 
 
 @click.command(cls=NovaCommand)
 @click.argument("channel")
 @click.argument("table", required=False)
-@click.option("--dry-run", is_flag=True, help="Say what would be shown no more; change nothing.")
+@click.option("--dry-run", is_flag=True, help="List the tables that would be removed. Change nothing.")
 @click.pass_obj
 def unpublish(deployment: Deployment, channel: str, table: str | None, dry_run: bool) -> CommandResult:
-    """Show CHANNEL no more in TABLE, or in any table. Its data stays. Take the table out of the channel's publish= as
-    well, or it is published anew.
+    """Stop publishing CHANNEL in TABLE, or in all its tables. The data of the channel stays. Remove the table from the
+    channel's publish=, too, or it is published again.
 
     \b
     JSON: {"dry_run", "channel", "tables": [ID]}
@@ -87,8 +91,8 @@ def unpublish(deployment: Deployment, channel: str, table: str | None, dry_run: 
     with deployment.open_channel_read_only(channel) if dry_run else deployment.open() as store:
         withdrawn_tables = store.unpublish(channel, table, dry_run=dry_run)
     data = {"dry_run": dry_run, "channel": channel, "tables": withdrawn_tables}
-    would = "would be" if dry_run else "is"
-    return CommandResult(data, lambda console: console.print("\n".join(f"{t} {would} gone" for t in withdrawn_tables)))
+    verb = "would be removed" if dry_run else "was removed"
+    return CommandResult(data, lambda console: console.print("\n".join(f"{t} {verb}" for t in withdrawn_tables)))
 
 
 def _published_version_json(version: PublishedVersion) -> dict[str, Any]:
@@ -114,7 +118,7 @@ def _show_published_versions(console: Console, versions: list[PublishedVersion],
         right_aligned=("edition", "at", "rows", "bytes", "files"), shorten=("table",),
     )  # fmt: skip
     for e in versions:
-        shown_since = "being made" if e.shown_at is None else format_time(e.shown_at)
+        shown_since = "in progress" if e.shown_at is None else format_time(e.shown_at)
         until = "" if e.superseded_at is None else format_time(e.superseded_at)
         grid.add(
             e.table,
@@ -131,10 +135,10 @@ def _show_published_versions(console: Console, versions: list[PublishedVersion],
 
 def _show_publishable_tables(console: Console, publishable_tables: list[PublicationPreview]) -> None:
     if not publishable_tables:
-        console.print("the channel has no columns yet: nothing would be shown")
+        console.print("the channel has no columns yet, so nothing would be published")
     for p in publishable_tables:
         if p.number is None:
-            console.print(f"{p.table} shows {p.seq} already")
+            console.print(f"{p.table} already shows {p.seq}")
             continue
         console.print(f"{p.table} would show {p.seq}, {pluralize(p.rows, 'row')} in {pluralize(p.files, 'file')}")
         if p.compacts:

@@ -40,8 +40,8 @@ TERMINAL_ROW_LIMIT = 20
 
 
 def _check_output_suffix(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
-    if value is not None and value.suffix not in _WRITERS:
-        raise click.BadParameter(f"{value} ends in {value.suffix!r}; expected one of {', '.join(_WRITERS)}")
+    if value is not None and value.suffix not in _WRITER_BY_SUFFIX:
+        raise click.BadParameter(f"{value} ends in {value.suffix!r}; expected one of {', '.join(_WRITER_BY_SUFFIX)}")
     return value
 
 
@@ -54,17 +54,17 @@ def _parse_columns(ctx: click.Context, param: click.Parameter, value: str | None
 
 @click.command(cls=NovaCommand)
 @click.argument("channel")
-@click.option("--at", type=click.IntRange(0), metavar="N", help="The version; the head by default.")
+@click.option("--at", type=click.IntRange(0), metavar="N", help="Version to read.  [default: the head]")
 @click.option(
-    "--since", type=click.IntRange(0), metavar="N", help="The changes after version N, instead of a snapshot."
+    "--since", type=click.IntRange(0), metavar="N", help="Read the changes after version N instead of a snapshot."
 )
-@click.option("--partition", metavar="COL=VALUE[/…]", help="This partition, or all that agree with some dimensions.")
-@click.option("--columns", callback=_parse_columns, metavar="A,B", help="These columns only.")
+@click.option("--partition", metavar="COL=VALUE[/…]", help="One partition, or all partitions with these values.")
+@click.option("--columns", callback=_parse_columns, metavar="A,B", help="Only these columns.")
 @click.option(
     "--limit",
     type=click.IntRange(1),
     metavar="N",
-    help=f"At most N rows; {TERMINAL_ROW_LIMIT} on a terminal, otherwise all.",
+    help=f"Maximum number of rows.  [default: {TERMINAL_ROW_LIMIT} on a terminal, otherwise all]",
 )
 @click.option(
     "--output",
@@ -84,10 +84,10 @@ def read(
     limit: int | None,
     output: Path | None,
 ) -> CommandResult:
-    """Show rows of CHANNEL: the snapshot at its head or --at a version, or the changes --since one, which on keyed
-    channels say _deleted of each row. In a pipe the rows come whole, with tabs between the columns.
+    """Read rows of CHANNEL: the snapshot at its head or --at a version, or the changes --since a version. Changes of
+    keyed channels have a column _deleted. In a pipe, rows are complete, with tabs between the columns.
 
-    Rows are collected in memory first; reading starts Spark.
+    All rows are fetched into memory first. Reading starts Spark.
 
     \b
     JSON: {"channel", "at", "since" or null, "blocks": NOTATION, "columns": [NAME], "rows": [{COLUMN: VALUE}]}
@@ -139,7 +139,7 @@ def _show_rows(console: Console, rows: pa.Table, has_more: bool) -> None:
         grid.add(*(escape_unprintable(format_cell(value)) for value in row.values()))
     console.print(grid)
     if has_more:
-        console.print(f"{rows.num_rows} rows; there are more: --limit N shows N, --output FILE writes all")
+        console.print(f"{rows.num_rows} rows; there are more. --limit N shows N rows, --output FILE writes all rows")
     else:
         console.print(pluralize(rows.num_rows, "row"))
 
@@ -151,7 +151,7 @@ def _write_file(rows: pa.Table, file: Path) -> int:
     """Write rows to a temporary file and replace the target atomically. Returns the size in bytes."""
     try:
         with _replace_file_atomically(file) as out:
-            _WRITERS[file.suffix](rows, out)
+            _WRITER_BY_SUFFIX[file.suffix](rows, out)
         return file.stat().st_size
     except OSError as error:
         raise NovaError(
@@ -188,7 +188,7 @@ def _write_csv(rows: pa.Table, out: IO[bytes]) -> None:
     if nested:
         raise NotSupported(
             f"CSV cannot hold the columns {', '.join(nested)}: they are nested or binary",
-            next="name a .parquet or .jsonl file with --output, or leave them out with --columns",
+            next="name a .parquet or .jsonl file with --output, or select other columns with --columns",
             columns=nested,
         )
     pyarrow.csv.write_csv(rows, out)
@@ -200,7 +200,7 @@ def _write_json_lines(rows: pa.Table, out: IO[bytes]) -> None:
         out.write(json.dumps(line, ensure_ascii=False, allow_nan=False).encode() + b"\n")
 
 
-_WRITERS: dict[str, Callable[[Any, IO[bytes]], None]] = {
+_WRITER_BY_SUFFIX: dict[str, Callable[[Any, IO[bytes]], None]] = {
     ".parquet": _write_parquet,
     ".csv": _write_csv,
     ".jsonl": _write_json_lines,

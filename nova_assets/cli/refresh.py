@@ -20,19 +20,18 @@ MAX_LISTED = 10
 
 @click.command(cls=NovaCommand)
 @click.argument("channel", nargs=-1, metavar="[CHANNEL]...")
-@click.option(
-    "--gone", is_flag=True, help="Partitions of which nothing is there any more may go, however many they are."
-)
-@click.option("--dry-run", is_flag=True, help="Say what is otherwise; change nothing, and open no file.")
+@click.option("--gone", is_flag=True, help="Drop partitions whose files are all missing, however many there are.")
+@click.option("--dry-run", is_flag=True, help="List the changed partitions. Change nothing, and open no file.")
 @click.pass_obj
 def refresh(deployment: Deployment, channel: tuple[str, ...], gone: bool, dry_run: bool) -> CommandResult:
-    """Look what others have written of external channels, of all of the project by default.
+    """Find changes that other systems made to external tables, and commit them. By default, refresh all external
+    channels of the project.
 
-    Partitions whose files were changed, came or went are committed: what was made of them is made again by nova tick,
-    which looks by itself before anything else. Files are read where they are; none is copied, changed or deleted. If
-    many partitions are gone at once, they are left as they were, unless --gone is said.
+    Partitions with new, changed or missing files are committed, and nova tick then computes what depends on them. nova
+    tick also refreshes external channels itself. Files are read in place: none is copied, changed or deleted. If many
+    partitions are missing at once, they keep their state, unless --gone is given.
 
-    Ends with 1 if something could not be taken as it is.
+    Exits with 1 if a partition cannot be refreshed.
 
     \b
     JSON: {"dry_run", "refreshed": [{"channel", "seq", "changed": [partition], "gone": [...], "held": [...],
@@ -89,11 +88,11 @@ def format_refreshed(refreshed: RefreshResult, *, dry_run: bool = False) -> list
     verb = "would be " if dry_run else ""
     at = "" if refreshed.seq is None else f", at {refreshed.seq}"
     text_lines = [
-        f"{refreshed.channel}: {pluralize(changed, 'partition')} {verb}refreshed{at}; {refreshed.same} as they were"
+        f"{refreshed.channel}: {pluralize(changed, 'partition')} {verb}refreshed{at}; {refreshed.same} unchanged"
     ]
-    text_lines += _format_partition_names("gone", refreshed.gone)
-    text_lines += _format_partition_names("not complete, left as they were", refreshed.unfinished)
-    text_lines += _format_partition_names("none of those that there should be", refreshed.beyond)
+    text_lines += _format_partition_names("missing", refreshed.gone)
+    text_lines += _format_partition_names("not complete, not refreshed", refreshed.unfinished)
+    text_lines += _format_partition_names("outside the declared partitions", refreshed.beyond)
     text_lines += [f"  {name}: {why}" for name, why in list(refreshed.bad.items())[:MAX_LISTED]]
     text_lines += [
         f"  ignored {folder or '(the location itself)'}: {why}"
@@ -101,15 +100,13 @@ def format_refreshed(refreshed: RefreshResult, *, dry_run: bool = False) -> list
     ]
     if refreshed.held:
         many = pluralize(len(refreshed.held), "partition")
-        text_lines += [
-            f"  {many} gone at once, left as they were; nova refresh {refreshed.channel} --gone lets them go"
-        ]
+        text_lines += [f"  {many} missing at once, not refreshed; nova refresh {refreshed.channel} --gone drops them"]
     return text_lines
 
 
 def _format_partition_names(label: str, names: Sequence[str]) -> list[str]:
     more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
-    return [f"  {label}: {', '.join(n or '(the whole)' for n in names[:MAX_LISTED])}{more}"] if names else []
+    return [f"  {label}: {', '.join(n or '(unpartitioned)' for n in names[:MAX_LISTED])}{more}"] if names else []
 
 
 def _show_results(console: Console, results: Sequence[RefreshResult], dry_run: bool) -> None:

@@ -36,6 +36,9 @@ T = TypeVar("T")
 _PIPE_WIDTH = 1_000_000
 """Console width in a pipe, wider than any line."""
 
+MAX_LISTED_PARTITIONS = 40
+"""Maximum number of partitions that a text lists one by one. ``--json`` has all of them."""
+
 _MAX_BLOCKS_SHOWN = 4
 """Maximum number of a read's blocks that a terminal names. A longer read shows its first and last block."""
 
@@ -194,16 +197,16 @@ def format_block_name(block: Block) -> str:
     return f"{block.range} {escape_unprintable(block.partition)}".rstrip()
 
 
-def format_read(read: Read, in_full: bool) -> str:
-    """Read in Nova's notation. A long chain shows only its ends unless ``in_full``."""
+def format_read(read: Read, show_all_blocks: bool) -> str:
+    """Read in Nova's notation. A long chain shows only its ends unless ``show_all_blocks``."""
     if isinstance(read, EmptyRead) and not read.is_change:
         return "no rows yet"
-    if in_full:
+    if show_all_blocks:
         return describe_read(read)
     if isinstance(read, SnapshotAsInserts):
-        return f"{format_read(read.snapshot, in_full)} as inserts"
+        return f"{format_read(read.snapshot, show_all_blocks)} as inserts"
     if isinstance(read, SnapshotDiff):
-        return f"diff({format_read(read.old, in_full)}, {format_read(read.new, in_full)})"
+        return f"diff({format_read(read.old, show_all_blocks)}, {format_read(read.new, show_all_blocks)})"
     partitioned = any(isinstance(b, Block) and b.partition for b in source_blocks(read))
     if isinstance(read, Snapshot | DeltaChain) and len(read.deltas) > _MAX_BLOCKS_SHOWN and not partitioned:
         sign = " · " if isinstance(read, DeltaChain) else " ⊕ "
@@ -218,3 +221,16 @@ def escape_unprintable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def print_title(console: Console, title: str) -> None:
+    """Print an underlined title between blank lines."""
+    console.print(f"\n{title}\n{'=' * len(title)}\n")
+
+
+def print_table(console: Console, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    """Print rows of text as a table without right-aligned or shortened columns."""
+    grid = TableGrid(*columns)
+    for row in rows:
+        grid.add(*row)
+    console.print(grid)

@@ -33,8 +33,8 @@ from nova_assets.store.store import Store
 @click.command(cls=NovaCommand)
 @click.argument("binding")
 @add_partition_options
-@click.option("--resume", metavar="ID", help="Go on with a failed execution, with what it had pinned and staged.")
-@click.option("--dry-run", is_flag=True, help="Show the plan, as nova plan does; change nothing.")
+@click.option("--resume", metavar="ID", help="Resume a failed execution with its pins and staged blocks.")
+@click.option("--dry-run", is_flag=True, help="Show the plan, as nova plan does. Change nothing.")
 @click.pass_obj
 def run(
     deployment: Deployment,
@@ -45,10 +45,10 @@ def run(
     resume: str | None,
     dry_run: bool,
 ) -> CommandResult:
-    """Run BINDING once, whether or not it is due, and commit what it makes. A binding that is triggered per partition
-    runs for the partitions that are named, each in an execution of its own.
+    """Run BINDING once, due or not, and commit its outputs. A partitioned binding runs one execution for each named
+    partition.
 
-    If a task fails, nothing of the execution is visible and no cursor has moved; it can be resumed.
+    If a task fails, the outputs of the execution stay invisible, and no cursor moves. The execution can be resumed.
 
     \b
     JSON: {"execution", "binding", "partition", "state", "started_at", "finished_at", "seconds",
@@ -57,12 +57,12 @@ def run(
            "tasks": [{"task", "seconds", "read": {INPUT: ROWS}, "wrote": {PORT: ROWS}, "skipped",
              "ways": {INPUT: {"way", "rows", "bytes", "seconds"}}}],
            "checks": [{"check", "channel", "passed", "blocking", "found", "metadata", "seconds", "skipped"}]}
-    With --missing or several --partition: {"binding", "executions": [one for each]}; the first that fails ends the
-    command, and those before it are committed. With --dry-run: as nova plan.
+    With --missing or several --partition: {"binding", "executions": [one per partition]}. The first failure ends the
+    command, and earlier executions stay committed. With --dry-run: as in nova plan.
     """
     partition_options = PartitionOptions(partitions, missing, whole)
     if resume is not None and (dry_run or not partition_options.is_single_execution):
-        raise click.UsageError("--resume goes on with one execution: it takes no --dry-run and no other partitions")
+        raise click.UsageError("--resume takes one execution: it excludes --dry-run, --missing and several partitions")
     if dry_run:
         return plan_result(deployment, binding, partition_options, f"nova run {binding} --dry-run")
     deployment.check_project_configured(f"nova run {binding}")
@@ -85,7 +85,7 @@ def _check_execution_binding(store: Store, binding: str, execution_id: str) -> N
     execution_binding = store.catalog.execution(execution_id).binding
     if execution_binding != binding:
         owner_text = "an insert" if execution_binding is None else f"binding {execution_binding!r}"
-        raise click.UsageError(f"execution {execution_id} is one of {owner_text}, not of binding {binding!r}")
+        raise click.UsageError(f"execution {execution_id} belongs to {owner_text}, not to binding {binding!r}")
 
 
 def _run_with_progress(
@@ -127,7 +127,7 @@ def _add_resume_advice(store: Store, error: NovaError, begun_executions: list[Ex
     """Add advice to an error on how to resume the failed execution (R4)."""
     if begun_executions and _has_failed(store, begun_executions[-1]):
         resume_advice = (
-            "to go on with what it had read and staged: nova run "
+            "to resume with its pins and staged blocks: nova run "
             f"{begun_executions[-1].binding} --resume {begun_executions[-1].id}"
         )
         error.next = resume_advice if error.next is None else f"{error.next}\n            or, {resume_advice}"
@@ -136,7 +136,7 @@ def _add_resume_advice(store: Store, error: NovaError, begun_executions: list[Ex
 def _print_interrupted(store: Store, binding: str, begun_executions: list[Execution]) -> None:
     if begun_executions and _has_failed(store, begun_executions[-1]):
         click.echo(
-            f"\nInterrupted; nothing was committed. To go on: nova run {binding} --resume {begun_executions[-1].id}",
+            f"\nInterrupted; nothing was committed. To resume: nova run {binding} --resume {begun_executions[-1].id}",
             err=True,
         )
 
@@ -150,14 +150,14 @@ def _has_failed(store: Store, execution: Execution) -> bool:
 # output
 
 
-def _show_executions(console: Console, binding: str, finished: list[Execution]) -> None:
+def _show_executions(console: Console, binding: str, finished_executions: list[Execution]) -> None:
     """Print executions of several partitions, one line each, sorted by partition."""
-    if not finished:
+    if not finished_executions:
         console.print(f"{binding}: no partition has unread data")
         return
     columns = ("partition", "state", "time", "rows written", "numbers")
     grid = TableGrid(*columns, right_aligned=("time", "rows written"), shorten=("numbers",))
-    for execution in elide_middle_rows(sorted(finished, key=lambda d: d.partition)):
+    for execution in elide_middle_rows(sorted(finished_executions, key=lambda d: d.partition)):
         if isinstance(execution, str):
             grid.add(execution)
             continue
@@ -173,8 +173,8 @@ def _show_executions(console: Console, binding: str, finished: list[Execution]) 
             numbers,
         )
     console.print(grid)
-    rows_in_all = sum(b.rows for d in finished if d.commit for b in d.commit.blocks)
-    console.print(f"{pluralize(len(finished), 'partition')}, {pluralize(rows_in_all, 'row')} written")
+    rows_in_all = sum(b.rows for d in finished_executions if d.commit for b in d.commit.blocks)
+    console.print(f"{pluralize(len(finished_executions), 'partition')}, {pluralize(rows_in_all, 'row')} written")
 
 
 def _execution_json(execution: Execution) -> dict[str, Any]:
@@ -225,7 +225,7 @@ def _show_execution(console: Console, execution: Execution) -> None:
     )
     for t in execution.tasks:
         if t.skipped:
-            tasks.add(t.task, "", "nothing new", "left out")
+            tasks.add(t.task, "", "nothing new", "skipped")
         else:
             tasks.add(t.task, format_duration(t.seconds), _format_row_counts(t.read), _format_row_counts(t.wrote))
     if execution.tasks:
@@ -233,13 +233,13 @@ def _show_execution(console: Console, execution: Execution) -> None:
         console.print(tasks)
     checks = TableGrid("check", "of channel", "verdict", "found", shorten=("found",))
     for c in execution.checks:
-        checks.add(c.check, c.channel, "holds" if c.passed else "failed, not blocking", c.found or "")
+        checks.add(c.check, c.channel, "passed" if c.passed else "failed, not blocking", c.found or "")
     if execution.checks:
         console.print()
         console.print(checks)
     console.print()
     if commit is None or not commit.blocks:
-        console.print("No channel was changed: there was nothing to write.")
+        console.print("No channel was changed: the tasks wrote nothing.")
         return
     blocks = TableGrid("channel", "block", "rows", "deleted", "bytes", right_aligned=("rows", "deleted", "bytes"))
     for b in elide_middle_rows(sorted(commit.blocks, key=lambda b: (b.channel, b.partition))):
@@ -267,4 +267,4 @@ def _format_pin(channel: str, cursor: int | None, head: int) -> str:
 
 
 def _format_row_counts(rows_by_name: Any) -> str:
-    return ", ".join(f"{name} {'handed on' if n is None else format_count(n)}" for name, n in rows_by_name.items())
+    return ", ".join(f"{name} {'passed on' if n is None else format_count(n)}" for name, n in rows_by_name.items())

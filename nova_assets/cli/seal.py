@@ -16,10 +16,14 @@ from nova_assets.plan.seal import IncompleteGroup, SealableGroup
 
 @click.command(cls=NovaCommand)
 @click.argument("channel")
-@click.option("--dry-run", is_flag=True, help="Say what would be sealed, and what would not and why; change nothing.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="List the days or hours that would be sealed, and why others would not. Change nothing.",
+)
 @click.pass_obj
 def seal(deployment: Deployment, channel: str, dry_run: bool) -> CommandResult:
-    """Seal every day or hour of CHANNEL that is complete: its files get their final form, and then it gets its seal.
+    """Seal every complete day or hour of CHANNEL: compact its files, then mark it as complete.
 
     \b
     JSON: {"channel", "sealed": [{"group", "version", "state", "seq", "at", "rows", "bytes", "files"}]}
@@ -34,19 +38,21 @@ def seal(deployment: Deployment, channel: str, dry_run: bool) -> CommandResult:
             "due": [{"group": d.group, "version": d.version} for d in due_groups],
             "open": [{"group": o.group, "why": o.why} for o in open_groups],
         }
-        return CommandResult(data, lambda console: _show_due_and_open(console, due_groups, open_groups))
+        return CommandResult(data, lambda console: _show_seal_preview(console, due_groups, open_groups))
     with deployment.open() as store:
         sealed = store.seal(channel)
     data = {"channel": channel, "sealed": [_seal_json(s) for s in sealed]}
-    return CommandResult(data, lambda console: _show_seals(console, sealed, "Nothing is complete that is not sealed."))
+    return CommandResult(data, lambda console: _show_seals(console, sealed, "All complete days or hours are sealed."))
 
 
 @click.command(cls=NovaCommand)
 @click.argument("channel")
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="So many, the latest first.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=20, show_default=True, help="Maximum number of seals, latest first."
+)
 @click.pass_obj
 def seals(deployment: Deployment, channel: str, limit: int) -> CommandResult:
-    """The days or hours of CHANNEL that were sealed. To one that is reopened, something has come since.
+    """List the sealed days or hours of CHANNEL. A reopened one has received data since its seal.
 
     \b
     JSON: {"channel", "seals": [{"group", "version", "state", "seq", "at", "rows", "bytes", "files"}]}
@@ -55,7 +61,7 @@ def seals(deployment: Deployment, channel: str, limit: int) -> CommandResult:
         listed_seals = store.seals(channel, limit)
     data = {"channel": channel, "seals": [_seal_json(s) for s in listed_seals]}
     return CommandResult(
-        data, lambda console: _show_seals(console, listed_seals, f"Nothing of {channel} was sealed yet.")
+        data, lambda console: _show_seals(console, listed_seals, f"No day or hour of {channel} is sealed yet.")
     )
 
 
@@ -86,7 +92,7 @@ def _show_seals(console: Console, listed_seals: list[Seal], empty_text: str) -> 
     console.print(grid)
 
 
-def _show_due_and_open(console: Console, due_groups: list[SealableGroup], open_groups: list[IncompleteGroup]) -> None:
+def _show_seal_preview(console: Console, due_groups: list[SealableGroup], open_groups: list[IncompleteGroup]) -> None:
     console.print(f"{pluralize(len(due_groups), 'group')} would be sealed")
     for d in due_groups:
         console.print(f"  {d.group}, version {d.version}")

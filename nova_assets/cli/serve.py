@@ -15,28 +15,43 @@ from nova_assets.errors import SettingsError
 
 
 @click.command(cls=NovaCommand)
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", default=8765, show_default=True, help="0 for any that is free.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=8765, show_default=True, help="Port to listen on; 0 for any free port.")
 @click.option(
     "--auth",
     type=click.Choice(["auto", "tokens", "none"]),
     default="auto",
     show_default=True,
-    help="Whether each request needs a token (nova token add); auto: unless this machine alone can ask.",
+    help="Whether requests need a token (nova token add). auto: only if other machines can reach the service.",
 )
-@click.option("--tls-cert", metavar="FILE", help="The certificate, as PEM.")
-@click.option("--tls-key", metavar="FILE", help="Its key, as PEM.")
-@click.option("--proxy", "proxies", multiple=True, metavar="ADDRESS", help="Where a proxy asks from that ends TLS.")
-@click.option("--public-name", "public_names", multiple=True, metavar="NAME", help="Another name it is called by.")
-@click.option("--max-body", default=64, show_default=True, metavar="MIB", help="How large a body may be.")
-@click.option("--max-requests", default=64, show_default=True, help="So many are at work at once.")
+@click.option("--tls-cert", metavar="FILE", help="Certificate, in PEM format.")
+@click.option("--tls-key", metavar="FILE", help="Key of the certificate, in PEM format.")
 @click.option(
-    "--max-connections-per-address", default=200, show_default=True, help="So many connections from one address."
+    "--proxy",
+    "proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Address or network of the reverse proxy that terminates TLS.",
 )
-@click.option("--request-seconds", default=30.0, show_default=True, help="Until an answer begins.")
-@click.option("--shutdown-grace", default=10.0, show_default=True, metavar="SECONDS", help="For what is at work then.")
-@click.option("--views", type=click.Choice(["disk", "memory"]), help="What views are kept in.  [default: disk]")
-@click.option("--views-folder", metavar="FOLDER", help="Where they are kept.  [default: .nova/views]")
+@click.option("--public-name", "public_names", multiple=True, metavar="NAME", help="Further host name of the service.")
+@click.option("--max-body", default=64, show_default=True, metavar="MIB", help="Maximum size of a request body.")
+@click.option("--max-requests", default=64, show_default=True, help="Maximum number of concurrent requests.")
+@click.option(
+    "--max-connections-per-address",
+    default=200,
+    show_default=True,
+    help="Maximum number of connections from one address.",
+)
+@click.option("--request-seconds", default=30.0, show_default=True, help="Time limit until a response begins.")
+@click.option(
+    "--shutdown-grace",
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time limit for requests in progress at shutdown.",
+)
+@click.option("--views", type=click.Choice(["disk", "memory"]), help="Storage of file views.  [default: disk]")
+@click.option("--views-folder", metavar="FOLDER", help="Folder of file views.  [default: .nova/views]")
 @click.pass_obj
 def serve(
     deployment: Deployment,
@@ -48,23 +63,24 @@ def serve(
     public_names: tuple[str, ...],
     **options: Any,
 ) -> CommandResult:
-    """Serve channels over HTTP, under /v1: their files from views that follow their timelines, their rows as Arrow
-    streams, inserts, and how things stand. /v1/openapi.json describes it all.
+    """Serve channels over HTTP, under /v1: file lists from file views, rows as Arrow streams, inserts, maintenance and
+    status. /v1/openapi.json describes all routes.
 
-    As it stands, only this machine can ask, and may do everything. To listen elsewhere takes tokens, and TLS or a proxy
-    that is named. SIGTERM and Ctrl-C stop it: what is at work is finished first.
+    By default, only this machine can reach the service, and every caller has all rights. To listen on other addresses,
+    the service needs tokens, and TLS or a named proxy. SIGTERM and Ctrl-C stop it after the requests in progress.
 
-    JSON: {"url": where it listened}
+    JSON: {"url": address of the service}
     """
     try:
         from nova_assets.file_views.open_storage import open_storage
-        from nova_assets.service import serving
+        from nova_assets.service import assembly
+        from nova_assets.service.http.access_log import configure_json_logging
         from nova_assets.service.http.config import ServiceConfig
         from nova_assets.service.http.exposure import is_any_address
-        from nova_assets.service.http.metrics import log_as_json
     except ModuleNotFoundError as error:
         raise SettingsError(
-            f"what a service needs is not installed: {error.name}", next="pip install 'nova-assets[service]'"
+            f"a package that the service needs is not installed: {error.name}",
+            next="pip install 'nova-assets[service]'",
         ) from error
     config = ServiceConfig(max_body=max_body * 2**20, proxies=proxies, public_names=public_names, **options)
     configured = deployment.settings
@@ -78,11 +94,11 @@ def serve(
         open_storage, settings.views, Path(settings.views_folder), int(settings.views_memory * 2**20)
     )
     with deployment.open_with_view_storage(settings, open_view_storage) as store:
-        server = serving.server_of_service(serving.service_of_store(store, config))
+        server = assembly.build_server(assembly.build_service(store, config))
         url = server.listen()
-        log_as_json()
+        configure_json_logging()
         print_to_stderr(
-            f"listening on {url}" + (" and every other address of this machine" if is_any_address(config.host) else "")
+            f"listening on {url}" + (" and all other addresses of this machine" if is_any_address(config.host) else "")
         )
         server.run()
     return CommandResult({"url": url}, lambda console: console.print("stopped"))

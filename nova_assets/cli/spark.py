@@ -17,14 +17,14 @@ from nova_assets.cli.rendering import format_duration, print_progress
 @click.argument("action", type=click.Choice(["status", "start", "stop"]), default="status")
 @click.pass_obj
 def spark(deployment: Deployment, action: str) -> CommandResult:
-    """Start, stop or look at the Spark Connect server of this deployment.
+    """Start, stop or inspect the Spark Connect server of this deployment.
 
-    It is what `spark = "server"` in [tool.nova] (or NOVA_SPARK=server) uses: commands and Dagster's steps then share
-    one warm Spark instead of starting their own. It is also started by the first of them that needs it, listens on this
-    machine alone, and runs until it is stopped.
+    With `spark = "server"` in [tool.nova] (or NOVA_SPARK=server), commands and Dagster's steps share this warm server
+    instead of starting Spark themselves. The first command or step that needs the server starts it. It listens on this
+    machine only, and runs until it is stopped.
 
     \b
-    JSON: {"running", "address", "pid", "version", "logs", "used": whether the setting names it}
+    JSON: {"running", "address", "pid", "version", "logs", "used": whether the setting spark selects it}
     """
     from nova_assets.engine.session import connect_server
 
@@ -36,7 +36,7 @@ def spark(deployment: Deployment, action: str) -> CommandResult:
         _start_server(deployment)
         message = f"ready in {format_duration(time.monotonic() - began)}"
     elif action == "stop":
-        message = "stopped" if connect_server.stop_server(home) else "there was none to stop"
+        message = "stopped" if connect_server.stop_server(home) else "no server was running"
     server = connect_server.find_recorded_server(home)
     is_configured = deployment.settings.spark == "server"
     data: dict[str, Any] = {"running": False, "address": None, "pid": None, "version": None, "logs": None}
@@ -70,4 +70,4 @@ def _show_server_status(console: Console, server_status: dict[str, Any], message
             f"{server_status['pid']}; logs in {server_status['logs']}"
         )
     if server_status["running"] and not is_configured:
-        console.print('It is not used: set spark = "server" in [tool.nova] of pyproject.toml, or NOVA_SPARK=server')
+        console.print('The deployment does not use it. Set spark = "server" in [tool.nova], or NOVA_SPARK=server')

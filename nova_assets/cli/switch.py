@@ -16,15 +16,19 @@ from nova_assets.model.cursor_switch import CursorPosition, CursorSwitch
 @click.command(cls=NovaCommand)
 @click.argument("binding")
 @click.option(
-    "--to", type=click.Choice(["partitions", "whole"]), required=True, help="How BINDING is to run from now on."
+    "--to",
+    type=click.Choice(["partitions", "whole"]),
+    required=True,
+    help="Run BINDING per partition, or unpartitioned.",
 )
-@click.option("--dry-run", is_flag=True, help="Show the cursors that would be set; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the new cursors. Change nothing.")
 @click.pass_obj
 def switch(deployment: Deployment, binding: str, to: Literal["partitions", "whole"], dry_run: bool) -> CommandResult:
-    """Switch BINDING between executions of the whole and executions per partition. Its cursors are replaced so that
-    exactly the same rows have been read afterwards: none is lost, and none is read again.
+    """Switch BINDING between unpartitioned executions and executions per partition. Its cursors are replaced so that no
+    row is lost and none is read twice.
 
-    To partitions, each partition stands where the whole stood. To the whole, nothing may be unread in any partition.
+    With --to partitions, each partition gets the cursor of the unpartitioned binding. With --to whole, no partition may
+    have unread data.
 
     JSON: {"binding", "to", "before": [{"channel", "partition", "cursor"}], "after": [the same]}
     """
@@ -45,9 +49,9 @@ def _cursor_json(cursor: CursorPosition) -> dict[str, Any]:
 
 
 def _show_cursor_switch(console: Console, cursor_switch: CursorSwitch, dry_run: bool) -> None:
-    mode_text = "per partition" if cursor_switch.to == "partitions" else "whole"
+    mode_text = "per partition" if cursor_switch.to == "partitions" else "unpartitioned"
     if cursor_switch.before == cursor_switch.after:
-        console.print(f"{cursor_switch.binding} keeps no cursor of the other kind: there is nothing to switch")
+        console.print(f"{cursor_switch.binding} has no cursors to switch")
         return
     console.print(f"{cursor_switch.binding} {'would run' if dry_run else 'runs'} {mode_text} from now on; its cursors:")
     grid = TableGrid("partition", "channel", "cursor", right_aligned=("cursor",), shorten=("partition",))

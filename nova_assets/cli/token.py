@@ -24,17 +24,17 @@ from nova_assets.model.token import (
 )
 from nova_assets.store.store import Store
 
-F = TypeVar("F", bound=Callable[..., Any])
+CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
 
 
 @click.group()
 def token() -> None:
-    """Who may do what through the service: nova token add NAME, list, revoke NAME.
+    """Add, list and revoke the tokens of the service: nova token add NAME, list, revoke NAME.
 
-    A token gives rights on channels, by their names or by patterns. None of the rights implies another: who may write a
-    channel may not therefore read it.
+    A token grants rights on channels by name or pattern. No right implies another: a token with the right to write a
+    channel does not allow reading it.
 
-    Each takes --json; add and revoke take --dry-run. See nova token add --help.
+    Each subcommand takes --json; add and revoke take --dry-run. See nova token add --help.
 
     \b
     JSON: {"id", "name", "read": [PATTERN], "write": [PATTERN], "operate": [PATTERN],
@@ -42,7 +42,7 @@ def token() -> None:
     """
 
 
-def _right_option(right: str, help_text: str) -> Callable[[F], F]:
+def _right_option(right: str, help_text: str) -> Callable[[CommandFunction], CommandFunction]:
     return click.option(
         f"--{right}", multiple=True, metavar="PATTERN", help=f"{help_text}; may be given several times."
     )
@@ -50,11 +50,11 @@ def _right_option(right: str, help_text: str) -> Callable[[F], F]:
 
 @token.command(cls=NovaCommand)
 @click.argument("name")
-@_right_option("read", "Channels that may be read")
-@_right_option("write", "Channels onto which data may be put")
-@_right_option("operate", "Channels that may be compacted, collected, dropped from, restored")
-@click.option("--expires", metavar="PERIOD", help='From when on it allows nothing, such as "90d"; otherwise never.')
-@click.option("--dry-run", is_flag=True, help="Say what the token would allow; make none.")
+@_right_option("read", "Channels that the token may read")
+@_right_option("write", "Channels into which the token may insert")
+@_right_option("operate", "Channels that the token may compact, garbage-collect, drop and restore")
+@click.option("--expires", metavar="PERIOD", help='Lifetime of the token, such as "90d".  [default: unlimited]')
+@click.option("--dry-run", is_flag=True, help="Show the rights of the token. Create nothing.")
 @click.pass_obj
 def add(
     deployment: Deployment,
@@ -65,14 +65,15 @@ def add(
     expires: str | None,
     dry_run: bool,
 ) -> CommandResult:
-    """Make a token called NAME, and show its text. It is not shown again: of its secret, only a digest is kept.
+    """Create a token with this NAME and print its text once. The catalog stores only a digest of its secret.
 
-    A PATTERN is a channel's name, or has wildcards: '*' is every channel, 'sales_*' those that begin so, also ones that
-    are made later. Put it in quotes, or the shell replaces it by names of files. A name is given once and for all.
+    A PATTERN is the name of a channel, or has wildcards: '*' matches every channel, 'sales_*' all channels that begin
+    with sales_, including future ones. Quote patterns, or the shell replaces them by file names. A NAME cannot be used
+    again after the token is revoked.
 
     \b
     JSON: {"dry_run", "token": TEXT or null, "id", "name", "read": [PATTERN], "write", "operate",
-           "created_at", "expires_at", "revoked_at", "state", "unknown": [names that are no channel's yet]}
+           "created_at", "expires_at", "revoked_at", "state", "unknown": [names of channels that do not exist yet]}
     """
     grants: Grants = {"read": read, "write": write, "operate": operate}
     with deployment.open_read_only() if dry_run else deployment.open(with_project=False) as store:
@@ -85,8 +86,8 @@ def add(
         else:
             store.catalog.add_token(new_token)
     if unknown:
-        known = f"; there are {', '.join(channels)}" if channels else ""
-        print_to_stderr(f"(no channel is called {', '.join(unknown)} yet{known})")
+        existing = f"; existing channels: {', '.join(channels)}" if channels else ""
+        print_to_stderr(f"(these channels do not exist yet: {', '.join(unknown)}{existing})")
     token_fields = _token_json(new_token, now)
     data = {"dry_run": dry_run, "token": None if dry_run else token_text, **token_fields, "unknown": unknown}
     if dry_run:
@@ -97,7 +98,7 @@ def add(
 @token.command(cls=NovaCommand, name="list")
 @click.pass_obj
 def list_(deployment: Deployment) -> CommandResult:
-    """Who has a token, what it allows, and until when; also those that allow nothing any more.
+    """List the tokens with their rights and expiry, including expired and revoked tokens.
 
     \b
     JSON: {"tokens": [{"id", "name", "read": [PATTERN], "write": [PATTERN], "operate": [PATTERN],
@@ -112,13 +113,13 @@ def list_(deployment: Deployment) -> CommandResult:
 
 @token.command(cls=NovaCommand)
 @click.argument("name")
-@click.option("--dry-run", is_flag=True, help="Say which token would be revoked; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the token that would be revoked. Change nothing.")
 @click.pass_obj
 def revoke(deployment: Deployment, name: str, dry_run: bool) -> CommandResult:
-    """Have the token called NAME allow nothing any more. A service that runs knows of it within five seconds.
+    """Revoke the token NAME. A running service rejects it within five seconds.
 
     \b
-    JSON: {"dry_run", "name", "revoked": whether it is by this, "state": "valid"|"expired"|"revoked"}
+    JSON: {"dry_run", "name", "revoked": whether this command revoked it, "state": "valid"|"expired"|"revoked"}
     """
     with deployment.open_read_only() if dry_run else deployment.open(with_project=False) as store:
         token_before = _get_token(store, name)
@@ -130,10 +131,10 @@ def revoke(deployment: Deployment, name: str, dry_run: bool) -> CommandResult:
 
 def _format_revocation(name: str, dry_run: bool, revoked: bool, token_before: Token) -> str:
     if token_before.revoked_at is not None:
-        return f"The token {name} was revoked already, at {format_time(token_before.revoked_at)}."
+        return f"The token {name} was already revoked, at {format_time(token_before.revoked_at)}."
     if dry_run:
-        return f"The token {name} would be revoked; it gives {_format_grants(token_before)}."
-    return f"The token {name} allows nothing any more." if revoked else f"The token {name} was revoked meanwhile."
+        return f"The token {name} would be revoked; it grants {_format_grants(token_before)}."
+    return f"The token {name} is revoked." if revoked else f"Another command has revoked the token {name} meanwhile."
 
 
 def _get_token(store: Store, name: str) -> Token:
@@ -142,7 +143,7 @@ def _get_token(store: Store, name: str) -> Token:
     if matching_token is None:
         raise DefinitionError(
             f"there is no token {name!r}",
-            expected=", ".join(t.name for t in all_tokens) or "one that was made by nova token add",
+            expected=", ".join(t.name for t in all_tokens) or "the name of a token; nova token add creates one",
             next="nova token list",
         )
     return matching_token
@@ -158,14 +159,16 @@ def _expiry_time(period: str | None, now: datetime) -> datetime | None:
     if period is None:
         return None
     seconds = period_seconds(period)
+    if not seconds:
+        raise _invalid_period_error(period)
     try:
-        return now + timedelta(seconds=seconds or 0) if seconds else _raise_invalid_period(period)
+        return now + timedelta(seconds=seconds)
     except OverflowError:
-        return _raise_invalid_period(period)
+        raise _invalid_period_error(period) from None
 
 
-def _raise_invalid_period(period: str) -> datetime:
-    raise DefinitionError("--expires is no period", found=repr(period), expected=EXPECTED_PERIOD)
+def _invalid_period_error(period: str) -> DefinitionError:
+    return DefinitionError("--expires is not a period", found=repr(period), expected=EXPECTED_PERIOD)
 
 
 def _token_state(t: Token, now: datetime) -> str:
@@ -193,20 +196,20 @@ def _format_grants(t: Token) -> str:
 def _show_new_token(console: Console, token_text: str | None, new_token: Token) -> None:
     until = "" if new_token.expires_at is None else f", until {format_time(new_token.expires_at)}"
     summary = (
-        f"The token {new_token.name} {'would give' if token_text is None else 'gives'} "
+        f"The token {new_token.name} {'would grant' if token_text is None else 'grants'} "
         f"{_format_grants(new_token)}{until}."
     )
     console.print(escape_unprintable(summary))
     if token_text is not None:
-        console.print("Keep this: it is not shown again, and cannot be found out from what is kept.")
+        console.print("Keep this text: it is not shown again and cannot be recovered.")
         console.print(f"\n  {token_text}", soft_wrap=True)
 
 
 def _show_tokens(console: Console, tokens: list[Token], now: datetime) -> None:
     if not tokens:
-        console.print("There is no token. nova token add NAME --read '*' makes one.")
+        console.print("There are no tokens. nova token add NAME --read '*' creates one.")
         return
-    grid = TableGrid("name", "id", "gives", "state", "made", "expires", shorten=("gives",))
+    grid = TableGrid("name", "id", "grants", "state", "created", "expires", shorten=("grants",))
     for t in tokens:
         grid.add(
             t.name, t.id, _format_grants(t), _token_state(t, now), format_time(t.created_at), format_time(t.expires_at)

@@ -50,7 +50,7 @@ from nova_assets.service.shapes.blocks import CheckedShape, CommitShape
 from nova_assets.service.shapes.channels import ChannelShape, PartitionShape, SchemaShape
 from nova_assets.service.shapes.executions import CursorShape, ExecutionShape, FiringShape
 from nova_assets.service.shapes.maintenance import CollectedShape, CompactedShape
-from nova_assets.service.shapes.shape import schema_of_columns
+from nova_assets.service.shapes.shape import schema_from_columns
 from nova_assets.service.shapes.timeline import InstantShape
 from nova_assets.settings import check_http_address
 
@@ -150,7 +150,7 @@ class Connection:
         """Validate an insert without changing anything: the dry run of ``insert``."""
         asked = {"kind": kind, "partition": _partition_as_text(partition), "dry_run": "true"}
         found = CheckedShape.model_validate(self._post_block(channel, data, asked, None))
-        return InsertCheck(found.channel, found.kind, found.head, schema_of_columns(found.columns) or Schema(()))
+        return InsertCheck(found.channel, found.kind, found.head, schema_from_columns(found.columns) or Schema(()))
 
     def read(
         self,
@@ -327,7 +327,7 @@ class Connection:
         Raises:
             NotAllowed: the token may write but not read, so the service does not reveal the columns.
         """
-        return schema_of_columns(SchemaShape.model_validate(self._get(f"{_channel_path(channel)}/schema")).columns)
+        return schema_from_columns(SchemaShape.model_validate(self._get(f"{_channel_path(channel)}/schema")).columns)
 
     def _send_with_retries(self, send_request: Any, is_repeatable: bool = True) -> httpx.Response:
         """Send a request and retry failures with exponential backoff."""

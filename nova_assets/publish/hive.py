@@ -39,7 +39,7 @@ _ESCAPED_CHARACTERS = frozenset("\"#%'*/:=?\\{}[]^") | {chr(n) for n in (*range(
 _MAX_NAME_BYTES = 255  # limit of most file systems
 
 
-class HiveFolder:
+class HivePublishTarget:
     """The published folder of one channel.
 
     Args:
@@ -62,8 +62,8 @@ class HiveFolder:
                     if own_path.is_relative_to(forbidden) or forbidden.is_relative_to(own_path):
                         raise TableTaken(
                             f"{self.path} cannot be published in",
-                            found=f"{forbidden}, which is of the deployment itself",
-                            expected="a folder outside of it",
+                            found=f"{forbidden}, which belongs to the deployment itself",
+                            expected="a folder outside of the deployment",
                             path=str(self.path),
                         )
             self._check_ownership()
@@ -148,12 +148,12 @@ class HiveFolder:
         try:
             owner = json.loads((self.versions_folder / _OWNER_FILE).read_text(encoding="utf-8"))["of"]
         except (OSError, ValueError, KeyError, TypeError):
-            owner = "nobody who says so"
+            owner = "an unknown owner"
         if owner != self.owner:
             raise TableTaken(
-                f"{self.versions_folder} is there already, and is not of this channel",
+                f"{self.versions_folder} exists already, and does not belong to this channel",
                 found=f"a folder of {owner}",
-                expected=f"nothing, or one of {self.owner}",
+                expected=f"no folder, or a folder of {self.owner}",
                 next="publish elsewhere, or move it away",
                 path=str(self.versions_folder),
             )
@@ -165,13 +165,12 @@ class HiveFolder:
         if take_over and not is_link and self.path.is_dir():
             return
         raise TableTaken(
-            f"{self.path} is there already, and is not of this channel",
+            f"{self.path} exists already, and does not belong to this channel",
             found=f"a link to {os.readlink(self.path)}" if is_link else "a folder" if self.path.is_dir() else "a file",
-            expected="nothing, or what was published there before",
+            expected="no file or folder, or a published version of this channel",
             next="publish elsewhere, or move it away"
             if is_link or not self.path.is_dir()
-            else "publish elsewhere; or, where its readers are to see the channel instead of what is there now: "
-            "nova publish CHANNEL --take-over",
+            else "publish elsewhere, or replace the folder: nova publish CHANNEL --take-over",
             path=str(self.path),
         )
 
@@ -179,9 +178,9 @@ class HiveFolder:
         published = self.published_version()
         if published is not None and published >= number:
             raise CommitConflict(
-                f"{self.path} shows a later edition",
+                f"{self.path} already shows a later version",
                 found=published,
-                expected=f"one before {number}",
+                expected=f"a version before {number}",
                 next="publish again",
                 reason="edition",
             )
@@ -224,7 +223,7 @@ class HiveFolder:
                 f"{self.path} cannot be published in",
                 found=f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else ""),
                 expected="a folder that this user can write",
-                next="mend that; readers see what they saw before",
+                next="correct the cause; readers still see the previous version",
                 path=str(self.path),
             ) from error
 
@@ -241,10 +240,10 @@ def hive_partition_path(partition: str, content: PublishedContent) -> str:
     for part in parts:
         if len(part.encode()) > _MAX_NAME_BYTES:
             raise NotSupported(
-                f"a partition cannot be the name of a folder: it has {len(part.encode())} bytes",
+                f"a partition is too long for the name of a folder: {len(part.encode())} bytes",
                 found=f"{part[:60]}...",
                 expected=f"at most {_MAX_NAME_BYTES} bytes for one column and its value",
-                next="publish as an Iceberg table instead, or partition by a shorter column",
+                next="publish an Iceberg table instead, or partition by a shorter column",
             )
     return "/".join(parts)
 
@@ -255,9 +254,9 @@ def _hive_partition_value(column: str, value: str | None, content: PublishedCont
     if value in ("", _NULL_PARTITION):
         raise NotSupported(
             f"a partition cannot be the name of a folder: {column} is {repr(value) if value else 'empty'}",
-            found=f"{'the' if value else 'an empty'} text, which readers of such folders take for null",
+            found=f"{'this' if value else 'an empty'} text, which readers of Hive folders take for null",
             expected="another text, or null",
-            next="publish as an Iceberg table instead",
+            next="publish an Iceberg table instead",
         )
     zone_by_hourly_column = {d.column: d.tz for d in content.dimensions if d.kind == "hourly"}
     type_name = (
@@ -293,7 +292,9 @@ def _write_version(version_folder: Path, content: PublishedContent, file_paths: 
     for scope in content.sealed:
         for folder in _folders_of_scope(version_folder, scope, content):
             folder.mkdir(parents=True, exist_ok=True)
-            empty_folders += [] if any(folder.rglob("*.parquet")) else [folder / _inner_null_folders(scope, content)]
+            empty_folders += (
+                [] if any(folder.rglob("*.parquet")) else [folder / _null_partition_subpath(scope, content)]
+            )
             (folder / SUCCESS_FILE).touch()
     _write_empty_files(empty_folders if content.files or empty_folders else [version_folder], content)
     (version_folder / SUCCESS_FILE).touch()
@@ -316,7 +317,7 @@ def _write_empty_files(folders: Sequence[Path], content: PublishedContent) -> No
             _hard_link_or_symlink(str(first), folder / _EMPTY_PARQUET_FILE)
 
 
-def _inner_null_folders(sealed_scope: str, content: PublishedContent) -> str:
+def _null_partition_subpath(sealed_scope: str, content: PublishedContent) -> str:
     """Folders below a sealed day or hour that has no files. Spark requires all files of a table to have equal depth."""
     [column] = partition_values(sealed_scope)
     columns = [d.column for d in content.dimensions]
@@ -345,17 +346,17 @@ def _hard_link_or_symlink(source: str, target: Path) -> None:
         os.symlink(source, target)
 
 
-def _swap_paths(one: Path, other: Path) -> None:
+def _swap_paths(first: Path, second: Path) -> None:
     """Exchange two paths: atomically if the kernel can; otherwise one path is missing for a moment."""
     with suppress(AttributeError, OSError):
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
         current_directory, exchange_flag = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-        if renameat2(current_directory, os.fsencode(one), current_directory, os.fsencode(other), exchange_flag) == 0:
+        if renameat2(current_directory, os.fsencode(first), current_directory, os.fsencode(second), exchange_flag) == 0:
             return
-    temporary = one.with_name(f"{one.name}-aside")
-    other.rename(temporary)
-    one.rename(other)
-    temporary.rename(one)
+    temporary = first.with_name(f"{first.name}-aside")
+    second.rename(temporary)
+    first.rename(second)
+    temporary.rename(first)
 
 
 def _fsync_paths(*paths: Path) -> None:

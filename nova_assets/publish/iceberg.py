@@ -73,9 +73,9 @@ class IcebergPublishTarget:
             published = _version_of_snapshot(table.current_snapshot())
             if published is not None and published >= number:
                 raise CommitConflict(
-                    f"{self.name} shows a later edition",
+                    f"{self.name} already shows a later version",
                     found=published,
-                    expected=f"one before {number}",
+                    expected=f"a version before {number}",
                     reason="edition",
                 )
             _commit_snapshot(
@@ -134,10 +134,10 @@ class IcebergPublishTarget:
         owner = table.properties.get(_OWNER_PROPERTY)
         if owner != self.owner:
             raise TableTaken(
-                f"the Iceberg table {self.name} is there already, and is not of this channel",
-                found="a table of " + (owner or "somebody else's"),
-                expected=f"none, or one of {self.owner}",
-                next="publish under another name, or drop it",
+                f"the Iceberg table {self.name} exists already, and does not belong to this channel",
+                found="a table of " + (owner or "an unknown owner"),
+                expected=f"no table, or a table of {self.owner}",
+                next="publish under another name, or drop the table",
                 table=self.name,
             )
 
@@ -147,7 +147,7 @@ class IcebergPublishTarget:
             from pyiceberg.exceptions import CommitFailedException, ValidationException
         except ModuleNotFoundError as error:
             raise NotSupported(
-                "channels are published as Iceberg tables by PyIceberg, which is not installed",
+                "Iceberg tables need PyIceberg, which is not installed",
                 found=str(error),
                 next="pip install 'nova-assets[iceberg]'",
             ) from error
@@ -157,13 +157,15 @@ class IcebergPublishTarget:
             raise
         except (CommitFailedException, ValidationException) as error:
             raise CommitConflict(
-                f"the Iceberg table {self.name} was changed meanwhile", found=str(error), reason="edition"
+                f"another process has changed the Iceberg table {self.name} meanwhile",
+                found=str(error),
+                reason="edition",
             ) from error
         except Exception as error:  # errors of any Iceberg catalog: database, HTTP, files
             raise TableUnavailable(
                 f"the Iceberg table {self.name} cannot be reached or written",
                 found=f"{type(error).__name__}: {error}".split("\n")[0],
-                next="mend that; readers see what they saw before",
+                next="correct the cause; readers still see the previous version",
                 table=self.name,
             ) from error
 

@@ -25,16 +25,16 @@ def open_publish_target(
         NotSupported: a Hive table cannot link to files in an object store.
     """
     if isinstance(table, HiveTable):
-        from nova_assets.publish.hive import HiveFolder
+        from nova_assets.publish.hive import HivePublishTarget
 
         if "://" in warehouse_address:
             raise NotSupported(
-                f"a warehouse in an object store cannot be shown as {table.id}: it has no links",
+                f"a warehouse in an object store cannot be published as {table.id}, because it has no links",
                 found=warehouse_address,
                 expected="a warehouse in a folder",
                 next="publish the channel as an Iceberg table: nova.iceberg(...)",
             )
-        return HiveFolder(base_folder / table.path, (Path(warehouse_address), default_folder), owner)
+        return HivePublishTarget(base_folder / table.path, (Path(warehouse_address), default_folder), owner)
     from nova_assets.publish.iceberg import IcebergPublishTarget, configured_iceberg_catalog, default_iceberg_catalog
 
     named = table.catalog

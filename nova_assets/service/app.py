@@ -9,17 +9,18 @@ import anyio.to_thread
 from fastapi import Depends, FastAPI, Security
 from fastapi.security import HTTPBearer
 
-from nova_assets.service.deployment import Service, check_query_parameters
 from nova_assets.service.http import problems
 from nova_assets.service.routes import data, health, maintenance, status, views
+from nova_assets.service.routes.dependencies import check_query_parameters
+from nova_assets.service.service_state import ServiceState
 from nova_assets.version import __version__
 
-_API_DESCRIPTION = """Channels of one deployment: their files from views that follow their timelines, their rows as
-Arrow streams, and inserts. Positions (`known`, `position`) say how much of a timeline somebody knows: whoever gives
-one is told the way from there to what is answered."""
+_API_DESCRIPTION = """Channels of one deployment: file lists from file views, rows as Arrow streams, inserts,
+maintenance and status. A position identifies a point of a channel's timeline. Responses return their `position`. A
+request with `known` gets a response that continues from this position."""
 
 
-def make_app(service: Service, *, views_only: bool = False) -> FastAPI:
+def make_app(service: ServiceState, *, views_only: bool = False) -> FastAPI:
     """App with the routes of a deployment.
 
     Args:
@@ -50,7 +51,7 @@ def make_app(service: Service, *, views_only: bool = False) -> FastAPI:
     app.state.service = service
     problems.install_error_handlers(app)
     app.include_router(health.router)
-    bearer = Security(HTTPBearer(auto_error=False, description="A token, as nova token add has printed it."))
+    bearer = Security(HTTPBearer(auto_error=False, description="A token, as printed by nova token add."))
     route_modules = (views,) if views_only else (views, status, data, maintenance)
     for router in (health.metrics_router, *(module.router for module in route_modules)):
         app.include_router(router, dependencies=[bearer, Depends(check_query_parameters)])

@@ -23,14 +23,18 @@ _PARQUET_BATCH_ROWS = 8192
 """Number of rows of a Parquet file that are decoded at once."""
 
 _SERVER_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE})
-_INVALID_BODY_TEXTS = {"arrow": "no Arrow IPC stream", "parquet": "no Parquet file", "jsonl": "no JSON lines"}
+_INVALID_BODY_TEXTS = {
+    "arrow": "not an Arrow IPC stream",
+    "parquet": "not a Parquet file",
+    "jsonl": "not in JSON lines",
+}
 _EXPECTED_BODY_TEXTS = {
-    "arrow": "what pyarrow.ipc.new_stream writes; files of Arrow's (new_file) are something else",
+    "arrow": "a stream of pyarrow.ipc.new_stream, not a file of pyarrow.ipc.new_file",
     "parquet": "a whole Parquet file",
-    "jsonl": "one JSON object a line",
+    "jsonl": "one JSON object per line",
 }
 
-Part: TypeAlias = Any
+SchemaOrBatch: TypeAlias = Any
 """A schema, then record batches."""
 
 
@@ -49,7 +53,7 @@ def decode_body(body: Path, body_format: str, schema: Schema | None, output_file
         ServiceUnavailable: the disk is full, or another resource of the server is exhausted.
     """
     if body.stat().st_size == 0:
-        raise EmptyInput("the body is empty", expected="rows, as the Content-Type says")
+        raise EmptyInput("the body is empty", expected="rows in the format of the Content-Type")
     try:
         _write_arrow_file(_schema_then_batches(body, body_format, schema), output_file, max_bytes)
     except NovaError:
@@ -58,7 +62,7 @@ def decode_body(body: Path, body_format: str, schema: Schema | None, output_file
         raise decoded_body_too_large(max_bytes) from error
     except Exception as error:  # the parsers raise many kinds of errors on invalid input
         if isinstance(error, OSError) and error.errno in _SERVER_ERRNOS:
-            raise ServiceUnavailable("the service has no room for the body", next="ask again later") from error
+            raise ServiceUnavailable("the service has no space for the body", next="retry later") from error
         found, expected = str(error).split("\n")[0][:300], _EXPECTED_BODY_TEXTS[body_format]
         raise BadRecord(f"the body is {_INVALID_BODY_TEXTS[body_format]}", found=found, expected=expected) from error
 
@@ -66,15 +70,15 @@ def decode_body(body: Path, body_format: str, schema: Schema | None, output_file
 def decoded_body_too_large(max_bytes: int) -> RequestRefused:
     """Error for a body whose decoded rows exceed the size limit."""
     return RequestRefused(
-        "the body holds more rows than may come at once",
-        found=f"more than {max_bytes:,} bytes once it is decoded",
-        expected=f"at most {max_bytes:,}",
-        next="send it in several inserts, each with an idempotency key of its own",
+        "the decoded body is too large",
+        found=f"more than {max_bytes:,} bytes after decoding",
+        expected=f"at most {max_bytes:,} bytes",
+        next="send several inserts, each with its own idempotency key",
         status=413,
     )
 
 
-def _schema_then_batches(body: Path, body_format: str, schema: Schema | None) -> Iterator[Part]:
+def _schema_then_batches(body: Path, body_format: str, schema: Schema | None) -> Iterator[SchemaOrBatch]:
     """Schema of a body, followed by its record batches."""
     if body_format == "jsonl":
         table = readers.read_table(InputFile(body, "the body"), "json", schema)
@@ -92,7 +96,7 @@ def _schema_then_batches(body: Path, body_format: str, schema: Schema | None) ->
             yield from stream
 
 
-def _write_arrow_file(parts: Iterator[Part], output_file: Path, max_bytes: int) -> None:
+def _write_arrow_file(parts: Iterator[SchemaOrBatch], output_file: Path, max_bytes: int) -> None:
     first = next(parts)
     schema = pa.schema([f.with_type(unencoded_type(f.type)) for f in first], first.metadata)
     null_columns = sum(pa.types.is_null(f.type) for f in schema)

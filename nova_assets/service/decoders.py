@@ -58,21 +58,19 @@ class BodyDecoders:
                 acquire_timeout=timeout_seconds,
             )
         except WorkersBusy:
-            raise ServiceBusy(
-                "other bodies are being decoded", next="ask again in a moment", reason="decoding"
-            ) from None
+            raise ServiceBusy("other bodies are being decoded", next="retry in a moment", reason="decoding") from None
         except WorkerTimedOut:
             raise RequestRefused(
                 f"the body cannot be decoded within {timeout_seconds:g} seconds",
-                next="send it in several inserts",
+                next="send several inserts",
                 status=413,
             ) from None
         except WorkerDied as death:
             log.warning("a body could not be decoded", extra={"exit_code": death.exit_code, "kind": body_format})
             raise BadRecord(
                 "the body cannot be decoded",
-                found="something that ends whoever decodes it",
-                next="write it anew, and smaller",
+                found="content that crashes the decoder",
+                next="write the file again, or send smaller inserts",
             ) from None
         if answer.fields:
             raise error_from_problem(dict(answer.fields))

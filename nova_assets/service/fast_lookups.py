@@ -13,10 +13,10 @@ from urllib.parse import parse_qsl
 from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.timeline import TimelinePosition
 from nova_assets.nova_error import NovaError
-from nova_assets.service.deployment import Service
 from nova_assets.service.http.asgi import App, Receive, Scope, Send, request_state, send_response
 from nova_assets.service.http.caller import Caller
 from nova_assets.service.http.media_types import JSON
+from nova_assets.service.service_state import ServiceState
 
 _PATH = re.compile(r"/v1/channels/([A-Za-z_][A-Za-z0-9_]{0,127})/files")
 _POSITION = re.compile(r"[0-9]{1,9}-([0-9a-f]{64})?")
@@ -25,19 +25,19 @@ _MAX_PARTITION_LENGTH = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class RouteLabel:
     """Route name for logs and metrics: that of the route that would have answered."""
 
     path: str
 
 
-_ROUTE = Route("/v1/channels/{channel}/files")
+_FILES_ROUTE_LABEL = RouteLabel("/v1/channels/{channel}/files")
 
 
 class FastFileLookups:
     """ASGI middleware between the guard and the routes."""
 
-    def __init__(self, app: App, service: Service) -> None:
+    def __init__(self, app: App, service: ServiceState) -> None:
         self.app = app
         self.service = service
 
@@ -46,7 +46,7 @@ class FastFileLookups:
         if found is None:
             await self.app(scope, receive, send)
             return
-        scope["route"] = _ROUTE
+        scope["route"] = _FILES_ROUTE_LABEL
         await send_response(send, 200, found, JSON, [("nova-catalog", self.service.identity)])
 
     def _cached_files_answer(self, scope: Scope) -> bytes | None:

@@ -46,7 +46,7 @@ class RowStream:
         while (chunk := await run_in_threadpool(next, self._chunks, None)) is not None:
             if time.monotonic() > self._until:  # the error cuts the connection, so the reader sees incomplete rows
                 raise ServiceUnavailable(
-                    "the rows are not read in time", next="read less at once", reason="slow reader"
+                    "the client has not read the rows in time", next="read fewer rows at once", reason="slow reader"
                 )
             yield chunk
 
@@ -74,14 +74,14 @@ class RowStreamResponse(StreamingResponse):
 
 @contextmanager
 def open_selected_rows(
-    pinned: AbstractContextManager[Any], select: Callable[[Any], Any]
+    pinned_channels: AbstractContextManager[Any], select_rows: Callable[[Any], Any]
 ) -> Iterator[pa.RecordBatchReader]:
     """Rows selected from pinned channels.
 
     Args:
-        select: function from the pinned channels to a ``Selection``.
+        select_rows: function from the pinned channels to a ``Selection``.
     """
-    with pinned as held, select(held).to_batches() as reader:
+    with pinned_channels as held, select_rows(held).to_batches() as reader:
         yield reader
 
 

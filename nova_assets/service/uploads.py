@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from nova_assets.errors import RequestRefused
 from nova_assets.service.http.media_types import ARROW, LINES, PARQUET
 
-_TYPES = {
+_FORMAT_BY_MEDIA_TYPE = {
     ARROW: "arrow",
     PARQUET: "parquet",
     "application/x-parquet": "parquet",
@@ -44,15 +44,17 @@ def body_format(request: Request) -> str:
     encodings = request.headers.getlist("content-encoding")
     if any(e.strip().lower() != "identity" for e in encodings):
         raise RequestRefused(
-            "the body is encoded",
+            "the body has a content encoding",
             found=f"content-encoding: {', '.join(encodings)[:100]}",
-            expected="a body as it is; Parquet files and Arrow buffers may be compressed within",
-            next="send it without Content-Encoding",
+            expected="a body without encoding; Parquet files and Arrow buffers may be compressed inside",
+            next="send the body without Content-Encoding",
             status=415,
         )
-    found = _TYPES.get(said.partition(";")[0].strip().lower())
+    found = _FORMAT_BY_MEDIA_TYPE.get(said.partition(";")[0].strip().lower())
     if found is None:
-        raise _unknown_type_error("the body is of an unknown type", said or "no Content-Type", ", ".join(_TYPES))
+        raise _unknown_type_error(
+            "the body has an unsupported media type", said or "no Content-Type", ", ".join(_FORMAT_BY_MEDIA_TYPE)
+        )
     return found
 
 
@@ -135,8 +137,8 @@ async def spool_body(request: Request, suffix: str, spool: UploadSpool) -> Async
                     await run_in_threadpool(out.write, chunk)
         except ClientDisconnect:
             raise RequestRefused(
-                "the caller went away before all of the body had arrived",
-                next="nothing was done: send it again",
+                "the client disconnected before the whole body had arrived",
+                next="nothing was inserted: send the request again",
                 status=400,
                 reason="went_away",
             ) from None
@@ -144,4 +146,4 @@ async def spool_body(request: Request, suffix: str, spool: UploadSpool) -> Async
 
 
 def _unknown_type_error(what: str, found: str, expected: str) -> RequestRefused:
-    return RequestRefused(what, found=found[:100], expected=expected, next="name it in Content-Type", status=415)
+    return RequestRefused(what, found=found[:100], expected=expected, next="set the Content-Type", status=415)

@@ -71,7 +71,7 @@ class ArrivalBatch:
         return sum(t.rows for t in self.outcomes)
 
     @property
-    def bad_count(self) -> int:
+    def bad_record_count(self) -> int:
         return sum(t.bad for t in self.outcomes)
 
     @property
@@ -209,9 +209,9 @@ def infer_schema(inbox: Inbox, channel: Channel, source: Files, arrivals: Iterab
             errors.append(error.what)
     if schema is None:
         raise SchemaMismatch(
-            "no schema is declared, and none of the first files says one",
+            "the channel declares no schema, and the first files do not have one either",
             found="; ".join(errors[:3]) or "no file",
-            expected="one file that is right, at least",
+            expected="at least one valid file",
             next='declare the channel with schema="..."',
         )
     return schema
@@ -281,7 +281,7 @@ def _find_invalid_rows(
     if DELETED in table.column_names and not channel.merge.keyed:
         for n in table.column(DELETED).is_valid().to_numpy().nonzero()[0]:
             reason_by_row.setdefault(
-                int(n), f"it says {DELETED!r}, and nothing can be deleted from a channel without a key"
+                int(n), f"{DELETED!r} is set, but rows cannot be deleted from a channel without a key"
             )
     if channel.partitions:
         columns = list(channel.partition_columns)

@@ -54,7 +54,7 @@ class FolderInbox:
         if watch:
             self._start_watching()
 
-    def has_news(self) -> bool:
+    def has_notices(self) -> bool:
         """Whether a changed file has settled."""
         return bool(self.poll(1))
 
@@ -80,10 +80,10 @@ class FolderInbox:
             ):
                 self._forget_changed_path(notice.receipt)
 
-    def look(self, now: datetime, since: datetime | None) -> Iterator[Arrival]:
-        """List every settled file in the folders of the last hours (see ``Inbox.look``)."""
+    def list_arrivals(self, now: datetime, last_listing_at: datetime | None) -> Iterator[Arrival]:
+        """List every settled file in the folders of the last hours (see ``Inbox.list_arrivals``)."""
         _check_folder_readable(self.root)
-        for folder in folders_to_list(self.source, now, since):
+        for folder in folders_to_list(self.source, now, last_listing_at):
             for path in self._walk_paths(folder):
                 arrival = self._settled_arrival(path)
                 if arrival is not None:
@@ -167,7 +167,7 @@ class FolderInbox:
             raise SourceUnavailable(
                 f"folder {error.filename} cannot be read",
                 found=str(error),
-                next="check who may read it",
+                next="check the permissions of the folder",
                 location=str(self.root),
             ) from error
 
@@ -195,7 +195,7 @@ class FolderInbox:
             raise SourceUnavailable(
                 f"{arrival.path} cannot be read",
                 found=str(error),
-                next="check who may read it",
+                next="check the permissions of the file",
                 location=str(self.root),
             ) from error
         if current.version != arrival.version:
@@ -243,7 +243,7 @@ def _check_folder_readable(root: Path) -> None:
         raise SourceUnavailable(
             f"folder {root}, from which files arrive, cannot be read",
             found=str(error),
-            expected="a folder that may be read",
-            next=f"mkdir -p {root}, or name another location",
+            expected="a readable folder",
+            next=f"mkdir -p {root}, or declare another location",
             location=str(root),
         ) from error

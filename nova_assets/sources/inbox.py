@@ -53,7 +53,7 @@ class Inbox(Protocol):
 
     is_local: bool
 
-    def has_news(self) -> bool:
+    def has_notices(self) -> bool:
         """Whether notices are waiting, as far as the inbox can tell without receiving them.
 
         Raises:
@@ -73,7 +73,7 @@ class Inbox(Protocol):
     def acknowledge(self, notices: Sequence[Notice]) -> None:
         """Acknowledge notices whose files are committed, so that they are not repeated."""
 
-    def look(self, now: datetime, since: datetime | None) -> Iterator[Arrival]:
+    def list_arrivals(self, now: datetime, last_listing_at: datetime | None) -> Iterator[Arrival]:
         """List existing files, announced or not.
 
         If the source declares a folder name for each hour, only the folders of the last hours and of the time since the
@@ -81,7 +81,7 @@ class Inbox(Protocol):
 
         Args:
             now: time of this listing.
-            since: start of the last listing; None for the first listing, which covers the whole location.
+            last_listing_at: start of the last listing; None for the first listing, which covers the whole location.
 
         Raises:
             SourceUnavailable: the source does not answer.

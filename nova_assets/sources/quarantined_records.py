@@ -41,7 +41,10 @@ def reparse_record(
         SourceUnavailable, EngineUnavailable: the record cannot be parsed now.
     """
     if record_text is None or (record_text == quarantine_row["raw"] and not quarantine_row["whole"]):
-        raise BadRecord("the record is too long to be kept, or no text", next="mend it, or let its file come again")
+        raise BadRecord(
+            "the quarantine does not hold the text of the record: it is too long, or not text",
+            next="repair the record with --mended, or send its file again",
+        )
     file_text = record_text if quarantine_row["header"] is None else f"{quarantine_row['header']}\n{record_text}"
     with tempfile.TemporaryDirectory(prefix="nova-again-") as folder:
         path = Path(folder, "record")

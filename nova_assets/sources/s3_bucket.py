@@ -56,7 +56,7 @@ class S3Inbox:
         self.sqs: Any = boto3.client("sqs", config=settings) if source.queue is not None else None
         self._cached_queue_url: str | None = None
 
-    def has_news(self) -> bool:
+    def has_notices(self) -> bool:
         """Whether the queue has messages. False for a source without a queue."""
         if self.sqs is None:
             return False
@@ -94,15 +94,15 @@ class S3Inbox:
                 ]
                 self.sqs.delete_message_batch(QueueUrl=self._queue_url(), Entries=entries)
 
-    def look(self, now: datetime, since: datetime | None) -> Iterator[Arrival]:
-        """List every object under the prefixes of the last hours (see ``Inbox.look``)."""
+    def list_arrivals(self, now: datetime, last_listing_at: datetime | None) -> Iterator[Arrival]:
+        """List every object under the prefixes of the last hours (see ``Inbox.list_arrivals``)."""
         pages = self.s3.get_paginator("list_objects_v2")
-        for folder in folders_to_list(self.source, now, since):
+        for folder in folders_to_list(self.source, now, last_listing_at):
             prefix = f"{self.prefix}{folder}/" if folder else self.prefix
             with self._translate_errors():
                 for page in pages.paginate(Bucket=self.bucket, Prefix=prefix):
                     for entry in page.get("Contents", []):
-                        yield from self._arrivals_of_object(
+                        yield from self._arrivals_from_object(
                             entry["Key"], entry["Size"], entry["ETag"], entry["LastModified"]
                         )
 
@@ -135,7 +135,7 @@ class S3Inbox:
             raise SourceUnavailable(
                 f"{arrival.path} cannot be copied to {target.parent.parent}",
                 found=str(error),
-                next="make room there, or name another folder by TMPDIR",
+                next="free some space there, or name another folder with TMPDIR",
                 location=self.source.location,
             ) from error
 
@@ -153,10 +153,10 @@ class S3Inbox:
 
     def _notice_from_message(self, message: Mapping[str, Any]) -> Notice | None:
         try:
-            events = list(_created_objects(json.loads(message["Body"])))
+            events = list(_created_objects_in_message(json.loads(message["Body"])))
         except (ValueError, KeyError, TypeError, AttributeError):
             log.warning(
-                "a message of queue %s is no event of S3, and stays there: %.200r",
+                "a message of queue %s is not an event of S3, and stays in the queue: %.200r",
                 self._cached_queue_url,
                 message["Body"],
             )
@@ -165,11 +165,11 @@ class S3Inbox:
             a
             for bucket, key, size, etag in events
             if bucket == self.bucket
-            for a in self._arrivals_of_object(key, size, etag, None)
+            for a in self._arrivals_from_object(key, size, etag, None)
         ]
         return Notice(tuple(arrivals), message["ReceiptHandle"])
 
-    def _arrivals_of_object(self, key: str, size: int, etag: str, modified: datetime | None) -> Iterator[Arrival]:
+    def _arrivals_from_object(self, key: str, size: int, etag: str, modified: datetime | None) -> Iterator[Arrival]:
         path = key.removeprefix(self.prefix)
         if key.startswith(self.prefix) and self.source.takes(path) and not key.endswith("/"):
             yield Arrival(path, f"{size}-{etag.strip(chr(34))}", size, modified)
@@ -192,7 +192,7 @@ class S3Inbox:
             raise SourceUnavailable(
                 f"{self.source.location} does not answer",
                 found=str(error),
-                expected="a bucket, and a queue, that may be read",
+                expected="a readable bucket and queue",
                 next="check the location, the queue and the credentials (aws sts get-caller-identity)",
                 location=self.source.location,
             ) from error
@@ -202,14 +202,14 @@ def _expected_etag(arrival: Arrival) -> str:
     return f'"{arrival.version.partition("-")[2]}"'
 
 
-def _created_objects(body: Any) -> Iterator[tuple[str, str, int, str]]:
+def _created_objects_in_message(body: Any) -> Iterator[tuple[str, str, int, str]]:
     """Bucket, key, size in bytes and ETag of each created object in a message from S3, SNS or EventBridge.
 
     Raises:
         ValueError, KeyError: the message has none of these formats.
     """
     if body.get("Type") == "Notification":
-        yield from _created_objects(json.loads(body["Message"]))
+        yield from _created_objects_in_message(json.loads(body["Message"]))
     elif body.get("Event") == "s3:TestEvent":
         return
     elif "detail" in body:

@@ -112,6 +112,6 @@ def _has_waiting_arrivals(store: Store, channel: Channel, inbox: Inbox) -> bool:
         notices = inbox.poll(_MAX_NOTICES_PER_CHECK)
         store.catalog.announce_arrivals(channel.name, [a for n in notices for a in n.arrivals])
         inbox.acknowledge(notices)
-    elif inbox.has_news():
+    elif inbox.has_notices():
         return True
     return store.catalog.arrival_counts(channel.name).waiting > 0

@@ -71,9 +71,9 @@ class StoreViewsFactory:
 
         with self._lock:
             if isinstance(self._view_source, ViewQueryHandler):
-                from nova_assets.service.serving import serve_views_embedded
+                from nova_assets.service.assembly import serve_views_in_background
 
-                url, token = self._stack.enter_context(serve_views_embedded(self._store, self._view_source))
+                url, token = self._stack.enter_context(serve_views_in_background(self._store, self._view_source))
                 self._view_source = ViewServiceClient(
                     url, token, self._settings.service_timeout, self._catalog.identity()
                 )

@@ -21,7 +21,7 @@ CALLS = ("datetime.now", "datetime.utcnow", "datetime.today", "date.today")
 ALLOWED = {
     "catalog/database.py": "the host's clock for tests that set it",
     "catalog/sqlite.py": "the host's clock, corrected by the file system's",
-    "cli/datasets.py": "the moment for which a person asks",
+    "cli/show.py": "the moment for which a person asks",
     "dagster_bridge/partition_mappings.py": "which partitions Dagster is shown",
     "dagster_bridge/partitions.py": "which partitions Dagster is shown",
     "engine/storage/remote_warehouse.py": "folders of S3 have no time",

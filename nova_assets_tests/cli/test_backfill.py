@@ -26,13 +26,13 @@ products_sales   day=2022-03-31
 3 partitions would be made again
 """
     )
-    assert nova("backfills").out == "nobody has asked for a backfill yet: nova backfill DATASET …\n"
+    assert nova("backfills").out == "there are no backfills yet; nova backfill DATASET requests one\n"
 
 
 def test_what_does_not_follow_is_said(nova: Nova) -> None:
     said = nova("backfill", "store_sales", "store=Paris", "--downstream", "none", "--dry-run", *PROJECT)
-    assert "2 partitions would be made again" in said.out
-    assert "left as it is: products_sales, of which 2 partitions were made of these" in said.out
+    assert "2 partitions would be computed again" in said.out
+    assert "not computed again: products_sales, although 2 partitions of it read these" in said.out
     said = nova("backfill", "store_sales", "store=Paris", "--downstream", "none", "--dry-run", "--json", *PROJECT)
     assert said.json["left"] == {"products_sales": 2} and said.json["backfill"] is None
 
@@ -52,9 +52,9 @@ def test_asked_for_looked_at_and_cancelled(nova: Nova) -> None:
     assert "follow: products_sales; priority: high" in shown
     assert "store_sales      day=2022-03-30/store=Paris   waiting" in shown
 
-    assert nova("backfill", "--cancel", name, "--dry-run").out == "4 partitions would be left as before\n"
-    assert nova("backfill", "--cancel", name).out == "4 partitions are left as before\n"
-    assert nova("backfill", "--cancel", name).out == "0 partitions are left as before\n"
+    assert nova("backfill", "--cancel", name, "--dry-run").out == "4 partitions would stay as before\n"
+    assert nova("backfill", "--cancel", name).out == "4 partitions stay as before\n"
+    assert nova("backfill", "--cancel", name).out == "0 partitions stay as before\n"
     assert nova("backfills", name, "--json").json["state"] == "cancelled"
 
 
@@ -69,7 +69,7 @@ def test_what_adds_to_what_is_there_is_not_made_again(nova: Nova, folder: Path) 
 @pytest.mark.parametrize(
     ("given", "what"),
     [
-        ((), "say of which DATASET"),
+        ((), "DATASET is missing; nova show lists the datasets"),
         (("sales",), "no dataset in SQL is called 'sales'"),
         (("store_sales",), "next:     nova backfill store_sales --all is for all 4 of them"),
         (("store_sales", "shop=Paris"), "expected: day=VALUE, day=FROM..TO or store=VALUE, store=FROM..TO"),
@@ -77,7 +77,7 @@ def test_what_adds_to_what_is_there_is_not_made_again(nova: Nova, folder: Path) 
         (("store_sales", "--all", "--downstream", "tickets"), "'tickets': reads nothing of what is made again"),
         (("store_sales", "--all", "--priority", "soon"), "Invalid value for '--priority'"),
         (("--cancel", "nothing"), "there is no backfill 'nothing'"),
-        (("store_sales", "--cancel", "nothing"), "--cancel ID stands alone"),
+        (("store_sales", "--cancel", "nothing"), "--cancel takes no DATASET and no partitions"),
     ],
 )
 def test_what_cannot_be(nova: Nova, given: tuple[str, ...], what: str) -> None:

@@ -25,7 +25,7 @@ project = nova.Project([*made, *PYTHON])
 DAILY = "SELECT day, customer, SUM(price) AS total, COUNT(*) AS orders FROM orders GROUP BY day, customer\n"
 BEST = "-- owner: crm@example.org\nSELECT customer, MAX(total) AS most\nFROM daily\nGROUP BY customer\n"
 
-NOT_ASKED = "Spark was not asked: columns and types follow from nova's own rules\n"
+NOT_ASKED = "Spark has not analysed the queries: nova inferred columns and types by its own rules\n"
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def deployed(project: Path, nova_process: Nova) -> Path:
 
 def test_before_anything_is_deployed_there_is_nothing_to_compare_with(project: Path, nova_process: Nova) -> None:
     said = nova_process("check", "--no-spark")
-    assert (said.code, said.out) == (0, f"no dataset is deployed yet: there is nothing to compare with\n{NOT_ASKED}")
+    assert (said.code, said.out) == (0, f"no dataset is deployed yet, so there is nothing to compare with\n{NOT_ASKED}")
     assert not (project / ".nova").exists()
 
 
@@ -100,7 +100,7 @@ def test_partitions_that_are_cut_otherwise(deployed: Path, nova_process: Nova) -
     )
     said = nova_process("check", "--no-spark")
     assert said.code == 1
-    assert "best is partitioned: (none) → d (daily): its partitions have to be made again\n" in said.out
+    assert "best is partitioned: (none) → d (daily): its partitions have to be computed again\n" in said.out
 
 
 def test_tasks_in_python_are_named_for_nothing_tells_what_they_read(deployed: Path, nova_process: Nova) -> None:
@@ -111,7 +111,7 @@ def test_tasks_in_python_are_named_for_nothing_tells_what_they_read(deployed: Pa
     said = nova_process("check", "--no-spark")
     assert said.code == 1
     assert "daily.total is retyped: decimal(20,2) → string, which breaks 1 dataset" in said.out
-    assert "read in Python, too, where nothing tells what of it: w" in said.out
+    assert "also read in Python by bindings whose columns are unknown: w" in said.out
 
 
 def test_what_is_wrong_by_itself_is_an_error(deployed: Path, nova_process: Nova) -> None:
@@ -137,13 +137,13 @@ def test_a_revision(project: Path, nova_process: Nova) -> None:
     assert said.code == 0, "it is adapted in the same change"
 
     said = nova_process("check", "--no-spark", "--against", "v9")
-    assert said.code == 1 and "git rev-parse does not know it: v9" in said.err
+    assert said.code == 1 and "the repository has no revision v9" in said.err
     (project / "shop.py").write_text("raise RuntimeError('half done')")
     subprocess.run([*git, "commit", "-qam", "second"], cwd=project, check=True)
     (project / "shop.py").write_text(PROJECT.replace("PYTHON", "[]"))
     said = nova_process("check", "--no-spark", "--against", "HEAD")
     assert said.code == 1
-    assert "the project cannot be loaded as it was at HEAD" in said.err and "half done" in said.err
+    assert "the project cannot be loaded at revision HEAD" in said.err and "half done" in said.err
 
 
 def test_a_folder_that_is_no_repository(project: Path, nova_process: Nova) -> None:
@@ -179,5 +179,5 @@ def test_where_spark_cannot_be_started_the_own_rules_answer_and_say_so(
     with (project / "pyproject.toml").open("a") as settings:
         settings.write('spark_config = {"spark.driver.memory" = "1k"}\n')
     said = nova_process("check", NOVA_CACHE=str(tmp_path / "cache"))
-    assert said.code == 0 and "Spark was not asked about daily: " in said.out, said
-    assert "Spark was not asked about best: " in said.out and "Spark confirms" not in said.out
+    assert said.code == 0 and "Spark has not analysed daily: " in said.out, said
+    assert "Spark has not analysed best: " in said.out and "Spark confirms" not in said.out

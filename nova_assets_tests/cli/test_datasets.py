@@ -99,7 +99,7 @@ def test_before_there_was_a_scope_there_is_none(show: Nova) -> None:
         (("sales",), "no dataset in SQL is called 'sales'"),
         (("products_sales", "day=2022-04-01"), "no task of 'products_sales' writes day=2022-04-01"),
         (("products_sales", "store=Paris"), "'store=Paris' names no partition"),
-        (("products_sales", "--at", "soon"), "is no moment"),
+        (("products_sales", "--at", "soon"), "is not a time"),
     ],
 )
 def test_what_there_is_not(show: Nova, given: tuple[str, ...], what: str) -> None:

@@ -41,7 +41,7 @@ def test_in_an_empty_folder_it_says_what_to_type_and_makes_nothing(nova: Nova, f
     said = nova("doctor")
     assert said.code == 0
     assert "there is no catalog yet\n" in said.out and "→ nova init" in said.out
-    assert "none is configured: channels can be used, bindings cannot" in said.out
+    assert "no project is configured: channels can be used, bindings cannot" in said.out
     assert said.out.endswith("nothing is wrong, 1 to look at\n")
     assert list(folder.iterdir()) == []
 
@@ -127,7 +127,7 @@ def test_a_warehouse_that_cannot_be_made_is_reported(nova: Nova, folder: Path) -
     (folder / "file").write_text("")
     said = nova("--warehouse", "file/warehouse", "doctor")
     assert said.code == 1
-    assert f"{folder}/file/warehouse cannot be made: {folder}/file is no folder" in said.out
+    assert f"{folder}/file/warehouse cannot be created: {folder}/file is not a folder" in said.out
     assert "→ set NOVA_WAREHOUSE to another folder" in said.out
 
 

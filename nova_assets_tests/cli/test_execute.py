@@ -18,7 +18,7 @@ def test_a_plan_shows_tasks_in_order_with_what_each_reads_and_writes(nova: Nova,
     stub_store.insert("orders", ORDERS)
     out = nova("plan", "sell").out
     assert out.startswith("sell, when on_data(orders)\n")
-    assert out.index("1. check_till") < out.index("2. keep, after check_till; left out if nothing is new")
+    assert out.index("1. check_till") < out.index("2. keep, after check_till; skipped without new data")
     row = next(line for line in out.splitlines() if line.startswith("reads    orders")).split()
     assert row[:5] == ["reads", "orders", "new", "Δ(0→1)", "as"] and row[-7:-5] == ["1", "1"] and row[-3] == "spark"
     assert any(line.split()[:2] == ["stock", "matching"] for line in out.splitlines())
@@ -73,7 +73,7 @@ def test_an_execution_that_never_was_cannot_be_resumed(nova: Nova) -> None:
 def test_an_execution_of_another_binding_is_wrong_use(nova: Nova, stub_store: Store) -> None:
     done = stub_store.run("take_stock")
     said = nova("run", "sell", "--resume", done.id)
-    assert said.code == 2 and "is one of binding 'take_stock', not of binding 'sell'" in said.err
+    assert said.code == 2 and "belongs to binding 'take_stock', not to binding 'sell'" in said.err
 
 
 @pytest.mark.spark

@@ -22,7 +22,12 @@ def test_an_execution_of_a_dead_container_is_listed_and_released(nova: Nova, fol
     )
     catalog.begin(begun)
     said = nova("executions")
-    assert said.code == 0 and name[:8] in said.out and "asset:report" in said.out and "not of this host" in said.out
+    assert (
+        said.code == 0
+        and name[:8] in said.out
+        and "asset:report" in said.out
+        and "a process of another host" in said.out
+    )
     (one,) = nova("executions", "--json").json["executions"]
     assert (one["id"], one["holder"], one["owner"], one["lapsed"]) == (name, "unknown", owner, False)
     refused = nova("release", name[:8])

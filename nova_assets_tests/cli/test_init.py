@@ -14,8 +14,8 @@ from nova_assets_tests.cli.conftest import Nova
 def test_without_a_project_it_makes_catalog_and_warehouse(nova: Nova, folder: Path) -> None:
     said = nova("init")
     assert said.code == 0
-    assert f"catalog    sqlite:///{folder}/.nova/catalog.db: made" in said.out
-    assert "none is configured; name one with --project, NOVA_PROJECT or [tool.nova]" in said.out
+    assert f"catalog    sqlite:///{folder}/.nova/catalog.db: created" in said.out
+    assert "project    none; name one with --project, NOVA_PROJECT or project in [tool.nova]" in said.out
     assert (folder / ".nova" / "catalog.db").is_file() and (folder / ".nova" / "warehouse").is_dir()
 
 
@@ -33,7 +33,7 @@ def test_it_registers_the_project_and_again_is_silent(nova: Nova) -> None:
 def test_a_dry_run_says_what_it_would_make_and_makes_nothing(nova: Nova, folder: Path) -> None:
     said = nova("init", "--dry-run")
     assert said.code == 0
-    assert "catalog.db: would be made" in said.out and "would be registered" in said.out
+    assert "catalog.db: would be created" in said.out and "would be registered" in said.out
     assert list(folder.iterdir()) == []
 
 
@@ -47,7 +47,7 @@ def test_a_changed_definition_is_refused_unless_replace_is_given(nova: Nova, stu
 
     asked = nova("init", "--dry-run")
     assert asked.code == 1
-    assert "--replace accepts this one (different: merge, schema)" in asked.out
+    assert "--replace registers this one (different: merge, schema)" in asked.out
 
     accepted = nova("init", "--replace", "--json")
     assert accepted.code == 0

@@ -48,7 +48,7 @@ def test_it_does_not_start_spark(nova_process: Nova, orders_file: Path, folder: 
 def test_the_same_key_again_changes_nothing(nova: Nova, orders_file: Path) -> None:
     nova("insert", "orders", orders_file, "--key", "monday")
     again = nova("insert", "orders", orders_file, "--key", "monday")
-    assert again.code == 0 and "inserted before with the key 'monday', nothing changed" in again.out
+    assert again.code == 0 and "already inserted with the key 'monday', nothing changed" in again.out
     repeated = nova("insert", "orders", orders_file, "--key", "monday", "--json").json
     assert repeated["repeated"] is True and repeated["seq"] == 1
     assert head(nova, "orders") == 1
@@ -58,7 +58,7 @@ def test_files_without_rows_change_nothing_and_say_so(nova: Nova, folder: Path, 
     nova("insert", "orders", orders_file)
     (folder / "none.csv").write_text("id,item,price\n")
     said = nova("insert", "orders", folder / "none.csv")
-    assert said.code == 0 and said.out == "orders stays at 1: the files hold no rows\n"
+    assert said.code == 0 and said.out == "orders stays at 1: the files contain no rows\n"
     found = nova("insert", "orders", folder / "none.csv", "--json").json
     assert (found["seq"], found["head"], found["blocks"]) == (None, 1, [])
 
@@ -190,7 +190,7 @@ def test_what_cannot_be_launched_at_once_is_there_all_the_same(
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     said = nova("insert", "orders", orders_file, "--launch")
     assert said.code == 0 and said.out.startswith("orders Δ(0→1): 2 rows")
-    assert "nothing was launched" in said.err and "DAGSTER_HOME" in said.err
+    assert "no run was launched" in said.err and "DAGSTER_HOME" in said.err
     assert nova("insert", "orders", orders_file, "--launch", "--json").json["launched"] == {}
     monkeypatch.setenv("NOVA_DAGSTER_URL", "nowhere")
     refused = nova("insert", "orders", orders_file, "--launch")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from nova_assets.cli import channels
+from nova_assets.cli import timeline
 from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import dynamic
 from nova_assets.plan.timeline_chart import build_chart
@@ -140,7 +140,7 @@ def test_timeline_of_a_partition_alone(nova: Nova, stub_store: Store) -> None:
     assert [line.split()[0] for line in table(said)[2:]] == ["1"]
     found = nova("timeline", "sales", "--partition", "shop=b", "--json").json
     assert (found["head"], found["partition"]) == (3, "shop=b") and [i["seq"] for i in found["instants"]] == [2, 3]
-    assert nova("timeline", "sales", "--partition", "shop=c").out.startswith("nothing has happened to sales shop=c yet")
+    assert nova("timeline", "sales", "--partition", "shop=c").out.startswith("the timeline of sales shop=c is empty")
     assert "NOVA-PARTITION" in nova("timeline", "orders", "--partition", "shop=a").err
 
 
@@ -151,7 +151,7 @@ def test_timeline_on_a_narrow_terminal_keeps_its_lines(nova: Nova, stub_store: S
     whole = build_chart(stub_store.catalog.outlines(["orders"])["orders"])
     for width in (40, 80):
         console = Console(width=width, force_terminal=True, color_system=None, file=io.StringIO(), markup=False)
-        channels._show_timeline(console, whole, stub_store.timeline("orders")[:1])
+        timeline._show_timeline(console, whole, stub_store.timeline("orders")[:1])
         shown = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
         assert max(map(len, shown)) <= width
         assert sum(line.startswith("sell") for line in shown) == 1

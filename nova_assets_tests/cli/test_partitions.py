@@ -70,9 +70,9 @@ def test_a_switch_to_partitions_and_back(nova: Nova, store: Store) -> None:
     assert unread.code == 1 and "1 partitions have unread data" in unread.err and "day=2024-01-02" in unread.err
     assert "nova run copy_day --missing" in unread.err
     store.run("copy_day", "2024-01-02")
-    assert "runs whole from now on" in nova("switch", "copy_day", "--to", "whole").out
+    assert "runs unpartitioned from now on" in nova("switch", "copy_day", "--to", "whole").out
     again = nova("switch", "copy_day", "--to", "whole")
-    assert again.code == 0 and "there is nothing to switch" in again.out
+    assert again.code == 0 and "copy_day has no cursors to switch" in again.out
 
 
 def test_a_partition_that_ran_while_it_was_empty_is_not_read_again_after_a_switch(nova: Nova, store: Store) -> None:

@@ -111,7 +111,7 @@ def test_an_interrupted_run_says_how_to_go_on(nova: Nova, folder: Path) -> None:
     running.send_signal(signal.SIGINT)
     out, err = running.communicate(timeout=30)
     assert running.returncode == 1 and out == ""
-    assert "Interrupted; nothing was committed. To go on: nova run siesta --resume " in err and "Traceback" not in err
+    assert "Interrupted; nothing was committed. To resume: nova run siesta --resume " in err and "Traceback" not in err
     assert nova("timeline", "naps", "--json").json["instants"] == []
 
 

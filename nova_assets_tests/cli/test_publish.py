@@ -35,14 +35,14 @@ def test_published_and_withdrawn(nova: Nova, folder: Path) -> None:
         ("hive:exports/orders", 1, 1, 2)
     ]
     assert (folder / "exports/orders/_SUCCESS").exists()
-    assert nova("publish", "orders").out == "orders is shown as it is already.\n"
-    assert nova("publish", "orders", "--dry-run").out == "hive:exports/orders shows 1 already\n"
+    assert nova("publish", "orders").out == "The tables of orders already show its head.\n"
+    assert nova("publish", "orders", "--dry-run").out == "hive:exports/orders already shows 1\n"
     assert "hive:exports/orders" in nova("published", "orders").out
-    assert nova("unpublish", "orders", "--dry-run").out == "hive:exports/orders would be gone\n"
+    assert nova("unpublish", "orders", "--dry-run").out == "hive:exports/orders would be removed\n"
     assert (folder / "exports/orders").is_symlink()
-    assert nova("unpublish", "orders").out == "hive:exports/orders is gone\n"
+    assert nova("unpublish", "orders").out == "hive:exports/orders was removed\n"
     assert not (folder / "exports/orders").exists()
-    assert nova("published", "orders").out == "orders was not published yet.\n"
+    assert nova("published", "orders").out == "orders has not been published yet.\n"
 
 
 def test_what_cannot_be_published(nova: Nova, folder: Path) -> None:
@@ -52,5 +52,6 @@ def test_what_cannot_be_published(nova: Nova, folder: Path) -> None:
     (folder / "exports/orders").mkdir(parents=True)
     nova("insert", "orders", "orders.csv")
     said = nova("publish", "orders")
-    assert said.code == 1 and "is there already, and is not of this channel" in said.err and "--take-over" in said.err
+    assert said.code == 1
+    assert "exists already, and does not belong to this channel" in said.err and "--take-over" in said.err
     assert nova("unpublish", "orders", "hive:x").code == 1

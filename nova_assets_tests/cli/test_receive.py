@@ -56,7 +56,7 @@ def test_files_are_received_once_and_shown(nova: Nova, folder: Path) -> None:
     first, why = said.out.splitlines()
     assert first == "orders: 1 row of 1 file, now at 1; 1 set aside in orders_quarantine"
     assert why.startswith("  1 such as: column 'price'") and "dear" in why
-    assert nova("receive", "orders").out == "nothing new has arrived for orders\n"
+    assert nova("receive", "orders").out == "no new files have arrived for orders\n"
     shown = nova("arrivals", "orders").out
     assert shown.startswith("orders: 0 waiting, 1 taken, 0 refused, 0 gone\n") and "a.json" in shown
     found = nova("arrivals", "orders", "--json").json
@@ -67,7 +67,7 @@ def test_files_are_received_once_and_shown(nova: Nova, folder: Path) -> None:
 def test_what_was_set_aside_is_mended_by_hand(nova: Nova, folder: Path) -> None:
     put(folder, "a.json", '{"id": 1}\n{"id": 2, "price": "dear"}\n')
     nova("receive", "orders")
-    assert nova("replay", "orders").out == "orders: 0 rows mended; 1 left in the quarantine\n"
+    assert nova("replay", "orders").out == "orders: 0 rows ingested; 1 left in the quarantine\n"
     bad = nova("read", "orders_quarantine", "--json").json["rows"]
     (folder / "bad.jsonl").write_text("".join(json.dumps({**r, "raw": '{"id": 2, "price": 9}'}) + "\n" for r in bad))
     would = nova("replay", "orders", "--mended", folder / "bad.jsonl", "--dry-run").out
@@ -76,12 +76,12 @@ def test_what_was_set_aside_is_mended_by_hand(nova: Nova, folder: Path) -> None:
     assert done.code == 0 and (done.json["rows"], done.json["left"]) == (1, 0)
     assert nova("read", "orders_quarantine", "--json").json["rows"] == []
     (folder / "bad.jsonl").write_text("{}\n")
-    assert "line 1 is no row of a quarantine" in nova("replay", "orders", "--mended", folder / "bad.jsonl").err
+    assert "line 1 is not a row of a quarantine" in nova("replay", "orders", "--mended", folder / "bad.jsonl").err
 
 
 def test_days_are_sealed_and_shown(nova: Nova, folder: Path) -> None:
     put(folder, "a.json", '{"id": 1, "dt": "2024-01-01"}')
-    assert nova("seals", "days").out == "Nothing of days was sealed yet.\n"
+    assert nova("seals", "days").out == "No day or hour of days is sealed yet.\n"
     assert nova("seal", "days", "--dry-run").out.startswith("0 groups would be sealed\n  not ")
     nova("receive", "days")
     planned = nova("seal", "days", "--dry-run", "--json").json
@@ -89,7 +89,7 @@ def test_days_are_sealed_and_shown(nova: Nova, folder: Path) -> None:
     assert [o["why"][:20] for o in planned["open"]] == ["its time is not over"]
     (sealed,) = nova("seal", "days", "--json").json["sealed"]
     assert (sealed["group"], sealed["rows"], sealed["files"], sealed["state"]) == ("2024-01-01", 1, 1, "sealed")
-    assert nova("seal", "days").out == "Nothing is complete that is not sealed.\n"
+    assert nova("seal", "days").out == "All complete days or hours are sealed.\n"
     assert "2024-01-01" in nova("seals", "days").out
     assert "is not sealed: it does not say" in nova("seal", "orders").err
 

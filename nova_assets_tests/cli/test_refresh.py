@@ -39,7 +39,7 @@ def test_what_is_otherwise_is_said_then_committed(nova: Nova, folder: Path) -> N
     assert (dry.code, dry.out) == (
         0,
         """\
-tickets: 2 partitions would be refreshed; 0 as they were
+tickets: 2 partitions would be refreshed; 0 unchanged
   ignored (the location itself): it is not called day=...
 """,
     )
@@ -48,7 +48,7 @@ tickets: 2 partitions would be refreshed; 0 as they were
         "day=2022-03-31",
     ]
     done = nova("refresh", "tickets", *PROJECT)
-    assert done.code == 0 and done.out.startswith("tickets: 2 partitions refreshed, at 1; 0 as they were\n")
+    assert done.code == 0 and done.out.startswith("tickets: 2 partitions refreshed, at 1; 0 unchanged\n")
     assert nova("refresh", *PROJECT).out.startswith("tickets: 0 partitions refreshed; 2 as they were\n")
     listed = nova("channels", "--json").json["channels"]
     assert [(c["name"], c["head"], c["rows"]) for c in listed if c["name"] == "tickets"] == [("tickets", 1, 2)]
@@ -59,7 +59,7 @@ def test_what_is_amiss_is_said_and_ends_with_1(nova: Nova, folder: Path) -> None
     sell(folder, "2022-03-31", "much")
     said = nova("refresh", *PROJECT)
     assert said.code == 1
-    assert "tickets: 1 partition refreshed, at 1; 0 as they were\n" in said.out
+    assert "tickets: 1 partition refreshed, at 1; 0 unchanged\n" in said.out
     assert "day=2022-03-31: " in said.out and "column 'price' of external channel 'tickets' is another in" in said.out
     ticked = nova("tick", "--dry-run", "--json", *PROJECT)
     assert ticked.json["run"] == [{"dataset": "total", "partition": "", "why": "missing"}]
@@ -73,8 +73,8 @@ def test_much_that_is_gone_at_once_has_to_be_meant(nova: Nova, folder: Path) -> 
     (folder / "tills").mkdir()
     said = nova("refresh", *PROJECT)
     assert said.code == 1
-    assert "12 partitions gone at once, left as they were; nova refresh tickets --gone lets them go" in said.out
-    assert "gone: day=2022-03-01, day=2022-03-02" in nova("refresh", "tickets", "--gone", *PROJECT).out
+    assert "12 partitions missing at once, not refreshed; nova refresh tickets --gone drops them" in said.out
+    assert "missing: day=2022-03-01, day=2022-03-02" in nova("refresh", "tickets", "--gone", *PROJECT).out
 
 
 @pytest.mark.parametrize(

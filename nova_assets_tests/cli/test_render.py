@@ -43,15 +43,16 @@ def test_merge_models(model: Any, shown: str) -> None:
 def test_a_long_chain_is_named_by_its_ends_on_a_terminal_and_whole_in_a_pipe() -> None:
     deltas = tuple(StagedBlockPlaceholder(str(n), "delta") for n in range(9))
     chain = DeltaChain("orders", 0, 9, deltas, None, nova.Append())
-    assert rendering.format_read(chain, in_full=False) == "Δ(staged) · (7 more) · Δ(staged)"
-    assert rendering.format_read(chain, in_full=True).count("Δ") == 9
+    assert rendering.format_read(chain, show_all_blocks=False) == "Δ(staged) · (7 more) · Δ(staged)"
+    assert rendering.format_read(chain, show_all_blocks=True).count("Δ") == 9
     snapshot = Snapshot("orders", 9, (StagedBlockPlaceholder("b", "base"),), deltas, None, nova.Append())
-    assert rendering.format_read(snapshot, in_full=False).startswith("B(staged) ⊕ Δ(staged) ⊕ (7 more)")
+    assert rendering.format_read(snapshot, show_all_blocks=False).startswith("B(staged) ⊕ Δ(staged) ⊕ (7 more)")
 
 
 def test_an_old_read_of_a_binding_that_never_ran_is_not_called_nothing_new() -> None:
     assert (
-        rendering.format_read(EmptyRead("orders", None, nova.Append(), is_change=False), in_full=True) == "no rows yet"
+        rendering.format_read(EmptyRead("orders", None, nova.Append(), is_change=False), show_all_blocks=True)
+        == "no rows yet"
     )
 
 

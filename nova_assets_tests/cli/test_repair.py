@@ -75,7 +75,7 @@ def test_when_everything_is_whole_it_says_so(nova: Nova, store: Store) -> None:
     said = nova("doctor", "--repair")
     assert said.code == 0
     assert said.out == (
-        "(Dagster was not looked at: DAGSTER_HOME is not set.)\nNothing to repair: 2 files of 2 blocks are there.\n"
+        "(Dagster was not examined: DAGSTER_HOME is not set.)\nNothing to repair: 2 files of 2 blocks are intact.\n"
     )
     answer = nova("doctor", "--repair", "--dry-run", "--json").json
     assert answer == {
@@ -83,7 +83,7 @@ def test_when_everything_is_whole_it_says_so(nova: Nova, store: Store) -> None:
         "whole": True,
         "remaining": 0,
         "counts": {"blocks": 2, "files": 2, "entries": 4},
-        "notes": ["Dagster was not looked at: DAGSTER_HOME is not set"],
+        "notes": ["Dagster was not examined: DAGSTER_HOME is not set"],
         "damages": [],
     }
 
@@ -92,15 +92,15 @@ def test_a_dry_run_says_everything_and_changes_nothing_and_then_it_is_mended(nov
     folder, young = orphan(store, "lost"), orphan(store, "young", ago=10)
     said = nova("doctor", "--repair", "--dry-run")
     assert said.code == 1 and folder.exists()
-    assert "Files that nobody lists (1)\n  blocks/lost (1 file, 5 bytes) is listed by no block" in said.out
+    assert "Files that the catalog does not list (1)\n  blocks/lost (1 file, 5 bytes) is listed by no block" in said.out
     assert (
         "    means: nothing for any answer. If this catalog was restored" in said.out
-        and "    → would be mended: moved to orphans/ in the warehouse\n" in said.out
+        and "    → would be repaired: moved to orphans/ in the warehouse\n" in said.out
     )
-    assert said.out.endswith("1 would be mended by nova doctor --repair. 2 files of 2 blocks were looked at.\n")
+    assert said.out.endswith("1 would be repaired by nova doctor --repair. 2 files of 2 blocks were examined.\n")
     mended = nova("doctor", "--repair")
-    assert mended.code == 0 and not folder.exists() and young.exists() and "→ mended: moved to orphans/" in mended.out
-    assert "1 mended, 0 wrong still" in mended.out and "Nothing to repair" in nova("doctor", "--repair").out
+    assert mended.code == 0 and not folder.exists() and young.exists() and "→ repaired: moved to orphans/" in mended.out
+    assert "1 repaired, 0 still wrong" in mended.out and "Nothing to repair" in nova("doctor", "--repair").out
 
 
 def test_what_cannot_be_mended_says_what_to_type_and_ends_with_1(nova: Nova, store: Store) -> None:
@@ -148,7 +148,7 @@ def test_dagster_is_told_what_it_lacks(nova: Nova, store: Store, home: Path) -> 
     assert said["counts"]["events"] == 0 and told_in_dagster("stock") == []
     assert nova("doctor", "--repair").code == 0 and told_in_dagster("stock") == [1, 2]
     whole = nova("doctor", "--repair").out
-    assert whole == "Nothing to repair: 2 files of 2 blocks are there, and Dagster shows what the catalog says.\n"
+    assert whole == "Nothing to repair: 2 files of 2 blocks are intact, and Dagster shows the commits of the catalog.\n"
 
 
 @pytest.mark.dagster

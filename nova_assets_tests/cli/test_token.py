@@ -40,16 +40,16 @@ def test_the_same_for_programs(nova: Nova) -> None:
 
 def test_a_dry_run_makes_no_token_and_no_catalog(nova: Nova, folder: Path) -> None:
     said = nova("token", "add", "ann", "--read", "*", "--dry-run")
-    assert said.code == 0 and "would give read *" in said.out and "nova_" not in said.out
+    assert said.code == 0 and "would grant read *" in said.out and "nova_" not in said.out
     assert nova("token", "add", "ann", "--read", "*", "--dry-run", "--json").json["token"] is None
     assert not (folder / ".nova" / "catalog.db").exists()
-    assert "There is no token" in nova("token", "list").out
+    assert "There are no tokens" in nova("token", "list").out
 
 
 def test_a_name_that_is_no_channel_yet_is_remarked_on(nova: Nova, stub_store: Store) -> None:
     stub_store.register(stub_store.project)
     said = nova("token", "add", "ann", "--read", "stock", "--read", "stokc", "--write", "new_*")
-    assert said.code == 0 and "no channel is called stokc yet" in said.err and "stock" in said.err
+    assert said.code == 0 and "these channels do not exist yet: stokc" in said.err and "stock" in said.err
     made = nova("token", "add", "bob", "--read", "stokc", "--json")
     assert made.code == 0 and made.json["unknown"] == ["stokc"]
     assert nova("token", "add", "eve", "--read", "stock").err == ""
@@ -66,7 +66,7 @@ def test_a_token_is_revoked_once_and_its_name_is_not_given_again(nova: Nova) -> 
         "state": "revoked",
     }
     again = nova("token", "revoke", "ann")
-    assert again.code == 0 and "was revoked already" in again.out
+    assert again.code == 0 and "was already revoked" in again.out
     assert nova("token", "list", "--json").json["tokens"][0]["state"] == "revoked"
     for more in ([], ["--dry-run"]):
         said = nova("token", "add", "ann", "--read", "*", *more)

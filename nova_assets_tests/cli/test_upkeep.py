@@ -36,7 +36,7 @@ def test_a_dry_run_says_what_and_why_and_changes_nothing(nova: Nova, counted: St
     }
     assert "Nothing to compact." in nova("compact", "stock", "--due", "--dry-run").out
     shown = nova("gc", "stock", "--dry-run")
-    assert shown.code == 0 and "would go" in shown.out and "the newest snapshot" in shown.out
+    assert shown.code == 0 and "would be collected" in shown.out and "the newest snapshot" in shown.out
     assert len(counted.catalog.history("stock").blocks) == 4
 
 
@@ -68,11 +68,11 @@ def test_partitions_are_dropped(nova: Nova, stub_store: Store) -> None:
     stub_store.register(nova_assets.Channel("sales", schema="day string, n bigint", partitions=days))
     stub_store.insert("sales", [{"day": "2024-01-01", "n": 1}, {"day": "2024-01-02", "n": 2}])
     would = nova("drop", "sales", "--expired", "--dry-run")
-    assert "Would be dropped of sales" in would.out and "day=2024-01-01" in would.out
+    assert "Would be dropped from sales" in would.out and "day=2024-01-01" in would.out
     said = nova("drop", "sales", "--partition", "2024-01-01", "--json").json
     assert said == {"dry_run": False, "channel": "sales", "partitions": ["day=2024-01-01"], "seq": 2}
     assert "no such partition" in nova("drop", "sales", "--partition", "2024-01-01").out
-    assert nova("drop", "sales", "--expired").out == "Dropped of sales, which is at 3 now:\n  day=2024-01-02\n"
+    assert nova("drop", "sales", "--expired").out == "Dropped from sales, which is now at 3:\n  day=2024-01-02\n"
     assert "drop" in nova("timeline", "sales").out
     for wrong in (["sales"], ["sales", "--expired", "--partition", "2024-01-01"]):
         assert nova("drop", *wrong).code == 2
@@ -81,12 +81,12 @@ def test_partitions_are_dropped(nova: Nova, stub_store: Store) -> None:
 
 def test_an_empty_catalog_has_nothing_to_do(nova: Nova) -> None:
     assert "Nothing to compact." in nova("compact", "--dry-run").out
-    assert "There is no block." in nova("gc", "--dry-run").out
+    assert "There are no blocks." in nova("gc", "--dry-run").out
 
 
 def test_a_dry_run_of_a_restoration(nova: Nova, counted: Store) -> None:
     said = nova("restore", "stock", "--at", "1", "--dry-run")
-    assert said.code == 0 and said.out.strip() == "stock, now at 3, would become what it was at 1: Δ(0→1)"
+    assert said.code == 0 and said.out.strip() == "stock, now at 3, would be restored to 1: Δ(0→1)"
     assert nova("restore", "stock", "--at", "9").code == 1 and counted.catalog.channel("stock").head == 3
 
 

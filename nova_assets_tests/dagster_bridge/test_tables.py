@@ -70,7 +70,7 @@ def test_one_that_cannot_be_published_keeps_no_other_from_it(home: Path) -> None
         done = job.execute_in_process(raise_on_error=False)
         assert not done.success
         (failure,) = [e for e in done.all_events if e.is_step_failure]
-        assert "is there already, and is not of this channel" in str(failure.step_failure_data.error)
+        assert "exists already, and does not belong to this channel" in str(failure.step_failure_data.error)
         assert ds.dataset(os.path.realpath("exports/c"), partitioning=None).count_rows() == 1
         assert wanted(store) == ["b"]
 

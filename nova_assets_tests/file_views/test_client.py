@@ -23,7 +23,7 @@ from nova_assets.file_views.storage import MemoryStorage
 from nova_assets.file_views.timeline_follower import TimelineFollower
 from nova_assets.file_views.viewed_catalog import catalog_through_views
 from nova_assets.plan import modes
-from nova_assets.service.serving import serve_views_embedded
+from nova_assets.service.assembly import serve_views_in_background
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 from nova_assets_tests.file_views.conftest import put
@@ -52,7 +52,7 @@ def service(store: Store) -> Iterator[tuple[Faulty, str]]:
     """A service of the store's views that can be made to go wrong, and a token for it."""
     put(store, 0)
     desk = ViewQueryHandler(TimelineFollower(store.catalog, MemoryStorage()))
-    with serve_views_embedded(store, desk) as (url, token), faulty(url) as before:
+    with serve_views_in_background(store, desk) as (url, token), faulty(url) as before:
         yield before, token
 
 
@@ -121,7 +121,7 @@ def test_client_stuck_on_its_fallback(store: Store, service: tuple[Faulty, str])
 def test_a_fixed_port_taken(store: Store) -> None:
     """A service beside a job takes a port that is free: two jobs on one machine are two services."""
     desks = [ViewQueryHandler(TimelineFollower(store.catalog, MemoryStorage())) for _ in range(2)]
-    with serve_views_embedded(store, desks[0]) as (one, _), serve_views_embedded(store, desks[1]) as (two, _):
+    with serve_views_in_background(store, desks[0]) as (one, _), serve_views_in_background(store, desks[1]) as (two, _):
         assert one != two
 
 

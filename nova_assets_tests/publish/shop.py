@@ -77,3 +77,6 @@ class Shop:
 
 def plain(found: Iterable[dict[str, Any]]) -> list[Row]:
     return sorted((str(r["dt"])[:10], str(r["action"]), int(r["id"]), int(r["n"])) for r in found)
+
+
+FIRST = [("2024-01-01", "login", 1, 10), ("2024-01-01", "view", 2, 20), ("2024-01-02", "login", 3, 30)]

@@ -18,7 +18,7 @@ from nova_assets.model.block import DataFile
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.published_version import PublishedContent
 from nova_assets.model.schema import parse_ddl
-from nova_assets.publish.hive import HiveFolder
+from nova_assets.publish.hive import HivePublishTarget
 
 SCHEMA = parse_ddl("day date, action string, id bigint, n decimal(10,2), at timestamp, tags array<string>")
 COLUMNS = sorted(SCHEMA.names)
@@ -59,7 +59,7 @@ def published(root: Path, table: str, *, has_rows: bool) -> Path:
         partition = "/".join(f"{d.column}={row[d.column]}" for d in dimensions)
         files, where = [DataFile("blocks/abc/rows.parquet", 1, 1, partition=partition)], [str(source)]
     content = PublishedContent("c", 1, SCHEMA, dimensions, tuple(files), sealed)
-    folder = HiveFolder(root / "out", (), "me")
+    folder = HivePublishTarget(root / "out", (), "me")
     folder.publish(1, content, where)
     return (root / "out").resolve()
 

@@ -1,193 +1,28 @@
-"""A small app behind the shell: asked in this process, or over a real socket."""
+"""Fixtures of the service: a token issuer, and a deployment that hostile requests are sent to."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import socket
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from datetime import UTC, datetime, timedelta
-from typing import Any
-from urllib.parse import urlsplit
+from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
-from fastapi import APIRouter, FastAPI, Request
-from fastapi.responses import StreamingResponse
 
-from nova_assets.errors import CatalogUnavailable, ChannelNotFound
-from nova_assets.model.token import Grants, Token, mint_token
-from nova_assets.service.http import problems
-from nova_assets.service.http.caller import Caller
-from nova_assets.service.http.config import ServiceConfig
-from nova_assets.service.http.exposure import resolve_exposure
-from nova_assets.service.http.metrics import ServiceMetrics
-from nova_assets.service.http.middleware import GuardedApp
-from nova_assets.service.http.server import Server
-
-NOW = datetime(2024, 1, 1, tzinfo=UTC)
-
-
-class Issuer:
-    """Tokens that a service looks up, and a clock by which they expire."""
-
-    def __init__(self) -> None:
-        self.now = NOW
-        self.known: dict[str, Token] = {}
-        self.looks = 0
-        self.fails = False
-
-    def issue(self, name: str = "ann", expires_in: float | None = None, **grants: tuple[str, ...]) -> dict[str, str]:
-        """The header of a caller with a new token."""
-        given: Grants = grants or {"read": ("*",)}  # type: ignore[assignment]
-        expires = None if expires_in is None else self.now + timedelta(seconds=expires_in)
-        text, token = mint_token(name, given, self.now, expires)
-        self.known[token.id] = token
-        return {"authorization": f"Bearer {text}"}
-
-    def find(self, token_id: str) -> Token | None:
-        self.looks += 1
-        if self.fails:
-            raise CatalogUnavailable(
-                "the catalog postgresql://ann:***@db.internal/nova does not answer", found="10.0.0.7"
-            )
-        return self.known.get(token_id)
-
-    def clock(self) -> datetime:
-        return self.now
-
-
-def small_app(observed: ServiceMetrics) -> FastAPI:
-    """Routes of every sort that the shell has to deal with."""
-    app = FastAPI()
-    problems.install_error_handlers(app)
-    app.add_route("/metrics", observed.metrics_response)
-
-    @app.get("/healthz")
-    @app.get("/readyz")
-    async def health() -> dict[str, bool]:
-        return {"ok": True}
-
-    @app.get("/v1/channels/{channel}")
-    async def channel(channel: str, request: Request, at: int = 0) -> dict[str, Any]:
-        caller: Caller = request.state.caller
-        caller.require_right("read", channel)
-        if channel != "orders":
-            raise ChannelNotFound(f"there is no channel {channel!r}", channel=channel)
-        request.state.execution_id = "e1"
-        return {"channel": channel, "caller": caller.name, "at": at}
-
-    @app.get("/v1/whoami")
-    async def whoami(request: Request) -> dict[str, Any]:
-        return {
-            "caller": request.state.caller.name,
-            "client": request.scope["client"][0],
-            "url": str(request.url),
-            "forwarded": [k for k in request.headers if "forward" in k],
-        }
-
-    @app.post("/v1/insert")
-    async def insert(request: Request) -> dict[str, int]:
-        return {"bytes": len(await request.body())}
-
-    @app.post("/v1/refuse")
-    async def refuse() -> None:
-        raise ChannelNotFound("there is no such channel")
-
-    @app.get("/v1/slow")
-    async def slow(seconds: float = 5) -> dict[str, float]:
-        await asyncio.sleep(seconds)
-        return {"slept": seconds}
-
-    @app.get("/v1/blocked")
-    def blocked(seconds: float = 2) -> dict[str, float]:
-        time.sleep(seconds)
-        return {"slept": seconds}
-
-    @app.get("/v1/stream")
-    async def stream(seconds: float = 0.1, parts: int = 8) -> StreamingResponse:
-        async def rows() -> AsyncIterator[bytes]:
-            for _ in range(parts):
-                yield b"row\n"
-                await asyncio.sleep(seconds)
-
-        return StreamingResponse(rows())
-
-    @app.get("/v1/flood")
-    async def flood() -> StreamingResponse:
-        async def rows() -> AsyncIterator[bytes]:
-            while True:
-                yield b"x" * 65536
-
-        return StreamingResponse(rows())
-
-    apart = APIRouter(prefix="/v1/apart")
-
-    @apart.get("/{channel}/rows")
-    async def rows_of(channel: str) -> dict[str, str]:
-        return {"channel": channel}
-
-    app.include_router(apart)
-
-    @app.get("/v1/broken")
-    async def broken() -> None:
-        raise RuntimeError("the password is hunter2, see /srv/secret/place")
-
-    return app
-
-
-def shell(issuer: Issuer | None = None, has_token: bool = True, **config: Any) -> GuardedApp:
-    """The small app behind the shell."""
-    issuer = issuer or Issuer()
-    given = ServiceConfig(**{"port": 0, **config})
-    observed = ServiceMetrics()
-    exposure = resolve_exposure(given, has_token)
-    return GuardedApp(small_app(observed), given, exposure, issuer.find, issuer.clock, observed)
-
-
-Ask = Callable[..., httpx.Response]
-
-
-def asking(app: GuardedApp, client: str = "127.0.0.1", base_url: str = "http://127.0.0.1") -> Ask:
-    """``ask("GET", "/v1/...", headers=...)`` of an app in this process."""
-
-    def ask(method: str, path: str, **kwargs: Any) -> httpx.Response:
-        async def once() -> httpx.Response:
-            transport = httpx.ASGITransport(app=app, client=(client, 4711), raise_app_exceptions=False)  # type: ignore[arg-type]
-            async with httpx.AsyncClient(transport=transport, base_url=base_url) as session:
-                return await session.request(method, path, **kwargs)
-
-        return asyncio.run(once())
-
-    return ask
-
-
-@contextlib.contextmanager
-def served(**config: Any) -> Iterator[tuple[str, GuardedApp]]:
-    """The small app on a real socket: its address, and its shell."""
-    made = shell(**config)
-    with Server(made).in_background() as url:
-        yield url, made
-
-
-def raw(url: str, *parts: bytes | float, timeout: float = 10) -> bytes:
-    """Everything that is answered to bytes on a socket; a number is a pause."""
-    at = urlsplit(url)
-    with socket.create_connection((at.hostname or "", at.port or 0), timeout=timeout) as connection:
-        for part in parts:
-            if isinstance(part, float):
-                time.sleep(part)
-                continue
-            with contextlib.suppress(ConnectionError):
-                connection.sendall(part)
-        got = b""
-        with contextlib.suppress(ConnectionError):
-            while chunk := connection.recv(65536):
-                got += chunk
-        return got
+from nova_assets_tests.service.deployed import Deployed, deployed
+from nova_assets_tests.service.small_app import Issuer
 
 
 @pytest.fixture
 def issuer() -> Issuer:
     return Issuer()
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
+    with deployed(tmp_path_factory.mktemp("tricks"), auth="none", send_idle_seconds=1.0) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def ask(there: Deployed) -> Iterator[Callable[..., httpx.Response]]:
+    with httpx.Client(base_url=f"{there.url}/v1/", timeout=30) as session:
+        yield session.request

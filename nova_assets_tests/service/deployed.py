@@ -22,9 +22,9 @@ from nova_assets.file_views.storage import MemoryStorage
 from nova_assets.file_views.timeline_follower import TimelineFollower
 from nova_assets.file_views.viewed_catalog import catalog_through_views
 from nova_assets.model.token import Grants, mint_token
-from nova_assets.service.deployment import Service
+from nova_assets.service.assembly import build_server, build_service
 from nova_assets.service.http.config import ServiceConfig
-from nova_assets.service.serving import server_of_service, service_of_store
+from nova_assets.service.service_state import ServiceState
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 
@@ -149,7 +149,7 @@ class Deployment:
 class Deployed(Deployment):
     """A deployment, and where it is served."""
 
-    service: Service
+    service: ServiceState
     url: str
 
 
@@ -173,8 +173,8 @@ def deployed(folder: Path, **config: Any) -> Iterator[Deployed]:
         config: of the service, where it differs from what is usual.
     """
     with deployment(folder) as made:
-        service = service_of_store(made.store, ServiceConfig(**{"port": 0, **config}))
-        with server_of_service(service).in_background() as address:
+        service = build_service(made.store, ServiceConfig(**{"port": 0, **config}))
+        with build_server(service).in_background() as address:
             yield Deployed(folder, made.store, service, address)
 
 

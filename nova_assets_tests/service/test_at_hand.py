@@ -16,11 +16,11 @@ from nova_assets.file_views.storage import BoundedSnapshot, MemoryStorage, Stora
 from nova_assets.file_views.timeline_follower import TimelineFollower
 from nova_assets.model.token import mint_token
 from nova_assets.service.app import make_app
-from nova_assets.service.deployment import Service
 from nova_assets.service.fast_lookups import FastFileLookups
 from nova_assets.service.http.asgi import Receive, Scope, Send
 from nova_assets.service.http.caller import Caller
 from nova_assets.service.http.config import ServiceConfig
+from nova_assets.service.service_state import ServiceState
 from nova_assets.store.store import Store
 from nova_assets_tests.file_views.conftest import channel, opened, put
 
@@ -31,7 +31,7 @@ class Asked:
     def __init__(self, store: Store, storage: Storage) -> None:
         self.store = store
         self.desk = ViewQueryHandler(TimelineFollower(store.catalog, storage))
-        service = Service(store, self.desk, ServiceConfig(), "me")
+        service = ServiceState(store, self.desk, ServiceConfig(), "me")
         self.caller = Caller("ann")
         self.routed = 0
         self.app = make_app(service)

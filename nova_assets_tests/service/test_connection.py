@@ -18,7 +18,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.model.token import mint_token
-from nova_assets.service import serving, streaming
+from nova_assets.service import assembly, streaming
 from nova_assets.service.http.config import ServiceConfig
 from nova_assets.service.http.media_types import LINES
 from nova_assets.settings import load_settings
@@ -54,7 +54,7 @@ def store(tmp_path: Path) -> Iterator[nova.Store]:
 @pytest.fixture
 def url(store: nova.Store) -> Iterator[str]:
     config = ServiceConfig(port=0, max_body=4 * 2**20)
-    with serving.server_of_service(serving.service_of_store(store, config)).in_background() as url:
+    with assembly.build_server(assembly.build_service(store, config)).in_background() as url:
         yield url
 
 
@@ -259,28 +259,13 @@ def test_what_the_views_tell(url: str, store: nova.Store) -> None:
     assert "nova_views_applied" in patient.get(f"{url}/metrics").text
 
 
-def scripted(connection: nova.Connection, *statuses: int) -> list[httpx.Request]:
-    """The service answers with these statuses, one after the other; then as the last. Gives what it was asked."""
-    asked: list[httpx.Request] = []
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        request.read()
-        asked.append(request)
-        status = statuses[min(len(asked), len(statuses)) - 1]
-        codes = {503: "NOVA-COMMIT-OUTCOME-UNKNOWN", 504: "NOVA-REQUEST-TIMED-OUT", 429: "NOVA-SERVICE-BUSY"}
-        return httpx.Response(status, json={"detail": "not now", "status": status, "code": codes.get(status)})
-
-    connection._http = httpx.Client(base_url="http://there", transport=httpx.MockTransport(answer))
-    return asked
-
-
 def test_little_is_loaded_for_little(store: nova.Store) -> None:
     """Inserts, changes, one partition and the schema take no view of the whole channel."""
     for day in range(1, 6):
         store.insert("visits", [visit(day, region, day) for region in ("eu", "us")])
     with nova.open(store.project, settings=store.settings) as begun:
-        served = serving.service_of_store(begun, ServiceConfig(port=0))
-        with serving.server_of_service(served).in_background() as url, nova.connect(url) as connection:
+        served = assembly.build_service(begun, ServiceConfig(port=0))
+        with assembly.build_server(served).in_background() as url, nova.connect(url) as connection:
             connection.insert("visits", [visit(6, "eu", 6)])
             assert connection.read("visits", since=4).to_arrow().num_rows == 3
             for what in ("schema", "schema?at=2", "changes?since=3", "blocks?limit=1", "timeline?limit=1"):
@@ -290,53 +275,14 @@ def test_little_is_loaded_for_little(store: nova.Store) -> None:
             assert served.query_handler.follower.counts.loaded == 1
 
 
-@pytest.mark.parametrize("status", [429, 503, 504])
-def test_an_insert_is_sent_until_it_is_acknowledged(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
-    """With one key; and where no answer comes, the error tells that key."""
-    monkeypatch.setattr("nova_assets.client.connection.time.sleep", lambda seconds: None)
-    with nova.connect("http://there") as connection:
-        asked = scripted(connection, status)
-        with pytest.raises(nova.NovaError) as error:
-            connection.insert("orders", pa.table({"id": [1]}))
-    keys = {request.headers["idempotency-key"] for request in asked}
-    assert len(asked) == 8 and keys == {error.value.idempotency_key} and error.value.idempotency_key in str(error.value)
-
-
-@pytest.mark.parametrize("first", [httpx.ConnectError, httpx.ReadError])
-def test_an_insert_that_never_came_through(monkeypatch: pytest.MonkeyPatch, first: type[Exception]) -> None:
-    """Whether it may have come about: not where nothing of it has ever reached anybody."""
-    monkeypatch.setattr("nova_assets.client.connection.time.sleep", lambda seconds: None)
-    failures: list[type[Exception]] = [first]
-
-    def fail(request: httpx.Request) -> httpx.Response:
-        raise (failures.pop() if failures else httpx.ConnectError)("connection refused")
-
-    with nova.connect("http://there") as connection:
-        connection._http = httpx.Client(base_url="http://there", transport=httpx.MockTransport(fail))
-        with pytest.raises(nova.NovaError) as error:
-            connection.insert("orders", pa.table({"id": [1]}))
-    assert ("may have come about" in str(error.value)) == (first is httpx.ReadError)
-
-
-@pytest.mark.parametrize(("status", "sent"), [(429, 8), (503, 1), (504, 1)])
-def test_what_may_not_be_done_twice_is_sent_once(monkeypatch: pytest.MonkeyPatch, status: int, sent: int) -> None:
-    """Unless it was turned away at the door."""
-    monkeypatch.setattr("nova_assets.client.connection.time.sleep", lambda seconds: None)
-    with nova.connect("http://there") as connection:
-        asked = scripted(connection, status)
-        with pytest.raises(nova.NovaError):
-            connection.restore("orders", 1)
-    assert len(asked) == sent
-
-
 def test_who_may_operate_a_channel_does_not_read_it(url: str, store: nova.Store) -> None:
     """What was compacted and collected is told by number and size: no columns, no keys, no paths."""
     for n in range(2):
         store.insert("orders", [order(7, f"secret-{n}")])
     text, token = mint_token("janitor", {"operate": ("orders",)}, store.catalog.now())
     store.catalog.add_token(token)
-    served = serving.service_of_store(store, ServiceConfig(port=0, auth="tokens"))
-    with serving.server_of_service(served).in_background() as asking:
+    served = assembly.build_service(store, ServiceConfig(port=0, auth="tokens"))
+    with assembly.build_server(served).in_background() as asking:
         headers = {"Authorization": f"Bearer {text}"}
         for what in ("compact", "collect"):
             for body in ({"dry_run": True}, {}):
@@ -360,7 +306,7 @@ def test_a_channel_of_the_project_is_registered_by_its_first_insert(tmp_path: Pa
     settings = replace(load_settings(start_folder=tmp_path), service="embedded")
     with (
         nova.open(nova.Project(channels=[ORDERS, VISITS]), settings=settings) as store,
-        serving.beside(store) as url,
+        assembly.serve_in_background(store) as url,
         nova.connect(url) as connection,
     ):
         connection.insert("visits", [visit(1, "eu", 1)])
@@ -396,8 +342,8 @@ def test_who_may_only_write_puts_rows_in(store: nova.Store) -> None:
     """The service, which knows the columns, parses what rows say."""
     text, token = mint_token("loader", {"write": ("visits",)}, store.catalog.now())
     store.catalog.add_token(token)
-    served = serving.service_of_store(store, ServiceConfig(port=0, auth="tokens"))
-    with serving.server_of_service(served).in_background() as url, nova.connect(url, text) as connection:
+    served = assembly.build_service(store, ServiceConfig(port=0, auth="tokens"))
+    with assembly.build_server(served).in_background() as url, nova.connect(url, text) as connection:
         connection.insert("visits", [visit(1, "eu", 1), {"dt": "2024-01-02", "region": "us", "n": 2}])
         with pytest.raises(nova.NotAllowed):
             connection.read("visits").to_arrow()

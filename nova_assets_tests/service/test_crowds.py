@@ -18,10 +18,10 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
+from nova_assets.service.assembly import build_server, build_service
 from nova_assets.service.http.config import ServiceConfig
-from nova_assets.service.serving import server_of_service, service_of_store
 from nova_assets_tests import patient
-from nova_assets_tests.service.conftest import served
+from nova_assets_tests.service.small_app import served
 
 STOCK = nova.Channel("stock", schema="sku bigint")
 
@@ -98,7 +98,7 @@ def test_who_goes_away_during_an_upload_is_a_line_and_no_traceback(
 ) -> None:
     caplog.set_level(logging.INFO, "nova_assets.service")
     before = store.catalog.channel("stock").head
-    with server_of_service(service_of_store(store, ServiceConfig(port=0))).in_background() as url:
+    with build_server(build_service(store, ServiceConfig(port=0))).in_background() as url:
         place = urlsplit(url)
         for chunked in (b"Content-Length: 1000000", b"Transfer-Encoding: chunked"):
             with socket.create_connection((str(place.hostname), int(place.port or 0))) as leaving:
@@ -148,7 +148,7 @@ def remove(store: nova.Store, file: Path) -> None:
 )
 def test_a_damaged_catalog_is_not_ready_and_says_why(store: nova.Store, tmp_path: Path, damage: Any, said: str) -> None:
     file = tmp_path / "c.db"
-    with server_of_service(service_of_store(store, ServiceConfig(port=0))).in_background() as url:
+    with build_server(build_service(store, ServiceConfig(port=0))).in_background() as url:
         assert patient.get(f"{url}/readyz").json() == {"status": "ready"}
         shutil.copy(file, tmp_path / "kept.db")
         damage(store, file)

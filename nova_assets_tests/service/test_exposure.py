@@ -40,8 +40,8 @@ OUTSIDE = [
 @pytest.mark.parametrize(
     ("given", "has_token", "missing"),
     [
-        ({"auth": "none", **TLS}, True, "no tokens are asked for"),
-        (TLS, False, "no token that is valid"),
+        ({"auth": "none", **TLS}, True, "no tokens: every caller"),
+        (TLS, False, "no valid token"),
         ({}, True, "neither TLS nor a proxy"),
     ],
 )
@@ -50,7 +50,7 @@ def test_any_other_address_is_refused_without(host: str, given: dict[str, Any], 
         resolve_exposure(ServiceConfig(host=host, **given), has_token)
     error = refused.value
     assert missing in str(error.found) and error.expected and "nova " in str(error.next)
-    assert (host or "every address") in error.what and error.code == "NOVA-SERVICE-REFUSED"
+    assert (host or "all addresses") in error.what and error.code == "NOVA-SERVICE-REFUSED"
 
 
 @pytest.mark.parametrize("host", OUTSIDE)
@@ -63,9 +63,9 @@ def test_any_other_address_may_be_served_with_tokens_and_tls_or_a_proxy(host: st
 
 @pytest.mark.parametrize("way", [{"proxies": ("127.0.0.1",)}, {"public_names": ("nova.example.org",)}])
 def test_a_proxy_or_a_public_name_opens_this_machines_own_address_too(way: dict[str, Any]) -> None:
-    with pytest.raises(ServiceRefused, match="by its proxy or public name"):
+    with pytest.raises(ServiceRefused, match="through its proxy or public name"):
         resolve_exposure(ServiceConfig(auth="none", **way), has_token=True)
-    with pytest.raises(ServiceRefused, match="no token that is valid"):
+    with pytest.raises(ServiceRefused, match="no valid token"):
         resolve_exposure(ServiceConfig(**way), has_token=False)
     proxies = {"proxies": ("127.0.0.1",), **way}
     assert resolve_exposure(ServiceConfig(**proxies), has_token=True).requires_tokens

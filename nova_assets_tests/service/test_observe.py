@@ -12,8 +12,8 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from nova_assets.service.http.metrics import log_as_json
-from nova_assets_tests.service.conftest import Issuer, asking, served, shell
+from nova_assets.service.http.access_log import configure_json_logging
+from nova_assets_tests.service.small_app import Issuer, asking, served, shell
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def lines() -> Iterator[Any]:
     stream = io.StringIO()
     loggers = [logging.getLogger(name) for name in ("nova_assets.service", "uvicorn.error")]
     before = [(lo, lo.handlers, lo.propagate, lo.level) for lo in loggers]
-    log_as_json(stream=stream)
+    configure_json_logging(stream=stream)
     yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
     for logger, handlers, propagate, level in before:
         logger.handlers, logger.propagate = handlers, propagate

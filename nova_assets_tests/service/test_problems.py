@@ -7,8 +7,8 @@ import pytest
 from nova_assets import errors
 from nova_assets.errors import DefinitionConflict, RequestRefused
 from nova_assets.nova_error import NovaError
-from nova_assets.service.http.problems import error_from_problem, problem_from_error, problem_headers, without_paths
-from nova_assets_tests.service.conftest import asking, shell
+from nova_assets.service.http.problems import error_from_problem, problem_from_error, problem_headers, redact_paths
+from nova_assets_tests.service.small_app import asking, shell
 
 KINDS = [e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, NovaError)]
 
@@ -84,7 +84,7 @@ def test_who_asks_is_told_of_what_they_asked_for() -> None:
     ],
 )
 def test_places_of_the_services_own_machine_are_not_told(text: str, told: str) -> None:
-    assert without_paths(text) == told
+    assert redact_paths(text) == told
     assert problem_from_error(errors.BadRecord(text))[1]["detail"] == told
 
 

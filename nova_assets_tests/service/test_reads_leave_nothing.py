@@ -34,9 +34,9 @@ import sys
 from pathlib import Path
 from nova_assets.wiring.open_store import open
 from nova_assets.service.http.config import ServiceConfig
-from nova_assets.service.serving import server_of_service, service_of_store
+from nova_assets.service.assembly import build_server, build_service
 store = open(catalog=sys.argv[1], warehouse=sys.argv[2], service="embedded")
-listening = server_of_service(service_of_store(store, ServiceConfig(port=0)))
+listening = build_server(build_service(store, ServiceConfig(port=0)))
 print(listening.listen(), flush=True)
 listening.run()
 """

@@ -28,16 +28,16 @@ from nova_assets.service.http.exposure import resolve_exposure
 from nova_assets.service.http.middleware import GuardedApp
 from nova_assets.service.http.server import Server
 from nova_assets_tests import patient
-from nova_assets_tests.service.conftest import served, shell
+from nova_assets_tests.service.small_app import served, shell
 
 ROOT = Path(__file__).resolve().parents[2]
 
 SERVE = """
 import sys
-from nova_assets.service.http.metrics import log_as_json
+from nova_assets.service.http.access_log import configure_json_logging
 from nova_assets.service.http.server import Server
 from nova_assets_tests.service.conftest import shell
-log_as_json()
+configure_json_logging()
 server = Server(shell(**eval(sys.argv[1])))
 print(server.listen(), flush=True)
 server.run()

@@ -86,7 +86,7 @@ def test_who_may_also_read_is_told_what_is_wrong(there: Deployed) -> None:
     assert both["code"] == writer["code"] == "NOVA-SCHEMA-MISMATCH" and answers[0].status_code == 422
     assert "sku" in json.dumps(both) and "bigint" in json.dumps(both)
     assert writer["detail"] == "the rows do not have the columns and types of channel 'stock'"
-    assert writer["next"].startswith("ask who may read the channel for its schema")
+    assert writer["next"].startswith("ask someone who may read the channel for its schema")
 
 
 def test_nothing_of_a_refused_insert_stays(there: Deployed, tmp_path: Path) -> None:

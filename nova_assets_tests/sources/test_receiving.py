@@ -326,7 +326,7 @@ def test_a_name_that_is_no_text_is_known_to_other_processes(landing: Landing) ->
         os.utime(path, (1, 1))
     source = landing.channel.source
     assert source is not None
-    found = list(FolderInbox(source, landing.folder).look(datetime.now(UTC), None))
+    found = list(FolderInbox(source, landing.folder).list_arrivals(datetime.now(UTC), None))
     assert len({a.path for a in found}) == 3
     landing.store.receive("actions", look=False)  # registers
     landing.store.catalog.announce_arrivals("actions", found)

@@ -1,7 +1,6 @@
-"""Sales of stores and of products: the example datasets of BigDataFlow (part 2).
+"""Sales of stores and of products: the datasets with which BigDataFlow is explained (part 2), in their own words.
 
-Only the queries in ``sql/`` are written by hand. Schemas, partitions and the inputs of each task follow from the
-queries. Commands to try in this folder:
+Only the queries in ``sql/`` are written; schemas, partitions and what each task reads follow from them. In this folder:
 
     nova show store_sales
     nova show products_sales day=2022-03-31

@@ -83,7 +83,7 @@ class FileReceiver:
         announced = len(catalog.announce_arrivals(name, [a for n in notices for a in n.arrivals]))
         if list_unannounced:
             listing_started = catalog.now()
-            found = self.inbox.look(listing_started, catalog.channel(name).looked)
+            found = self.inbox.list_arrivals(listing_started, catalog.channel(name).looked)
             # A seal waits for the files that existed when the listing began, so they count as known since then.
             announced += sum(len(catalog.announce_arrivals(name, some, listing_started)) for some in _in_batches(found))
             catalog.record_source_listing(name, listing_started)
@@ -92,7 +92,7 @@ class FileReceiver:
         while (taken := self._ingest_batch()) is not None:
             batch, commit = taken
             received += ReceiveResult(
-                0, len(batch.outcomes), batch.row_count, batch.bad_count, (commit,), why=batch.reason_counts
+                0, len(batch.outcomes), batch.row_count, batch.bad_record_count, (commit,), why=batch.reason_counts
             )
         self._acknowledge_taken_files(notices)
         return replace(received, waiting=catalog.arrival_counts(name).waiting)
@@ -104,7 +104,7 @@ class FileReceiver:
         """
         catalog, name = self.runtime.catalog, self.channel.name
         found = [s.arrival for s in catalog.waiting_arrivals(name, _NO_LIMIT)]
-        for some in _in_batches(self.inbox.look(catalog.now(), catalog.channel(name).looked)):
+        for some in _in_batches(self.inbox.list_arrivals(catalog.now(), catalog.channel(name).looked)):
             known = catalog.arrivals_by_path_key(name, [a.path_key for a in some])
             keys = {s.arrival.key for versions in known.values() for s in versions}
             found += [a for a in some if a.key not in keys]
@@ -163,17 +163,17 @@ class FileReceiver:
                 break  # the other files wait for the next batch
             others = [b for b in known_versions.get(arrival.path_key, []) if b.arrival.key != arrival.key]
             batch.read_arrival(self.inbox, arrival, others)
-        if self.source.is_too_bad(batch.bad_count, batch.row_count + batch.bad_count):
+        if self.source.is_too_bad(batch.bad_record_count, batch.row_count + batch.bad_record_count):
             first = batch.quarantine_rows[0]
             raise TooManyBadRecords(
-                f"{batch.bad_count} of {batch.row_count + batch.bad_count} records that arrived "
+                f"{batch.bad_record_count} of {batch.row_count + batch.bad_record_count} records that arrived "
                 f"for {self.channel.name!r} are bad",
                 found=f"{first['file']}, line {first['line']}: {first['reason']}",
                 expected=f"max_bad={self.source.max_bad}",
                 next="mend the files or the schema, or allow more: they are waiting, and nothing of them was taken",
                 channel=self.channel.name,
-                bad=batch.bad_count,
-                records=batch.row_count + batch.bad_count,
+                bad=batch.bad_record_count,
+                records=batch.row_count + batch.bad_record_count,
             )
         return batch
 
@@ -185,7 +185,7 @@ class FileReceiver:
         return {group: s.at for group, s in known.items() if s.state == "sealed"}
 
     def _commit_batch(self, batch: ArrivalBatch) -> Commit:
-        counts = {"files": len(batch.outcomes), "rows": batch.row_count, "bad": batch.bad_count}
+        counts = {"files": len(batch.outcomes), "rows": batch.row_count, "bad": batch.bad_record_count}
         return self.commit_rows(batch.accepted_rows, batch.quarantine_table, batch.outcomes, {"received": counts})
 
     def commit_rows(

@@ -40,5 +40,5 @@ class ActiveRequests:
 def stopping_error() -> ServiceUnavailable:
     """Error for requests during the shutdown."""
     return ServiceUnavailable(
-        "the service is about to stop", next="ask again in a moment, or elsewhere", reason="stopping"
+        "the service is shutting down", next="retry in a moment, or on another instance", reason="stopping"
     )

@@ -11,7 +11,7 @@ from anyio import CancelScope
 from nova_assets.errors import RequestRefused, ServiceBusy
 from nova_assets.nova_error import NovaError
 from nova_assets.service.http.active_requests import ActiveRequests, stopping_error
-from nova_assets.service.http.asgi import HEALTH, App, Receive, Scope, Send, header_values, request_state
+from nova_assets.service.http.asgi import HEALTH_PATHS, App, Receive, Scope, Send, header_values, request_state
 from nova_assets.service.http.config import ServiceConfig
 from nova_assets.service.http.problems import refusal_reason
 from nova_assets.service.http.request_limits import LimitedExchange, body_too_large_error
@@ -36,7 +36,7 @@ class AdmissionLimits:
         exchange = LimitedExchange(scope, receive, send, self.config)
         refusal = self._admission_error(scope)
         if refusal is not None:
-            leaves = self.active_requests.is_draining and scope["path"] not in HEALTH
+            leaves = self.active_requests.is_draining and scope["path"] not in HEALTH_PATHS
             await exchange.answer_with_error(refusal, close=leaves or isinstance(refusal, RequestRefused))
             return
         self.active_requests.open_exchanges.add(exchange)
@@ -52,19 +52,19 @@ class AdmissionLimits:
             return wrong
         if self.active_requests.is_draining:
             return stopping_error()
-        if scope["path"] in HEALTH:
+        if scope["path"] in HEALTH_PATHS:
             return None
         if self.active_requests.handler_count >= self.config.max_requests:
             return ServiceBusy(
-                f"{self.config.max_requests} requests are at work, which is as many as may be",
-                next="ask again in a second",
+                f"the service handles {self.config.max_requests} requests already, which is its limit",
+                next="retry in a second",
                 reason="busy",
             )
         return None
 
     async def _run_handler(self, exchange: LimitedExchange) -> None:
         cancel_scope = CancelScope()
-        handler = asyncio.ensure_future(self._run_counted(exchange, cancel_scope))
+        handler = asyncio.ensure_future(self._run_and_count_handler(exchange, cancel_scope))
         self._handler_tasks.add(handler)
         handler.add_done_callback(self._handler_tasks.discard)
         exchange.start_timer()
@@ -75,15 +75,15 @@ class AdmissionLimits:
             exchange.stop_timer()
             if not handler.done():
                 cancel_scope.cancel()
-        if exchange.refused:
+        if exchange.is_refused:
             handler.add_done_callback(_ignore_handler_error)
             request_state(exchange.scope)["refused"] = refusal_reason(exchange.refusal.result())
             await exchange.answer_with_error(exchange.refusal.result())
         else:
             await handler
 
-    async def _run_counted(self, exchange: LimitedExchange, cancel_scope: CancelScope) -> None:
-        counts = exchange.scope["path"] not in HEALTH
+    async def _run_and_count_handler(self, exchange: LimitedExchange, cancel_scope: CancelScope) -> None:
+        counts = exchange.scope["path"] not in HEALTH_PATHS
         self.active_requests.handler_count += counts
 
         def done() -> None:
@@ -107,11 +107,11 @@ def malformed_request_error(scope: Scope, config: ServiceConfig) -> RequestRefus
     them differently.
     """
     if scope.get("http_version", "1.1") not in ("1.0", "1.1"):
-        return _malformed_error("the request is of another version of HTTP", None, "HTTP/1.1", 400, "http")
+        return _malformed_error("the request uses an unsupported version of HTTP", None, "HTTP/1.1", 400, "http")
     url = len(scope.get("raw_path") or scope["path"].encode()) + len(scope.get("query_string", b""))
     if url > config.max_url:
         return _malformed_error(
-            "the address is too long", f"{url:,} bytes", f"at most {config.max_url:,} bytes", 414, "url"
+            "the URL is too long", f"{url:,} bytes", f"at most {config.max_url:,} bytes", 414, "url"
         )
     size = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
     if size > config.max_headers:
@@ -120,12 +120,12 @@ def malformed_request_error(scope: Scope, config: ServiceConfig) -> RequestRefus
     lengths = header_values(scope, b"content-length")
     chunked = header_values(scope, b"transfer-encoding")
     if len(lengths) > 1 or (lengths and chunked) or any(v.strip().lower() != "chunked" for v in chunked):
-        what = "it cannot be told how long the body of the request is"
-        return _malformed_error(what, "several lengths", "one content-length, or chunks", 400, "length")
-    if lengths and not (lengths[0].strip().isascii() and lengths[0].strip().isdigit()):
+        what = "the length of the request body is ambiguous"
         return _malformed_error(
-            "the length of the request's body is no number", None, "a content-length", 400, "length"
+            what, "several lengths", "one content-length, or chunked transfer-encoding", 400, "length"
         )
+    if lengths and not (lengths[0].strip().isascii() and lengths[0].strip().isdigit()):
+        return _malformed_error("the content-length is not a number", None, "a number of bytes", 400, "length")
     if lengths and len(lengths[0]) < 20 and int(lengths[0]) <= config.max_body:
         return None
     return body_too_large_error(config.max_body, f"{lengths[0].strip()[:30]} bytes") if lengths else None

@@ -12,7 +12,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
-HEALTH = frozenset({"/healthz", "/readyz"})
+HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
 """Health checks by process supervisors. They need no token, and are answered under any load."""
 
 DISCONNECTED: Message = {"type": "http.disconnect"}

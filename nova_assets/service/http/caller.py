@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from nova_assets.errors import NotAllowed
 from nova_assets.model.token import Right, Token
 
-LOCAL = "local"
+LOCAL_CALLER_NAME = "local"
 """Name of the caller of a service without tokens."""
 
 
@@ -38,9 +38,9 @@ class Caller:
         """
         if not self.has_right(right, channel):
             raise NotAllowed(
-                f"the token {self.name!r} gives no right to {right} the channel {channel!r}",
-                expected=f"a token that was made with --{right} {channel}, or a pattern that fits it",
-                next="ask who runs the service for one",
+                f"the token {self.name!r} grants no right to {right} channel {channel!r}",
+                expected=f"a token that was created with --{right} {channel} or a matching pattern",
+                next="ask the operator of the service for a token",
                 right=right,
                 channel=channel,
             )

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from nova_assets.errors import SettingsError
 
-Auth = Literal["auto", "tokens", "none"]
+AuthMode = Literal["auto", "tokens", "none"]
 
 _MIB = 1024 * 1024
 
@@ -44,7 +44,7 @@ class ServiceConfig:
 
     host: str = "127.0.0.1"
     port: int = 8765
-    auth: Auth = "auto"
+    auth: AuthMode = "auto"
     tls_cert: str | None = None
     tls_key: str | None = None
     proxies: tuple[str, ...] = ()
@@ -66,15 +66,17 @@ class ServiceConfig:
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
-            raise SettingsError("there is no such port", found=self.port, expected="0 to 65535; 0 for any that is free")
-        if self.auth not in get_args(Auth):
-            raise SettingsError("auth is none", found=repr(self.auth), expected=", ".join(get_args(Auth)))
+            raise SettingsError("the port is invalid", found=self.port, expected="0 to 65535; 0 for any free port")
+        if self.auth not in get_args(AuthMode):
+            raise SettingsError(
+                "auth has an unknown value", found=repr(self.auth), expected=", ".join(get_args(AuthMode))
+            )
         low = [n for n in _POSITIVE_FIELDS if getattr(self, n) <= 0] + [
             n for n in _NON_NEGATIVE_FIELDS if getattr(self, n) < 0
         ]
         if low:
             found = ", ".join(f"{name}={getattr(self, name)}" for name in low)
-            raise SettingsError("the service could do nothing within these limits", found=found, expected="above 0")
+            raise SettingsError("limits of the service are too low", found=found, expected="numbers above 0")
         if not 0 <= self.token_seconds <= 5:
             raise SettingsError(
                 "a revocation would take effect too late", found=self.token_seconds, expected="0 to 5 seconds"

@@ -1,5 +1,7 @@
 """Limits of connections: header time and size, unread responses, and the number of connections in total and per
 address.
+
+Hand-written, because uvicorn limits neither the time of the headers nor the connections of one address (ADR 0044).
 """
 
 from __future__ import annotations
@@ -7,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from functools import cache
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from nova_assets.errors import RequestRefused
 from nova_assets.nova_error import NovaError
@@ -16,122 +18,143 @@ from nova_assets.service.http.config import ServiceConfig
 from nova_assets.service.http.exposure import Exposure
 from nova_assets.service.http.problems import CONTENT_TYPE, problem_from_error
 
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as UvicornProtocol
+else:
+    try:
+        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as UvicornProtocol
+    except ImportError:
+        from uvicorn.protocols.http.h11_impl import H11Protocol as UvicornProtocol
+
 _PHRASES = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large"}
 
 
-def limited_protocol(config: ServiceConfig, exposure: Exposure) -> type[asyncio.Protocol]:
-    """Uvicorn's installed HTTP protocol class, extended with these limits."""
+def build_limited_protocol(config: ServiceConfig, exposure: Exposure) -> type[asyncio.Protocol]:
+    """Uvicorn's installed HTTP protocol class, extended with the limits of one server."""
     return type(
-        "Bounded", (_limited_protocol_base(),), {"limits": config, "exposure": exposure, "of_address": Counter()}
+        "ServerProtocol",
+        (LimitedProtocol,),
+        {"limits": config, "exposure": exposure, "connections_by_address": Counter()},
     )
 
 
-@cache
-def _limited_protocol_base() -> Any:
-    try:
-        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as Base
-    except ImportError:
-        from uvicorn.protocols.http.h11_impl import H11Protocol as Base  # type: ignore[assignment]
+class _Timer:
+    """Delayed call that can be cancelled and started again."""
 
-    class Bounded(Base):
-        """Protocol that limits the request headers before uvicorn starts a request cycle."""
+    def __init__(self) -> None:
+        self._handle: asyncio.TimerHandle | None = None
 
-        limits: ServiceConfig
-        exposure: Exposure
-        of_address: Counter[str]
-        _counted_address: str | None = None
-        _header_bytes = 0
-        _in_headers = True
-        _head_timer: asyncio.TimerHandle | None = None
-        _write_timer: asyncio.TimerHandle | None = None
+    @property
+    def is_running(self) -> bool:
+        return self._handle is not None
 
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            if len(self.connections) > self.limits.max_connections or not self._count_connection():
-                transport.abort()
-                return
-            self._start_header_timer()
+    def start(
+        self, loop: asyncio.AbstractEventLoop, seconds: float, callback: Callable[..., None], *arguments: Any
+    ) -> None:
+        """Call the function after this time, in place of an earlier call."""
+        self.cancel()
+        self._handle = loop.call_later(seconds, callback, *arguments)
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._cancel_timer("_head_timer")
-            self._cancel_timer("_write_timer")
-            if self._counted_address is not None:
-                self.of_address[self._counted_address] -= 1
-                if not self.of_address[self._counted_address]:
-                    del self.of_address[self._counted_address]
-                self._counted_address = None
-            super().connection_lost(exc)
+    def cancel(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
 
-        def _count_connection(self) -> bool:
-            """Count this connection for its address. Returns False if the address has reached its limit."""
-            address = str((self.client or ("",))[0])
-            if self.exposure.is_proxy(address):
-                return True
-            if self.of_address[address] >= self.limits.max_connections_per_address:
-                return False
-            self._counted_address = address
-            self.of_address[address] += 1
+
+class LimitedProtocol(UvicornProtocol):
+    """Protocol that limits the request headers before uvicorn starts a request cycle."""
+
+    limits: ServiceConfig
+    exposure: Exposure
+    connections_by_address: Counter[str]
+    _counted_address: str | None = None
+    _header_bytes = 0
+    _is_in_headers = True
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._header_timer = _Timer()
+        self._write_timer = _Timer()
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.max_connections or not self._count_connection():
+            transport.abort()
+            return
+        self._start_header_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._header_timer.cancel()
+        self._write_timer.cancel()
+        if self._counted_address is not None:
+            self.connections_by_address[self._counted_address] -= 1
+            if not self.connections_by_address[self._counted_address]:
+                del self.connections_by_address[self._counted_address]
+            self._counted_address = None
+        super().connection_lost(exc)
+
+    def _count_connection(self) -> bool:
+        """Count this connection for its address. Returns False if the address has reached its limit."""
+        address = str((self.client or ("",))[0])
+        if self.exposure.is_proxy(address):
             return True
+        if self.connections_by_address[address] >= self.limits.max_connections_per_address:
+            return False
+        self._counted_address = address
+        self.connections_by_address[address] += 1
+        return True
 
-        def data_received(self, data: bytes) -> None:
-            before = self.cycle
-            in_body = before is not None and before.more_body and not before.response_complete
-            super().data_received(data)
-            if self.cycle is not before:
-                self._header_bytes = 0
-                self._cancel_timer("_head_timer")
-            elif not in_body and not self.transport.is_closing():
-                self._header_bytes += len(data)
-                if self._header_bytes > self.limits.max_headers + self.limits.max_url:
-                    self._refuse_and_close("the headers are too large", 431, "headers")
-                elif self._head_timer is None:
-                    self._start_header_timer()
+    def data_received(self, data: bytes) -> None:
+        cycle_before = self.cycle
+        is_in_body = cycle_before is not None and cycle_before.more_body and not cycle_before.response_complete
+        super().data_received(data)
+        if self.cycle is not cycle_before:
+            self._header_bytes = 0
+            self._header_timer.cancel()
+        elif not is_in_body and not self.transport.is_closing():
+            self._header_bytes += len(data)
+            if self._header_bytes > self.limits.max_headers + self.limits.max_url:
+                self._refuse_and_close("the headers are too large", 431, "headers")
+            elif not self._header_timer.is_running:
+                self._start_header_timer()
 
-        def on_message_begin(self) -> None:
-            self._in_headers = True
-            super().on_message_begin()
+    def on_message_begin(self) -> None:
+        self._is_in_headers = True
+        super().on_message_begin()
 
-        def on_headers_complete(self) -> None:
-            self._in_headers = False
-            super().on_headers_complete()
+    def on_headers_complete(self) -> None:
+        self._is_in_headers = False
+        super().on_headers_complete()
 
-        def on_header(self, name: bytes, value: bytes) -> None:
-            if self._in_headers:  # trailers of a chunked body must not count as headers: no proxy has checked them
-                super().on_header(name, value)
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._is_in_headers:  # trailers of a chunked body must not count as headers: no proxy has checked them
+            super().on_header(name, value)
 
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            self._cancel_timer("_write_timer")
-            self._write_timer = self.loop.call_later(self.limits.send_idle_seconds, self.transport.abort)
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._write_timer.start(self.loop, self.limits.send_idle_seconds, self.transport.abort)
 
-        def resume_writing(self) -> None:
-            self._cancel_timer("_write_timer")
-            super().resume_writing()
+    def resume_writing(self) -> None:
+        self._write_timer.cancel()
+        super().resume_writing()
 
-        def send_400_response(self, msg: str) -> None:
-            self._refuse_and_close("the request is no HTTP", 400, "http")
+    def send_400_response(self, msg: str) -> None:
+        self._refuse_and_close("the request is not valid HTTP", 400, "http")
 
-        def _start_header_timer(self) -> None:
-            seconds = self.limits.header_seconds
-            what = f"the headers did not arrive within {seconds:g} seconds"
-            self._head_timer = self.loop.call_later(seconds, self._refuse_and_close, what, 408, "headers_slow")
+    def _start_header_timer(self) -> None:
+        seconds = self.limits.header_seconds
+        message = f"the headers did not arrive within {seconds:g} seconds"
+        self._header_timer.start(self.loop, seconds, self._refuse_and_close, message, 408, "headers_slow")
 
-        def _cancel_timer(self, timer_attribute: str) -> None:
-            timer = getattr(self, timer_attribute)
-            if timer is not None:
-                timer.cancel()
-                setattr(self, timer_attribute, None)
-
-        def _refuse_and_close(self, message: str, status: int, reason: str) -> None:
-            """Close the connection, after an error response if that cannot be mistaken for another response."""
-            if self.transport.is_closing():
-                return
-            silent = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
-            if not silent and (self._header_bytes or status != 408):
-                self.transport.write(_raw_problem_response(RequestRefused(message, status=status, reason=reason)))
-            self.transport.close()
-
-    return Bounded
+    def _refuse_and_close(self, message: str, status: int, reason: str) -> None:
+        """Close the connection, after an error response if that cannot be mistaken for another response."""
+        if self.transport.is_closing():
+            return
+        cycle = self.cycle
+        is_response_open = cycle is not None and cycle.response_started and not cycle.response_complete
+        if not is_response_open and (self._header_bytes or status != 408):
+            self.transport.write(_raw_problem_response(RequestRefused(message, status=status, reason=reason)))
+        self.transport.close()
 
 
 def _raw_problem_response(error: NovaError) -> bytes:

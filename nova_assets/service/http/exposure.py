@@ -62,12 +62,12 @@ def resolve_exposure(config: ServiceConfig, has_token: bool) -> Exposure:
     proxies = tuple(_parse_proxy_network(text) for text in config.proxies)
     local = is_loopback(config.host)
     outside = not local or bool(proxies) or bool(config.public_names)
-    asks = config.auth == "tokens" or (config.auth == "auto" and outside)
+    requires_tokens = config.auth == "tokens" or (config.auth == "auto" and outside)
     if outside:
-        _check_outside_access(config, asks, has_token, tls)
+        _check_outside_access(config, requires_tokens, has_token, tls)
     host = _normalize_host(config.host)
     names = {*LOOPBACK_NAMES, *map(_normalize_host, config.public_names), *([] if is_any_address(host) else [host])}
-    return Exposure(asks, tls, outside, proxies, frozenset(names), is_any_address(host))
+    return Exposure(requires_tokens, tls, outside, proxies, frozenset(names), is_any_address(host))
 
 
 def is_loopback(host: str) -> bool:
@@ -87,28 +87,28 @@ def parse_address(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def _check_outside_access(config: ServiceConfig, requires_tokens: bool, has_token: bool, tls: bool) -> None:
-    place = config.host or "every address"
-    what = f"the service may not listen on {place}: it could be reached from beyond this machine"
+    address = config.host or "all addresses"
+    what = f"the service may not listen on {address}: other machines could reach it"
     if is_loopback(config.host):
-        what = "the service may not listen: by its proxy or public name it is reached from beyond this machine"
+        what = "the service may not listen: other machines reach it through its proxy or public name"
     if not requires_tokens:
         raise ServiceRefused(
             what,
-            found="no tokens are asked for: whoever reaches it may do everything",
+            found="no tokens: every caller would have all rights",
             expected="tokens, or 127.0.0.1",
             next="nova serve --auth tokens, or leave out --host",
         )
     if not has_token:
         raise ServiceRefused(
             what,
-            found="no token that is valid",
-            expected="at least one token",
-            next="nova token add NAME --read '*'; then again",
+            found="no valid token",
+            expected="at least one valid token",
+            next="nova token add NAME --read '*'; then start the service again",
         )
     if not tls and not config.proxies:
         raise ServiceRefused(
             what,
-            found="neither TLS nor a proxy that terminates it: tokens and data could be read on their way",
+            found="neither TLS nor a proxy that terminates it: tokens and data would travel unencrypted",
             expected="a certificate and its key, or the address of the reverse proxy",
             next="nova serve --tls-cert FILE --tls-key FILE, or --proxy ADDRESS",
         )
@@ -118,8 +118,8 @@ def _has_tls(config: ServiceConfig) -> bool:
     if bool(config.tls_cert) != bool(config.tls_key):
         raise ServiceRefused(
             "TLS needs a certificate and its key",
-            found="a certificate alone" if config.tls_cert else "a key alone",
-            expected="both; they may be one file",
+            found="only a certificate" if config.tls_cert else "only a key",
+            expected="both; one file may contain them",
             next="nova serve --tls-cert FILE --tls-key FILE",
         )
     return bool(config.tls_cert)
@@ -132,14 +132,14 @@ def _parse_proxy_network(proxy: str) -> Network:
         raise ServiceRefused(
             f"the proxy {proxy!r} is neither an address nor a network",
             found=str(error),
-            expected="such as 10.1.2.3 or 10.1.0.0/16",
-            next="state the addresses that the proxy asks from: --proxy ADDRESS",
+            expected="an address or a network, such as 10.1.2.3 or 10.1.0.0/16",
+            next="name the address or network of the proxy: --proxy ADDRESS",
         ) from error
     if found.prefixlen == 0:
         raise ServiceRefused(
-            f"the proxy {proxy!r} would be everybody",
-            found="a network of all addresses, so that any caller could say that it asks for another",
-            expected="the addresses of the proxy",
+            f"the proxy {proxy!r} contains all addresses",
+            found="a network of all addresses, so that any caller could forge its address",
+            expected="only the addresses of the proxy",
             next="--proxy 10.1.2.3 or --proxy 10.1.0.0/16",
         )
     return found

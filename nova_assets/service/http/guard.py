@@ -13,7 +13,7 @@ from nova_assets.errors import BadToken, NotAllowed, RequestRefused
 from nova_assets.model.token import Token, parse_token
 from nova_assets.nova_error import NovaError
 from nova_assets.service.http.asgi import (
-    HEALTH,
+    HEALTH_PATHS,
     App,
     Receive,
     Scope,
@@ -22,14 +22,14 @@ from nova_assets.service.http.asgi import (
     request_state,
     single_header_value,
 )
-from nova_assets.service.http.caller import LOCAL, Caller
+from nova_assets.service.http.caller import LOCAL_CALLER_NAME, Caller
 from nova_assets.service.http.exposure import Exposure, is_allowed_host, parse_address, parse_host_header
 from nova_assets.service.http.problems import send_problem
 
 TokenLookup = Callable[[str], Token | None]
 """Function from a token id to the token, valid or not."""
 
-_FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-port", b"x-forwarded-proto")
+_FORWARDED_HEADERS = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-port", b"x-forwarded-proto")
 _OTHER_PROXY_HEADERS = (b"x-forwarded-prefix", b"x-forwarded-server", b"x-forwarded-ssl", b"x-real-ip")
 _MAX_CACHED_TOKENS = 1024
 """Maximum number of cached tokens."""
@@ -65,7 +65,7 @@ class TokenAuthenticator:
         raise BadToken(
             "the request has no valid token",
             expected="Authorization: Bearer nova_…",
-            next="ask who runs the service for a token: nova token add",
+            next="ask the operator of the service for a token: nova token add",
             reason="token",
         )
 
@@ -88,7 +88,7 @@ class AccessGuard:
 
     def __init__(self, app: App, exposure: Exposure, authenticator: TokenAuthenticator | None = None) -> None:
         if exposure.requires_tokens and authenticator is None:
-            raise ValueError("tokens are asked for, and there is no way to look them up")
+            raise ValueError("the service requires tokens but has no authenticator")
         self.app = app
         self.exposure = exposure
         self.authenticator = authenticator if exposure.requires_tokens else None
@@ -115,18 +115,20 @@ class AccessGuard:
         """
         peer = (scope.get("client") or (None,))[0]
         forwarded = _pop_forwarded_headers(scope)
-        if scope["path"] in HEALTH:
+        if scope["path"] in HEALTH_PATHS:
             request_state(scope)["caller"] = Caller("")
             return
         if self.exposure.is_proxy(peer):
             self._apply_forwarded_headers(scope, forwarded)
         else:
-            self._check_proxy_is_stated(peer, forwarded)
+            self._check_proxy_is_configured(peer, forwarded)
         self._check_host_header(scope)
         _check_same_site(scope)
         authorization = header_values(scope, b"authorization")
         request_state(scope)["caller"] = (
-            Caller(LOCAL) if self.authenticator is None else await self.authenticator.authenticate(authorization)
+            Caller(LOCAL_CALLER_NAME)
+            if self.authenticator is None
+            else await self.authenticator.authenticate(authorization)
         )
 
     def _apply_forwarded_headers(self, scope: Scope, forwarded: dict[bytes, list[str]]) -> None:
@@ -134,7 +136,7 @@ class AccessGuard:
         scheme = _last_forwarded_value(forwarded, b"x-forwarded-proto")
         if scheme is not None and scheme.lower() != "https" and not self.exposure.tls:
             raise NotAllowed(
-                "the proxy was asked without TLS, so that the token could be read on its way",
+                "the client used no TLS to reach the proxy, so its token travelled unencrypted",
                 found=f"x-forwarded-proto: {scheme[:20]}",
                 expected="https",
                 reason="proxy",
@@ -150,17 +152,17 @@ class AccessGuard:
         if asking is not None and parse_address(asking) is not None:
             scope["client"] = (str(parse_address(asking)), 0)
 
-    def _check_proxy_is_stated(self, peer: str | None, forwarded: dict[bytes, list[str]]) -> None:
+    def _check_proxy_is_configured(self, peer: str | None, forwarded: dict[bytes, list[str]]) -> None:
         """Refuse requests that bypass the configured proxy, or that come through an unknown proxy."""
         if self.exposure.requires_proxy and not _is_loopback_peer(peer):
             raise NotAllowed(
-                "the service is asked through its proxy alone: without TLS, tokens could be read on their way",
-                expected="a request from an address that was stated as --proxy",
+                "the service accepts requests only through its proxy: without TLS, tokens would travel unencrypted",
+                expected="a request from an address that --proxy names",
                 reason="proxy",
             )
         if self.authenticator is None and forwarded:
             raise NotAllowed(
-                "the request came through a proxy that nobody has stated, and the service asks for no tokens",
+                "the request came through an unknown proxy, and the service requires no tokens",
                 expected="requests of this machine alone",
                 next="nova serve --auth tokens --proxy ADDRESS, with the address of the proxy",
                 reason="proxy",
@@ -180,10 +182,10 @@ class AccessGuard:
         own = [scope["server"][0]] if scope.get("server") else []
         if not is_allowed_host(self.exposure, named[0], own):
             raise RequestRefused(
-                "the service does not go by this name",
+                "the service has no such host name",
                 found=f"host: {named[0][:100]}",
-                expected="localhost, the address that it listens on, or a name that was given as --public-name",
-                next=f"nova serve --public-name {named[0][:100]}, if that is its name",
+                expected="localhost, an address of the service, or a name that --public-name gives",
+                next=f"if this is a name of the service: nova serve --public-name {named[0][:100]}",
                 status=421,
                 reason="host",
             )
@@ -199,7 +201,7 @@ def _check_same_site(scope: Scope) -> None:
         raise NotAllowed(
             "the request comes from a page of another site",
             found=f"origin: {origins[0][:100]}" if origins else "sec-fetch-site: cross-site",
-            expected="pages of the service's own, or a program",
+            expected="a page of the service itself, or a program",
             reason="origin",
         )
 
@@ -218,7 +220,7 @@ def _is_same_origin(origin: str, host: str) -> bool:
 
 def _pop_forwarded_headers(scope: Scope) -> dict[bytes, list[str]]:
     """Remove the forwarded headers from a request, so that no later handler sees them. Returns their values."""
-    taken = (*_FORWARDED, *_OTHER_PROXY_HEADERS)
+    taken = (*_FORWARDED_HEADERS, *_OTHER_PROXY_HEADERS)
     found: dict[bytes, list[str]] = {}
     for name, value in scope["headers"]:
         if name.lower() in taken:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "application/problem+json"
 
-_STATUS: dict[type[NovaError], int] = {
+_STATUS_BY_ERROR: dict[type[NovaError], int] = {
     errors.RequestRefused: 400,
     errors.BadToken: 401,
     errors.NotAllowed: 403,
@@ -57,27 +57,30 @@ _STATUS: dict[type[NovaError], int] = {
 }
 """Errors whose messages are sent to the caller."""
 
-_INTERNAL_ERRORS: dict[type[NovaError], tuple[int, str]] = {
+_TEXT_BY_INTERNAL_ERROR: dict[type[NovaError], tuple[int, str]] = {
     errors.CatalogUnavailable: (503, "the catalog does not answer"),
-    errors.CatalogVersion: (503, "the catalog is of another version than the service"),
-    errors.CommitOutcomeUnknown: (503, "the connection to the catalog was lost during COMMIT: it may have taken"),
+    errors.CatalogVersion: (503, "the catalog has another version than the service"),
+    errors.CommitOutcomeUnknown: (
+        503,
+        "the connection to the catalog was lost during COMMIT: the commit may have succeeded",
+    ),
     errors.DagsterUnavailable: (503, "Dagster does not answer"),
-    errors.EngineUnavailable: (503, "there is no engine to compute with"),
-    errors.SourceUnavailable: (503, "the place that files arrive from does not answer"),
-    errors.StorageFailed: (503, "the service cannot keep its views of channels"),
-    errors.TableUnavailable: (503, "a table in which the channel is published does not answer"),
-    errors.WarehouseMismatch: (500, "the warehouse is not the one that the catalog belongs to"),
+    errors.EngineUnavailable: (503, "the engine does not start or answer"),
+    errors.SourceUnavailable: (503, "the source of arriving files does not answer"),
+    errors.StorageFailed: (503, "the service cannot store its file views"),
+    errors.TableUnavailable: (503, "a published table of the channel does not answer"),
+    errors.WarehouseMismatch: (500, "the warehouse does not belong to the catalog"),
     errors.WarehouseUnavailable: (503, "the warehouse cannot be read or written"),
-    errors.FileMissing: (500, "a file of the warehouse is missing, or was changed"),
-    errors.QueryRefused: (500, "Spark does not take a query of the project"),
-    errors.SettingsError: (500, "the service is not set up rightly"),
-    errors.TaskFailed: (500, "a task failed; its execution keeps its pins, and can be resumed"),
+    errors.FileMissing: (500, "a file of the warehouse is missing or was changed"),
+    errors.QueryRefused: (500, "Spark rejects a query of the project"),
+    errors.SettingsError: (500, "the settings of the service are invalid"),
+    errors.TaskFailed: (500, "a task has failed; its execution keeps its pins and can be resumed"),
 }
 """Errors with internal details. The caller gets only these texts."""
 
-_UNKNOWN = (500, "the service failed in a way that it does not know")
+_UNEXPECTED_ERROR = (500, "the service has failed with an unexpected error")
 
-_IDEMPOTENT = "ask again with the same idempotency key: it is done once"
+_REPEAT_WITH_KEY_TEXT = "repeat the request with the same idempotency key: it takes effect once"
 
 _RETRY_AFTER = {429: "1", 503: "5"}
 
@@ -94,18 +97,20 @@ def problem_from_error(error: BaseException, request_id: str | None = None) -> t
         "type": f"urn:nova:problem:{code.removeprefix('NOVA-').lower()}",
         "title": code.removeprefix("NOVA-").replace("-", " ").capitalize(),
         "status": status,
-        "detail": what if what is not None else without_paths(getattr(error, "what", "")),
+        "detail": what if what is not None else redact_paths(getattr(error, "what", "")),
         "code": code,
     }
     if told and isinstance(error, NovaError):
         parts = {"found": error.found, "expected": error.expected, "next": error.next}
         if isinstance(error, errors.ChannelNotFound):  # its hints name channels that the caller may not read
-            parts |= {"expected": None, "next": "GET /v1/channels lists those that may be read"}
-        body |= {name: without_paths(str(part)) for name, part in parts.items() if part is not None}
+            parts |= {"expected": None, "next": "GET /v1/channels lists the channels that this caller may read"}
+        body |= {name: redact_paths(str(part)) for name, part in parts.items() if part is not None}
         body |= {n: _to_json_value(error.fields[n]) for n in _PUBLIC_FIELDS if n in error.fields}
     else:
         body["next"] = (
-            _IDEMPOTENT if isinstance(error, errors.CommitOutcomeUnknown) else _next_step_text(status, request_id)
+            _REPEAT_WITH_KEY_TEXT
+            if isinstance(error, errors.CommitOutcomeUnknown)
+            else _next_step_text(status, request_id)
         )
     return status, body | ({"request_id": request_id} if request_id else {})
 
@@ -187,13 +192,13 @@ def _translate_framework_error(request: Any, error: Exception) -> BaseException:
     status = getattr(error, "status_code", None)
     if isinstance(status, int):
         said = str(getattr(error, "detail", "") or "refused")
-        what = f"{request.method} at this address: {said[0].lower()}{said[1:]}"
+        what = f"{request.method} on this route: {said[0].lower()}{said[1:]}"
         if status == 404:
-            what = "there is nothing at this address"
+            what = "there is no such route"
         return errors.RequestRefused(
             what,
             found=f"{request.method} {request.url.path[:200]}",
-            next="GET /v1/openapi.json tells of every address",
+            next="GET /v1/openapi.json describes every route",
             status=status,
             reason=f"status_{status}",
         )
@@ -202,9 +207,9 @@ def _translate_framework_error(request: Any, error: Exception) -> BaseException:
         places = list(dict.fromkeys(".".join(str(part) for part in e["loc"]) for e in wrong))
         in_body = any(e["loc"][:1] == ("body",) for e in wrong)
         return errors.RequestRefused(
-            f"the request cannot be read: {', '.join(places)}",
+            f"the request is malformed: {', '.join(places)}",
             found="; ".join(dict.fromkeys(f"{e['loc'][-1]}: {e['msg']}" for e in wrong)),
-            next="GET /v1/openapi.json tells what is expected",
+            next="GET /v1/openapi.json describes the expected request",
             status=422 if in_body else 400,
             reason="unreadable",
         )
@@ -222,21 +227,21 @@ def _status_and_public_text(error: BaseException) -> tuple[int, str | None]:
     if isinstance(error, errors.RequestRefused):
         return int(error.fields.get("status", 400)), None
     for kind in type(error).__mro__:
-        if kind in _INTERNAL_ERRORS:
-            return _INTERNAL_ERRORS[kind]
-        if kind in _STATUS:
-            return _STATUS[kind], None
-    return _UNKNOWN
+        if kind in _TEXT_BY_INTERNAL_ERROR:
+            return _TEXT_BY_INTERNAL_ERROR[kind]
+        if kind in _STATUS_BY_ERROR:
+            return _STATUS_BY_ERROR[kind], None
+    return _UNEXPECTED_ERROR
 
 
 def _next_step_text(status: int, request_id: str | None) -> str:
     if status == 503:
-        return "ask again later"
-    return f"tell who runs the service: its log says more under {request_id}" if request_id else "ask again later"
+        return "retry later"
+    return f"tell the operator of the service the request id {request_id}" if request_id else "retry later"
 
 
 def _to_json_value(value: Any) -> Any:
-    return value if isinstance(value, bool | int | float | None) else without_paths(str(value))
+    return value if isinstance(value, bool | int | float | None) else redact_paths(str(value))
 
 
 _ADDRESS = re.compile(
@@ -245,7 +250,7 @@ _ADDRESS = re.compile(
 _PATH = re.compile(r"(?<![\w./…])(?!//)(?:/|[A-Za-z]:\\)(?:[^\s/\\'\":,;()]+[/\\])+([^\s/\\'\":,;()]*)")
 
 
-def without_paths(text: str) -> str:
+def redact_paths(text: str) -> str:
     """Text without folders, addresses and passwords of the server. File names stay."""
     text = _ADDRESS.sub(lambda m: f"…/{m[1].rstrip('/').rpartition('/')[2]}", text)
     return _PATH.sub(r"…/\1", text)

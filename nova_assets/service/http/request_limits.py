@@ -1,4 +1,7 @@
-"""One request and its response within limits: body size, handler time, and waiting times for the client."""
+"""One request and its response within limits: body size, handler time, and waiting times for the client.
+
+Hand-written, because uvicorn and Starlette limit neither the time of a body nor that of a handler (ADR 0044).
+"""
 
 from __future__ import annotations
 
@@ -34,8 +37,8 @@ class LimitedExchange:
         self.scope = scope
         self.config = config
         self.refusal: asyncio.Future[NovaError] = loop.create_future()
-        self.started = False
-        self.received = 0
+        self.is_response_started = False
+        self.received_bytes = 0
         self._receive = receive
         self._send = send
         self._loop = loop
@@ -50,7 +53,7 @@ class LimitedExchange:
         self.on_answered: Callable[[], None] = lambda: None
 
     @property
-    def refused(self) -> bool:
+    def is_refused(self) -> bool:
         return self.refusal.done()
 
     def refuse(self, error: NovaError) -> None:
@@ -71,23 +74,23 @@ class LimitedExchange:
 
     async def receive(self) -> Message:
         """Next part of the request, for its handler."""
-        if self.refused:
+        if self.is_refused:
             return DISCONNECTED
         if self._body_complete:
             return await self._receive()
         async with self._pause_timer():
-            message = await self._receive_within_patience()
-        return message if not self.refused else DISCONNECTED
+            message = await self._receive_within_time_limits()
+        return message if not self.is_refused else DISCONNECTED
 
     async def send(self, message: Message) -> None:
         """Send a part of the handler's response."""
-        if self.refused:
+        if self.is_refused:
             return
         if message["type"] == "http.response.start":
             await self._drain_body(_DRAIN_SECONDS)
-            if self.refused:
+            if self.is_refused:
                 return
-            self.started = True
+            self.is_response_started = True
             self.stop_timer()
             self._closing = not self._body_complete
             if self._closing:
@@ -107,9 +110,9 @@ class LimitedExchange:
         Args:
             close: also close the connection.
         """
-        if self.started:
+        if self.is_response_started:
             return
-        self.started = True
+        self.is_response_started = True
         await self._drain_body(_DRAIN_SECONDS)
         unread = not self._body_complete
 
@@ -122,7 +125,7 @@ class LimitedExchange:
 
         await send_problem(self.scope, lingering, error, close=close or unread)
 
-    async def _receive_within_patience(self) -> Message:
+    async def _receive_within_time_limits(self) -> Message:
         now = self._loop.time()
         patience = min(self.config.upload_idle_seconds, self._upload_until - now)
         try:
@@ -136,10 +139,10 @@ class LimitedExchange:
         if message["type"] != "http.request":
             self._body_complete = True
             return message
-        self.received += len(message.get("body", b""))
+        self.received_bytes += len(message.get("body", b""))
         self._body_complete = not message.get("more_body", False)
-        if self.received > self.config.max_body:
-            self.refuse(body_too_large_error(self.config.max_body, f"more than {self.received - 1:,} bytes"))
+        if self.received_bytes > self.config.max_body:
+            self.refuse(body_too_large_error(self.config.max_body, f"more than {self.received_bytes - 1:,} bytes"))
         return message
 
     async def _drain_body(self, seconds: float) -> None:
@@ -147,7 +150,7 @@ class LimitedExchange:
 
         Nothing is read if the client waits for ``100 Continue``, or if the handler is reading the body itself.
         """
-        if self._body_complete or self._handler_is_receiving or (self._expects_continue and not self.received):
+        if self._body_complete or self._handler_is_receiving or (self._expects_continue and not self.received_bytes):
             return
         taken = 0
         with contextlib.suppress(TimeoutError):
@@ -169,14 +172,14 @@ class LimitedExchange:
             yield
         finally:
             self._handler_is_receiving = False
-            if counting and not self.started and not self.refused:
+            if counting and not self.is_response_started and not self.is_refused:
                 self.start_timer()
 
     def _refuse_timed_out(self) -> None:
         self.refuse(
             RequestTimedOut(
                 f"the request was not answered within {self.config.request_seconds:g} seconds",
-                expected="less to be done at once",
+                expected="a smaller request",
                 next=timeout_advice(self.scope),
                 reason="too_long",
             )
@@ -186,19 +189,19 @@ class LimitedExchange:
 def timeout_advice(scope: Scope) -> str:
     """Advice for a request that took too long."""
     if scope["method"] in ("GET", "HEAD") or scope["path"].endswith("/read"):
-        return "ask for less; or for longer: nova serve --request-seconds"
+        return "request less, or raise the limit: nova serve --request-seconds"
     if scope["path"].endswith("/blocks"):
-        return "it may still come about: ask again with the same Idempotency-Key, and it is done once"
-    return "it may still come about: look at the channel's pending and timeline before it is asked for again"
+        return "the insert may still succeed: repeat it with the same Idempotency-Key, and it takes effect once"
+    return "the request may still succeed: check the channel's pending and timeline before you repeat it"
 
 
-def body_too_large_error(max_bytes: int, found: str) -> RequestRefused:
+def body_too_large_error(max_bytes: int, actual_size: str) -> RequestRefused:
     """Error for a request body that is too large."""
     return RequestRefused(
-        "the body of the request is too large",
-        found=found,
+        "the request body is too large",
+        found=actual_size,
         expected=f"at most {max_bytes:,} bytes",
-        next="send it in parts",
+        next="send several smaller requests",
         status=413,
         reason="body",
     )
@@ -206,10 +209,10 @@ def body_too_large_error(max_bytes: int, found: str) -> RequestRefused:
 
 def _slow_upload_error(config: ServiceConfig, total_time_exceeded: bool) -> RequestRefused:
     seconds = config.upload_seconds if total_time_exceeded else config.upload_idle_seconds
-    what = f"the body of the request did not arrive within {seconds:g} seconds"
+    what = f"the request body did not arrive within {seconds:g} seconds"
     if not total_time_exceeded:
-        what = f"nothing of the body of the request arrived for {seconds:g} seconds"
-    return RequestRefused(what, next="nothing was done: send it again", status=408, reason="slow")
+        what = f"no part of the request body arrived for {seconds:g} seconds"
+    return RequestRefused(what, next="nothing was done: send the request again", status=408, reason="slow")
 
 
 def _has_body(scope: Scope) -> bool:

@@ -21,9 +21,9 @@ from nova_assets.errors import ServiceRefused, ServiceUnavailable, SettingsError
 from nova_assets.masking import get_logger
 from nova_assets.nova_error import NovaError
 from nova_assets.service.http.asgi import Receive, Scope, Send
-from nova_assets.service.http.connection_limits import limited_protocol
+from nova_assets.service.http.connection_limits import build_limited_protocol
+from nova_assets.service.http.listening_socket import bind_listening_socket, local_service_url
 from nova_assets.service.http.middleware import GuardedApp
-from nova_assets.service.http.port import bind_listening_socket, local_service_url
 
 _LOGGER = get_logger("nova_assets.service")
 
@@ -70,17 +70,17 @@ class Server:
         If work is in progress that cannot be stopped, the process exits with code 0 all the same. Its changes are in
         the catalog completely or not at all (R2, R3).
         """
-        server = self._make_uvicorn()
+        server = self._create_uvicorn_server()
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
             runner.run(server.serve_until_stopped())
-            server.raise_failure()
+            server.raise_start_error()
             if self.guarded_app.active_requests.handler_count:
                 _LOGGER.warning(
-                    "stopped beside work that cannot be stopped",
+                    "stopped while requests were still in progress",
                     extra={"at_work": self.guarded_app.active_requests.handler_count},
                 )
                 self.before_forced_exit()
-                _end_process()
+                _exit_process_now()
 
     @contextlib.contextmanager
     def in_background(self) -> Iterator[str]:
@@ -88,7 +88,7 @@ class Server:
         unchanged.
         """
         url = self.listen()
-        server = self._make_uvicorn()
+        server = self._create_uvicorn_server()
 
         def serve() -> None:
             with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
@@ -97,13 +97,13 @@ class Server:
         thread = threading.Thread(target=serve, name="nova-service", daemon=True)
         thread.start()
         try:
-            server.await_start(thread)
+            server.wait_until_started(thread)
             yield url
         finally:
             server.should_exit = True
             thread.join(self.config.shutdown_grace + 5)
 
-    def _make_uvicorn(self) -> _UvicornServer:
+    def _create_uvicorn_server(self) -> _UvicornServer:
         self.listen()
         assert self._socket is not None
         bound, self._socket = self._socket, None
@@ -114,15 +114,15 @@ class Server:
             return
         try:
             ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
-                self.config.tls_cert, self.config.tls_key, password=_no_password
+                self.config.tls_cert, self.config.tls_key, password=_reject_password_request
             )
         except (OSError, ssl.SSLError) as error:
-            lacking = [str(p) for p in (self.config.tls_cert, self.config.tls_key) if p and not Path(p).is_file()]
-            there = f"{self.config.tls_cert}, {self.config.tls_key}: {error}"
+            missing_files = [str(p) for p in (self.config.tls_cert, self.config.tls_key) if p and not Path(p).is_file()]
+            load_error = f"{self.config.tls_cert}, {self.config.tls_key}: {error}"
             raise SettingsError(
                 "the certificate and its key cannot be used",
-                found=f"no file {' nor '.join(lacking)} in {Path.cwd()}" if lacking else there,
-                expected="PEM files of a certificate and the key that belongs to it, without a password",
+                found=f"no file {' nor '.join(missing_files)} in {Path.cwd()}" if missing_files else load_error,
+                expected="PEM files of a certificate and its key, without a password",
             ) from error
 
 
@@ -135,7 +135,7 @@ class _UvicornServer(uvicorn.Server):
         self.failure: BaseException | None = None
         config = guarded_app.config
         tls: dict[str, Any] = {"ssl_certfile": config.tls_cert, "ssl_keyfile": config.tls_key}
-        protocol: Any = limited_protocol(config, guarded_app.exposure)
+        protocol: Any = build_limited_protocol(config, guarded_app.exposure)
         super().__init__(
             uvicorn.Config(
                 self._asgi_app,
@@ -195,7 +195,7 @@ class _UvicornServer(uvicorn.Server):
             for s, handler in before.items():
                 signal.signal(s, handler)
 
-    def await_start(self, thread: threading.Thread) -> None:
+    def wait_until_started(self, thread: threading.Thread) -> None:
         """Wait until the service answers. Raises the error that prevented the start."""
         for _ in range(int(_START_TIMEOUT / _POLL_SECONDS)):
             if self.started:
@@ -203,11 +203,11 @@ class _UvicornServer(uvicorn.Server):
             thread.join(_POLL_SECONDS)
             if not thread.is_alive():
                 break
-        self.raise_failure()
+        self.raise_start_error()
         if not self.started:
-            raise ServiceUnavailable("the service does not start", next="look into the log of nova_assets.service")
+            raise ServiceUnavailable("the service does not start", next="read the log of nova_assets.service")
 
-    def raise_failure(self) -> None:
+    def raise_start_error(self) -> None:
         """Raise the error that prevented the start of the app, or that occurred at its end."""
         if isinstance(self.failure, NovaError):
             raise self.failure
@@ -216,12 +216,12 @@ class _UvicornServer(uvicorn.Server):
             raise ServiceRefused("the service does not start", found=why) from self.failure
 
 
-def _no_password() -> str:
+def _reject_password_request() -> str:
     """Refuse keys with a password. Without this callback, OpenSSL would ask for the password on the terminal."""
     return ""
 
 
-def _end_process() -> None:
+def _exit_process_now() -> None:
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):

@@ -15,40 +15,41 @@ from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.block import Kind
 from nova_assets.model.commit import Commit
 from nova_assets.model.schema import Schema
-from nova_assets.service.block_visibility import redact_refusals, visible_commit_shape
-from nova_assets.service.deployment import (
+from nova_assets.service.http.caller import Caller
+from nova_assets.service.http.media_types import ARROW, LINES, PARQUET
+from nova_assets.service.redaction import redact_errors, visible_commit_shape
+from nova_assets.service.routes.dependencies import (
     ChannelName,
     PartitionFilter,
     ReaderDependency,
-    Service,
     ServiceDependency,
     VersionNumber,
     problem_responses,
     require_right,
 )
-from nova_assets.service.http.caller import Caller
-from nova_assets.service.http.media_types import ARROW, LINES, PARQUET
+from nova_assets.service.service_state import ServiceState
 from nova_assets.service.shapes.blocks import CheckedShape, CommitShape
 from nova_assets.service.shapes.requests import ReadRequest
-from nova_assets.service.shapes.shape import columns_of_schema
+from nova_assets.service.shapes.shape import columns_from_schema
 from nova_assets.service.streaming import RowStream, RowStreamResponse, open_selected_rows
 from nova_assets.service.uploads import DECODE_TIME_SHARE, MAX_EXPANSION, body_format, spool_body
 
 router = APIRouter(prefix="/v1/channels/{channel}", tags=["data"], responses=problem_responses(409, 410, 422))
 
 Compression = Annotated[
-    Literal["none", "lz4", "zstd"], Query(description="Of the stream's buffers; readers undo it by themselves.")
+    Literal["none", "lz4", "zstd"],
+    Query(description="Compression of the stream's buffers. Arrow readers decompress them."),
 ]
-_BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
-_STREAM: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The rows, as an Arrow IPC stream.", "content": {ARROW: _BINARY}}
+_BINARY_BODY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
+_ROW_STREAM_RESPONSE: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The rows, as an Arrow IPC stream.", "content": {ARROW: _BINARY_BODY}}
 }
 
 
 WriterDependency = Annotated[Caller, Depends(require_right("write"))]
 
 
-@router.get("/data", response_class=RowStreamResponse, responses=_STREAM)
+@router.get("/data", response_class=RowStreamResponse, responses=_ROW_STREAM_RESPONSE)
 def data(
     channel: ChannelName,
     caller: ReaderDependency,
@@ -56,24 +57,26 @@ def data(
     at: VersionNumber = None,
     since: VersionNumber = None,
     partition: PartitionFilter = None,
-    column: Annotated[list[str] | None, Query(max_length=1000, description="These columns only.")] = None,
+    column: Annotated[list[str] | None, Query(max_length=1000, description="Only these columns.")] = None,
     compression: Compression = "none",
 ) -> RowStreamResponse:
-    """The rows of a channel, or with ``since`` what changed, pinned for the length of the read."""
+    """Rows of a channel: a snapshot, or with ``since`` the changes after a number. The read pins its blocks."""
     wanted = ReadRequest(at=at, since=since, partition=partition, columns=column, keys=None)
     return _stream_response(service, channel, wanted, compression)
 
 
-@router.post("/read", response_class=RowStreamResponse, responses=_STREAM | problem_responses(409, 410, 415, 422))
+@router.post(
+    "/read", response_class=RowStreamResponse, responses=_ROW_STREAM_RESPONSE | problem_responses(409, 410, 415, 422)
+)
 def read(
     channel: ChannelName,
     caller: ReaderDependency,
     service: ServiceDependency,
-    wanted: ReadRequest,
+    read_request: ReadRequest,
     compression: Compression = "none",
 ) -> RowStreamResponse:
-    """The same; and with ``keys`` only their rows."""
-    return _stream_response(service, channel, wanted, compression)
+    """Rows like ``GET …/data``. With ``keys``, only the rows with these keys."""
+    return _stream_response(service, channel, read_request, compression)
 
 
 @router.post(
@@ -81,7 +84,7 @@ def read(
     responses=problem_responses(408, 409, 415, 422),
     response_model=CommitShape | CheckedShape,
     openapi_extra={
-        "requestBody": {"required": True, "content": {ARROW: _BINARY, PARQUET: _BINARY, LINES: _BINARY}},
+        "requestBody": {"required": True, "content": {ARROW: _BINARY_BODY, PARQUET: _BINARY_BODY, LINES: _BINARY_BODY}},
     },
 )
 async def insert(
@@ -89,21 +92,21 @@ async def insert(
     channel: ChannelName,
     caller: WriterDependency,
     service: ServiceDependency,
-    kind: Annotated[Kind, Query(description="A delta adds, a base replaces.")] = "delta",
+    kind: Annotated[Kind, Query(description="A delta adds rows, a base replaces them.")] = "delta",
     partition: PartitionFilter = None,
-    dry_run: Annotated[bool, Query(description="Only see whether it could be taken.")] = False,
+    dry_run: Annotated[bool, Query(description="Check the rows, and insert nothing.")] = False,
     idempotency_key: Annotated[
         str | None,
         Header(min_length=1, max_length=512, description="A second insert with the same key changes nothing."),
     ] = None,
 ) -> CommitShape | CheckedShape:
-    """Put one block onto a channel: all of the body, or nothing of it.
+    """Insert the rows of the body into a channel as one block: either all rows or none.
 
-    Ask again with the same ``Idempotency-Key`` where no answer came: the rows are there once.
+    After a lost response, repeat the request with the same ``Idempotency-Key``: the rows are inserted once.
     """
     format_ = body_format(request)
     async with spool_body(request, format_, service.spool) as file:
-        with redact_refusals(caller, channel):
+        with redact_errors(caller, channel):
             done = await run_in_threadpool(
                 _insert_body, service, channel, (file, format_), kind, partition, idempotency_key, dry_run
             )
@@ -115,7 +118,7 @@ async def insert(
 
 
 def _insert_body(
-    service: Service,
+    service: ServiceState,
     channel: str,
     file_and_format: tuple[Path, str],
     kind: Kind,
@@ -130,11 +133,13 @@ def _insert_body(
         return service.store.insert(channel, given, kind, idempotency_key, partition)
     found = service.store.check_insert(channel, given, kind, partition)
     return CheckedShape(
-        channel=channel, kind=found.kind, head=found.head, columns=columns_of_schema(found.schema) or []
+        channel=channel, kind=found.kind, head=found.head, columns=columns_from_schema(found.schema) or []
     )
 
 
-def _stream_response(service: Service, channel: str, read_request: ReadRequest, compression: str) -> RowStreamResponse:
+def _stream_response(
+    service: ServiceState, channel: str, read_request: ReadRequest, compression: str
+) -> RowStreamResponse:
     how = {"partition": read_request.partition, "columns": read_request.columns}
     keys = None if read_request.keys is None else _keys_as_table(service, channel, read_request.keys)
 
@@ -148,12 +153,14 @@ def _stream_response(service: Service, channel: str, read_request: ReadRequest, 
     return RowStreamResponse(stream, media_type=ARROW, headers={"nova-catalog": service.identity})
 
 
-def _keys_as_table(service: Service, channel: str, keys: list[dict[str, Any]]) -> pa.Table:
+def _keys_as_table(service: ServiceState, channel: str, keys: list[dict[str, Any]]) -> pa.Table:
     """Keys as a table with the types of the channel."""
     state = service.store.catalog.channel(channel)
     on = state.channel.merge.key
     if not on:
-        raise DefinitionError(f"channel {channel!r} has no key to look for", next="filter what is read of it")
+        raise DefinitionError(
+            f"channel {channel!r} has no key", next="read the channel without keys, and filter the rows"
+        )
     if state.schema is None:
         return pa.Table.from_pylist(keys)
     schema = Schema(tuple(state.schema.field(k) for k in on))

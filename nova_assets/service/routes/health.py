@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse, Response
 
-from nova_assets.service.deployment import ServiceDependency, problem_responses
 from nova_assets.service.http.active_requests import stopping_error
+from nova_assets.service.routes.dependencies import ServiceDependency, problem_responses
 from nova_assets.service.shapes.shape import HealthShape
 
 router = APIRouter(tags=["health"], responses=problem_responses())
@@ -16,13 +16,13 @@ metrics_router = APIRouter(tags=["health"], responses=problem_responses())
 
 @router.get("/healthz")
 async def healthz() -> HealthShape:
-    """The process is alive."""
+    """Whether the process is alive."""
     return HealthShape(status="alive")
 
 
 @router.get("/readyz")
 def readyz(service: ServiceDependency) -> HealthShape:
-    """The catalog answers, and requests are welcome."""
+    """Whether the catalog answers and the service accepts requests."""
     if service.active_requests is not None and service.active_requests.is_draining:
         raise stopping_error()
     service.check_catalog_answers()
@@ -31,7 +31,7 @@ def readyz(service: ServiceDependency) -> HealthShape:
 
 @metrics_router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request, service: ServiceDependency) -> Response:
-    """Counters and gauges, as Prometheus reads them."""
+    """Counters and gauges in Prometheus text format."""
     if service.metrics is None:
         return PlainTextResponse("")
     return await service.metrics.metrics_response(request)

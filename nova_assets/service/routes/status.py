@@ -11,7 +11,8 @@ from fastapi import APIRouter, Path, Query
 from nova_assets.errors import ExecutionNotLive, NotAllowed
 from nova_assets.model.execution import Execution, ExecutionState
 from nova_assets.model.timeline import Instant
-from nova_assets.service.deployment import (
+from nova_assets.service.http.caller import Caller
+from nova_assets.service.routes.dependencies import (
     CallerDependency,
     ChannelName,
     Limit,
@@ -21,49 +22,48 @@ from nova_assets.service.deployment import (
     VersionNumber,
     problem_responses,
 )
-from nova_assets.service.http.caller import Caller
 from nova_assets.service.shapes.blocks import BlockShape
 from nova_assets.service.shapes.channels import ChannelShape, PartitionShape, SchemaShape
 from nova_assets.service.shapes.executions import CursorShape, ExecutionShape, FiringShape, PendingShape
-from nova_assets.service.shapes.shape import columns_of_schema
+from nova_assets.service.shapes.shape import columns_from_schema
 from nova_assets.service.shapes.timeline import InstantShape
 
 router = APIRouter(prefix="/v1", tags=["looking"], responses=problem_responses(410, 422))
 
-Binding = Annotated[str | None, Query(max_length=256, description="Of this binding alone.")]
+Binding = Annotated[str | None, Query(max_length=256, description="Only this binding.")]
 
 
 @router.get("/channels")
 def channels(caller: CallerDependency, service: ServiceDependency) -> list[ChannelShape]:
-    """Every channel that the caller may read, with its head; rows and bytes are those of all that is retained."""
+    """Channels that the caller may read, with their heads. Rows and bytes count all retained blocks."""
     found = {s.channel.name: s for s in service.store.channels()}
-    return [ChannelShape.of(found[name]) for name in caller.channels_with_right("read", found)]
+    return [ChannelShape.from_channel_state(found[name]) for name in caller.channels_with_right("read", found)]
 
 
 @router.get("/channels/{channel}")
 def channel(channel: ChannelName, caller: ReaderDependency, service: ServiceDependency) -> ChannelShape:
-    """One channel, with its head; its rows and bytes are those of all that is retained."""
+    """One channel, with its head. Rows and bytes count all retained blocks."""
     found = service.store.catalog.channels(channel)
-    return ChannelShape.of(found[0] if found else service.store.catalog.channel(channel))
+    return ChannelShape.from_channel_state(found[0] if found else service.store.catalog.channel(channel))
 
 
 @router.get("/channels/{channel}/schema")
 def schema(
     channel: ChannelName, caller: ReaderDependency, service: ServiceDependency, at: VersionNumber = None
 ) -> SchemaShape:
-    """The columns of a channel, now or at a number."""
+    """Columns of a channel at its head or at a number."""
     head = service.store.catalog.channel(channel).head
     known = service.store.catalog.history(channel, at, since=head if at is None else at)
-    return SchemaShape(channel=channel, at=known.head, columns=columns_of_schema(known.schema))
+    return SchemaShape(channel=channel, at=known.head, columns=columns_from_schema(known.schema))
 
 
 @router.get("/channels/{channel}/partitions")
 def partitions(
     channel: ChannelName, caller: ReaderDependency, service: ServiceDependency, partition: PartitionFilter = None
 ) -> list[PartitionShape]:
-    """The partitions that hold anything, by name; rows and bytes are those of all that is retained."""
+    """Partitions with data, by name. Rows and bytes count all retained blocks."""
     scope = service.parse_scope(channel, partition)
-    return [PartitionShape.of(p) for p in service.store.catalog.partitions(channel, scope)]
+    return [PartitionShape.from_partition_state(p) for p in service.store.catalog.partitions(channel, scope)]
 
 
 @router.get("/channels/{channel}/blocks")
@@ -75,29 +75,31 @@ def blocks(
     at: VersionNumber = None,
     limit: Limit = 1000,
 ) -> list[BlockShape]:
-    """The blocks that are there, newest first, with their files: as many as the limit, and what else is of the last
-    number among them. Those before them are told with that number less one as ``at``."""
+    """Blocks with their files, newest first, up to the limit. All blocks of the last number are included. For the next
+    page, pass that number minus one as ``at``."""
     scope = service.parse_scope(channel, partition)
-    return [BlockShape.of(b) for b in service.store.catalog.blocks(channel, at, scope, limit)]
+    return [BlockShape.from_block(b) for b in service.store.catalog.blocks(channel, at, scope, limit)]
 
 
 @router.get("/channels/{channel}/timeline")
 def timeline(
     channel: ChannelName, caller: ReaderDependency, service: ServiceDependency, limit: Limit = 1000
 ) -> list[InstantShape]:
-    """The latest instants, oldest first; those under way last. By whom, and what was read for them, is told to who may
-    read that."""
+    """The latest instants, oldest first, with instants in progress last. Binding and details are included only if the
+    caller may read all channels of the binding."""
     bound = service.store.catalog.bindings()
-    return [InstantShape.of(_redact_instant(caller, i, bound)) for i in service.store.timeline(channel, limit)]
+    return [
+        InstantShape.from_instant(_redact_instant(caller, i, bound)) for i in service.store.timeline(channel, limit)
+    ]
 
 
 @router.get("/channels/{channel}/pending")
 def pending(channel: ChannelName, caller: ReaderDependency, service: ServiceDependency) -> PendingShape:
-    """What is under way on a channel."""
+    """Executions in progress that will change a channel."""
     service.channel_definition(channel)
     bound = service.store.catalog.bindings()
-    found = [e for e in service.store.catalog.running_executions() if _changes_channel(e, channel, bound)]
-    shown = [ExecutionShape.of(_redact_execution(caller, e)) for e in found]
+    found = [e for e in service.store.catalog.running_executions() if _will_change_channel(e, channel, bound)]
+    shown = [ExecutionShape.from_execution(_redact_execution(caller, e)) for e in found]
     return PendingShape(
         channel=channel,
         compactions=[e for e in shown if e.purpose == "compact"],
@@ -107,8 +109,12 @@ def pending(channel: ChannelName, caller: ReaderDependency, service: ServiceDepe
 
 @router.get("/cursors")
 def cursors(caller: CallerDependency, service: ServiceDependency, binding: Binding = None) -> list[CursorShape]:
-    """How far bindings have read the channels that the caller may read."""
-    return [CursorShape.of(c) for c in service.store.catalog.cursors(binding) if caller.has_right("read", c.channel)]
+    """Cursors of bindings on the channels that the caller may read."""
+    return [
+        CursorShape.from_cursor(c)
+        for c in service.store.catalog.cursors(binding)
+        if caller.has_right("read", c.channel)
+    ]
 
 
 @router.get("/executions")
@@ -116,13 +122,14 @@ def executions(
     caller: CallerDependency,
     service: ServiceDependency,
     binding: Binding = None,
-    state: Annotated[ExecutionState | None, Query(description="In this state alone.")] = None,
+    state: Annotated[ExecutionState | None, Query(description="Only executions in this state.")] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> list[ExecutionShape]:
-    """Executions of bindings, latest first, of which the caller may read every channel."""
+    """Executions of bindings, latest first. Only those whose channels the caller may all read."""
     may = None if caller.token is None else caller.channels_with_right("read", service.store.catalog.heads())
     return [
-        ExecutionShape.of(e) for e in service.store.catalog.executions(binding, limit, state=state, among_channels=may)
+        ExecutionShape.from_execution(e)
+        for e in service.store.catalog.executions(binding, limit, state=state, among_channels=may)
     ]
 
 
@@ -130,18 +137,18 @@ def executions(
 def execution(
     caller: CallerDependency, service: ServiceDependency, execution: Annotated[str, Path(pattern=r"^[0-9a-f]{32}$")]
 ) -> ExecutionShape:
-    """One execution."""
+    """One execution of a binding, an insert or a read."""
     try:
         found = service.store.catalog.execution(execution)
     except ExecutionNotLive:
         found = None
     if found is None or not _may_read_all(caller, found.pins):
         raise NotAllowed(
-            f"there is no execution {execution!r} that this caller may see",
-            expected="the id of one that reads channels which the caller may read",
-            next="GET /v1/executions lists them",
+            f"there is no execution {execution!r} that this caller may read",
+            expected="the id of an execution whose channels the caller may read",
+            next="GET /v1/executions lists executions",
         )
-    return ExecutionShape.of(found)
+    return ExecutionShape.from_execution(found)
 
 
 @router.get("/firings")
@@ -151,10 +158,10 @@ def firings(
     binding: Binding = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> list[FiringShape]:
-    """What triggers have fired, latest first, of bindings of which the caller may read every channel."""
+    """Firings of triggers, latest first. Only those of bindings whose channels the caller may all read."""
     bound = service.store.catalog.bindings()
     may = [name for name, definition in bound.items() if _may_read_all(caller, definition["channels"].values())]
-    return [FiringShape.of(f) for f in service.store.catalog.firings(binding, limit, among_bindings=may)]
+    return [FiringShape.from_firing(f) for f in service.store.catalog.firings(binding, limit, among_bindings=may)]
 
 
 def _may_read_all(caller: Caller, channel_names: Iterable[str]) -> bool:
@@ -182,7 +189,7 @@ def _redact_instant(caller: Caller, instant: Instant, bindings: Mapping[str, Any
     return replace(instant, binding=None, details={})
 
 
-def _changes_channel(execution: Execution, channel: str, bindings: Mapping[str, Any]) -> bool:
+def _will_change_channel(execution: Execution, channel: str, bindings: Mapping[str, Any]) -> bool:
     """Whether an execution is about to change a channel."""
     if execution.purpose == "read":
         return False

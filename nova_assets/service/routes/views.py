@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
-from nova_assets.service.deployment import (
+from nova_assets.service.routes.dependencies import (
     ChannelName,
     Fresh,
     KnownPosition,
@@ -23,7 +23,7 @@ from nova_assets.service.shapes.views import ChangedFiles, HistoryShape, Snapsho
 
 router = APIRouter(prefix="/v1/channels/{channel}", tags=["views"], responses=problem_responses(409, 410, 422))
 
-Since = Annotated[int, Query(ge=0, le=2**31 - 1, description="A number: what came after it is asked for.")]
+Since = Annotated[int, Query(ge=0, le=2**31 - 1, description="Return the changes after this number.")]
 
 
 @router.get("/files", response_model=SnapshotFiles)
@@ -36,8 +36,7 @@ def files(
     at: VersionNumber = None,
     fresh: Fresh = True,
 ) -> Response:
-    """The latest files of a channel or partition, or those at a number: of each partition the newest base, and the
-    deltas that lead on."""
+    """Files of a snapshot at the head or at a number: the newest base of each partition, and the deltas after it."""
     scope = service.parse_scope(channel, partition)
     return service.json_response(service.query_handler.files_answer(channel, scope, at, known, allow_stale=not fresh))
 
@@ -53,7 +52,7 @@ def changes(
     partition: PartitionFilter = None,
     fresh: Fresh = True,
 ) -> Response:
-    """The files that tell what changed between two numbers."""
+    """Files that hold the changes between two numbers."""
     scope = service.parse_scope(channel, partition)
     return service.json_response(
         service.query_handler.changed_files_answer(channel, scope, since, at, known, allow_stale=not fresh)
@@ -72,7 +71,7 @@ def history(
     back_to: VersionNumber = None,
     fresh: Fresh = True,
 ) -> Response:
-    """What a plan needs of a channel: for clients that plan by themselves."""
+    """Part of a channel's history for clients that plan their own reads."""
     scope = service.parse_scope(channel, partition)
     return service.json_response(
         service.query_handler.history_answer(channel, scope, at, since or 0, back_to or 0, known, allow_stale=not fresh)
@@ -80,7 +79,7 @@ def history(
 
 
 After = Annotated[
-    int, Query(ge=0, le=2**31 - 1, description="An instant: those after it are asked for. They are counted from 1.")
+    int, Query(ge=0, le=2**31 - 1, description="Ordinal of an instant, from 1. Return the instants after it.")
 ]
 
 
@@ -93,7 +92,7 @@ def instants(
     after: After = 0,
     limit: Limit = 1000,
 ) -> InstantsShape:
-    """The first complete instants after one, and how many there are that the asker does not know."""
+    """Complete instants after an ordinal, oldest first, and the number of instants after ``known``."""
     position, found = service.query_handler.instants(channel, after, limit, known)
     return InstantsShape(
         channel=channel,
@@ -113,7 +112,7 @@ def touched(
     after: After = 0,
     limit: Limit = 1000,
 ) -> TouchedShape:
-    """The partitions that were touched by the first instants after one, up to ``until``."""
+    """Partitions that the instants after an ordinal changed, up to ``until``."""
     position, found = service.query_handler.instants(channel, after, limit, known)
     return TouchedShape(
         channel=channel,

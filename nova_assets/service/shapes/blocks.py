@@ -11,7 +11,7 @@ from nova_assets.model.external_files import ExternalFolder
 from nova_assets.model.key_layout import KeyLayout
 from nova_assets.model.merge import merge_model_from_json
 from nova_assets.model.schema import Schema
-from nova_assets.service.shapes.shape import Column, Shape, columns_of_schema, schema_of_columns
+from nova_assets.service.shapes.shape import Column, Shape, columns_from_schema, schema_from_columns
 
 
 class FileShape(Shape):
@@ -55,7 +55,7 @@ class BlockShape(Shape):
     files: list[FileShape]
 
     @staticmethod
-    def of(block: Block) -> BlockShape:
+    def from_block(block: Block) -> BlockShape:
         m = block.manifest
         return BlockShape(
             id=block.id,
@@ -72,7 +72,7 @@ class BlockShape(Shape):
             deletes=m.deletes,
             format=m.format,
             keeps_all=m.keeps_all,
-            columns=columns_of_schema(m.schema) or [],
+            columns=columns_from_schema(m.schema) or [],
             merge=block.merge.as_json(),
             layout=None if m.layout is None else m.layout.as_json(),
             outside=None if m.external_folder is None else m.external_folder.as_json(),
@@ -87,7 +87,7 @@ class BlockShape(Shape):
     def to_block(self) -> Block:
         manifest = Manifest(
             tuple(DataFile.from_json(f.model_dump()) for f in self.files),
-            schema_of_columns(self.columns) or Schema(()),
+            schema_from_columns(self.columns) or Schema(()),
             self.deletes,
             self.format,
             self.keeps_all,
@@ -115,7 +115,7 @@ class CommitShape(Shape):
     details: dict[str, Any]
 
     @staticmethod
-    def of(commit: Commit) -> CommitShape:
+    def from_commit(commit: Commit) -> CommitShape:
         return CommitShape(
             id=commit.id,
             execution=commit.execution_id,
@@ -124,7 +124,7 @@ class CommitShape(Shape):
             numbers=dict(commit.numbers),
             heads=dict(commit.heads),
             repeated=commit.repeated,
-            blocks=[BlockShape.of(b) for b in commit.blocks],
+            blocks=[BlockShape.from_block(b) for b in commit.blocks],
             details=dict(commit.details),
         )
 

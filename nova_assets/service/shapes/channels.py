@@ -9,7 +9,7 @@ from nova_assets.model.channel import Channel
 from nova_assets.model.channel_state import ChannelState, PartitionState
 from nova_assets.model.seal import Sealing
 from nova_assets.model.timeline import TimelinePosition
-from nova_assets.service.shapes.shape import Column, Shape, columns_of_schema, schema_of_columns
+from nova_assets.service.shapes.shape import Column, Shape, columns_from_schema, schema_from_columns
 
 
 class ChannelShape(Shape):
@@ -32,13 +32,13 @@ class ChannelShape(Shape):
     seal: dict[str, Any] | None
 
     @staticmethod
-    def of(state: ChannelState) -> ChannelShape:
+    def from_channel_state(state: ChannelState) -> ChannelShape:
         return ChannelShape(
             name=state.channel.name,
             head=state.head,
             position=str(state.position),
             definition=state.channel.as_json(),
-            columns=columns_of_schema(state.schema),
+            columns=columns_from_schema(state.schema),
             rows=state.rows,
             bytes=state.bytes,
             blocks=state.blocks,
@@ -55,7 +55,7 @@ class ChannelShape(Shape):
         return ChannelState(
             Channel.from_json(self.definition),
             self.head,
-            schema_of_columns(self.columns),
+            schema_from_columns(self.columns),
             self.rows,
             self.bytes,
             self.blocks,
@@ -81,7 +81,7 @@ class PartitionShape(Shape):
     blocks: int
 
     @staticmethod
-    def of(state: PartitionState) -> PartitionShape:
+    def from_partition_state(state: PartitionState) -> PartitionShape:
         return PartitionShape(
             partition=state.partition,
             seq=state.seq,

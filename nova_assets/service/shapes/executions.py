@@ -8,7 +8,7 @@ from typing import Any
 from nova_assets.model.channel_state import Cursor
 from nova_assets.model.execution import Execution, ExecutionState, Pin
 from nova_assets.model.firing import Firing
-from nova_assets.service.http.problems import without_paths
+from nova_assets.service.http.problems import redact_paths
 from nova_assets.service.shapes.shape import Shape
 
 
@@ -25,7 +25,7 @@ class CursorShape(Shape):
     moved_at: datetime | None
 
     @staticmethod
-    def of(cursor: Cursor) -> CursorShape:
+    def from_cursor(cursor: Cursor) -> CursorShape:
         return CursorShape(
             binding=cursor.binding,
             channel=cursor.channel,
@@ -71,7 +71,7 @@ class ExecutionShape(Shape):
     firing: str | None
 
     @staticmethod
-    def of(execution: Execution) -> ExecutionShape:
+    def from_execution(execution: Execution) -> ExecutionShape:
         pins = [
             PinShape(channel=p.channel, head=p.head, cursor=p.cursor, partition=p.partition, has_run=p.has_run)
             for p in execution.pins.values()
@@ -87,7 +87,7 @@ class ExecutionShape(Shape):
             started_at=execution.started_at,
             lease_until=execution.lease_until,
             finished_at=execution.finished_at,
-            error=None if execution.error is None else without_paths(execution.error),
+            error=None if execution.error is None else redact_paths(execution.error),
             commit=execution.commit_id,
             run_id=execution.run_id,
             firing=execution.firing_id,
@@ -135,7 +135,7 @@ class FiringShape(Shape):
     positions: dict[str, Any]
 
     @staticmethod
-    def of(firing: Firing) -> FiringShape:
+    def from_firing(firing: Firing) -> FiringShape:
         return FiringShape(
             id=firing.id,
             binding=firing.binding,

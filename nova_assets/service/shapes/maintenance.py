@@ -19,7 +19,7 @@ class CompactShape(Shape):
     range: str
 
     @staticmethod
-    def of(compact: PlannedCompaction) -> CompactShape:
+    def from_compact(compact: PlannedCompaction) -> CompactShape:
         return CompactShape(
             partition=compact.partition,
             at=compact.at,
@@ -49,10 +49,10 @@ class CollectedShape(Shape):
     commit: str
 
     @staticmethod
-    def of(collection: CollectedGarbage) -> CollectedShape:
+    def from_collection(collection: CollectedGarbage) -> CollectedShape:
         return CollectedShape(
             channel=collection.channel,
-            blocks=[BlockShape.of(b) for b in collection.blocks],
+            blocks=[BlockShape.from_block(b) for b in collection.blocks],
             commit=collection.commit_id,
         )
 

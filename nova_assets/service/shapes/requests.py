@@ -18,18 +18,24 @@ class StrictRequest(Shape):
 class ReadRequest(StrictRequest):
     """Selection of rows."""
 
-    at: int | None = Field(None, ge=0, le=2**31 - 1, description="The version; the head by default.")
-    since: int | None = Field(None, ge=0, le=2**31 - 1, description="The changes after this version, instead.")
-    partition: str | None = Field(None, max_length=2000, description="COLUMN=VALUE, joined by /.")
-    columns: list[str] | None = Field(None, max_length=1000, description="These columns only.")
-    keys: list[dict[str, Any]] | None = Field(None, max_length=100_000, description="The rows of these keys only.")
+    at: int | None = Field(None, ge=0, le=2**31 - 1, description="Version to read. The head by default.")
+    since: int | None = Field(
+        None, ge=0, le=2**31 - 1, description="Read the changes after this version instead of a snapshot."
+    )
+    partition: str | None = Field(
+        None,
+        max_length=2000,
+        description="COLUMN=VALUE, joined by /: one partition, or all partitions with these values.",
+    )
+    columns: list[str] | None = Field(None, max_length=1000, description="Only these columns.")
+    keys: list[dict[str, Any]] | None = Field(None, max_length=100_000, description="Only the rows with these keys.")
 
 
 class CompactRequest(StrictRequest):
     """Options of a compaction."""
 
-    force: bool = Field(True, description="Also where it is not worth it.")
-    chained: bool = Field(False, description="Chain deltas into fewer, instead of adding bases.")
+    force: bool = Field(True, description="Compact even if it saves less than it costs.")
+    chained: bool = Field(False, description="Chain deltas into fewer deltas instead of adding bases.")
     partitions: list[str] | None = Field(None, max_length=10_000)
     dry_run: bool = False
 
@@ -37,7 +43,9 @@ class CompactRequest(StrictRequest):
 class CollectRequest(StrictRequest):
     """Options of a garbage collection."""
 
-    retain: str | None = Field(None, max_length=40, description="How long old versions are kept, such as 30d.")
+    retain: str | None = Field(
+        None, max_length=40, description="Retention of old versions, such as 30d. That of the channel by default."
+    )
     dry_run: bool = False
 
 

@@ -37,11 +37,11 @@ class Problem(BaseModel):
     request_id: str | None = None
 
 
-def columns_of_schema(schema: Schema | None) -> list[Column] | None:
+def columns_from_schema(schema: Schema | None) -> list[Column] | None:
     return None if schema is None else [Column(**f) for f in schema.as_json()]
 
 
-def schema_of_columns(columns: list[Column] | None) -> Schema | None:
+def schema_from_columns(columns: list[Column] | None) -> Schema | None:
     return None if columns is None else Schema.from_json([c.model_dump() for c in columns])
 
 

@@ -25,7 +25,7 @@ class InstantShape(Shape):
     details: dict[str, Any]
 
     @staticmethod
-    def of(instant: Instant) -> InstantShape:
+    def from_instant(instant: Instant) -> InstantShape:
         return InstantShape(
             action=instant.action,
             state=instant.state,
@@ -33,7 +33,7 @@ class InstantShape(Shape):
             at=instant.at,
             commit=instant.commit_id,
             binding=instant.binding,
-            blocks=[BlockShape.of(b) for b in instant.blocks],
+            blocks=[BlockShape.from_block(b) for b in instant.blocks],
             details=dict(instant.details),
         )
 

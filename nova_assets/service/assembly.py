@@ -1,4 +1,4 @@
-"""Assembly of a service: store, file views, routes and middleware."""
+"""Assembly of a service from its parts: store, file views, routes, middleware and server."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from nova_assets.file_views.query_handler import ViewQueryHandler
 from nova_assets.file_views.timeline_follower import TimelineFollower
 from nova_assets.model.token import Token, mint_token
 from nova_assets.service.app import make_app
-from nova_assets.service.deployment import Service
 from nova_assets.service.fast_lookups import FastFileLookups
 from nova_assets.service.http.config import ServiceConfig
 from nova_assets.service.http.exposure import resolve_exposure
 from nova_assets.service.http.middleware import GuardedApp
 from nova_assets.service.http.server import Server
+from nova_assets.service.service_state import ServiceState
 from nova_assets.store.store import Store
 
 
-def service_of_store(store: Store, config: ServiceConfig) -> Service:
+def build_service(store: Store, config: ServiceConfig) -> ServiceState:
     """Service of a store with embedded file views (``service = "embedded"``).
 
     Raises:
@@ -33,11 +33,11 @@ def service_of_store(store: Store, config: ServiceConfig) -> Service:
     """
     desk = getattr(store.catalog, "views", None)
     if not isinstance(desk, ViewQueryHandler):
-        raise SettingsError("the store has no views of its own", expected='nova.open with service = "embedded"')
-    return Service(store, desk, config, store.catalog.identity())
+        raise SettingsError("the store has no embedded file views", expected='nova.open with service = "embedded"')
+    return ServiceState(store, desk, config, store.catalog.identity())
 
 
-def server_of_service(service: Service) -> Server:
+def build_server(service: ServiceState) -> Server:
     """Server for a service.
 
     Raises:
@@ -45,32 +45,32 @@ def server_of_service(service: Service) -> Server:
     """
     catalog, config = service.store.catalog, service.config
     has_token = any(t.is_valid(catalog.now()) for t in catalog.tokens())
-    shell = GuardedApp(
+    guarded_app = GuardedApp(
         FastFileLookups(make_app(service), service),
         config,
         resolve_exposure(config, has_token),
         catalog.token,
         catalog.now,
     )
-    shell.metrics.register(_ViewMetrics(service.query_handler.follower))
-    service.metrics, service.active_requests = shell.metrics, shell.active_requests
-    made = Server(shell)
-    made.before_forced_exit = service.query_handler.follower.save
-    return made
+    guarded_app.metrics.register(_ViewMetrics(service.query_handler.follower))
+    service.metrics, service.active_requests = guarded_app.metrics, guarded_app.active_requests
+    server = Server(guarded_app)
+    server.before_forced_exit = service.query_handler.follower.save
+    return server
 
 
 @contextmanager
-def beside(store: Store, config: ServiceConfig | None = None) -> Iterator[str]:
+def serve_in_background(store: Store, config: ServiceConfig | None = None) -> Iterator[str]:
     """Serve a store from a thread of this process, for notebooks and tests. Yields the address.
 
     The store needs embedded file views (``service="embedded"``). ``nova serve`` does the same in a process of its own.
     """
-    with server_of_service(service_of_store(store, config or ServiceConfig(port=0))).in_background() as url:
+    with build_server(build_service(store, config or ServiceConfig(port=0))).in_background() as url:
         yield url
 
 
 @contextmanager
-def serve_views_embedded(store: Store, query_handler: ViewQueryHandler) -> Iterator[tuple[str, str]]:
+def serve_views_in_background(store: Store, query_handler: ViewQueryHandler) -> Iterator[tuple[str, str]]:
     """Serve only the file views from a thread of this process, for other processes of this machine.
 
     Yields the address, on a free port, and a token with read access for the duration of the context.
@@ -82,15 +82,15 @@ def serve_views_embedded(store: Store, query_handler: ViewQueryHandler) -> Itera
     def find(token_id: str) -> Token | None:
         return token if secrets.compare_digest(token_id, token.id) else None
 
-    service = Service(store, query_handler, config, store.catalog.identity())
-    shell = GuardedApp(
+    service = ServiceState(store, query_handler, config, store.catalog.identity())
+    guarded_app = GuardedApp(
         FastFileLookups(make_app(service, views_only=True), service),
         config,
         resolve_exposure(config, True),
         find,
         store.catalog.now,
     )
-    with Server(shell).in_background() as url:
+    with Server(guarded_app).in_background() as url:
         yield url, text
 
 
@@ -104,17 +104,17 @@ class _ViewMetrics(Collector):
         counts = self._follower.counts
         for name, what in _COUNTER_DESCRIPTIONS.items():
             yield CounterMetricFamily(f"nova_views_{name}", what, getattr(counts, name))
-        size = GaugeMetricFamily("nova_views_bytes", "Bytes of views that are kept.", self._follower.size())
+        size = GaugeMetricFamily("nova_views_bytes", "Size of the file views.", self._follower.size())
         yield size
 
 
 _COUNTER_DESCRIPTIONS = {
-    "asked": "Questions to views.",
-    "met": "Questions that a view answered as it was.",
-    "applied": "Instants that were applied to views.",
+    "asked": "Queries of file views.",
+    "met": "Queries that a file view answered without an update.",
+    "applied": "Instants that were applied to file views.",
     "loaded": "Partitions that were loaded from the catalog.",
-    "rebuilt": "Partitions that were loaded again, since an instant could not be applied.",
-    "restarted": "Timelines that were another one, or too far ahead.",
-    "failed": "Times that the storage of views failed.",
+    "rebuilt": "Partitions that were loaded again because an instant could not be applied.",
+    "restarted": "File views that were dropped because the timeline differed or was too far ahead.",
+    "failed": "Failures of the storage of file views.",
 }
 assert set(_COUNTER_DESCRIPTIONS) == set(FollowerCounts.__dataclass_fields__)

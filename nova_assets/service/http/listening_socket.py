@@ -1,4 +1,4 @@
-"""The listening socket of the service."""
+"""Listening socket of the service: binding, its URL, and errors that name the process on a taken port."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def local_service_url(listening_socket: socket.socket, host: str, tls: bool) -> 
     return f"{'https' if tls else 'http'}://{name}:{listening_socket.getsockname()[1]}"
 
 
-def process_on_port(port: int) -> str | None:
+def describe_process_on_port(port: int) -> str | None:
     """Description of the process that listens on a port. Only on Linux, and for processes of the same user."""
     sockets = set()
     for table in ("tcp", "tcp6"):
@@ -75,9 +75,9 @@ def _bind_error(host: str, port: int, error: OSError) -> PortTaken | ServiceRefu
     if error.errno == errno.EADDRINUSE:
         return PortTaken(
             f"port {port} is taken",
-            found=process_on_port(port) or "a process that cannot be looked at",
-            expected="a port that nothing listens on",
-            next="end that process, or take a port that is free: --port 0",
+            found=describe_process_on_port(port) or "an unknown process",
+            expected="a free port",
+            next="end that process, or use a free port: --port 0",
             port=port,
         )
     if error.errno in (errno.EACCES, errno.EPERM):
@@ -92,5 +92,5 @@ def _unusable_address_error(host: str, error: OSError) -> ServiceRefused:
         f"the service cannot listen on {host!r}",
         found=error.strerror or str(error),
         expected="an address of this machine",
-        next="leave out --host, or name one of: ip address",
+        next="leave out --host, or name an address that the command ip address lists",
     )

@@ -1,5 +1,4 @@
-"""What may be tried on a deployment: paths that lead elsewhere, types and archives that are something else, positions
-and keys that are made up, requests within requests, and going away in the middle."""
+"""Hostile requests: addresses that lead elsewhere, wrong media types, archives, forged keys and positions."""
 
 from __future__ import annotations
 
@@ -8,61 +7,20 @@ import gzip
 import io
 import json
 import lzma
-import socket
 import tarfile
-import time
 import zipfile
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote, urlsplit
 
 import httpx
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from nova_assets.service.http.media_types import ARROW, LINES, PARQUET
-from nova_assets_tests import patient
-from nova_assets_tests.service.conftest import raw
-from nova_assets_tests.service.deployed import CHANNELS, HIDDEN, Deployed, deployed, rows_of, stream_of
+from nova_assets_tests.service.deployed import CHANNELS, HIDDEN, Deployed, rows_of, stream_of
+from nova_assets_tests.service.hostile import asked, refused, tells_no_place
 
 FAR = "../../../../../../tmp/nova-was-here"
-
-
-@pytest.fixture(scope="module")
-def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
-    with deployed(tmp_path_factory.mktemp("tricks"), auth="none", send_idle_seconds=1.0) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def ask(there: Deployed) -> Iterator[Callable[..., httpx.Response]]:
-    with httpx.Client(base_url=f"{there.url}/v1/", timeout=30) as session:
-        yield session.request
-
-
-def asked(there: Deployed, target: str, *headers: str, method: str = "GET", body: bytes = b"") -> tuple[int, bytes]:
-    """(status, answer) of a request whose address is sent as it is."""
-    length = [f"content-length: {len(body)}"] if body else []
-    lines = [f"{method} {target} HTTP/1.1", f"host: {urlsplit(there.url).netloc}", *length, *headers]
-    answer = raw(there.url, "\r\n".join([*lines, "connection: close", "", ""]).encode("latin-1") + body)
-    return (int(answer.split(b" ", 2)[1]) if answer.startswith(b"HTTP/1.1 ") else 0), answer
-
-
-def tells_no_place(there: Deployed, answer: bytes | str) -> None:
-    """It names no folder of the machine, nor the catalog."""
-    text = answer.decode("latin-1") if isinstance(answer, bytes) else answer
-    ours = ("catalog.db", "sqlite:", "site-packages", "nova_assets/", "Traceback", "/srv/", "hunter2")
-    for secret in (str(there.folder), *ours):
-        assert secret not in text, (secret, text)
-
-
-def refused(answer: httpx.Response, *statuses: int) -> dict[str, Any]:
-    assert answer.status_code in statuses, (answer.status_code, answer.text)
-    assert answer.headers["content-type"] == "application/problem+json"
-    body: dict[str, Any] = answer.json()
-    return body
 
 
 # --- addresses
@@ -363,226 +321,3 @@ def test_very_many_columns_are_refused(there: Deployed, ask: Callable[..., httpx
         body = json.dumps({"keys": keys}).encode()
         answer = ask("POST", "channels/stock/read", content=body, headers={"content-type": "application/json"})
         assert answer.status_code in (200, 422), (keys, answer.text)
-
-
-# --- what answers tell
-
-
-def test_no_answer_tells_where_things_are(there: Deployed, ask: Callable[..., httpx.Response]) -> None:
-    paths = ["channels", "executions", "cursors", "firings", "../metrics", "../healthz", "../readyz", "../nowhere"]
-    names = [
-        "",
-        "/schema",
-        "/partitions",
-        "/blocks",
-        "/timeline",
-        "/pending",
-        "/upkeep",
-        "/files",
-        "/history",
-        "/instants",
-    ]
-    paths += [f"channels/{c}{name}" for c in CHANNELS for name in names]
-    paths += [f"executions/{e.id}" for e in there.store.executions()]
-    for path in paths:
-        answer = ask("GET", path)
-        assert answer.status_code in (200, 404), (path, answer.text)
-        tells_no_place(there, answer.text + repr(answer.headers))
-
-
-def test_what_a_caller_may_not_see_takes_no_room_of_what_they_may(tmp_path: Path) -> None:
-    """The latest execution and firing are others'; the latest that the caller may see is told."""
-    with deployed(tmp_path, auth="tokens") as there:
-        mine, all_ = there.token("sums", read=("stock", "totals")), there.token("all", read=("*",))
-        for what in ("executions", "firings"):
-            url = f"{there.url}/v1/{what}"
-            latest = patient.get(url, params={"limit": 1}, headers=all_).json()
-            seen = patient.get(url, headers=mine).json()
-            assert latest[0]["binding"] != "sums" and {found["binding"] for found in seen} == {"sums"}
-            assert patient.get(url, params={"limit": 1}, headers=mine).json() == seen[:1]
-
-
-def test_a_timeline_tells_by_whom_to_who_may_read_what_they_read(tmp_path: Path) -> None:
-    with deployed(tmp_path, auth="tokens") as there:
-        url = f"{there.url}/v1/channels/totals/timeline"
-        both, one = there.token("both", read=("stock", "totals")), there.token("one", read=("totals",))
-        [seen], [less] = patient.get(url, headers=both).json(), patient.get(url, headers=one).json()
-    assert seen["binding"] == "sums" and seen["details"]["tasks"]
-    assert less == {**seen, "binding": None, "details": {}}
-
-
-def test_a_warehouse_that_is_broken_is_told_of_without_its_place(tmp_path: Path) -> None:
-    with deployed(tmp_path, auth="none") as broken:
-        paths = [f["path"] for b in _blocks(broken, "stock") for f in b["files"]]
-        (tmp_path / "wh" / paths[0]).write_bytes(b"PAR1 nonsense PAR1")
-        (tmp_path / "wh" / paths[1]).unlink()
-        for ask in ("data", "data?since=1", "data?at=3"):
-            answer = patient.get(f"{broken.url}/v1/channels/stock/{ask}")
-            assert answer.status_code in (500, 503), answer.text
-            tells_no_place(broken, answer.text)
-        assert [e for e in broken.store.catalog.running_executions() if e.purpose == "read"] == [], (
-            "it lets go of its pins"
-        )
-        body = stream_of(rows_of("stock", 1))
-        (tmp_path / "wh").rename(tmp_path / "elsewhere")
-        (tmp_path / "wh").write_text("no folder")
-        answer = patient.post(f"{broken.url}/v1/channels/stock/blocks", content=body, headers={"content-type": ARROW})
-        assert answer.status_code in (500, 503), answer.text
-        tells_no_place(broken, answer.text)
-
-
-def _blocks(there: Deployed, channel: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = patient.get(f"{there.url}/v1/channels/{channel}/blocks").json()
-    return found
-
-
-# --- who goes away
-
-
-@pytest.fixture(scope="module")
-def large(there: Deployed) -> str:
-    """A channel of which much more comes than lies in the buffers of a connection."""
-    some = np.random.default_rng(1).integers(0, 2**60, 6_000_000)
-    there.store.insert("later", pa.table({"n": some}))
-    return f"{there.url}/v1/channels/later/data"
-
-
-def _reads(there: Deployed) -> int:
-    return sum(e.purpose == "read" for e in there.store.catalog.running_executions())
-
-
-def _until(holds: Callable[[], bool], seconds: float = 5) -> None:
-    until = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < until, "it did not come about"
-        time.sleep(0.02)
-
-
-@pytest.mark.parametrize("how", ["closed", "reset"])
-def test_who_goes_away_holds_no_pin(there: Deployed, large: str, how: str) -> None:
-    at = urlsplit(there.url)
-    for _ in range(3):
-        with socket.create_connection((at.hostname or "", at.port or 0)) as connection:
-            if how == "reset":
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-            connection.sendall(f"GET {urlsplit(large).path} HTTP/1.1\r\nhost: {at.netloc}\r\n\r\n".encode())
-            assert connection.recv(100).startswith(b"HTTP/1.1 200")
-            _until(lambda: _reads(there) == 1)
-        _until(lambda: _reads(there) == 0)
-
-
-def test_who_reads_nothing_holds_no_pin(there: Deployed, large: str) -> None:
-    at = urlsplit(there.url)
-    with socket.create_connection((at.hostname or "", at.port or 0)) as connection:
-        connection.sendall(f"GET {urlsplit(large).path} HTTP/1.1\r\nhost: {at.netloc}\r\n\r\n".encode())
-        _until(lambda: _reads(there) == 1)
-        _until(lambda: _reads(there) == 0, seconds=10)
-
-
-def test_who_goes_away_before_the_body_has_come_changes_nothing(there: Deployed) -> None:
-    at, before = urlsplit(there.url), (there.standing("stock"), there.files(), there.unfinished())
-    body = stream_of(rows_of("stock", 1))
-    lines = ["POST /v1/channels/stock/blocks HTTP/1.1", f"host: {at.netloc}", f"content-type: {ARROW}"]
-    for sized in (f"content-length: {len(body) + 1}", "transfer-encoding: chunked"):
-        with socket.create_connection((at.hostname or "", at.port or 0)) as connection:
-            sent = body if sized.startswith("content") else b"%x\r\n%s\r\n" % (len(body), body)
-            connection.sendall("\r\n".join([*lines, sized, "", ""]).encode() + sent)
-            time.sleep(0.2)
-    time.sleep(0.5)
-    assert (there.standing("stock"), there.files(), there.unfinished()) == before
-
-
-# --- requests that are none
-
-
-def _head(there: Deployed, *lines: str, start: str = "POST /v1/channels/stock/blocks HTTP/1.1") -> bytes:
-    return "\r\n".join(
-        [start, f"host: {urlsplit(there.url).netloc}", f"content-type: {ARROW}", *lines, "", ""]
-    ).encode()
-
-
-@pytest.mark.parametrize(
-    "after",
-    [
-        *(b"-1\r\n", b"FFFFFFFFFFFFFFFFF\r\n", b"0x5\r\nhello\r\n", b"5 5\r\nhello\r\n", b"\r\n\r\n", b"5\rhello\r\n"),
-        *(b"5\r\nhelloxx0\r\n\r\n", b"\x00\r\n", b"+5\r\nhello\r\n", b"5_0\r\n", b"\xd9\xa5\r\nhello\r\n"),
-    ],
-)
-def test_a_chunk_that_is_none_ends_the_connection(there: Deployed, after: bytes) -> None:
-    before = there.standing("stock")
-    hidden = _head(there, start="GET /v1/channels HTTP/1.1")
-    answer = raw(there.url, _head(there, "transfer-encoding: chunked") + after + b"0\r\n\r\n" + hidden, timeout=5)
-    assert answer.count(b"HTTP/1.1 ") <= 1 and b" 200 OK" not in answer, answer
-    assert there.standing("stock") == before
-
-
-def test_what_comes_after_a_body_is_no_header_of_it(there: Deployed) -> None:
-    """Trailers tell nothing: not who asks, nor how long the body is, nor which key it has."""
-    body = stream_of(rows_of("stock", 1))
-    chunks = b"%x;a=b\r\n%s\r\n0\r\n" % (len(body), body)
-    trailers = b"idempotency-key: late\r\nx-request-id: late\r\nhost: evil.example.org\r\n\r\n"
-    sent = _head(there, "transfer-encoding: chunked", "connection: close") + chunks + trailers
-    first, second = raw(there.url, sent), raw(there.url, sent)
-    assert b" 200 OK" in first and b" 200 OK" in second and b'"repeated":true' not in second
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        *("x y: z", " folded", "\tfolded", "x\0y: z", "x: \0", ": empty", "no colon", "x: a\rb", "x(y): z", "é: x"),
-    ],
-)
-def test_a_header_that_is_none_is_refused(there: Deployed, line: str) -> None:
-    start = _head(there, start="GET /v1/channels HTTP/1.1")[:-2]
-    answer = raw(there.url, start + line.encode("latin-1") + b"\r\nconnection: close\r\n\r\n", timeout=5)
-    assert answer.startswith(b"HTTP/1.1 400"), answer
-
-
-@pytest.mark.parametrize(
-    "start",
-    [
-        *("GET /v1/channels", "GET /v1/channels HTTP/2.0", "GET /v1/channels HTTP/1.1 x"),
-        *(
-            "GE T /v1/channels HTTP/1.1",
-            "CONNECT 127.0.0.1:80 HTTP/1.1",
-            "GET v1/channels HTTP/1.1",
-            "\x16\x03 / HTTP/1.1",
-        ),
-        *(
-            "get /v1/channels HTTP/1.1",
-            "PRI * HTTP/2.0",
-            "DELETE /v1/channels/stock HTTP/1.1",
-            "TRACE /v1/channels HTTP/1.1",
-        ),
-    ],
-)
-def test_a_request_line_that_is_none_is_refused(there: Deployed, start: str) -> None:
-    answer = raw(there.url, _head(there, "connection: close", start=start), timeout=5)
-    assert answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 404", b"HTTP/1.1 405")), answer
-    tells_no_place(there, answer)
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        *("x-http-method-override: DELETE", "x-original-url: /v1/channels/quokka_ledger", "x-rewrite-url: /v1/nowhere"),
-        *("upgrade: h2c", "cookie: token=nova_x", "range: bytes=0-1", "accept: text/html", "accept-encoding: gzip"),
-        *("if-none-match: *", "te: trailers", "expect: 200-ok", "x-request-id: a\tb", "proxy: http://evil.example.org"),
-    ],
-)
-def test_headers_that_mean_something_elsewhere_mean_nothing_here(there: Deployed, header: str) -> None:
-    _, usual = asked(there, "/v1/channels/stock")
-    status, answer = asked(there, "/v1/channels/stock", header)
-    assert status == 200 and answer.split(b"\r\n\r\n")[1] == usual.split(b"\r\n\r\n")[1], answer
-    assert b"a\tb" not in answer
-
-
-def test_what_is_put_into_an_address_is_no_header_of_the_answer(there: Deployed) -> None:
-    for text in ("x\r\nset-cookie: a=b", "x\nset-cookie: a=b", "x\u2028set-cookie: a=b", "x\0"):
-        for target in (
-            f"/v1/channels/{quote(text)}",
-            f"/v1/executions?binding={quote(text)}",
-            f"/v1/{quote(text)}?{quote(text)}",
-        ):
-            _, answer = asked(there, target)
-            assert b"set-cookie" not in answer.split(b"\r\n\r\n")[0].lower()

@@ -16,13 +16,15 @@ from nova_assets.service.shapes.blocks import BlockShape, CommitShape
 
 def visible_block_shapes(caller: Caller, channel: str, blocks: Iterable[Block]) -> list[BlockShape]:
     """Blocks of a channel, without content if the caller may not read the channel."""
-    shapes = [BlockShape.of(b) for b in blocks]
+    shapes = [BlockShape.from_block(b) for b in blocks]
     return shapes if caller.has_right("read", channel) else [s.without_content() for s in shapes]
 
 
 def visible_commit_shape(caller: Caller, channel: str, commit: Commit) -> CommitShape:
     """Commit to a channel, with blocks redacted like ``visible_block_shapes``."""
-    return CommitShape.of(commit).model_copy(update={"blocks": visible_block_shapes(caller, channel, commit.blocks)})
+    return CommitShape.from_commit(commit).model_copy(
+        update={"blocks": visible_block_shapes(caller, channel, commit.blocks)}
+    )
 
 
 _ERRORS_WITHOUT_COLUMNS = (
@@ -34,14 +36,14 @@ _ERRORS_WITHOUT_COLUMNS = (
 
 _REDACTED_TEXTS: dict[type[NovaError], str] = {
     errors.SchemaMismatch: "the rows do not have the columns and types of channel {!r}",
-    errors.BadRecord: "the body holds something that is no row of channel {!r}",
-    errors.BadKey: "a key is missing, or one key has several rows, in what was sent to channel {!r}",
-    errors.PartitionError: "the rows are in no partition of channel {!r}, or in another one than was named",
+    errors.BadRecord: "the body contains a record that is not a row of channel {!r}",
+    errors.BadKey: "a row for channel {!r} has no key, or several rows have the same key",
+    errors.PartitionError: "the rows belong to no partition of channel {!r}, or not to the given partition",
 }
 
 
 @contextmanager
-def redact_refusals(caller: Caller, channel: str) -> Iterator[None]:
+def redact_errors(caller: Caller, channel: str) -> Iterator[None]:
     """Remove column names and types from errors if the caller may not read the channel.
 
     Raises:
@@ -50,14 +52,14 @@ def redact_refusals(caller: Caller, channel: str) -> Iterator[None]:
     try:
         yield
     except NovaError as error:
-        own_words = problem_from_error(error)[0] < 500  # the messages of other errors are not sent at all
-        if caller.has_right("read", channel) or isinstance(error, _ERRORS_WITHOUT_COLUMNS) or not own_words:
+        is_message_sent = problem_from_error(error)[0] < 500  # messages of server errors are never sent
+        if caller.has_right("read", channel) or isinstance(error, _ERRORS_WITHOUT_COLUMNS) or not is_message_sent:
             raise
-        what = _REDACTED_TEXTS.get(type(error), "channel {!r} does not take what was sent").format(channel)
+        what = _REDACTED_TEXTS.get(type(error), "channel {!r} does not accept the body").format(channel)
         where = {name: error.fields[name] for name in ("line", "row") if isinstance(error.fields.get(name), int)}
         raise type(error)(
             what,
             found=" ".join(f"{name} {number}" for name, number in where.items()) or None,
-            next=f"ask who may read the channel for its schema: GET /v1/channels/{channel}/schema tells them more",
+            next=f"ask someone who may read the channel for its schema: GET /v1/channels/{channel}/schema",
             channel=channel,
         ) from error

@@ -1,0 +1,20 @@
+"""Options of every command that locate the project, the catalog and the warehouse."""
+
+from __future__ import annotations
+
+import click
+
+DEPLOYMENT_OPTION_NAMES = ("project", "catalog", "warehouse")
+
+
+def deployment_options() -> list[click.Parameter]:
+    """Options ``--project``, ``--catalog`` and ``--warehouse``, accepted before and after a command's name."""
+    return [
+        click.Option(
+            ["--project"],
+            metavar="MODULE:NAME",
+            help="The nova.Project of the deployment, as package.module:attribute.",
+        ),
+        click.Option(["--catalog"], metavar="URL", help="The catalog: a SQLAlchemy URL, or the path of a SQLite file."),
+        click.Option(["--warehouse"], metavar="FOLDER", help="The folder or s3://BUCKET/PREFIX that holds all blocks."),
+    ]

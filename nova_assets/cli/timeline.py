@@ -1,0 +1,128 @@
+"""``nova timeline``: draw the timeline of a channel and list its instants."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import click
+from rich.console import Console
+
+from nova_assets.cli.command import CommandResult, NovaCommand
+from nova_assets.cli.cursors import _cursor_json
+from nova_assets.cli.deployment import Deployment
+from nova_assets.cli.rendering import (
+    TableGrid,
+    block_json,
+    format_block_name,
+    format_bytes,
+    format_count,
+    format_iso_time,
+    format_time,
+)
+from nova_assets.cli.timeline_chart import render_chart_lines
+from nova_assets.model.binding import Binding
+from nova_assets.model.partitions import WHOLE, is_in_scope, parse_partition
+from nova_assets.model.timeline import Instant
+from nova_assets.plan.timeline_chart import TimelineChart, build_chart, cursors_of_unrun_bindings
+
+PIPE_WIDTH = 80
+"""Width of a drawing without a terminal."""
+
+
+MAX_CONSUMER_NAME = 24
+"""Maximum length of a consumer's name on a terminal."""
+
+
+@click.command(cls=NovaCommand)
+@click.argument("channel")
+@click.option("--partition", metavar="COL=VALUE[/…]", help="One partition, or all partitions with these values.")
+@click.pass_obj
+def timeline(deployment: Deployment, channel: str, partition: str | None) -> CommandResult:
+    """Draw the bases and deltas of CHANNEL and the cursors of its consumers. Then list the instants, oldest first, with
+    their blocks: B3 is a base, Δ(4→5) a delta.
+
+    JSON: {"channel", "head", "instants": [{"action", "state", "seq", "at", "binding" or null, "commit",
+    "blocks": [{"range", "kind", "lo", "hi", "rows", "deletes", "bytes", "files", ...}],
+    "details": {"tasks": [{"task", "seconds", "read", "wrote", "skipped", "ways"}]} or other details}],
+    "partition": "" or the given partition, "collected": [numbers whose blocks were collected],
+    "cursors": [{"binding", "channel", "partition", "cursor", "head", "lag", "moved_at": ISO or null}]}
+    """
+    with deployment.open_read_only() as store:
+        instants = store.timeline(channel)
+        dimensions = store.catalog.channel(channel).channel.partitions
+        scope = parse_partition(dimensions, partition, allow_scope=True) if partition else WHOLE
+        outline = store.catalog.outlines([channel], scope=scope)[channel]
+    bindings = _project_bindings(deployment)
+    chart = build_chart(outline, bindings)
+    if scope:
+        instants = [_keep_blocks_in_scope(i, scope) for i in instants]
+        instants = [i for i in instants if i.blocks or i.state == "requested"]
+    all_cursors = [*outline.cursors, *cursors_of_unrun_bindings(bindings, outline.cursors, {channel: outline.head})]
+    data = {
+        "channel": channel,
+        "head": outline.head,
+        "instants": [_instant_json(i) for i in instants],
+        "partition": scope,
+        "collected": list(chart.collected),
+        "cursors": [_cursor_json(c) for c in all_cursors],
+    }
+    return CommandResult(data, lambda console: _show_timeline(console, chart, instants))
+
+
+def _project_bindings(deployment: Deployment) -> tuple[Binding, ...]:
+    project = deployment.load_project()
+    return () if project is None else tuple(project.bindings)
+
+
+def _keep_blocks_in_scope(instant: Instant, scope: str) -> Instant:
+    return replace(instant, blocks=tuple(b for b in instant.blocks if is_in_scope(b.partition, scope)))
+
+
+def _instant_json(instant: Instant) -> dict[str, Any]:
+    return {
+        "action": instant.action,
+        "state": instant.state,
+        "seq": instant.seq,
+        "at": format_iso_time(instant.at),
+        "binding": instant.binding,
+        "commit": instant.commit_id,
+        "blocks": [block_json(b) for b in instant.blocks],
+        "details": dict(instant.details),
+    }
+
+
+def _show_timeline(console: Console, chart: TimelineChart, instants: list[Instant]) -> None:
+    if not instants:
+        where = f"{chart.channel} {chart.scope}".rstrip()
+        console.print(f"the timeline of {where} is empty: no insert and no run has committed a block yet")
+        return
+    is_terminal = console.is_terminal
+    for line in render_chart_lines(
+        chart, console.width if is_terminal else PIPE_WIDTH, MAX_CONSUMER_NAME if is_terminal else None
+    ):
+        console.print(line, no_wrap=True, overflow="ellipsis", crop=is_terminal)
+    console.print()
+    columns = ("seq", "block", "rows", "deleted", "bytes", "by", "time (UTC)")
+    grid = TableGrid(*columns, right_aligned=("seq", "rows", "deleted", "bytes"), shorten=("by",))
+    for instant in instants:
+        seq, by, at = (
+            "" if instant.seq is None else str(instant.seq),
+            _format_instant_cause(instant),
+            format_time(instant.at),
+        )
+        for block in instant.blocks:
+            counts = (format_count(block.rows), format_count(block.manifest.deletes), format_bytes(block.bytes))
+            name = format_block_name(block)
+            grid.add(seq, name, *counts, by, at)
+        if not instant.blocks:
+            grid.add(seq, "", "", "", "", by, at)
+    console.print(grid)
+
+
+def _format_instant_cause(instant: Instant) -> str:
+    who = instant.binding or ("insert" if instant.action == "commit" else "")
+    words = [who] if instant.action == "commit" else [instant.action, who]
+    if instant.state == "requested":
+        words.append("(in progress)")
+    return " ".join(w for w in words if w)

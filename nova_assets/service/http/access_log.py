@@ -1,0 +1,65 @@
+"""Access log of the service: one JSON line for each request, written by python-json-logger.
+
+Uvicorn's own access log is off, because it contains query strings and neither callers nor channels (ADR 0044).
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from typing import Any
+
+from nova_assets.masking import get_logger
+from nova_assets.nova_error import NovaError
+from nova_assets.service.http.observed_request import ObservedRequest
+
+LOGGER = get_logger("nova_assets.service")
+
+
+def log_request(request: ObservedRequest, route: str, method: str) -> None:
+    """Log an answered request with its caller, channel and duration. Failures have their error or traceback."""
+    state, failure = request.state, request.state.get("failure")
+    caller = state.get("caller")
+    channel = state.get("channel") or request.scope.get("path_params", {}).get("channel")
+    told = {
+        "request_id": request.id,
+        "method": method,
+        "route": route,
+        "status": request.status,
+        "ms": round(request.seconds * 1000, 1),
+        "bytes_in": request.received_bytes,
+        "bytes_out": request.sent_bytes,
+        "caller": getattr(caller, "name", None) or None,
+        "channel": channel,
+        "execution_id": state.get("execution_id"),
+        "refused": state.get("refused"),
+    }
+    told = {name: value for name, value in told.items() if value is not None}
+    if not request.is_answer_complete:
+        told["cut_short"] = True
+    if failure is None or (isinstance(failure, NovaError) and request.status < 500):
+        LOGGER.info("request", extra=told)
+    elif isinstance(failure, NovaError):
+        LOGGER.error("request", extra={**told, "error": failure.render()})
+    else:
+        LOGGER.error("request", extra=told, exc_info=failure)
+
+
+def configure_json_logging(level: int = logging.INFO, stream: Any = None) -> None:
+    """Log JSON lines to standard error, for the service and for uvicorn."""
+    from pythonjsonlogger.orjson import OrjsonFormatter as JsonFormatter
+
+    class Utc(JsonFormatter):
+        def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+            moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+            return f"{moment}.{int(record.msecs):03d}Z"
+
+    handler = logging.StreamHandler(stream or sys.stderr)
+    rename = {"asctime": "time", "levelname": "level", "name": "logger"}
+    handler.setFormatter(Utc("%(asctime)s %(levelname)s %(name)s %(message)s", rename_fields=rename))
+    for name in ("nova_assets.service", "uvicorn.error"):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.propagate = False
+        logger.setLevel(level if name == "nova_assets.service" else max(level, logging.WARNING))

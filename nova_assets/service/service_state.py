@@ -1,0 +1,100 @@
+"""State of a service that all routes share: store, file views, configuration and caches."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+
+from fastapi.responses import Response
+
+from nova_assets.errors import ServiceUnavailable
+from nova_assets.file_views.query_handler import ViewQueryHandler
+from nova_assets.model.channel import Channel
+from nova_assets.model.partitions import WHOLE, parse_partition
+from nova_assets.service.decoders import BodyDecoders
+from nova_assets.service.http.active_requests import ActiveRequests
+from nova_assets.service.http.config import ServiceConfig
+from nova_assets.service.http.media_types import JSON
+from nova_assets.service.http.metrics import ServiceMetrics
+from nova_assets.service.uploads import UploadSpool
+from nova_assets.store.store import Store
+
+_DEFINITION_CACHE_SECONDS = 5.0
+"""Seconds for which a channel's definition is cached."""
+
+
+@dataclass
+class ServiceState:
+    """State of one served deployment.
+
+    Args:
+        identity: identity of the catalog, by which clients recognize the deployment.
+        metrics: metrics of the service.
+        active_requests: requests in progress, for an orderly shutdown.
+        spool: temporary storage of request bodies.
+        decoders: worker processes that decode request bodies.
+    """
+
+    store: Store
+    query_handler: ViewQueryHandler
+    config: ServiceConfig
+    identity: str
+    metrics: ServiceMetrics | None = None
+    active_requests: ActiveRequests | None = None
+    spool: UploadSpool = field(default_factory=UploadSpool)
+    decoders: BodyDecoders = field(default_factory=BodyDecoders)
+    _cached_definitions: dict[str, tuple[float, Channel]] = field(default_factory=dict)
+    _health_check_lock: threading.Lock = field(default_factory=threading.Lock)
+    _last_health_check: float = float("-inf")
+
+    def channel_definition(self, channel: str) -> Channel:
+        """Definition of a channel, cached for a few seconds.
+
+        Raises:
+            ChannelNotFound: no such channel.
+        """
+        found = self.cached_definition(channel)
+        if found is None:
+            now = time.monotonic()
+            found = self.store.catalog.channel(channel).channel
+            self._cached_definitions[channel] = now, found
+        return found
+
+    def cached_definition(self, channel: str) -> Channel | None:
+        """Cached definition of a channel, or None."""
+        kept = self._cached_definitions.get(channel)
+        return None if kept is None or kept[0] < time.monotonic() - _DEFINITION_CACHE_SECONDS else kept[1]
+
+    def parse_scope(self, channel: str, partition: str | None) -> str:
+        """Scope of a partition parameter.
+
+        Raises:
+            ChannelNotFound: no such channel.
+            PartitionError: the channel has no such partition.
+        """
+        dimensions = self.channel_definition(channel).partitions
+        return parse_partition(dimensions, partition, allow_scope=True) if partition else WHOLE
+
+    def check_catalog_answers(self) -> None:
+        """Check the health of the catalog. Concurrent calls share one check per second.
+
+        Raises:
+            CatalogUnavailable: the catalog does not answer.
+            ServiceUnavailable: the catalog is damaged: a table is missing or unreadable, or its file is.
+        """
+        with self._health_check_lock:
+            if time.monotonic() > self._last_health_check + 1.0:
+                damage = self.store.catalog.catalog_damage()
+                if damage is not None:
+                    raise ServiceUnavailable(
+                        "the catalog is damaged",
+                        found=damage,
+                        expected="a catalog with all its tables",
+                        next="restore a backup of the catalog; then: nova doctor --repair",
+                        reason="catalog_damaged",
+                    )
+                self._last_health_check = time.monotonic()
+
+    def json_response(self, body: bytes) -> Response:
+        return Response(body, media_type=JSON, headers={"nova-catalog": self.identity})

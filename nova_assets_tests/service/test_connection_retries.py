@@ -1,0 +1,63 @@
+"""Retries of nova.connect(): which requests are sent again."""
+
+from __future__ import annotations
+
+import httpx
+import pyarrow as pa
+import pytest
+
+import nova_assets as nova
+
+
+def scripted(connection: nova.Connection, *statuses: int) -> list[httpx.Request]:
+    """The service answers with these statuses, one after the other; then as the last. Gives what it was asked."""
+    asked: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        request.read()
+        asked.append(request)
+        status = statuses[min(len(asked), len(statuses)) - 1]
+        codes = {503: "NOVA-COMMIT-OUTCOME-UNKNOWN", 504: "NOVA-REQUEST-TIMED-OUT", 429: "NOVA-SERVICE-BUSY"}
+        return httpx.Response(status, json={"detail": "not now", "status": status, "code": codes.get(status)})
+
+    connection._http = httpx.Client(base_url="http://there", transport=httpx.MockTransport(answer))
+    return asked
+
+
+@pytest.mark.parametrize("status", [429, 503, 504])
+def test_an_insert_is_sent_until_it_is_acknowledged(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    """With one key; and where no answer comes, the error tells that key."""
+    monkeypatch.setattr("nova_assets.client.connection.time.sleep", lambda seconds: None)
+    with nova.connect("http://there") as connection:
+        asked = scripted(connection, status)
+        with pytest.raises(nova.NovaError) as error:
+            connection.insert("orders", pa.table({"id": [1]}))
+    keys = {request.headers["idempotency-key"] for request in asked}
+    assert len(asked) == 8 and keys == {error.value.idempotency_key} and error.value.idempotency_key in str(error.value)
+
+
+@pytest.mark.parametrize("first", [httpx.ConnectError, httpx.ReadError])
+def test_an_insert_that_never_came_through(monkeypatch: pytest.MonkeyPatch, first: type[Exception]) -> None:
+    """Whether it may have come about: not where nothing of it has ever reached anybody."""
+    monkeypatch.setattr("nova_assets.client.connection.time.sleep", lambda seconds: None)
+    failures: list[type[Exception]] = [first]
+
+    def fail(request: httpx.Request) -> httpx.Response:
+        raise (failures.pop() if failures else httpx.ConnectError)("connection refused")
+
+    with nova.connect("http://there") as connection:
+        connection._http = httpx.Client(base_url="http://there", transport=httpx.MockTransport(fail))
+        with pytest.raises(nova.NovaError) as error:
+            connection.insert("orders", pa.table({"id": [1]}))
+    assert ("may have come about" in str(error.value)) == (first is httpx.ReadError)
+
+
+@pytest.mark.parametrize(("status", "sent"), [(429, 8), (503, 1), (504, 1)])
+def test_what_may_not_be_done_twice_is_sent_once(monkeypatch: pytest.MonkeyPatch, status: int, sent: int) -> None:
+    """Unless it was turned away at the door."""
+    monkeypatch.setattr("nova_assets.client.connection.time.sleep", lambda seconds: None)
+    with nova.connect("http://there") as connection:
+        asked = scripted(connection, status)
+        with pytest.raises(nova.NovaError):
+            connection.restore("orders", 1)
+    assert len(asked) == sent
