@@ -53,6 +53,6 @@ def news_crawls(count: int) -> Iterator[Any]:
     from nova_assets.examples.news import sources
 
     folder = SHARED / "news_rust_blog"
-    source = sources.read_folder(folder) if folder.is_dir() else sources.own_feed()
+    source = sources.read_folder(folder) if folder.is_dir() else sources.load_bundled_feed()
     for crawl in source.crawls[:count]:
         yield crawl.articles

@@ -12,11 +12,11 @@ import pytest
 
 from nova_assets.errors import BadRecord, EmptyInput, SchemaMismatch
 from nova_assets.examples.news import feed
-from nova_assets.examples.news.measure import Shares, compare_pairs, shares
-from nova_assets.examples.news.shingles import near_pairs, resemblance, shingle_hash, shingles, sketch
-from nova_assets.examples.news.sources import own_feed, read_folder
-from nova_assets.examples.news.templates import TemplateBlock, Version, detect
-from nova_assets.examples.news.text import blocks, words
+from nova_assets.examples.news.measure import WordCounts, compare_pairs, count_words
+from nova_assets.examples.news.shingles import find_similar_pairs, hash_shingles, resemblance, sample_shingles, shingles
+from nova_assets.examples.news.sources import load_bundled_feed, read_folder
+from nova_assets.examples.news.templates import TemplateBlock, Version, detect_template_blocks
+from nova_assets.examples.news.text import split_text_blocks, split_words
 
 MONDAY = datetime(2024, 3, 4, tzinfo=UTC)
 TUESDAY = MONDAY + timedelta(days=1)
@@ -27,27 +27,27 @@ TUESDAY = MONDAY + timedelta(days=1)
 
 def test_a_block_is_what_a_browser_sets_apart() -> None:
     page = "<body><h1>Tide <em>and</em> time</h1>loose words<p>One\n  paragraph,<br>two lines</p><ul><li>a<li>b</ul>"
-    assert blocks(page) == ["Tide and time", "loose words", "One paragraph,", "two lines", "a", "b"]
+    assert split_text_blocks(page) == ["Tide and time", "loose words", "One paragraph,", "two lines", "a", "b"]
 
 
 def test_what_nobody_reads_is_no_block() -> None:
     page = "<head><title>T</title></head><body><script>x()</script><style>p {}</style><!-- c --><p>read</p> tail</body>"
-    assert blocks(page) == ["read", "tail"]
+    assert split_text_blocks(page) == ["read", "tail"]
 
 
 @pytest.mark.parametrize("page", [None, "", "  \n", "<!-- nothing -->", "<html></html>"])
 def test_a_page_without_text_has_no_blocks(page: str | None) -> None:
-    assert blocks(page) == []
+    assert split_text_blocks(page) == []
 
 
 def test_broken_and_foreign_pages_are_read_all_the_same() -> None:
-    assert blocks("<p>never closed<p>caf&eacute; &amp; 寿司 <b>bold") == ["never closed", "café & 寿司 bold"]
-    assert blocks('<?xml version="1.0" encoding="latin-1"?><p>zoë</p>') == ["zoë"]
-    assert blocks("no tags at all") == ["no tags at all"]
+    assert split_text_blocks("<p>never closed<p>caf&eacute; &amp; 寿司 <b>bold") == ["never closed", "café & 寿司 bold"]
+    assert split_text_blocks('<?xml version="1.0" encoding="latin-1"?><p>zoë</p>') == ["zoë"]
+    assert split_text_blocks("no tags at all") == ["no tags at all"]
 
 
 def test_words_leave_case_and_punctuation_out() -> None:
-    assert words("Don't PANIC: ça va?") == ["don", "t", "panic", "ça", "va"]
+    assert split_words("Don't PANIC: ça va?") == ["don", "t", "panic", "ça", "va"]
 
 
 # --- templates ---
@@ -58,7 +58,7 @@ def pages(*each: list[str], at: datetime = MONDAY, first: int = 0) -> list[Versi
 
 
 def found(versions: list[Version]) -> list[str]:
-    return [template.block for template in detect(versions)]
+    return [template.block for template in detect_template_blocks(versions)]
 
 
 def test_what_nearly_all_pages_carry_is_template() -> None:
@@ -93,13 +93,13 @@ def test_the_template_before_a_redesign_is_still_known() -> None:
 
 
 def test_sites_small_and_empty_have_no_template() -> None:
-    assert detect([]) == []
+    assert detect_template_blocks([]) == []
     assert found(pages(["alone", "alone"])) == []
 
 
 def test_what_speaks_for_a_template_block_is_told() -> None:
     first, second = pages(["menu"], ["menu"], ["menu"]), pages(["menu"], ["menu"], ["else"], at=TUESDAY, first=3)
-    assert detect(first + second) == [TemplateBlock("menu", 5, 5 / 6, MONDAY, TUESDAY)]
+    assert detect_template_blocks(first + second) == [TemplateBlock("menu", 5, 5 / 6, MONDAY, TUESDAY)]
 
 
 # --- shingles ---
@@ -109,13 +109,13 @@ STORY = "The old lighthouse was painted white before sunrise on Monday"
 
 def test_equal_shingles_give_equal_hashes_and_any_other_word_does_not() -> None:
     same = "the old lighthouse, was PAINTED white\nbefore sunrise on Monday."
-    assert shingle_hash(shingles(STORY)) == shingle_hash(shingles(same))
-    assert shingle_hash(shingles(STORY)) != shingle_hash(shingles(STORY.replace("white", "red")))
+    assert hash_shingles(shingles(STORY)) == hash_shingles(shingles(same))
+    assert hash_shingles(shingles(STORY)) != hash_shingles(shingles(STORY.replace("white", "red")))
 
 
 def test_hashes_are_the_same_on_every_machine() -> None:
-    assert shingle_hash(shingles(STORY)) == "8d9c54877a09b6bf057ea655507882b2"
-    assert shingle_hash(frozenset()) == "cae66941d9efbd404e4d88758ea67670"
+    assert hash_shingles(shingles(STORY)) == "8d9c54877a09b6bf057ea655507882b2"
+    assert hash_shingles(frozenset()) == "cae66941d9efbd404e4d88758ea67670"
 
 
 def test_short_texts_are_one_shingle_and_empty_ones_none() -> None:
@@ -127,8 +127,8 @@ def test_short_texts_are_one_shingle_and_empty_ones_none() -> None:
 
 def test_resemblance_is_exact_for_short_articles() -> None:
     one, other = shingles("a b c d e f"), shingles("a b c d e g")  # abcd bcde cdef | abcd bcde cdeg
-    assert resemblance(sketch(one), sketch(other)) == 0.5
-    assert resemblance(sketch(one), sketch(one)) == 1.0
+    assert resemblance(sample_shingles(one), sample_shingles(other)) == 0.5
+    assert resemblance(sample_shingles(one), sample_shingles(one)) == 1.0
     assert resemblance([], []) == 0.0
 
 
@@ -136,14 +136,14 @@ def test_resemblance_of_long_articles_is_within_its_error() -> None:
     left = shingles(" ".join(f"w{n}" for n in range(3000)))
     right = shingles(" ".join(f"w{n}" for n in range(1000, 4000)))
     exact = len(left & right) / len(left | right)
-    assert resemblance(sketch(left), sketch(right)) == pytest.approx(exact, abs=3 * 0.03)
+    assert resemblance(sample_shingles(left), sample_shingles(right)) == pytest.approx(exact, abs=3 * 0.03)
 
 
 def test_near_pairs_are_those_above_the_limit() -> None:
     texts = {"b": "a b c d e f", "a": "a b c d e g", "c": "something else altogether here", "d": ""}
-    sketches = {name: sketch(shingles(text)) for name, text in texts.items()}
-    assert near_pairs(sketches, 0.2) == {("a", "b"): 0.5}
-    assert near_pairs(sketches, 0.6) == {}
+    sketches = {name: sample_shingles(shingles(text)) for name, text in texts.items()}
+    assert find_similar_pairs(sketches, 0.2) == {("a", "b"): 0.5}
+    assert find_similar_pairs(sketches, 0.6) == {}
 
 
 # --- measuring ---
@@ -151,29 +151,35 @@ def test_near_pairs_are_those_above_the_limit() -> None:
 
 def test_shares_count_words_kept_and_words_left() -> None:
     tagged = [("Menu Sea", True), ("A title", False), ("the true story", False), ("wrongly tagged", True)]
-    one = shares(tagged, "the true story wrongly tagged")
-    assert (one.article, one.kept, one.rest, one.left) == (5, 3, 4, 2)
+    one = count_words(tagged, "the true story wrongly tagged")
+    assert (one.article_words, one.kept_article_words, one.other_words, one.remaining_other_words) == (5, 3, 4, 2)
     assert one.kept_share == 0.6
     assert one.removed_share == 0.5
     assert (one + one).kept_share == 0.6
-    assert (Shares().kept_share, Shares().removed_share) == (1.0, 1.0)
+    assert (WordCounts().kept_share, WordCounts().removed_share) == (1.0, 1.0)
 
 
 def test_pairs_compare_whatever_their_order() -> None:
     both = compare_pairs([("a", "b"), ("c", "d")], [("b", "a"), ("e", "f")])
-    assert (both.found, both.expected, both.both, both.precision, both.recall) == (2, 2, 1, 0.5, 0.5)
+    assert (both.actual_count, both.expected_count, both.common_count, both.precision, both.recall) == (
+        2,
+        2,
+        1,
+        0.5,
+        0.5,
+    )
 
 
 # --- the feed ---
 
 
 def test_the_feed_is_the_same_every_time() -> None:
-    assert feed.crawls() == feed.crawls()
-    assert [len(crawl) for crawl in feed.crawls()] == [9, 6, 6, 6, 19, 6]
+    assert feed.build_crawls() == feed.build_crawls()
+    assert [len(crawl) for crawl in feed.build_crawls()] == [9, 6, 6, 6, 19, 6]
 
 
 def test_the_feed_has_what_real_feeds_have() -> None:
-    crawls = feed.crawls()
+    crawls = feed.build_crawls()
     versions = [page for crawl in crawls for page in crawl]
     gone = [page for page in versions if page.html is None]
     assert [page.url for page in gone] == [f"https://{feed.HARBOUR}/story-0-2.html"]
@@ -187,17 +193,22 @@ def test_the_feed_has_what_real_feeds_have() -> None:
 
 
 def test_the_feed_comes_apart_into_template_and_article() -> None:
-    versions = [page for crawl in feed.crawls() for page in crawl if page.html is not None]
-    total, hashes = Shares(), set()
+    versions = [page for crawl in feed.build_crawls() for page in crawl if page.html is not None]
+    total, hashes = WordCounts(), set()
     for site in (feed.HARBOUR, feed.HILLTOP):
         here = [page for page in versions if page.site == site]
-        template = {t.block for t in detect(Version(p.url, p.crawled_at, blocks(p.html)) for p in here)}
+        template = {
+            t.block
+            for t in detect_template_blocks(Version(p.url, p.crawled_at, split_text_blocks(p.html)) for p in here)
+        }
         for page in here:
-            tagged = [(block, block in template) for block in blocks(page.html)]
-            total += shares(tagged, page.article or "")
-            hashes.add(shingle_hash(shingles(" ".join(block for block, is_template in tagged if not is_template))))
+            tagged = [(block, block in template) for block in split_text_blocks(page.html)]
+            total += count_words(tagged, page.article or "")
+            hashes.add(hash_shingles(shingles(" ".join(block for block, is_template in tagged if not is_template))))
     assert total.kept_share == 1.0
-    assert total.left == sum(len(words(page.title or "")) for page in versions), "of the rest, only titles are left"
+    assert total.remaining_other_words == sum(len(split_words(page.title or "")) for page in versions), (
+        "of the rest, only titles are left"
+    )
     assert len(hashes) == len({page.article for page in versions})
 
 
@@ -239,10 +250,10 @@ def test_crawls_are_read_in_order_of_name_with_their_truth(tmp_path: Path) -> No
     (tmp_path / "truth" / "near_dup_pairs_last_crawl.csv").write_text("url_a,url_b,jaccard\nx,y,0.5\n")
     source = read_folder(tmp_path)
     assert [crawl.name for crawl in source.crawls] == ["a", "b"]
-    assert source.truth is not None
-    assert list(source.truth.text.values()) == ["one"]
-    assert source.truth.near_pairs == {("x", "y")}
-    assert read_folder(tmp_path / "crawls").truth is None
+    assert source.expected is not None
+    assert list(source.expected.article_by_version.values()) == ["one"]
+    assert source.expected.near_pairs == {("x", "y")}
+    assert read_folder(tmp_path / "crawls").expected is None
 
 
 def test_a_folder_without_crawls_is_refused(tmp_path: Path) -> None:
@@ -272,9 +283,9 @@ def test_bad_crawls_are_refused_by_file_and_row(tmp_path: Path) -> None:
 
 
 def test_the_own_feed_is_a_source_with_truth() -> None:
-    source = own_feed()
+    source = load_bundled_feed()
     assert sum(crawl.articles.num_rows for crawl in source.crawls) == 52
-    assert source.truth is not None
-    assert len(source.truth.text) == 51
-    assert source.truth.near_pairs
-    assert replace(source, truth=None).truth is None
+    assert source.expected is not None
+    assert len(source.expected.article_by_version) == 51
+    assert source.expected.near_pairs
+    assert replace(source, expected=None).expected is None

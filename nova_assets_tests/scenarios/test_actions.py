@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from nova_assets.examples.actions.__main__ import main
-from nova_assets.examples.actions.check import problems
+from nova_assets.examples.actions.expected_counts import describe_count_differences
 
 LOGS = {
     "events_cloudtrail_2023-07-10": "2900 rows, 262 actions, 262 partitions",
@@ -29,4 +29,6 @@ def test_counts_equal_the_truth(folder: str, seed: int, shared_data: Path) -> No
 def test_that_check_can_fail() -> None:
     from collections import Counter
 
-    assert problems(Counter({("d", 1, "a"): 2}), Counter({("d", 1, "a"): 1})) == ["('d', 1, 'a'): 2 instead of 1"]
+    assert describe_count_differences(Counter({("d", 1, "a"): 2}), Counter({("d", 1, "a"): 1})) == [
+        "('d', 1, 'a'): 2 instead of 1"
+    ]

@@ -15,7 +15,7 @@ from dagster import DagsterInstance, RunsFilter
 import nova_assets as nova
 from nova_assets.dagster_bridge import launch_due
 from nova_assets.examples.news.pipeline import project
-from nova_assets.examples.news.sources import own_feed
+from nova_assets.examples.news.sources import load_bundled_feed
 from nova_assets_tests.dagster_dev import ROOT, dagster_dev, waited_for
 
 QUERY = """{ assetNodes { assetKey { path } dependencyKeys { path }
@@ -33,7 +33,7 @@ def ask(url: str) -> dict[str, Any]:
 def launched_at_insert_time(store: nova.Store, home: Path, url: str) -> None:
     """The webserver launches what an insert makes due, and the sensor takes the run for its own."""
     with DagsterInstance.from_config(str(home)) as instance:
-        for crawl in own_feed().crawls[1:]:
+        for crawl in load_bundled_feed().crawls[1:]:
             head = store.catalog.channel("unique_articles").head
             store.insert("articles", crawl.articles)
             launched = launch_due(store, ["articles"], instance=instance, url=url)
@@ -59,7 +59,7 @@ def test_dagster_dev_runs_what_is_due_and_shows_it(tmp_path: Path) -> None:
     with nova.open(project, catalog, warehouse) as store:
         store.register(project)
         with dagster_dev(home, ["-w", str(ROOT / "workspace.yaml")], environment=environment) as url:
-            store.insert("articles", own_feed().crawls[0].articles)
+            store.insert("articles", load_bundled_feed().crawls[0].articles)
             waited_for(lambda: store.catalog.channel("unique_articles").head == 1, "a commit", 300)
 
             def shown() -> Any:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from nova_assets.examples.news import templates, text
-from nova_assets.examples.news.shingles import shingle_hash, shingles, sketch
+from nova_assets.examples.news.shingles import hash_shingles, sample_shingles, shingles
 from nova_assets_tests.soak.batches import Batch, Row
 
 _KEYS = {"customers": "customer", "orders": "order"}
@@ -154,12 +154,12 @@ def _templates(pages: Iterable[Row]) -> list[Row]:
     versions: dict[str, list[templates.Version]] = defaultdict(list)
     for page in pages:
         if page["html"] is not None:
-            version = templates.Version(page["url"], page["crawled_at"], text.blocks(page["html"]))
+            version = templates.Version(page["url"], page["crawled_at"], text.split_text_blocks(page["html"]))
             versions[page["site"]].append(version)
     return [
         {"site": site, **{name: getattr(one, name) for name in ("block", "pages", "share", "first_seen", "last_seen")}}
         for site, of_site in versions.items()
-        for one in templates.detect(of_site)
+        for one in templates.detect_template_blocks(of_site)
     ]
 
 
@@ -171,7 +171,7 @@ def _tagged(pages: Iterable[Row], known: Iterable[Row]) -> list[Row]:
     def blocks(page: Row) -> list[dict[str, Any]] | None:
         if page["html"] is None:
             return None
-        return [{"text": b, "template": b in of_site[page["site"]]} for b in text.blocks(page["html"])]
+        return [{"text": b, "template": b in of_site[page["site"]]} for b in text.split_text_blocks(page["html"])]
 
     return [{**{n: p[n] for n in ("site", "url", "crawled_at", "title")}, "blocks": blocks(p)} for p in pages]
 
@@ -184,13 +184,13 @@ def _fresh(tagged: Iterable[Row], known: Mapping[str, Row]) -> dict[str, Row]:
             continue
         own = "\n".join(block["text"] for block in page["blocks"] if not block["template"])
         shingled = shingles(own)
-        hash = shingle_hash(shingled)
+        hash = hash_shingles(shingled)
         if hash not in known and hash not in found:
             found[hash] = {
                 "hash": hash,
                 **{name: page[name] for name in ("crawled_at", "url", "site", "title")},
                 "text": own,
                 "shingles": len(shingled),
-                "sketch": sketch(shingled),
+                "sketch": sample_shingles(shingled),
             }
     return found

@@ -1,4 +1,4 @@
-"""The channel of the example: what users did, by day and action, fed by files that arrive in a folder."""
+"""The channel of the example: actions of users by day and action, from files that arrive in a folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import nova_assets as nova
 def actions(landing: Path) -> nova.Channel:
     """The channel ``actions``.
 
-    The files say more than is wanted here, and not which day a row is of: that follows from its moment.
+    The channel drops the further columns of the files, and derives the day of each row from its time.
     """
     return nova.Channel(
         "actions",

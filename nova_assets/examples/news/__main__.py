@@ -9,11 +9,11 @@ import click
 from rich.console import Console
 
 from nova_assets.examples.news import pipeline
-from nova_assets.examples.news.check import check
-from nova_assets.examples.news.home import open_store
-from nova_assets.examples.news.replay import replay
-from nova_assets.examples.news.show import markdown, show_arrival, show_store
-from nova_assets.examples.news.sources import Source, own_feed, read_folder
+from nova_assets.examples.news.check import check_source
+from nova_assets.examples.news.replay import replay_crawls
+from nova_assets.examples.news.show import print_channels, print_crawl_run, render_markdown
+from nova_assets.examples.news.sources import Source, load_bundled_feed, read_folder
+from nova_assets.examples.news.store_location import open_store
 from nova_assets.nova_error import NovaError
 
 
@@ -24,41 +24,41 @@ from nova_assets.nova_error import NovaError
 def main(folder: Path | None, checked: bool, store: Path | None) -> None:
     """Find the unique articles of crawled news sites, crawl by crawl (Nova's Figure 1).
 
-    FOLDER holds crawls/*.parquet, one file per crawl, and may hold truth/ beside it; without it, the example runs on a
-    small feed of its own. --check runs in a temporary store and leaves the usual one alone.
+    FOLDER holds crawls/*.parquet, one file per crawl, and optionally truth/ with expected results. Without FOLDER, the
+    example runs on a small bundled feed. --check runs in a temporary store and does not change the usual store.
     """
     try:
-        source = own_feed() if folder is None else read_folder(folder)
+        source = load_bundled_feed() if folder is None else read_folder(folder)
         if checked:
-            sys.exit(_check(source, folder))
-        _run(source, store)
+            sys.exit(_print_check(source, folder))
+        _replay_and_print(source, store)
     except NovaError as error:
         click.echo(str(error), err=True)
         sys.exit(1)
 
 
-def _run(source: Source, home: Path | None) -> None:
+def _replay_and_print(source: Source, home: Path | None) -> None:
     console = Console()
     console.print(f"{source.name}: {len(source.crawls)} crawls. Starting Spark takes a moment.", markup=False)
     with open_store(pipeline.project, home) as store, console.status("running"):
-        replay(store, source, lambda arrival: show_arrival(console, arrival))
-        show_store(console, store)
+        replay_crawls(store, source, lambda crawl_run: print_crawl_run(console, crawl_run))
+        print_channels(console, store)
 
 
-def _check(source: Source, folder: Path | None) -> int:
+def _print_check(source: Source, folder: Path | None) -> int:
     progress = Console(stderr=True)
     done = 0
 
     with progress.status(f"{source.name}: {len(source.crawls)} crawls") as status:
 
-        def tell(arrival: object) -> None:
+        def on_arrival(crawl_run: object) -> None:
             nonlocal done
             done += 1
             status.update(f"{source.name}: {done} of {len(source.crawls)} crawls; then the batchings")
 
-        report = check(source, tell)
+        report = check_source(source, on_arrival)
     place = "" if folder is None else f" {folder}"
-    click.echo(markdown(report, f"python -m nova_assets.examples.news{place} --check"))
+    click.echo(render_markdown(report, f"python -m nova_assets.examples.news{place} --check"))
     return 1 if report.problems else 0
 
 

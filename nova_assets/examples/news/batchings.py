@@ -1,7 +1,7 @@
-"""The same crawls, in the same order, but run in other batches: what comes out must not depend on it.
+"""Runs of the same crawls in different batches. The result must not depend on the batches.
 
-One workflowette is bound several times over one articles channel. Each binding has cursors of its own, so each can be
-run after other crawls than the rest.
+One workflowette is bound several times to one articles channel. Each binding has its own cursors, so each can run
+after different crawls.
 """
 
 from __future__ import annotations
@@ -15,114 +15,129 @@ import pyarrow as pa
 
 import nova_assets as nova
 from nova_assets.examples.news import pipeline
-from nova_assets.examples.news.shingles import shingle_hash, shingles
+from nova_assets.examples.news.shingles import hash_shingles, shingles
 from nova_assets.examples.news.sources import Source
-from nova_assets.examples.news.text import blocks
+from nova_assets.examples.news.text import split_text_blocks
 from nova_assets.model.channel import Channel
 from nova_assets.model.project import Project
 from nova_assets.store.store import Store
 
-Ends = tuple[int, ...]
-"""The crawls, by position, after which a binding is run."""
+RunPositions = tuple[int, ...]
+"""Positions of the crawls after which a binding runs."""
 
-First = tuple[datetime, str]
-"""The (crawled_at, url) of the article that stands for a hash."""
+ArticleVersion = tuple[datetime, str]
+"""The (crawled_at, url) of an article."""
 
 
-def batchings(crawls: int) -> dict[str, Ends]:
-    """One crawl at a time, all at once, and three random ways of batching them (the same ones every time)."""
-    last = crawls - 1
-    found = {"one_by_one": tuple(range(crawls)), "all_at_once": (last,)}
+def build_batchings(crawl_count: int) -> dict[str, RunPositions]:
+    """One crawl at a time, all at once, and three random batchings (the same ones every time)."""
+    last = crawl_count - 1
+    result = {"one_by_one": tuple(range(crawl_count)), "all_at_once": (last,)}
     for seed in (1, 2, 3):
         cuts = [position for position in range(last) if random.Random(f"{seed}/{position}").random() < 0.25]
-        found[f"random_{seed}"] = (*cuts, last)
-    return found
+        result[f"random_{seed}"] = (*cuts, last)
+    return result
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What one batching made of the crawls.
+class BatchingResult:
+    """Result of one batching.
 
     Args:
-        firsts: hash -> the article that stands for it.
-        expected: the same, worked out without the framework: of the first batch that has the hash, the least.
-        rows: rows of the unique articles; more than hashes would mean that one came twice.
-        seen: the hashes remembered.
+        article_by_hash: article that represents each hash.
+        expected_article_by_hash: the same, computed without the framework: the least article of the first batch
+            with the hash.
+        row_count: number of rows of the unique articles. A number above the number of hashes means a duplicate.
+        seen_hashes: hashes in the channel ``seen``.
     """
 
-    firsts: Mapping[str, First]
-    expected: Mapping[str, First]
-    rows: int
-    seen: frozenset[str]
+    article_by_hash: Mapping[str, ArticleVersion]
+    expected_article_by_hash: Mapping[str, ArticleVersion]
+    row_count: int
+    seen_hashes: frozenset[str]
 
 
-def run_batchings(store: Store, source: Source, templates: pa.Table, ways: Mapping[str, Ends]) -> dict[str, Outcome]:
-    """Run every batching, with the templates fixed beforehand.
+def run_batchings(
+    store: Store, source: Source, templates: pa.Table, batchings: Mapping[str, RunPositions]
+) -> dict[str, BatchingResult]:
+    """Run every batching, with fixed templates.
 
     Args:
-        store: an empty one, opened with `project(ways)`.
-        templates: the rows of the site_templates channel.
+        store: an empty store, opened with ``build_batchings_project(batchings)``.
+        templates: rows of the channel ``site_templates``.
     """
     store.insert("site_templates", templates, kind="base")
     for position, crawl in enumerate(source.crawls):
         store.insert("articles", crawl.articles)
-        for name, ends in ways.items():
-            if position in ends:
+        for name, run_positions in batchings.items():
+            if position in run_positions:
                 store.run(name)
-    hashes = _hashes(source, templates)
-    return {name: _outcome(store, name, _expected(hashes, ends)) for name, ends in ways.items()}
+    hashes = _hash_articles_by_crawl(source, templates)
+    return {
+        name: _read_result(store, name, _expected_article_by_hash(hashes, run_positions))
+        for name, run_positions in batchings.items()
+    }
 
 
-def project(ways: Mapping[str, Ends]) -> Project:
-    """The de-duping workflowette, bound once for each batching to channels of its own."""
+def build_batchings_project(batchings: Mapping[str, RunPositions]) -> Project:
+    """The de-duplicating workflowette, bound once for each batching to channels of its own."""
     workflowette = pipeline.dedup.workflowette
     own = (pipeline.tagged_articles, pipeline.unique_articles, pipeline.seen)
     bindings = [
-        nova.bind(workflowette, name=name, channels={channel.name: _named(channel, name) for channel in own})
-        for name in ways
+        nova.bind(
+            workflowette, name=name, channels={channel.name: _channel_of_binding(channel, name) for channel in own}
+        )
+        for name in batchings
     ]
     return nova.Project(bindings=bindings)
 
 
-def _named(channel: Channel, binding: str) -> Channel:
+def _channel_of_binding(channel: Channel, binding: str) -> Channel:
     return replace(channel, name=f"{channel.name}_{binding}")
 
 
-def _outcome(store: Store, name: str, expected: Mapping[str, First]) -> Outcome:
+def _read_result(store: Store, name: str, expected: Mapping[str, ArticleVersion]) -> BatchingResult:
     unique = store.read(f"unique_articles_{name}", columns=["hash", "crawled_at", "url"]).to_arrow().to_pylist()
     seen = store.read(f"seen_{name}", columns=["hash"]).to_arrow()["hash"].to_pylist()
     firsts = {row["hash"]: (row["crawled_at"], row["url"]) for row in unique}
-    return Outcome(firsts, expected, len(unique), frozenset(seen))
+    return BatchingResult(firsts, expected, len(unique), frozenset(seen))
 
 
-def _hashes(source: Source, templates: pa.Table) -> list[list[tuple[str, First]]]:
-    """Crawl by crawl, each version's hash, from the text functions alone."""
-    known: dict[str, set[str]] = {}
+def _hash_articles_by_crawl(source: Source, templates: pa.Table) -> list[list[tuple[str, ArticleVersion]]]:
+    """Hash of each article version, crawl by crawl, computed with the text functions alone."""
+    template_by_site: dict[str, set[str]] = {}
     for site, block in zip(templates["site"].to_pylist(), templates["block"].to_pylist(), strict=True):
-        known.setdefault(site, set()).add(block)
-    found = []
+        template_by_site.setdefault(site, set()).add(block)
+    result = []
     for crawl in source.crawls:
         pages = [page for page in crawl.articles.to_pylist() if page["html"] is not None]
-        found.append([(_hash(page["html"], known.get(page["site"], set())), _first(page)) for page in pages])
-    return found
+        result.append(
+            [
+                (_hash_article(page["html"], template_by_site.get(page["site"], set())), _version_of_page(page))
+                for page in pages
+            ]
+        )
+    return result
 
 
-def _hash(html: str, template: set[str]) -> str:
-    return shingle_hash(shingles("\n".join(block for block in blocks(html) if block not in template)))
+def _hash_article(html: str, template: set[str]) -> str:
+    return hash_shingles(shingles("\n".join(block for block in split_text_blocks(html) if block not in template)))
 
 
-def _first(page: Mapping[str, object]) -> First:
+def _version_of_page(page: Mapping[str, object]) -> ArticleVersion:
     return page["crawled_at"], page["url"]  # type: ignore[return-value]
 
 
-def _expected(hashes: Sequence[Sequence[tuple[str, First]]], ends: Ends) -> dict[str, First]:
-    found: dict[str, First] = {}
+def _expected_article_by_hash(
+    hashes: Sequence[Sequence[tuple[str, ArticleVersion]]], run_positions: RunPositions
+) -> dict[str, ArticleVersion]:
+    result: dict[str, ArticleVersion] = {}
     start = 0
-    for end in ends:
-        batch: dict[str, First] = {}
+    for end in run_positions:
+        batch: dict[str, ArticleVersion] = {}
         for crawl in hashes[start : end + 1]:
             for value, first in crawl:
                 batch[value] = min(batch.get(value, first), first)
-        found = {**batch, **found}
+        result = {**batch, **result}
         start = end + 1
-    return found
+    return result

@@ -1,4 +1,4 @@
-"""The example's figures, and what must hold whatever the figures are."""
+"""Figures of the example, and invariants that must hold in every run."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from nova_assets.examples.news import batchings, pipeline
-from nova_assets.examples.news.batchings import Outcome
-from nova_assets.examples.news.home import open_store
-from nova_assets.examples.news.measure import PairsFound, Shares, compare_pairs, shares
-from nova_assets.examples.news.replay import Arrival, replay
-from nova_assets.examples.news.shingles import near_pairs, shingles, sketch
-from nova_assets.examples.news.sources import NEAR, Source, Truth
+from nova_assets.examples.news.batchings import BatchingResult
+from nova_assets.examples.news.measure import PairAgreement, WordCounts, compare_pairs, count_words
+from nova_assets.examples.news.replay import CrawlRun, replay_crawls
+from nova_assets.examples.news.shingles import find_similar_pairs, sample_shingles, shingles
+from nova_assets.examples.news.sources import MIN_RESEMBLANCE, ExpectedResults, Source
+from nova_assets.examples.news.store_location import open_store
 from nova_assets.store.store import Store
 
 
 @dataclass(frozen=True)
 class CrawlFigures:
-    """What one crawl brought and what became of it.
+    """Figures of one crawl.
 
     Args:
-        name: of the crawl.
-        versions: page versions that arrived, without those that were gone.
-        gone: pages that were found to be gone.
-        templates: template blocks known when the crawl was tagged.
-        unique: articles that had not been seen.
-        shares: of the article's words kept and of the others removed; None without truth.
+        name: name of the crawl.
+        versions: page versions that arrived, without removed pages.
+        gone: removed pages.
+        templates: number of template blocks when the crawl was tagged.
+        unique: articles with a new hash.
+        shares: words of the articles and other words; None without expected results.
     """
 
     name: str
@@ -37,105 +37,107 @@ class CrawlFigures:
     gone: int
     templates: int
     unique: int
-    shares: Shares | None
+    shares: WordCounts | None
 
 
 @dataclass(frozen=True)
-class Report:
-    """Everything that a check found.
+class CheckReport:
+    """Result of a check.
 
     Args:
-        source: the name of the crawls.
-        crawls: figures of the run with templates detected as the crawls came in.
-        articles: how many different articles there are in truth; None without truth.
-        near: near-duplicate pairs among the pages live after the last crawl.
-        expected_near: how they agree with the truth; None without truth.
-        fixed: batching -> unique articles, with templates fixed.
-        problems: invariants that do not hold, each in a sentence; none, when all is well.
+        source_name: name of the source.
+        crawls: figures of the run that detects templates as the crawls arrive.
+        expected_article_count: expected number of different articles; None without expected results.
+        near_duplicate_pairs: number of near-duplicate pairs among the pages that exist after the last crawl.
+        pair_agreement: comparison of these pairs with the expected pairs; None without expected results.
+        article_count_by_batching: number of unique articles of each batching, with fixed templates.
+        problems: a sentence for each invariant that does not hold.
     """
 
-    source: str
+    source_name: str
     crawls: Sequence[CrawlFigures]
-    articles: int | None
-    near: int
-    expected_near: PairsFound | None
-    fixed: Mapping[str, int]
+    expected_article_count: int | None
+    near_duplicate_pairs: int
+    pair_agreement: PairAgreement | None
+    article_count_by_batching: Mapping[str, int]
     problems: Sequence[str]
 
 
-def check(source: Source, tell: Callable[[Arrival], None] = lambda arrival: None) -> Report:
-    """Run the source twice in fresh, temporary stores: as it would have come in, and with templates fixed."""
-    ways = batchings.batchings(len(source.crawls))
+def check_source(source: Source, on_arrival: Callable[[CrawlRun], None] = lambda arrival: None) -> CheckReport:
+    """Run the source twice in temporary stores: in the order of arrival, and in batches with fixed templates."""
+    run_positions_by_name = batchings.build_batchings(len(source.crawls))
     with TemporaryDirectory(prefix="nova-news-") as folder:
         with open_store(pipeline.project, Path(folder) / "live") as store:
-            arrivals = replay(store, source, tell)
+            arrivals = replay_crawls(store, source, on_arrival)
             tagged = store.read("tagged_articles").to_arrow().to_pylist()
             templates = store.read("site_templates").to_arrow()
-            problems = list(_live_problems(store, arrivals, tagged))
-        with open_store(batchings.project(ways), Path(folder) / "fixed") as store:
-            outcomes = batchings.run_batchings(store, source, templates, ways)
-    problems += _batching_problems(outcomes)
-    near = _near_live_pairs(tagged)
-    truth = source.truth
-    return Report(
-        source=source.name,
-        crawls=_figures(arrivals, tagged, truth),
-        articles=None if truth is None else len(set(truth.text.values())),
-        near=len(near),
-        expected_near=None if truth is None else compare_pairs(near, truth.near_pairs),
-        fixed={name: len(outcome.firsts) for name, outcome in outcomes.items()},
+            problems = list(_find_run_problems(store, arrivals, tagged))
+        with open_store(batchings.build_batchings_project(run_positions_by_name), Path(folder) / "fixed") as store:
+            outcomes = batchings.run_batchings(store, source, templates, run_positions_by_name)
+    problems += _find_batching_problems(outcomes)
+    near = _near_duplicates_after_last_crawl(tagged)
+    truth = source.expected
+    return CheckReport(
+        source_name=source.name,
+        crawls=_crawl_figures(arrivals, tagged, truth),
+        expected_article_count=None if truth is None else len(set(truth.article_by_version.values())),
+        near_duplicate_pairs=len(near),
+        pair_agreement=None if truth is None else compare_pairs(near, truth.near_pairs),
+        article_count_by_batching={name: len(outcome.article_by_hash) for name, outcome in outcomes.items()},
         problems=problems,
     )
 
 
-def _figures(
-    arrivals: Sequence[Arrival], tagged: Sequence[Mapping[str, Any]], truth: Truth | None
+def _crawl_figures(
+    arrivals: Sequence[CrawlRun], tagged: Sequence[Mapping[str, Any]], truth: ExpectedResults | None
 ) -> list[CrawlFigures]:
     by_version = {(row["url"], row["crawled_at"]): row["blocks"] for row in tagged}
     found = []
-    known = 0
+    template_count = 0
     for arrival in arrivals:
         pages = arrival.crawl.articles
         versions = list(zip(pages["url"].to_pylist(), pages["crawled_at"].to_pylist(), strict=True))
         gone = pages["html"].null_count
         if any(run.binding == "detect" for run in arrival.runs):
-            known = arrival.rows("site_templates")
+            template_count = arrival.count_rows_added("site_templates")
         found.append(
             CrawlFigures(
                 name=arrival.crawl.name,
                 versions=len(versions) - gone,
                 gone=gone,
-                templates=known,
-                unique=arrival.rows("unique_articles"),
-                shares=None if truth is None else _shares(versions, by_version, truth),
+                templates=template_count,
+                unique=arrival.count_rows_added("unique_articles"),
+                shares=None if truth is None else _count_words_of_versions(versions, by_version, truth),
             )
         )
     return found
 
 
-def _shares(
-    versions: Sequence[tuple[str, datetime]], tagged: Mapping[tuple[str, datetime], Any], truth: Truth
-) -> Shares:
-    total = Shares()
+def _count_words_of_versions(
+    versions: Sequence[tuple[str, datetime]], tagged: Mapping[tuple[str, datetime], Any], truth: ExpectedResults
+) -> WordCounts:
+    total = WordCounts()
     for version in versions:
-        if version in truth.text and tagged.get(version) is not None:
-            total += shares(((block["text"], block["template"]) for block in tagged[version]), truth.text[version])
+        if version in truth.article_by_version and tagged.get(version) is not None:
+            total += count_words(
+                ((block["text"], block["template"]) for block in tagged[version]), truth.article_by_version[version]
+            )
     return total
 
 
-def _near_live_pairs(tagged: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], float]:
-    """Pairs of similar articles among the last versions of all pages that are not gone."""
+def _near_duplicates_after_last_crawl(tagged: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], float]:
+    """Pairs of similar articles among the last versions of all existing pages."""
     last = {row["url"]: row["blocks"] for row in sorted(tagged, key=lambda row: (row["crawled_at"], row["url"]))}
     own = {
         url: "\n".join(block["text"] for block in found if not block["template"])
         for url, found in last.items()
         if found is not None
     }
-    return near_pairs({url: sketch(shingles(text)) for url, text in own.items()}, NEAR)
+    return find_similar_pairs({url: sample_shingles(shingles(text)) for url, text in own.items()}, MIN_RESEMBLANCE)
 
 
-def _live_problems(store: Store, arrivals: Sequence[Arrival], tagged: Sequence[object]) -> Iterator[str]:
-    """What must hold of a run, whatever its templates."""
+def _find_run_problems(store: Store, arrivals: Sequence[CrawlRun], tagged: Sequence[object]) -> Iterator[str]:
+    """Violated invariants of a run, for any templates."""
     arrived = sum(arrival.crawl.articles.num_rows for arrival in arrivals)
     if len(tagged) != arrived:
         yield f"{arrived} versions arrived and {len(tagged)} were tagged"
@@ -149,15 +151,16 @@ def _live_problems(store: Store, arrivals: Sequence[Arrival], tagged: Sequence[o
         yield f"dedup has not read all of {', '.join(lagging)}"
 
 
-def _batching_problems(outcomes: Mapping[str, Outcome]) -> Iterator[str]:
-    """With templates fixed and crawl order kept, batches make no difference to the set of hashes."""
-    together = next(iter(outcomes.values()))
+def _find_batching_problems(outcomes: Mapping[str, BatchingResult]) -> Iterator[str]:
+    """Violated invariants of the batchings: with fixed templates, the batches must not change the set of hashes."""
+    reference = next(iter(outcomes.values())).article_by_hash
     for name, outcome in outcomes.items():
-        if set(outcome.firsts) != set(together.firsts):
-            more, fewer = set(outcome.firsts) - set(together.firsts), set(together.firsts) - set(outcome.firsts)
+        actual, expected = outcome.article_by_hash, outcome.expected_article_by_hash
+        if set(actual) != set(reference):
+            more, fewer = set(actual) - set(reference), set(reference) - set(actual)
             yield f"batching {name} has {len(more)} hashes more and {len(fewer)} fewer than one crawl at a time"
-        if outcome.rows != len(outcome.firsts) or outcome.seen != set(outcome.firsts):
-            yield f"batching {name}: {outcome.rows} rows, {len(outcome.firsts)} hashes, {len(outcome.seen)} seen"
-        if outcome.firsts != outcome.expected:
-            wrong = sum(outcome.firsts.get(value) != first for value, first in outcome.expected.items())
+        if outcome.row_count != len(actual) or outcome.seen_hashes != set(actual):
+            yield f"batching {name}: {outcome.row_count} rows, {len(actual)} hashes, {len(outcome.seen_hashes)} seen"
+        if actual != expected:
+            wrong = sum(actual.get(value) != first for value, first in expected.items())
             yield f"batching {name}: for {wrong} hashes, not the least (crawled_at, url) of the batch stands"

@@ -1,10 +1,10 @@
-"""The news pipeline for Dagster: ``workspace.yaml`` loads this module. It looks at the store that the demo fills."""
+"""The news pipeline for Dagster, on the store that the demo fills. ``workspace.yaml`` loads this module."""
 
 from __future__ import annotations
 
 from nova_assets.dagster_bridge import build_definitions
-from nova_assets.examples.news.home import location
 from nova_assets.examples.news.pipeline import project
+from nova_assets.examples.news.store_location import find_location
 
-_home = location()
+_home = find_location()
 defs = build_definitions(project, catalog=_home.catalog, warehouse=_home.warehouse)

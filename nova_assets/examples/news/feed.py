@@ -1,8 +1,7 @@
-"""A small news feed of our own making: two invented sites, crawled six times, four days apart.
+"""A small generated news feed: two invented sites, crawled six times, four days apart.
 
-It shows in a minute what real feeds do over years: new stories, corrections, the same story on another site and under
-another address, notices that differ in a few words, a redesign, a page that is taken down. Every call gives the same
-pages.
+The feed contains typical events of real feeds: new stories, corrections, the same story on another site and at another
+address, notices that differ in a few words, a redesign, and a removed page. Every call gives the same pages.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ _FIRST_CRAWL = datetime(2024, 3, 1, 6, 0, tzinfo=UTC)
 _BETWEEN_CRAWLS = timedelta(days=4)
 _CRAWLS = 6
 _REDESIGN = 4
-"""The crawl from which on the Gazette looks different."""
+"""First crawl after the redesign of the Gazette."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """One crawled version of a page. `html` and `article` are None where the page was found to be gone."""
+    """One crawled version of a page. ``html`` and ``article`` are None for a removed page."""
 
     site: str
     url: str
@@ -37,50 +36,59 @@ class Page:
 
 @dataclass(frozen=True)
 class Story:
-    """What a page is about, apart from its site's template."""
+    """Content of a page, without the template of its site."""
 
     title: str
     paragraphs: tuple[str, ...]
 
 
-def crawls() -> list[list[Page]]:
-    """The pages of each crawl: those that are new, changed or gone since the one before."""
-    found: list[list[Page]] = []
-    shown: dict[tuple[str, str], str] = {}
-    for number in range(_CRAWLS):
-        live = dict(_live(number))
-        found.append([*_changed(number, live, shown), *_gone(number, live, shown)])
-    return found
+def build_crawls() -> list[list[Page]]:
+    """Pages of each crawl that are new, changed or removed since the previous crawl."""
+    pages_by_crawl: list[list[Page]] = []
+    published_html: dict[tuple[str, str], str] = {}
+    for crawl_number in range(_CRAWLS):
+        online_stories = dict(_stories_online(crawl_number))
+        pages_by_crawl.append(
+            [
+                *_changed_pages(crawl_number, online_stories, published_html),
+                *_removed_pages(crawl_number, online_stories, published_html),
+            ]
+        )
+    return pages_by_crawl
 
 
-def _changed(number: int, live: dict[tuple[str, str], Story], shown: dict[tuple[str, str], str]) -> Iterator[Page]:
-    for (site, path), story in live.items():
-        html = _render(site, story, number)
-        if shown.get((site, path)) != html:
-            shown[site, path] = html
-            yield Page(site, _url(site, path), _crawled_at(number), story.title, html, " ".join(story.paragraphs))
+def _changed_pages(
+    crawl_number: int, online_stories: dict[tuple[str, str], Story], published_html: dict[tuple[str, str], str]
+) -> Iterator[Page]:
+    for (site, path), story in online_stories.items():
+        html = _render(site, story, crawl_number)
+        if published_html.get((site, path)) != html:
+            published_html[site, path] = html
+            yield Page(site, _url(site, path), _crawled_at(crawl_number), story.title, html, " ".join(story.paragraphs))
 
 
-def _gone(number: int, live: dict[tuple[str, str], Story], shown: dict[tuple[str, str], str]) -> Iterator[Page]:
-    for site, path in [address for address in shown if address not in live]:
-        del shown[site, path]
-        yield Page(site, _url(site, path), _crawled_at(number), None, None, None)
+def _removed_pages(
+    crawl_number: int, online_stories: dict[tuple[str, str], Story], published_html: dict[tuple[str, str], str]
+) -> Iterator[Page]:
+    for site, path in [address for address in published_html if address not in online_stories]:
+        del published_html[site, path]
+        yield Page(site, _url(site, path), _crawled_at(crawl_number), None, None, None)
 
 
-def _live(number: int) -> Iterator[tuple[tuple[str, str], Story]]:
-    """Which story is at which address during a crawl."""
-    for crawl in range(number + 1):
+def _stories_online(crawl_number: int) -> Iterator[tuple[tuple[str, str], Story]]:
+    """((site, path), story) of each page that exists during a crawl."""
+    for crawl in range(crawl_number + 1):
         for site in (HARBOUR, HILLTOP):
             for position in range(4 if crawl == 0 else 2):
                 key = f"{site}/{crawl}/{position}"
-                corrected = key == f"{HARBOUR}/0/1" and number >= 2
-                taken_down = key == f"{HARBOUR}/0/2" and number >= 5
+                corrected = key == f"{HARBOUR}/0/1" and crawl_number >= 2
+                taken_down = key == f"{HARBOUR}/0/2" and crawl_number >= 5
                 if not taken_down:
                     yield (site, f"story-{crawl}-{position}"), _story(key, corrected)
-        yield (HARBOUR, f"tides-{crawl}"), _tides(crawl)
-    if number >= 1:  # the other site carries the story, too
+        yield (HARBOUR, f"tides-{crawl}"), _tide_notice(crawl)
+    if crawl_number >= 1:  # the other site carries the story, too
         yield (HILLTOP, "from-the-harbour"), _story(f"{HARBOUR}/0/0")
-    if number >= 3:  # the same site posts it again at another address
+    if crawl_number >= 3:  # the same site posts it again at another address
         yield (HILLTOP, "worth-reading-again"), _story(f"{HILLTOP}/1/1")
 
 
@@ -88,11 +96,11 @@ def _url(site: str, path: str) -> str:
     return f"https://{site}/{path}.html"
 
 
-def _crawled_at(number: int) -> datetime:
-    return _FIRST_CRAWL + number * _BETWEEN_CRAWLS
+def _crawled_at(crawl_number: int) -> datetime:
+    return _FIRST_CRAWL + crawl_number * _BETWEEN_CRAWLS
 
 
-# What the stories say.
+# content of the stories
 
 _PEOPLE = (
     "the harbour master", "a baker", "the school council", "two fishermen", "the mayor", "the night ferry's crew",
@@ -123,7 +131,7 @@ _REMARKS = (
 
 
 def _pick(choices: Sequence[str], *key: object) -> str:
-    """One of the choices, always the same one for the same key, on every machine and Python."""
+    """One of the choices. The same key gives the same choice on every machine and Python."""
     digest = hashlib.blake2b("/".join(map(str, key)).encode(), digest_size=4).digest()
     return choices[int.from_bytes(digest, "big") % len(choices)]
 
@@ -146,8 +154,8 @@ def _story(key: str, corrected: bool = False) -> Story:
     return Story(f"{person[0].upper()}{person[1:]} and {thing}", tuple(paragraphs))
 
 
-def _tides(crawl: int) -> Story:
-    """A weekly notice: nearly the same words every time."""
+def _tide_notice(crawl: int) -> Story:
+    """A weekly notice, with nearly the same words every time."""
     feet = 11 + crawl
     return Story(
         f"High water in week {crawl + 1}",
@@ -160,14 +168,14 @@ def _tides(crawl: int) -> Story:
     )
 
 
-# What the sites look like.
+# templates of the sites
 
 
-def _render(site: str, story: Story, number: int) -> str:
+def _render(site: str, story: Story, crawl_number: int) -> str:
     if site == HILLTOP:
         frame = _HILLTOP
     else:
-        frame = _HARBOUR_AFTER if number >= _REDESIGN else _HARBOUR_BEFORE
+        frame = _HARBOUR_AFTER if crawl_number >= _REDESIGN else _HARBOUR_BEFORE
     body = "\n".join(f"<p>{escape(paragraph)}</p>" for paragraph in story.paragraphs)
     return frame.replace("TITLE", escape(story.title)).replace("BODY", body)
 

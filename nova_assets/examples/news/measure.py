@@ -1,4 +1,4 @@
-"""How good the extracted articles are, where somebody knows the true text."""
+"""Quality of the extracted articles, compared with the true text."""
 
 from __future__ import annotations
 
@@ -6,88 +6,92 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from nova_assets.examples.news.text import words
+from nova_assets.examples.news.text import split_words
 
 
 @dataclass(frozen=True)
-class Shares:
-    """Word counts of one page or of many (they add up).
+class WordCounts:
+    """Word counts of one page, or the sum over many pages.
 
     Args:
-        article: words of the true article.
-        kept: those of them that the extracted text has, too.
-        rest: words of the page that are not the article's: navigation, footer, but also title, date and author
-            where the true text is the body alone.
-        left: those of them that the extracted text still has.
+        article_words: number of words of the true article.
+        kept_article_words: number of these words that the extracted text contains.
+        other_words: number of words of the page outside the article: navigation and footer. If the true text is only
+            the body, also title, date and author.
+        remaining_other_words: number of these other words that the extracted text still contains.
     """
 
-    article: int = 0
-    kept: int = 0
-    rest: int = 0
-    left: int = 0
+    article_words: int = 0
+    kept_article_words: int = 0
+    other_words: int = 0
+    remaining_other_words: int = 0
 
-    def __add__(self, other: Shares) -> Shares:
-        return Shares(
-            self.article + other.article, self.kept + other.kept, self.rest + other.rest, self.left + other.left
+    def __add__(self, other: WordCounts) -> WordCounts:
+        return WordCounts(
+            self.article_words + other.article_words,
+            self.kept_article_words + other.kept_article_words,
+            self.other_words + other.other_words,
+            self.remaining_other_words + other.remaining_other_words,
         )
 
     @property
     def kept_share(self) -> float:
-        """The share of the article's words that was kept; 1 where there is no article."""
-        return self.kept / self.article if self.article else 1.0
+        """Share of the article's words that was kept; 1 for an empty article."""
+        return self.kept_article_words / self.article_words if self.article_words else 1.0
 
     @property
     def removed_share(self) -> float:
-        """The share of the other words that was removed; 1 where there were none."""
-        return 1 - self.left / self.rest if self.rest else 1.0
+        """Share of the other words that was removed; 1 if there were none."""
+        return 1 - self.remaining_other_words / self.other_words if self.other_words else 1.0
 
 
-def shares(tagged: Iterable[tuple[str, bool]], truth: str) -> Shares:
-    """Compare a page's blocks, each with whether it was tagged as template, with the true article.
+def count_words(tagged_blocks: Iterable[tuple[str, bool]], true_article: str) -> WordCounts:
+    """Compare a page's blocks with the true article. Words are compared as a multiset, without their order.
 
-    Words are compared as bags: what counts is how often each occurs, not where.
+    Args:
+        tagged_blocks: (text, is_template) of each block.
     """
     page: Counter[str] = Counter()
     extracted: Counter[str] = Counter()
-    for text, template in tagged:
-        found = words(text)
-        page.update(found)
+    for text, template in tagged_blocks:
+        block_words = split_words(text)
+        page.update(block_words)
         if not template:
-            extracted.update(found)
-    article = Counter(words(truth))
-    return Shares(
-        article=article.total(),
-        kept=(article & extracted).total(),
-        rest=(page - article).total(),
-        left=(extracted - article).total(),
+            extracted.update(block_words)
+    article = Counter(split_words(true_article))
+    return WordCounts(
+        article_words=article.total(),
+        kept_article_words=(article & extracted).total(),
+        other_words=(page - article).total(),
+        remaining_other_words=(extracted - article).total(),
     )
 
 
 @dataclass(frozen=True)
-class PairsFound:
-    """Near-duplicate pairs found, beside those that somebody else found.
+class PairAgreement:
+    """Comparison of near-duplicate pairs with the expected pairs.
 
     Args:
-        found: how many we report.
-        expected: how many the truth reports.
-        both: how many are in both.
+        actual_count: number of pairs that the example reports.
+        expected_count: number of expected pairs.
+        common_count: number of pairs in both.
     """
 
-    found: int
-    expected: int
-    both: int
+    actual_count: int
+    expected_count: int
+    common_count: int
 
     @property
     def precision(self) -> float:
-        return self.both / self.found if self.found else 1.0
+        return self.common_count / self.actual_count if self.actual_count else 1.0
 
     @property
     def recall(self) -> float:
-        return self.both / self.expected if self.expected else 1.0
+        return self.common_count / self.expected_count if self.expected_count else 1.0
 
 
-def compare_pairs(found: Iterable[tuple[str, str]], expected: Iterable[tuple[str, str]]) -> PairsFound:
-    """Compare two sets of pairs; the order of names within a pair does not matter."""
-    ours = {tuple(sorted(pair)) for pair in found}
-    theirs = {tuple(sorted(pair)) for pair in expected}
-    return PairsFound(len(ours), len(theirs), len(ours & theirs))
+def compare_pairs(actual_pairs: Iterable[tuple[str, str]], expected_pairs: Iterable[tuple[str, str]]) -> PairAgreement:
+    """Compare two sets of pairs. The order of the names within a pair does not matter."""
+    ours = {tuple(sorted(pair)) for pair in actual_pairs}
+    theirs = {tuple(sorted(pair)) for pair in expected_pairs}
+    return PairAgreement(len(ours), len(theirs), len(ours & theirs))

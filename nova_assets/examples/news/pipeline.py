@@ -1,7 +1,7 @@
-"""Nova's first figure as a project: unique articles from a feed of crawled news pages.
+"""Figure 1 of the Nova paper as a project: unique articles from a feed of crawled news pages (section 2).
 
-Template detection reads everything and replaces the templates, now and then. Whatever else arrives is tagged against
-them, shingled, and kept if its hash has not been seen, at once and only once (Nova, section 2, Figure 1).
+From time to time, template detection reads all pages and replaces the templates. New pages are tagged with the
+templates and shingled at once. An article is kept if its hash is new.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 import nova_assets as nova
 from nova_assets.examples.news import templates, text
-from nova_assets.examples.news.shingles import shingle_hash, shingles, sketch
+from nova_assets.examples.news.shingles import hash_shingles, sample_shingles, shingles
 
 _TEMPLATE_COLUMNS = "site string, block string, pages bigint, share double, first_seen timestamp, last_seen timestamp"
 
@@ -20,14 +20,14 @@ articles = nova.Channel(
     "articles",
     merge=nova.Append(),
     schema="site string, url string, crawled_at timestamp, title string, html string",
-    description="Crawled versions of pages, as they arrive. Without html: the page was found to be gone.",
+    description="Crawled versions of pages, as they arrive. A removed page has no html.",
     group="news",
 )
 site_templates = nova.Channel(
     "site_templates",
     merge=nova.Upsert(key=["site", "block"]),
     schema=_TEMPLATE_COLUMNS,
-    description="Blocks of text that belong to a site and not to its articles.",
+    description="Blocks of text that belong to a site, not to its articles.",
     group="news",
 )
 tagged_articles = nova.Channel(
@@ -35,7 +35,7 @@ tagged_articles = nova.Channel(
     merge=nova.Append(),
     schema="site string, url string, crawled_at timestamp, title string, "
     "blocks array<struct<text: string, template: boolean>>",
-    description="Each version's blocks, in reading order, with whether they are template.",
+    description="Blocks of each page version in reading order, tagged as template or not.",
     group="news",
 )
 unique_articles = nova.Channel(
@@ -43,23 +43,23 @@ unique_articles = nova.Channel(
     merge=nova.Append(),
     schema="hash string, crawled_at timestamp, url string, site string, title string, text string, "
     "shingles int, sketch array<bigint>",
-    description="One article for each shingle hash: the first that came with it.",
+    description="One article for each shingle hash: the first article with this hash.",
     group="news",
 )
 seen = nova.Channel(
     "seen",
     merge=nova.Upsert(key=["hash"]),
     schema="hash string, url string, crawled_at timestamp",
-    description="Every shingle hash met so far, and where it was first met.",
+    description="All shingle hashes so far, each with its first article.",
     group="news",
 )
 
 
 @nova.task(consumes=nova.all(articles), produces=nova.base(site_templates))
 def detect_templates(articles: DataFrame) -> DataFrame:
-    """Look at all articles of each site and find the blocks that its pages have in common.
+    """Find the blocks that the pages of each site have in common.
 
-    One worker looks at one site, so the text of a site has to fit a worker's memory.
+    One worker processes one site, so the text of a site must fit into a worker's memory.
     """
     pages = articles.where("html is not null").select("site", "url", "crawled_at", _page_blocks("html").alias("blocks"))
     return pages.groupBy("site").applyInArrow(_templates_of_site, _TEMPLATE_COLUMNS)
@@ -67,7 +67,7 @@ def detect_templates(articles: DataFrame) -> DataFrame:
 
 @nova.task(consumes=[nova.new(articles), nova.all(site_templates)], produces=nova.delta(tagged_articles), retries=2)
 def tag_templates(articles: DataFrame, site_templates: DataFrame) -> DataFrame:
-    """Split new pages into blocks and tag those that are template. Pages that are gone have no blocks (null)."""
+    """Split new pages into blocks and tag the template blocks. Removed pages have no blocks (null)."""
     of_site = site_templates.groupBy("site").agg(F.collect_set("block").alias("template"))
     pages = articles.withColumn("blocks", F.when(F.col("html").isNotNull(), _page_blocks("html")))
     tagged = F.transform(
@@ -84,7 +84,7 @@ def tag_templates(articles: DataFrame, site_templates: DataFrame) -> DataFrame:
 
 @nova.task(consumes=nova.new(tagged_articles), produces=nova.delta("shingles"))
 def shingle(tagged_articles: DataFrame) -> DataFrame:
-    """Shingle the text that is left without the template. A page without any text of its own gets the empty hash."""
+    """Shingle the text outside the template. A page without such text gets the empty hash."""
     own = F.transform(F.filter("blocks", lambda block: ~block["template"]), lambda block: block["text"])
     return (
         tagged_articles.where("blocks is not null")
@@ -102,7 +102,7 @@ def shingle(tagged_articles: DataFrame) -> DataFrame:
     skip_if_no_new=True,
 )
 def drop_seen(shingles: DataFrame, known: DataFrame) -> dict[str, DataFrame]:
-    """Keep articles whose hash was never seen; of those that share a hash, the least by (crawled_at, url)."""
+    """Keep articles with a new hash. Of several articles with one hash, keep the least by (crawled_at, url)."""
     rest = [column for column in shingles.columns if column not in ("hash", "crawled_at", "url")]
     first = F.min(F.struct("crawled_at", "url", *rest)).alias("first")
     fresh = shingles.join(known.select("hash"), "hash", "left_anti").groupBy("hash").agg(first)
@@ -113,20 +113,20 @@ def drop_seen(shingles: DataFrame, known: DataFrame) -> dict[str, DataFrame]:
 
 
 def _page_blocks(column: str) -> Column:
-    return F.udf(text.blocks, "array<string>", useArrow=True)(column)
+    return F.udf(text.split_text_blocks, "array<string>", useArrow=True)(column)
 
 
 def _shingled(article: str) -> tuple[str, int, list[int]]:
     found = shingles(article)
-    return shingle_hash(found), len(found), sketch(found)
+    return hash_shingles(found), len(found), sample_shingles(found)
 
 
 def _templates_of_site(key: tuple[pa.Scalar, ...], pages: pa.Table) -> pa.Table:
-    # In UTC, whatever the session's zone: there, an hour that clocks repeat is still two different hours.
+    # UTC distinguishes the two hours that local clocks repeat in autumn.
     utc = pa.timestamp("us", "UTC")
     crawled_at = pages["crawled_at"].cast(utc).to_pylist()
     versions = map(templates.Version, pages["url"].to_pylist(), crawled_at, pages["blocks"].to_pylist())
-    found = templates.detect(versions)
+    found = templates.detect_template_blocks(versions)
     return pa.table(
         {
             "site": pa.array([key[0].as_py()] * len(found), pa.string()),

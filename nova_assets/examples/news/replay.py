@@ -1,6 +1,6 @@
-"""Replaying a source: crawl after crawl arrives, and each trigger fires when it would have fired then.
+"""Replay of a source: the crawls arrive one after the other, and each trigger fires as it would have fired then.
 
-The crawls' own times stand in for the clock, so that seven days pass between crawls that are a week apart.
+The times of the crawls replace the clock. So seven days pass between two crawls that are a week apart.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from nova_assets.model.execution import Execution
 from nova_assets.store.store import Store
 
 DETECT_EVERY = timedelta(days=7)
-"""The period of template detection's trigger (see pipeline.py)."""
+"""Period of the trigger of template detection (see pipeline.py)."""
 
 
 @dataclass(frozen=True)
-class Arrival:
-    """What one crawl set off.
+class CrawlRun:
+    """Insert of one crawl, and the executions that followed.
 
     Args:
-        crawl: what arrived.
-        insert: the commit that put it onto the articles channel.
+        crawl: the crawl that arrived.
+        insert: commit that inserted the crawl into the articles channel.
         runs: the executions that followed.
     """
 
@@ -32,15 +32,17 @@ class Arrival:
     insert: Commit
     runs: tuple[Execution, ...]
 
-    def rows(self, channel: str) -> int:
-        """How many rows these executions added to a channel."""
+    def count_rows_added(self, channel: str) -> int:
+        """Number of rows that the executions added to a channel."""
         commits = [run.commit for run in self.runs if run.commit is not None]
         return sum(block.rows for commit in commits for block in commit.blocks if block.channel == channel)
 
 
-def replay(store: Store, source: Source, tell: Callable[[Arrival], None] = lambda arrival: None) -> list[Arrival]:
-    """Insert each crawl and run what is due. Crawls that the store has already are not inserted again."""
-    arrivals = []
+def replay_crawls(
+    store: Store, source: Source, on_arrival: Callable[[CrawlRun], None] = lambda arrival: None
+) -> list[CrawlRun]:
+    """Insert each crawl and run the bindings that are due. Crawls that the store already has are not inserted again."""
+    crawl_runs = []
     detected_at: datetime | None = None
     for crawl in source.crawls:
         insert = store.insert("articles", crawl.articles, idempotency_key=f"{source.name}/{crawl.name}")
@@ -50,13 +52,13 @@ def replay(store: Store, source: Source, tell: Callable[[Arrival], None] = lambd
             detected_at = crawl.started_at
         if _has_new_articles(store):
             runs.append(store.run("dedup"))
-        arrivals.append(Arrival(crawl, insert, tuple(runs)))
-        tell(arrivals[-1])
-    return arrivals
+        crawl_runs.append(CrawlRun(crawl, insert, tuple(runs)))
+        on_arrival(crawl_runs[-1])
+    return crawl_runs
 
 
 def _has_new_articles(store: Store) -> bool:
-    """What the data trigger of `dedup` asks: has the channel gone past where the binding has read to?"""
+    """Whether the articles channel has numbers that ``dedup`` has not read, as its data trigger checks."""
     head = next(state.head for state in store.channels() if state.channel.name == "articles")
     read = [cursor.seq for cursor in store.cursors("dedup") if cursor.channel == "articles"]
     return head > max(read, default=0)

@@ -1,4 +1,4 @@
-"""What the example prints: executions as they happen, and the figures of a check as Markdown."""
+"""Output of the example: executions as they happen, and the figures of a check as Markdown."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.markup import escape
 
-from nova_assets.examples.news.check import Report
-from nova_assets.examples.news.measure import Shares
-from nova_assets.examples.news.replay import Arrival
+from nova_assets.examples.news.check import CheckReport
+from nova_assets.examples.news.measure import WordCounts
+from nova_assets.examples.news.replay import CrawlRun
 from nova_assets.model.execution import Execution
 from nova_assets.store.store import Store
 
 
-def show_arrival(console: Console, arrival: Arrival) -> None:
-    """One crawl: what arrived, then for each execution its blocks, rows, what was new, and how long it took."""
-    name, pages = arrival.crawl.name, arrival.crawl.articles.num_rows
-    if arrival.insert.repeated:
-        console.print(f"[dim]{escape(name)}: {pages} pages, here already as articles {arrival.insert.seq}[/dim]")
+def print_crawl_run(console: Console, crawl_run: CrawlRun) -> None:
+    """Print the arrival of a crawl, then the reads, blocks, rows and duration of each execution."""
+    name, pages = crawl_run.crawl.name, crawl_run.crawl.articles.num_rows
+    if crawl_run.insert.repeated:
+        console.print(f"[dim]{escape(name)}: {pages} pages, here already as articles {crawl_run.insert.seq}[/dim]")
     else:
-        block = arrival.insert.blocks[0].range if arrival.insert.blocks else "nothing"
+        block = crawl_run.insert.blocks[0].range if crawl_run.insert.blocks else "nothing"
         console.print(f"[bold]{escape(name)}[/bold]: {pages} pages arrived as articles {block}")
-    for run in arrival.runs:
-        for line in _execution(run):
+    for run in crawl_run.runs:
+        for line in _execution_lines(run):
             console.print(escape(line), highlight=False)
-    unique = arrival.rows("unique_articles")
-    if any(run.binding == "dedup" for run in arrival.runs):
+    unique = crawl_run.count_rows_added("unique_articles")
+    if any(run.binding == "dedup" for run in crawl_run.runs):
         console.print(f"  [green]{unique} new[/green] of {pages}, the rest seen before", highlight=False)
 
 
-def _execution(run: Execution) -> Iterator[str]:
+def _execution_lines(run: Execution) -> Iterator[str]:
     seconds = (run.finished_at - run.started_at).total_seconds() if run.finished_at else 0.0
     consumed = run.commit.consumed if run.commit else {}
-    read = ", ".join(_read(*item) for item in consumed.items()) or "nothing"
+    read = ", ".join(_format_read_range(*item) for item in consumed.items()) or "nothing"
     yield f"  {run.binding}  ({seconds:.1f} s)  read {read}"
     for block in run.commit.blocks if run.commit else ():
         yield f"    → {block.channel} {block.range}: {block.rows} rows, {block.bytes / 1024:.0f} KiB"
@@ -41,13 +41,13 @@ def _execution(run: Execution) -> Iterator[str]:
         yield f"      {task.task}: {'nothing new, skipped' if task.skipped else f'{task.seconds:.1f} s'}"
 
 
-def _read(channel: str, pin: tuple[int | None, int]) -> str:
+def _format_read_range(channel: str, pin: tuple[int | None, int]) -> str:
     cursor, head = pin
     return f"{channel} B{head}" if cursor is None else f"{channel} Δ({cursor}→{head})"
 
 
-def show_store(console: Console, store: Store) -> None:
-    """The channels as they stand, and how to look at them in Dagster."""
+def print_channels(console: Console, store: Store) -> None:
+    """Print the current state of the channels, and the command that shows them in Dagster."""
     console.print()
     for state in store.channels():
         size = f"{state.rows} rows in {state.blocks} blocks, {state.bytes / 1024:.0f} KiB"
@@ -61,13 +61,13 @@ def show_store(console: Console, store: Store) -> None:
     )
 
 
-def markdown(report: Report, command: str) -> str:
+def render_markdown(report: CheckReport, command: str) -> str:
     """A report as a section of docs/news.md."""
-    return "\n".join([*_crawl_table(report, command), *_totals(report), *_fixed(report)]) + "\n"
+    return "\n".join([*_crawl_table_lines(report, command), *_total_lines(report), *_batching_lines(report)]) + "\n"
 
 
-def _crawl_table(report: Report, command: str) -> Iterator[str]:
-    yield f"## {report.source}"
+def _crawl_table_lines(report: CheckReport, command: str) -> Iterator[str]:
+    yield f"## {report.source_name}"
     yield ""
     yield f"Made by `{command}`."
     yield ""
@@ -75,31 +75,32 @@ def _crawl_table(report: Report, command: str) -> Iterator[str]:
     yield "|---|--:|--:|--:|--:|--:|--:|"
     for crawl in report.crawls:
         counts = f"{crawl.versions} | {crawl.gone} | {crawl.templates} | {crawl.unique}"
-        yield f"| {crawl.name} | {counts} | {_percentages(crawl.shares)} |"
-    known = [crawl.shares for crawl in report.crawls if crawl.shares is not None]
+        yield f"| {crawl.name} | {counts} | {_format_percentages(crawl.shares)} |"
+    word_counts = [crawl.shares for crawl in report.crawls if crawl.shares is not None]
     versions, gone, unique = (sum(getattr(c, part) for c in report.crawls) for part in ("versions", "gone", "unique"))
-    yield f"| all | {versions} | {gone} | | {unique} | {_percentages(sum(known, Shares()) if known else None)} |"
+    total = sum(word_counts, WordCounts()) if word_counts else None
+    yield f"| all | {versions} | {gone} | | {unique} | {_format_percentages(total)} |"
     yield ""
 
 
-def _percentages(found: Shares | None) -> str:
-    return "– | –" if found is None else f"{found.kept_share:.2%} | {found.removed_share:.2%}"
+def _format_percentages(word_counts: WordCounts | None) -> str:
+    return "– | –" if word_counts is None else f"{word_counts.kept_share:.2%} | {word_counts.removed_share:.2%}"
 
 
-def _totals(report: Report) -> Iterator[str]:
-    if report.articles is not None:
-        yield f"- Different articles according to the truth: {report.articles}."
-    yield f"- Near-duplicate pairs (resemblance of at least 0.2) after the last crawl: {report.near}."
-    if report.expected_near is not None:
-        near = report.expected_near
+def _total_lines(report: CheckReport) -> Iterator[str]:
+    if report.expected_article_count is not None:
+        yield f"- Different articles according to the truth: {report.expected_article_count}."
+    yield f"- Near-duplicate pairs (resemblance of at least 0.2) after the last crawl: {report.near_duplicate_pairs}."
+    if report.pair_agreement is not None:
+        near = report.pair_agreement
         yield (
-            f"- The truth has {near.expected} pairs, {near.both} of them are among ours: "
+            f"- The truth has {near.expected_count} pairs, {near.common_count} of them are among ours: "
             f"precision {near.precision:.1%}, recall {near.recall:.1%}."
         )
 
 
-def _fixed(report: Report) -> Iterator[str]:
-    counts = ", ".join(f"{name} {unique}" for name, unique in report.fixed.items())
+def _batching_lines(report: CheckReport) -> Iterator[str]:
+    counts = ", ".join(f"{name} {unique}" for name, unique in report.article_count_by_batching.items())
     yield f"- Unique articles with templates fixed, batch by batch: {counts}."
     yield f"- Invariants: {'all hold' if not report.problems else f'{len(report.problems)} do not hold'}."
     yield from (f"  - {problem}" for problem in report.problems)

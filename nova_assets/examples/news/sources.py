@@ -1,4 +1,4 @@
-"""Where the crawls come from: the feed that ships with the example, or a folder of Parquet files, one per crawl."""
+"""Sources of crawls: the feed that ships with the example, or a folder of Parquet files, one per crawl."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 
 from nova_assets.errors import BadRecord, EmptyInput, SchemaMismatch
 from nova_assets.examples.news import feed
-from nova_assets.examples.news.shingles import near_pairs, shingles, sketch
+from nova_assets.examples.news.shingles import find_similar_pairs, sample_shingles, shingles
 
 COLUMNS = ("site", "url", "crawled_at", "title", "html")
-"""What a crawl file must have; further columns are left out. `html` is null where a page was found to be gone."""
+"""Required columns of a crawl file. Further columns are ignored. ``html`` is null for a removed page."""
 
-NEAR = 0.2
-"""Two articles are reported as near duplicates from this resemblance on (the real data's truth has the same limit)."""
+MIN_RESEMBLANCE = 0.2
+"""Minimum resemblance of near duplicates. The expected pairs of the real data have the same limit."""
 
 _SCHEMA = pa.schema(
     [
@@ -34,7 +34,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Crawl:
-    """What one crawl brought: the rows to insert into the articles channel.
+    """Pages of one crawl, as rows of the articles channel.
 
     Args:
         name: unique within the source; also the idempotency key of the insert.
@@ -46,53 +46,60 @@ class Crawl:
 
     @property
     def started_at(self) -> datetime:
-        """The least time of its pages."""
+        """Earliest time of its pages."""
         times: list[datetime] = self.articles["crawled_at"].to_pylist()
         return min(times)
 
 
 @dataclass(frozen=True)
-class Truth:
-    """What somebody else knows about the pages.
+class ExpectedResults:
+    """Expected results for the pages.
 
     Args:
-        text: (url, crawled_at) -> the true article.
-        near_pairs: pairs of urls of similar articles, among the pages that are live after the last crawl.
+        article_by_version: true article of each (url, crawled_at).
+        near_pairs: pairs of urls of similar articles, among the pages that exist after the last crawl.
     """
 
-    text: Mapping[tuple[str, datetime], str]
+    article_by_version: Mapping[tuple[str, datetime], str]
     near_pairs: frozenset[tuple[str, str]]
 
 
 @dataclass(frozen=True)
 class Source:
-    """Crawls in order, and the truth about them where it is known."""
+    """Crawls in order, and their expected results, if there are any."""
 
     name: str
     crawls: tuple[Crawl, ...]
-    truth: Truth | None = None
+    expected: ExpectedResults | None = None
 
 
-def own_feed() -> Source:
+def load_bundled_feed() -> Source:
     """The feed that ships with the example."""
-    found = feed.crawls()
+    pages_by_crawl = feed.build_crawls()
     crawls = []
-    for number, pages in enumerate(found):
+    for number, pages in enumerate(pages_by_crawl):
         rows = [{column: getattr(page, column) for column in COLUMNS} for page in pages]
         crawls.append(Crawl(f"crawl_{number}", pa.Table.from_pylist(rows, _SCHEMA)))
-    text = {(page.url, page.crawled_at): page.article for pages in found for page in pages if page.article is not None}
-    live = {page.url: page.article for pages in found for page in pages}
-    sketches = {url: sketch(shingles(article)) for url, article in live.items() if article is not None}
-    return Source("own feed", tuple(crawls), Truth(text, frozenset(near_pairs(sketches, NEAR))))
+    text = {
+        (page.url, page.crawled_at): page.article
+        for pages in pages_by_crawl
+        for page in pages
+        if page.article is not None
+    }
+    live = {page.url: page.article for pages in pages_by_crawl for page in pages}
+    sketches = {url: sample_shingles(shingles(article)) for url, article in live.items() if article is not None}
+    return Source(
+        "own feed", tuple(crawls), ExpectedResults(text, frozenset(find_similar_pairs(sketches, MIN_RESEMBLANCE)))
+    )
 
 
 def read_folder(folder: Path) -> Source:
-    """The crawls of a folder: `crawls/*.parquet`, or the Parquet files in it; one file is one crawl, in order of name.
+    """Crawls of a folder, one per Parquet file in ``crawls/`` or else in the folder itself, in order of their names.
 
     Raises:
-        EmptyInput: there is no Parquet file.
-        SchemaMismatch: a file lacks a column, or has one of another type.
-        BadRecord: a file is no Parquet, or a row has no site, url or readable time.
+        EmptyInput: the folder has no Parquet file.
+        SchemaMismatch: a file lacks a column, or a column has another type.
+        BadRecord: a file is not Parquet, or a row has no site, url or readable time.
     """
     inner = folder / "crawls"
     files = sorted((inner if inner.is_dir() else folder).glob("*.parquet"))
@@ -103,12 +110,12 @@ def read_folder(folder: Path) -> Source:
             expected="a folder with crawls/*.parquet, one file per crawl",
             next="python -m nova_assets.examples.news, without a folder, runs on the feed that ships with it",
         )
-    tables = [_read(file) for file in files]
-    crawls = tuple(Crawl(file.stem, _articles(file, table)) for file, table in zip(files, tables, strict=True))
-    return Source(folder.resolve().name, crawls, _read_truth(folder / "truth", tables, crawls))
+    tables = [_read_crawl_file(file) for file in files]
+    crawls = tuple(Crawl(file.stem, _to_articles(file, table)) for file, table in zip(files, tables, strict=True))
+    return Source(folder.resolve().name, crawls, _read_expected_results(folder / "truth", tables, crawls))
 
 
-def _read(file: Path) -> pa.Table:
+def _read_crawl_file(file: Path) -> pa.Table:
     try:
         table = pq.read_table(file)
     except (pa.ArrowInvalid, OSError) as error:
@@ -123,8 +130,8 @@ def _read(file: Path) -> pa.Table:
     return table
 
 
-def _articles(file: Path, table: pa.Table) -> pa.Table:
-    times = [_time(file, row, value) for row, value in enumerate(table["crawled_at"].to_pylist())]
+def _to_articles(file: Path, table: pa.Table) -> pa.Table:
+    times = [_parse_crawl_time(file, row, value) for row, value in enumerate(table["crawled_at"].to_pylist())]
     rows = table.select(list(COLUMNS)).set_column(2, "crawled_at", pa.array(times, _SCHEMA.field("crawled_at").type))
     for column in ("site", "url"):
         if rows[column].null_count:
@@ -137,8 +144,8 @@ def _articles(file: Path, table: pa.Table) -> pa.Table:
         raise SchemaMismatch(f"{file} has columns of other types", found=found, expected=f"text: {error}") from error
 
 
-def _time(file: Path, row: int, value: object) -> datetime:
-    """A crawl time in UTC. Texts carry offsets of their own, so that they do not sort in the order of time."""
+def _parse_crawl_time(file: Path, row: int, value: object) -> datetime:
+    """Crawl time in UTC. Texts may have different offsets, so they do not sort by time."""
     try:
         time = datetime.fromisoformat(value) if isinstance(value, str) else value
     except ValueError:
@@ -152,7 +159,7 @@ def _time(file: Path, row: int, value: object) -> datetime:
     return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def _read_truth(folder: Path, tables: list[pa.Table], crawls: tuple[Crawl, ...]) -> Truth | None:
+def _read_expected_results(folder: Path, tables: list[pa.Table], crawls: tuple[Crawl, ...]) -> ExpectedResults | None:
     """`article_text.parquet` (url, crawl_seq, article_text) and `near_dup_pairs_last_crawl.csv` (url_a, url_b)."""
     file = folder / "article_text.parquet"
     if not file.is_file() or any("crawl_seq" not in table.column_names for table in tables):
@@ -167,7 +174,7 @@ def _read_truth(folder: Path, tables: list[pa.Table], crawls: tuple[Crawl, ...])
         if (row["url"], row["crawl_seq"]) in times
     }
     pairs = folder / "near_dup_pairs_last_crawl.csv"
-    return Truth(text, _read_pairs(pairs) if pairs.is_file() else frozenset())
+    return ExpectedResults(text, _read_pairs(pairs) if pairs.is_file() else frozenset())
 
 
 def _read_pairs(file: Path) -> frozenset[tuple[str, str]]:

@@ -1,8 +1,8 @@
-"""Template detection: which blocks belong to a site and which to the article.
+"""Detection of template blocks, which belong to a site and not to an article.
 
-A block is thought to be template when most pages carried it while it was in use. "While it was in use" is the
-time between the first and the last crawl that saw it, so that a navigation bar which a redesign has replaced is still
-known for the older versions of the pages, and yesterday's new menu entry counts from yesterday.
+A block is a template block if most pages contain the block while it is in use. A block is in use from the first to the
+last crawl with the block. So a navigation bar that a redesign has replaced still counts for older versions of the
+pages, and a menu entry that was added yesterday counts from yesterday.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 MIN_SHARE = 0.8
-"""A template block is on more than this share of the pages crawled while it was in use."""
+"""Minimum share of pages with a template block, among the pages that were crawled while the block was in use."""
 
 MIN_PAGES = 3
-"""A template block is on at least this many pages. Two pages that agree may simply be the same article twice."""
+"""Minimum number of pages with a template block. Two equal pages may simply be the same article twice."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Version:
 
 @dataclass(frozen=True)
 class TemplateBlock:
-    """A block thought to be template, with what speaks for it."""
+    """A template block, with the evidence."""
 
     block: str
     pages: int
@@ -38,43 +38,46 @@ class TemplateBlock:
     last_seen: datetime
 
 
-def detect(
+def detect_template_blocks(
     versions: Iterable[Version], min_share: float = MIN_SHARE, min_pages: int = MIN_PAGES
 ) -> list[TemplateBlock]:
-    """The template blocks among all crawled versions of one site's pages, in the order of their text.
+    """Template blocks of one site, sorted by their text.
 
-    A page counts once for a block, however many of its versions carry it and however often. A site of fewer than
-    `min_pages` pages has no template yet.
+    A page counts once for a block, however many of its versions contain the block. A site with fewer than ``min_pages``
+    pages has no template blocks yet.
+
+    Args:
+        versions: all crawled versions of the site's pages.
     """
     versions = list(versions)
-    carriers: dict[str, set[str]] = {}
-    in_use: dict[str, tuple[datetime, datetime]] = {}
+    urls_by_block: dict[str, set[str]] = {}
+    usage_by_block: dict[str, tuple[datetime, datetime]] = {}
     for version in versions:
         for block in set(version.blocks):
-            carriers.setdefault(block, set()).add(version.url)
-            first, last = in_use.get(block, (version.crawled_at, version.crawled_at))
-            in_use[block] = min(first, version.crawled_at), max(last, version.crawled_at)
-    crawled = _PagesCrawled(versions)
-    found = []
-    for block in sorted(carriers):
-        pages = len(carriers[block])
+            urls_by_block.setdefault(block, set()).add(version.url)
+            first, last = usage_by_block.get(block, (version.crawled_at, version.crawled_at))
+            usage_by_block[block] = min(first, version.crawled_at), max(last, version.crawled_at)
+    crawled = _CrawledPageCounter(versions)
+    template_blocks = []
+    for block in sorted(urls_by_block):
+        pages = len(urls_by_block[block])
         if pages < min_pages:
             continue
-        first, last = in_use[block]
-        share = pages / crawled.between(first, last)
+        first, last = usage_by_block[block]
+        share = pages / crawled.count_between(first, last)
         if share > min_share:
-            found.append(TemplateBlock(block, pages, share, first, last))
-    return found
+            template_blocks.append(TemplateBlock(block, pages, share, first, last))
+    return template_blocks
 
 
-class _PagesCrawled:
-    """Counts the pages crawled between two times; many blocks ask about the same two."""
+class _CrawledPageCounter:
+    """Counts the pages that were crawled between two times, and caches the counts."""
 
     def __init__(self, versions: Sequence[Version]) -> None:
         self._times = sorted({(version.crawled_at, version.url) for version in versions})
         self._counts: dict[tuple[datetime, datetime], int] = {}
 
-    def between(self, first: datetime, last: datetime) -> int:
+    def count_between(self, first: datetime, last: datetime) -> int:
         if (first, last) not in self._counts:
             urls = {url for crawled_at, url in self._times if first <= crawled_at <= last}
             self._counts[first, last] = len(urls)

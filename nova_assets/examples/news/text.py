@@ -1,7 +1,7 @@
-"""From a page's HTML to its text blocks.
+"""Text blocks of an HTML page.
 
-A block is a run of text that a browser would set apart: a paragraph, a list item, a heading, a table cell. Blocks are
-what template detection counts and what template tagging tags.
+A block is a piece of text that a browser shows separately: a paragraph, a list item, a heading, a table cell. Template
+detection counts blocks, and template tagging tags blocks.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 from lxml import etree, html
 
-# Elements whose text nobody reads on the page.
-_UNREAD = frozenset({"head", "script", "style", "noscript", "template", "svg", "iframe", "object"})
+# Elements whose text is not visible on the page.
+_INVISIBLE = frozenset({"head", "script", "style", "noscript", "template", "svg", "iframe", "object"})
 
-# Elements that flow inside a line of text; every other element starts a block and ends it.
+# Elements inside a line of text. Every other element starts and ends a block.
 _INLINE = frozenset(
     "a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark math q rp rt ruby s samp "
     "small span strike strong sub sup time tt u var wbr".split()
@@ -23,10 +23,10 @@ _INLINE = frozenset(
 _WORD = re.compile(r"\w+")
 
 
-def blocks(page: str | None) -> list[str]:
-    """The text blocks of a page, in reading order, with white space collapsed.
+def split_text_blocks(page: str | None) -> list[str]:
+    """Text blocks of a page, in reading order, with collapsed white space.
 
-    Broken HTML is repaired the way browsers do. A page without text (or no page at all) has no blocks.
+    Broken HTML is repaired as in browsers. A page without text, or None, has no blocks.
     """
     if not page or not page.strip():
         return []
@@ -35,31 +35,31 @@ def blocks(page: str | None) -> list[str]:
     root = etree.fromstring(page.encode("utf-8", errors="replace"), parser)
     if root is None:
         return []
-    return [text for text in (" ".join(run.split()) for run in _runs(root)) if text]
+    return [text for text in (" ".join(run.split()) for run in _text_runs(root)) if text]
 
 
-def words(text: str) -> list[str]:
-    """The words of a text, lower-cased and without punctuation: the unit of shingles and of every share we report."""
+def split_words(text: str) -> list[str]:
+    """Words of a text, in lower case and without punctuation. Shingles and all shares count these words."""
     return _WORD.findall(text.lower())
 
 
-def _runs(root: etree._Element) -> Iterator[str]:
-    """The raw text between two block boundaries, one piece after another."""
+def _text_runs(root: etree._Element) -> Iterator[str]:
+    """Raw texts between block boundaries, in order."""
     run: list[str] = []
-    unread_depth = 0
+    invisible_depth = 0
     for event, element in etree.iterwalk(root, events=("start", "end")):
-        unread = element.tag in _UNREAD
+        invisible = element.tag in _INVISIBLE
         boundary = element.tag not in _INLINE
         if boundary and run:
             yield "".join(run)
             run = []
         if event == "start":
-            unread_depth += unread
+            invisible_depth += invisible
             text = element.text
         else:
-            unread_depth -= unread
+            invisible_depth -= invisible
             text = element.tail
-        if text and not unread_depth:
+        if text and not invisible_depth:
             run.append(text)
     if run:
         yield "".join(run)

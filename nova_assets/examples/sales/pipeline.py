@@ -1,6 +1,7 @@
-"""Sales of stores and of products: the datasets with which BigDataFlow is explained (part 2), in their own words.
+"""Sales of stores and of products: the example datasets of BigDataFlow (part 2).
 
-Only the queries in ``sql/`` are written; schemas, partitions and what each task reads follow from them. In this folder:
+Only the queries in ``sql/`` are written by hand. Schemas, partitions and the inputs of each task follow from the
+queries. Commands to try in this folder:
 
     nova show store_sales
     nova show products_sales day=2022-03-31

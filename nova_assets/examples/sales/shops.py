@@ -1,5 +1,7 @@
-"""Real sales, in the form of the example: an online shop's (UCI "Online Retail", CC-BY-4.0), and those that TPC-DS's
-generator makes. Each is a folder with a file for each day, and with the truth beside them."""
+"""Sales of two shops: an online shop (UCI "Online Retail", CC-BY-4.0), and the shop of TPC-DS's generator.
+
+Each shop is a folder with a file for each day, and with files of expected sums.
+"""
 
 from __future__ import annotations
 
@@ -17,26 +19,26 @@ from nova_assets.store.store import Store
 HERE = Path(__file__).parent
 
 Sums = dict[tuple[str, ...], tuple[Decimal, ...]]
-"""(day, store) or (day, product) -> what was sold there and then."""
+"""Sums of each (day, store) or (day, product)."""
 
 
 @dataclass(frozen=True)
-class Truth:
-    """What a dataset comes to.
+class ExpectedSums:
+    """Expected sums of a dataset.
 
     Args:
-        dataset: whose rows are summed up.
-        key: its column that is summed up by, beside the day.
-        sums: its columns that are summed.
-        file: where the truth is.
-        columns: of that file: the key's, and those of the sums.
+        dataset: name of the dataset.
+        key_column: column of the dataset by which the rows are summed, besides the day.
+        sum_columns: columns of the dataset that are summed.
+        file: name of the file with the expected sums.
+        file_columns: columns of the file: the key column, then the sums.
     """
 
     dataset: str
-    key: str
-    sums: tuple[str, ...]
+    key_column: str
+    sum_columns: tuple[str, ...]
     file: str
-    columns: tuple[str, ...]
+    file_columns: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -44,35 +46,35 @@ class Shop:
     """A source of sales.
 
     Args:
-        name: of the folder with its queries.
-        days: below the folder with the data, where those of the days are.
-        schema: of a day's file.
-        start: the first day.
+        name: name of the folder with its queries.
+        days_folder: folder of the daily files, below the folder with the data.
+        file_schema: schema of a daily file, as DDL.
+        first_day: first day of the data.
     """
 
     name: str
-    days: str
-    schema: str
-    start: str
-    truths: tuple[Truth, ...]
+    days_folder: str
+    file_schema: str
+    first_day: str
+    expected_sums: tuple[ExpectedSums, ...]
 
     def project(self) -> nova.Project:
-        """Its datasets, by their queries."""
+        """The channel of the sales, and the datasets of the shop's queries."""
         tickets = nova.Channel(
             "tickets",
-            schema=f"{self.schema}, day string",
-            partitions=[nova.daily("day", start=self.start)],
+            schema=f"{self.file_schema}, day string",
+            partitions=[nova.daily("day", start=self.first_day)],
             description="A row for each line of a bill.",
         )
         return nova.Project(bindings=nova.datasets(HERE / self.name, channels=[tickets]))
 
-    def files(self, folder: Path) -> dict[str, Path]:
-        """Day -> its file, oldest first."""
-        return {f.parent.name.removeprefix("day="): f for f in sorted((folder / self.days).glob("day=*/*"))}
+    def files_by_day(self, folder: Path) -> dict[str, Path]:
+        """Daily files by day, oldest first."""
+        return {f.parent.name.removeprefix("day="): f for f in sorted((folder / self.days_folder).glob("day=*/*"))}
 
-    def insert(self, store: Store, folder: Path, days: int | None = None) -> list[str]:
-        """Put days onto the channel, the first of them or all. Gives which."""
-        files = list(self.files(folder).items())[:days]
+    def insert_days(self, store: Store, folder: Path, max_days: int | None = None) -> list[str]:
+        """Insert the first ``max_days`` days, or all days, and return the inserted days."""
+        files = list(self.files_by_day(folder).items())[:max_days]
         for day, file in files:
             store.insert("tickets", file, partition=f"day={day}", idempotency_key=day)
         return [day for day, _ in files]
@@ -85,8 +87,8 @@ RETAIL = Shop(
     "UnitPrice decimal(10,2), CustomerID string, Country string",
     "2010-12-01",
     (
-        Truth("store_sales", "store", ("revenue",), "truth_revenue_by_day_country.csv", ("country", "revenue")),
-        Truth(
+        ExpectedSums("store_sales", "store", ("revenue",), "truth_revenue_by_day_country.csv", ("country", "revenue")),
+        ExpectedSums(
             "products_sales",
             "product",
             ("pieces",),
@@ -97,7 +99,7 @@ RETAIL = Shop(
 )
 
 _SUMS = ("nb_sales", "pieces", "revenue")
-_TRUE_SUMS = ("n", "quantity", "net_paid")
+_EXPECTED_SUMS = ("n", "quantity", "net_paid")
 
 TPCDS = Shop(
     "tpcds",
@@ -115,16 +117,24 @@ TPCDS = Shop(
     ),
     "2000-11-01",
     (
-        Truth("store_sales", "store", _SUMS, "truth_store_sales_by_day_store.csv.gz", ("ss_store_sk", *_TRUE_SUMS)),
-        Truth("products_sales", "product", _SUMS, "truth_products_sales_by_day.csv.gz", ("ss_item_sk", *_TRUE_SUMS)),
+        ExpectedSums(
+            "store_sales", "store", _SUMS, "truth_store_sales_by_day_store.csv.gz", ("ss_store_sk", *_EXPECTED_SUMS)
+        ),
+        ExpectedSums(
+            "products_sales", "product", _SUMS, "truth_products_sales_by_day.csv.gz", ("ss_item_sk", *_EXPECTED_SUMS)
+        ),
     ),
 )
 
 
-def shop_of(folder: Path) -> Shop:
-    """Which of them a folder holds. Raises SettingsError."""
+def detect_shop(folder: Path) -> Shop:
+    """The shop whose data a folder holds.
+
+    Raises:
+        SettingsError: the folder holds no sales.
+    """
     for shop in (TPCDS, RETAIL):
-        if shop.files(folder):
+        if shop.files_by_day(folder):
             return shop
     raise SettingsError(
         f"{folder} holds no sales",
@@ -133,29 +143,32 @@ def shop_of(folder: Path) -> Shop:
     )
 
 
-def sums(store: Store, truth: Truth) -> Sums:
-    """What was sold, as the dataset says. Nothing at all is none, as where nobody has counted."""
-    found: Sums = {}
-    for row in store.read(truth.dataset).to_arrow().to_pylist():
-        key = (row["day"], _text(row[truth.key]))
-        before = found.get(key, (Decimal(0),) * len(truth.sums))
-        found[key] = tuple(b + Decimal(row[c] or 0) for b, c in zip(before, truth.sums, strict=True))
-    return found
+def sum_dataset(store: Store, expected_sums: ExpectedSums) -> Sums:
+    """Sums of the dataset. A null counts as 0."""
+    sums: Sums = {}
+    for row in store.read(expected_sums.dataset).to_arrow().to_pylist():
+        key = (row["day"], _text(row[expected_sums.key_column]))
+        before = sums.get(key, (Decimal(0),) * len(expected_sums.sum_columns))
+        sums[key] = tuple(b + Decimal(row[c] or 0) for b, c in zip(before, expected_sums.sum_columns, strict=True))
+    return sums
 
 
-def true_sums(folder: Path, truth: Truth) -> Sums:
-    """What was sold, in truth."""
-    key, *columns = truth.columns
-    return {(row["day"], row[key]): tuple(Decimal(row[c] or 0) for c in columns) for row in _rows(folder / truth.file)}
+def read_expected_sums(folder: Path, expected_sums: ExpectedSums) -> Sums:
+    """Expected sums, from the file in the folder."""
+    key, *columns = expected_sums.file_columns
+    return {
+        (row["day"], row[key]): tuple(Decimal(row[c] or 0) for c in columns)
+        for row in _read_csv_rows(folder / expected_sums.file)
+    }
 
 
-def problems(found: Sums, right: Sums, days: Mapping[str, object] | None = None) -> list[str]:
-    """Where the two differ, on some days or on all."""
-    keys = sorted(k for k in {*found, *right} if days is None or k[0] in days)
-    return [f"{k}: {found.get(k)} instead of {right.get(k)}" for k in keys if found.get(k) != right.get(k)]
+def describe_sum_differences(actual: Sums, expected: Sums, days: Mapping[str, object] | None = None) -> list[str]:
+    """One line for each sum that differs, on the given days or on all days."""
+    keys = sorted(k for k in {*actual, *expected} if days is None or k[0] in days)
+    return [f"{k}: {actual.get(k)} instead of {expected.get(k)}" for k in keys if actual.get(k) != expected.get(k)]
 
 
-def _rows(file: Path) -> Iterator[dict[str, str]]:
+def _read_csv_rows(file: Path) -> Iterator[dict[str, str]]:
     with gzip.open(file, "rt", newline="") if file.suffix == ".gz" else file.open(newline="") as lines:
         yield from csv.DictReader(lines)
 
