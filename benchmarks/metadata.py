@@ -29,7 +29,8 @@ from nova_assets.model.schema import Schema
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 from nova_assets_tests import postgres
-from nova_assets_tests.stub_engine import Row, StubEngine
+from nova_assets_tests.stub_engine import StubEngine
+from nova_assets_tests.stub_merge import Row
 
 ROUNDS = 25
 WARM_UP = 4

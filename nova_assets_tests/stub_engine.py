@@ -17,7 +17,7 @@ from typing import Any
 
 from nova_assets.engine.storage import external_files
 from nova_assets.engine.storage.warehouse import Warehouse
-from nova_assets.errors import BadKey, FileMissing, PartitionError, UnrepresentableChange
+from nova_assets.errors import FileMissing, PartitionError
 from nova_assets.formats.record_batches import stream_table
 from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
@@ -25,25 +25,24 @@ from nova_assets.model.declared_schema import schema_from_declaration
 from nova_assets.model.external_files import ExternalFileInfo
 from nova_assets.model.external_table import ExternalFilesContent
 from nova_assets.model.function_reference import FunctionRef
-from nova_assets.model.merge import Custom, Keyed, MergeModel
+from nova_assets.model.merge import Custom
 from nova_assets.model.partitions import is_in_scope, partition_name, partition_values
 from nova_assets.model.read_strategy import ReadStrategy
 from nova_assets.model.reads import ChangeUnion, DeltaChain, EmptyRead, Read, Snapshot, SnapshotAsInserts, SnapshotDiff
 from nova_assets.model.schema import DELETED, DataType, Field, Schema
 from nova_assets.model.warehouse_contents import UnfinishedUpload
-
-Row = dict[str, Any]
-Change = tuple[Row | None, Row | None]
-"""What a delta does to one key: a deletion, then a live row; either may be absent."""
+from nova_assets_tests.stub_merge import (
+    Change,
+    Row,
+    changes_of,
+    compose_changes,
+    diff,
+    key_of_row,
+    multiset_difference,
+    rows_of_changes,
+)
 
 _TYPES = {bool: "boolean", int: "bigint", float: "double", str: "string"}
-_COMBINE = {
-    "sum": lambda a, b: a + b,
-    "min": min,
-    "max": max,
-    "bool_and": lambda a, b: a and b,
-    "bool_or": lambda a, b: a or b,
-}
 
 
 class StubEngine:
@@ -102,10 +101,12 @@ class StubEngine:
             return rows
         if not read.merge.keyed:
             return rows + [r for d in read.deltas for r in self._rows(d)]
-        state = {_key(read.merge, r): (None, r) for r in rows}
+        state = {key_of_row(read.merge, r): (None, r) for r in rows}
         for d in read.deltas:
             state = {
-                k: v for k, v in compose_all(read.merge, state, changes_of(read.merge, self._rows(d))).items() if v[1]
+                k: v
+                for k, v in compose_changes(read.merge, state, changes_of(read.merge, self._rows(d))).items()
+                if v[1]
             }
         return [live for _, live in state.values() if live is not None]
 
@@ -120,8 +121,8 @@ class StubEngine:
             return [r for d in read.deltas for r in self._rows(d)]
         state: dict[tuple[Any, ...], Change] = {}
         for d in read.deltas:
-            state = compose_all(read.merge, state, changes_of(read.merge, self._rows(d)))
-        return rows_of(state)
+            state = compose_changes(read.merge, state, changes_of(read.merge, self._rows(d)))
+        return rows_of_changes(state)
 
     def _rows(self, block: Any) -> list[Row]:
         assert isinstance(block, Block), block
@@ -265,7 +266,7 @@ class StubEngine:
 
     def _written(self, rows: list[Row], staged: StagedBlock, channel: Channel | None, schema: Schema) -> Manifest:
         if channel is not None and channel.merge.keyed and staged.kind == "delta":
-            rows = rows_of(changes_of(channel.merge, rows))
+            rows = rows_of_changes(changes_of(channel.merge, rows))
         elif channel is not None and channel.merge.keyed:
             rows = [live for _, live in changes_of(channel.merge, rows).values() if live is not None]
         folder = self.root / staged.folder
@@ -308,7 +309,7 @@ class StubEngine:
 
     def count_dropped_rows(self, old: Snapshot, new: Manifest) -> int:
         staged = Block("", old.channel, "", "base", 0, 0, new, old.merge)
-        return len(_bag_minus(self._snapshot(old), self._rows(staged)))
+        return len(multiset_difference(self._snapshot(old), self._rows(staged)))
 
     def delete_staged_folder(self, folder: str) -> None:
         path = (self.root / folder).resolve()
@@ -319,106 +320,5 @@ class StubEngine:
         return f"stub at {self.root}"
 
 
-def changes_of(model: MergeModel, rows: Sequence[Row]) -> dict[tuple[Any, ...], Change]:
-    """A delta's rows by key. Raises BadKey for a null key or two live rows that nothing decides between."""
-    found: dict[tuple[Any, ...], Change] = {}
-    for row in rows:
-        row = {**row, DELETED: bool(row.get(DELETED))}
-        key = _key(model, row)
-        if any(part is None for part in key):
-            raise BadKey("a key is null", found=key)
-        deletion, live = found.get(key, (None, None))
-        if row[DELETED]:
-            found[key] = (row, live)
-        elif live is None:
-            found[key] = (deletion, row)
-        elif model.order_by and _order(model, live) != _order(model, row):
-            found[key] = (deletion, compose(model, (None, live), (None, row))[1])
-        else:
-            raise BadKey("several live rows of one key", found=key)
-    if model.kind == "upsert" and not model.order_by:
-        return {k: (None, live) if live is not None else (d, None) for k, (d, live) in found.items()}
-    return found
-
-
-def compose(model: MergeModel, first: Change, then: Change) -> Change:
-    """Two changes of one key, one after the other."""
-    if model.kind == "upsert" and not model.order_by:
-        return then
-    if then[0] is not None or first[1] is None or then[1] is None:
-        deletion = then[0] or first[0]
-        return (deletion, then[1] if then[0] is not None or then[1] is not None else first[1])
-    later = then[1] if not model.order_by or _order(model, then[1]) >= _order(model, first[1]) else first[1]
-    row = dict(later)
-    for column, function in model.combine if isinstance(model, Keyed) else ():
-        a, b = first[1][column], then[1][column]
-        row[column] = b if a is None else a if b is None else _COMBINE[function](a, b)
-    return (first[0], row)
-
-
-def compose_all(
-    model: MergeModel, first: Mapping[tuple[Any, ...], Change], then: Mapping[tuple[Any, ...], Change]
-) -> dict[tuple[Any, ...], Change]:
-    return {**first, **{k: compose(model, first[k], c) if k in first else c for k, c in then.items()}}
-
-
-def rows_of(changes: Mapping[tuple[Any, ...], Change]) -> list[Row]:
-    rows = []
-    for deletion, live in changes.values():
-        rows += [{**deletion, DELETED: True}] if deletion is not None else []
-        rows += [{**live, DELETED: False}] if live is not None else []
-    return rows
-
-
-def diff(model: MergeModel, channel: str, old: list[Row], new: list[Row]) -> list[Row]:
-    if isinstance(model, Custom):
-        rows: list[Row] = FunctionRef.parse(model.diff_ref).load()(old, new)
-        return rows
-    if not model.keyed:
-        lost = _bag_minus(old, new)
-        if lost:
-            raise UnrepresentableChange(
-                f"channel {channel!r} lost {len(lost)} rows", channel=channel, dropped=len(lost)
-            )
-        return _bag_minus(new, old)
-    before, after = ({_key(model, r): _bare(r) for r in rows} for rows in (old, new))
-    found = [{**r, DELETED: True} for k, r in before.items() if k not in after]
-    for k, r in after.items():
-        if before.get(k) != r:
-            loses = k in before and bool(model.order_by) and _order(model, r) < _order(model, before[k])
-            found += [{**before[k], DELETED: True}] if k in before and (isinstance(model, Keyed) or loses) else []
-            found.append({**r, DELETED: False})
-    return found
-
-
-def _bare(row: Row) -> Row:
-    return {c: v for c, v in row.items() if c != DELETED}
-
-
-def _bag_minus(rows: Sequence[Row], other: Sequence[Row]) -> list[Row]:
-    left = [json.dumps(r, sort_keys=True) for r in other]
-    kept = []
-    for row in rows:
-        text = json.dumps(row, sort_keys=True)
-        if text in left:
-            left.remove(text)
-        else:
-            kept.append(row)
-    return kept
-
-
-def _key(model: MergeModel, row: Row) -> tuple[Any, ...]:
-    return tuple(row.get(c) for c in model.key)
-
-
-def _order(model: MergeModel, row: Row) -> tuple[Any, ...]:
-    return tuple((row[c] is not None, row[c]) for c in model.order_by)
-
-
 def _keyed(read: Snapshot) -> bool:
     return read.merge.keyed
-
-
-def strip(rows: Sequence[Row]) -> list[Row]:
-    """Rows without ``_deleted``, sorted: how a test compares snapshots."""
-    return sorted((_bare(r) for r in rows), key=lambda r: json.dumps(r, sort_keys=True))

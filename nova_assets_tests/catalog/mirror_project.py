@@ -13,7 +13,8 @@ import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
-from nova_assets_tests.stub_engine import Row, StubEngine
+from nova_assets_tests.stub_engine import StubEngine
+from nova_assets_tests.stub_merge import Row
 
 channel = nova.Channel("c", schema="k bigint, v bigint")
 

@@ -19,7 +19,7 @@ import nova_assets as nova
 from nova_assets.engine.rows.spark_versions import frame_from_arrow
 from nova_assets.store.store import Store
 from nova_assets_tests.execution.test_histories import MODELS, apply, naive
-from nova_assets_tests.stub_engine import Row
+from nova_assets_tests.stub_merge import Row
 
 pytestmark = pytest.mark.spark
 

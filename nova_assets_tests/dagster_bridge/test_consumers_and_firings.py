@@ -26,7 +26,8 @@ from nova_assets.dagster_bridge.triggers import evaluate_trigger
 from nova_assets.model.execution import BeginRequest
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
-from nova_assets_tests.stub_engine import Row, StubEngine
+from nova_assets_tests.stub_engine import StubEngine
+from nova_assets_tests.stub_merge import Row
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
 DDL = "k bigint, v bigint"

@@ -20,7 +20,8 @@ from nova_assets.dagster_bridge.triggers import evaluate_trigger
 from nova_assets.dagster_bridge.unreported_commits import collect_missing_events
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
-from nova_assets_tests.stub_engine import Row, StubEngine
+from nova_assets_tests.stub_engine import StubEngine
+from nova_assets_tests.stub_merge import Row
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
 

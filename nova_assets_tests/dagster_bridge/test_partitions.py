@@ -18,7 +18,8 @@ from nova_assets.dagster_bridge.partitions import build_partitions_definition, p
 from nova_assets.dagster_bridge.triggers import evaluate_trigger
 from nova_assets.model.partitions import partition_name
 from nova_assets.store.store import Store
-from nova_assets_tests.stub_engine import Row, StubEngine
+from nova_assets_tests.stub_engine import StubEngine
+from nova_assets_tests.stub_merge import Row
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
 

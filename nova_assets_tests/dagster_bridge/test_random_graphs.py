@@ -21,7 +21,8 @@ from nova_assets.catalog.catalog import open_catalog
 from nova_assets.dagster_bridge import build_definitions, resources
 from nova_assets.store.store import Store
 from nova_assets_tests.effort import examples
-from nova_assets_tests.stub_engine import Row, StubEngine
+from nova_assets_tests.stub_engine import StubEngine
+from nova_assets_tests.stub_merge import Row
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
 

@@ -10,7 +10,7 @@ import nova_assets as nova
 from nova_assets.model.declared_schema import schema_from_declaration
 from nova_assets.model.timeline import History
 from nova_assets_tests.execution.conftest import Opener
-from nova_assets_tests.stub_engine import Row
+from nova_assets_tests.stub_merge import Row
 
 DDL = "p string, k bigint, v bigint"
 source = nova.Channel("source", schema=DDL, partitions=nova.dynamic("p"))

@@ -16,7 +16,7 @@ import nova_assets as nova
 from nova_assets.store.store import Store
 from nova_assets_tests.effort import examples
 from nova_assets_tests.execution.conftest import Opener, TestClock
-from nova_assets_tests.stub_engine import Row
+from nova_assets_tests.stub_merge import Row
 
 DDL = "p string, k bigint, v bigint"
 STEPS = examples(30, 90)

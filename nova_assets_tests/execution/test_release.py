@@ -14,7 +14,7 @@ from nova_assets.execution.lease import this_process
 from nova_assets.model.execution import BeginRequest
 from nova_assets.store.store import Store
 from nova_assets_tests.execution.conftest import Opener, TestClock
-from nova_assets_tests.stub_engine import Row
+from nova_assets_tests.stub_merge import Row
 
 source, copy = (nova.Channel(n, schema="k bigint, v bigint") for n in ("source", "copy"))
 

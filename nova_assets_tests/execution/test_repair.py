@@ -17,7 +17,8 @@ from nova_assets.operations.repair import Repair
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 from nova_assets_tests.execution.conftest import Opener, TestClock
-from nova_assets_tests.stub_engine import Row, StubEngine
+from nova_assets_tests.stub_engine import StubEngine
+from nova_assets_tests.stub_merge import Row
 
 DDL = "k bigint, v bigint"
 HOUR = 3600.0

@@ -14,7 +14,7 @@ from nova_assets.plan import modes
 from nova_assets.plan.retention import expired_partitions
 from nova_assets.store.store import Store
 from nova_assets_tests.execution.conftest import Opener, TestClock
-from nova_assets_tests.stub_engine import Row
+from nova_assets_tests.stub_merge import Row
 
 DDL = "dt string, k bigint"
 DAY = 24 * 3600

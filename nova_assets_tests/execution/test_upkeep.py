@@ -10,7 +10,7 @@ import pytest
 import nova_assets as nova
 from nova_assets.store.store import Store
 from nova_assets_tests.execution.conftest import Opener, TestClock
-from nova_assets_tests.stub_engine import Row
+from nova_assets_tests.stub_merge import Row
 
 DDL = "k bigint, v bigint"
 source = nova.Channel("source", merge=nova.Upsert(key="k"), schema=DDL)

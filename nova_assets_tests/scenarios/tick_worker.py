@@ -23,7 +23,8 @@ from nova_assets.crash_points import crash_point
 from nova_assets.model.schema import DataType, Field, Schema
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
-from nova_assets_tests.stub_engine import Row, StubEngine
+from nova_assets_tests.stub_engine import StubEngine
+from nova_assets_tests.stub_merge import Row
 
 LEASE, GRACE = 0.5, 0.1
 DAYS, STORES = ("2022-03-30", "2022-03-31"), ("Oslo", "Paris")
