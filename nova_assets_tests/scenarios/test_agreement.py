@@ -10,7 +10,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.errors import SqlError
-from nova_assets.sql.types import types
+from nova_assets.sql.types import query_schema
 from nova_assets.testing import World
 
 pytestmark = pytest.mark.spark
@@ -44,7 +44,7 @@ def test_a_type_that_spark_has_otherwise_is_an_error_that_names_both(run: Any, s
 
 
 def test_a_wrong_rule_is_noticed_at_the_run(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = types.schema_of_query
+    right = query_schema.schema_of_query
 
     def wrong(*arguments: Any) -> Any:
         return nova.model.schema.parse_ddl(str(right(*arguments)).replace("bigint", "int"))  # type: ignore[attr-defined]

@@ -43,7 +43,7 @@ def reads(sql: str, **variables: Any) -> list[set[str]]:
     """The partitions that each scan of a query reads, as ``2022-03-31/Paris``, in order of the scans in the text."""
     asked = query(sql, **variables)
     found = required_partitions(asked, PARTITIONS, variables)
-    scans = sorted(asked.scans, key=lambda s: s.place)
+    scans = sorted(asked.scans, key=lambda s: s.span)
     return [{shown(PARTITIONS[s.dataset][n]) for n in found[s.number]} for s in scans]
 
 

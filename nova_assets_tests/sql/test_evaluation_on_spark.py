@@ -13,9 +13,14 @@ from typing import Any
 import pytest
 from sqlglot import exp
 
-from nova_assets.sql.evaluation import rules
 from nova_assets.sql.evaluation.operand import Operand
-from nova_assets.sql.evaluation.rule_registry import Application
+from nova_assets.sql.evaluation.rule_registry import (
+    _ENTRY_BY_FUNCTION,
+    _ENTRY_BY_NODE_CLASS,
+    RuleContext,
+    _FunctionEntry,
+    _SyntaxEntry,
+)
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.text import SqlText
 from nova_assets_tests.effort import examples
@@ -49,23 +54,27 @@ def test_every_kind_of_syntax_that_is_evaluated_is_tried() -> None:
         case = Case(template, ("int",) * 3, (1, 2, 3))
         tried |= {type(n) for n in parse_statement(SqlText("x", f"SELECT {case.sql()} AS x")).walk()}
     others = {exp.NullSafeNEQ, exp.Coalesce, exp.Left, exp.Right, exp.If}  # made by the parser of other syntax alone
-    assert set(rules._SYNTAX) - tried <= others
+    assert set(_ENTRY_BY_NODE_CLASS) - tried <= others
 
 
-def _like_that_ignores_not(a: Application) -> Operand:
-    return rules._FUNCTIONS["like"].rule(a, a.operand(), a.operand("expression"))
+def _like_that_ignores_not(context: RuleContext) -> Operand:
+    return _ENTRY_BY_FUNCTION["like"].rule(context, context.operand(), context.operand("expression"))
 
 
-def _concat_for_concat_ws(a: Application, *operands: Operand) -> Operand:
-    return rules._FUNCTIONS["concat"].rule(a, *operands)
+def _concat_for_concat_ws(context: RuleContext, *operands: Operand) -> Operand:
+    return _ENTRY_BY_FUNCTION["concat"].rule(context, *operands)
 
 
-def _unit_q_is_a_quarter(a: Application, of: Operand, unit: Operand) -> Operand:
-    long = a.null_propagating(unit.type, lambda name: {"Q": "QUARTER"}.get(name, name), unit) if unit.type else unit
-    return _TRUNC(a, of, long)
+def _unit_q_is_a_quarter(context: RuleContext, of: Operand, unit: Operand) -> Operand:
+    long = (
+        context.null_propagating_operand(unit.type, lambda name: {"Q": "QUARTER"}.get(name, name), unit)
+        if unit.type
+        else unit
+    )
+    return _TRUNC(context, of, long)
 
 
-_TRUNC = rules._FUNCTIONS["trunc"].rule
+_TRUNC = _ENTRY_BY_FUNCTION["trunc"].rule
 
 
 @pytest.mark.spark
@@ -75,14 +84,16 @@ _TRUNC = rules._FUNCTIONS["trunc"].rule
 def test_planted_faults_are_found(spark: Any, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     if fault == "an ignored argument":
         monkeypatch.setitem(
-            rules._SYNTAX, exp.Like, rules._Syntax(_like_that_ignores_not, frozenset(("this", "expression", "negate")))
+            _ENTRY_BY_NODE_CLASS,
+            exp.Like,
+            _SyntaxEntry(_like_that_ignores_not, frozenset(("this", "expression", "negate"))),
         )
         templates = [t for t in TEMPLATES if "LIKE" in t]
     elif fault == "a subclass taken for its parent":
-        monkeypatch.setitem(rules._FUNCTIONS, "concat_ws", rules._Function(_concat_for_concat_ws, 1, None))
+        monkeypatch.setitem(_ENTRY_BY_FUNCTION, "concat_ws", _FunctionEntry(_concat_for_concat_ws, 1, None))
         templates = [t for t in (*TEMPLATES, *functions()) if "concat_ws" in t.lower()]
     else:
-        monkeypatch.setitem(rules._FUNCTIONS, "trunc", rules._Function(_unit_q_is_a_quarter, 2, 2))
+        monkeypatch.setitem(_ENTRY_BY_FUNCTION, "trunc", _FunctionEntry(_unit_q_is_a_quarter, 2, 2))
         templates = [t for t in TEMPLATES if t.startswith("TRUNC")]
     different, _ = differences(spark, list(cases(random.Random(SEED), templates, 30)))
     assert different

@@ -76,7 +76,7 @@ def told(found: Graph) -> dict[str, Any]:
                 d.query.scans,
                 d.query.variables,
                 d.query.written_names,
-                d.query.bare_variables,
+                d.query.variables_without_colon,
                 d.query.calls,
             ),
             [(n.key, n.meta) for n in d.query.tree.walk()],
@@ -84,7 +84,7 @@ def told(found: Graph) -> dict[str, Any]:
             tasks,
             d.statement.header.variable_types,
             d.statement.header.partition_column_types,
-            d.statement.header.scopes_hash,
+            d.statement.header.syntax_hash,
             [found.required_reads(name, p, NOW) for p in tasks],
             [
                 found.partitions_reading(name, r, ["day=2022-03-15", "day=2022-03-15/store=Paris", ""], NOW)
@@ -151,7 +151,7 @@ def test_a_channel_a_function_or_a_version_that_is_another_is_no_hit(
     other = str(TICKETS.schema).replace("10,2", "12,2")
     assert recalled(nova.Channel("tickets", schema=other, partitions=list(TICKETS.partitions))) == 1
     assert recalled(functions={"slug": "int"}) == 0
-    monkeypatch.setattr(analysis_cache, "_readers", lambda: b"another version")
+    monkeypatch.setattr(analysis_cache, "_analysis_code_hash", lambda: b"another version")
     assert recalled() == 0
 
 
@@ -257,9 +257,9 @@ def test_a_folder_that_cannot_be_written_is_read(
 def test_a_file_that_somebody_holds_is_waited_for_once(kept: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
     build_graph(texts(), [TICKETS], FUNCTIONS, kept)
     looks: list[bytes] = []
-    ask = disk_cache._asked
-    monkeypatch.setattr(disk_cache, "_asked", lambda db, query, key: looks.append(key) or ask(db, query, key))
-    monkeypatch.setattr(disk_cache, "PATIENCE", (0.01, 0.01))
+    ask = disk_cache._fetch_row
+    monkeypatch.setattr(disk_cache, "_fetch_row", lambda db, query, key: looks.append(key) or ask(db, query, key))
+    monkeypatch.setattr(disk_cache, "LOCK_TIMEOUTS_SECONDS", (0.01, 0.01))
     assert kept.file is not None
     holder = sqlite3.connect(kept.file)
     holder.execute("BEGIN EXCLUSIVE")
@@ -278,7 +278,7 @@ def test_whoever_has_no_home_keeps_nothing(monkeypatch: pytest.MonkeyPatch, tmp_
     assert DiskCache.default().file is None
     forbidden = DiskCache(tmp_path / "kept.db")
     monkeypatch.setattr(Path, "is_file", lambda self: (_ for _ in ()).throw(PermissionError("not yours")))
-    assert forbidden.tree(b"key") is None
+    assert forbidden.get_tree(b"key") is None
     with forbidden.open_session() as look:
         assert look.get(b"key") is None
 
@@ -295,7 +295,7 @@ def test_what_is_recalled_can_be_copied_and_sent(kept: DiskCache) -> None:
     found = build_graph(texts(), [TICKETS], FUNCTIONS, kept)
     query_ = DatasetQuery(found, "sales")
     sent = pickle.loads(cloudpickle.dumps(query_))
-    assert sent.runnable == query_.runnable and sent.header.scopes_hash == query_.header.scopes_hash
+    assert sent.runnable == query_.runnable and sent.header.syntax_hash == query_.header.syntax_hash
 
 
 def test_a_name_that_is_no_text_is_a_name(kept: DiskCache) -> None:
@@ -311,8 +311,8 @@ def test_functions_that_nobody_calls_cost_nothing(kept: DiskCache, monkeypatch: 
     build_graph(texts(), [TICKETS], FUNCTIONS, kept)
     found = build_graph(texts(), [TICKETS], FUNCTIONS, kept)
     asked: list[bytes] = []
-    tree = DiskCache.tree
-    monkeypatch.setattr(DiskCache, "tree", lambda self, key: asked.append(key) or tree(self, key))
+    tree = DiskCache.get_tree
+    monkeypatch.setattr(DiskCache, "get_tree", lambda self, key: asked.append(key) or tree(self, key))
     for name in found.datasets:
         DatasetQuery(found, name)
     assert len(asked) == 1, "the one that calls slug"

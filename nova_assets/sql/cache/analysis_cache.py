@@ -91,10 +91,10 @@ class AnalysisCache:
             "name": statement.name,
             "kind": statement.kind,
             "scans": [asdict(s) for s in statement.scans],
-            "calls": statement.calls,
-            "named": sorted(statement.named),
-            "scopes": statement.scopes,
-            "begin": statement.begin,
+            "has_calls": statement.has_calls,
+            "called_functions": sorted(statement.called_functions),
+            "header_hash": statement.header_hash,
+            "query_start": statement.query_start,
             "description": statement.description,
             "owner": statement.owner,
         }
@@ -138,7 +138,7 @@ class AnalysisCache:
                 "dimensions": [asdict(d) for d in analysis.dimensions],
                 "variables": dict(query.variables),
                 "names": query.written_names,
-                "bare": query.bare_variables,
+                "variables_without_colon": query.variables_without_colon,
             }
             self._put_record(key, record, lambda: query.tree)
 
@@ -148,7 +148,7 @@ class AnalysisCache:
         """Cache key of an analysis. None if the analysis cannot be cached: an input schema is missing, or the query
         calls table functions, whose arguments are checked on every analysis.
         """
-        if statement.calls or not all(r in schemas for r in statement.reads):
+        if statement.has_calls or not all(r in schemas for r in statement.reads):
             return None
         interface_hashes = [
             f"{r} {self._interface_hash(r, schemas[r], partition_columns.get(r, ()))}" for r in statement.reads
@@ -173,12 +173,12 @@ class AnalysisCache:
 
 
 def _statement_from_record(
-    disk_cache: DiskCache, text: SqlText, key: bytes, *, scans: Any, named: Sequence[str], **record: Any
+    disk_cache: DiskCache, text: SqlText, key: bytes, *, scans: Any, called_functions: Sequence[str], **record: Any
 ) -> DatasetStatement:
     return DatasetStatement(
         text=text,
-        scans=tuple(Scan(**{**s, "place": tuple(s["place"])}) for s in scans),
-        named=frozenset(named),
+        scans=tuple(Scan(**{**s, "span": tuple(s["span"])}) for s in scans),
+        called_functions=frozenset(called_functions),
         **record,
         load_tree=partial(parse_statement, text),
         load_header=partial(_load_header, disk_cache, text, key),
@@ -186,7 +186,7 @@ def _statement_from_record(
 
 
 def _load_header(disk_cache: DiskCache, text: SqlText, key: bytes) -> StatementHeader:
-    tree = disk_cache.tree(key)
+    tree = disk_cache.get_tree(key)
     try:
         return parse_dataset_statement(text).header if tree is None else header_from_tree(text, decode_tree(tree))
     except ValueError:
@@ -212,10 +212,10 @@ def _load_query(
     *,
     variables: Mapping[str, str],
     names: Sequence[str],
-    bare: Sequence[tuple[Sequence[int], str]],
+    variables_without_colon: Sequence[tuple[Sequence[int], str]],
 ) -> Query:
     """The cached query. If the cached tree is missing or invalid, the query is resolved again."""
-    encoded_tree = disk_cache.tree(key)
+    encoded_tree = disk_cache.get_tree(key)
     try:
         tree = None if encoded_tree is None else decode_tree(encoded_tree)
     except ValueError:
@@ -228,8 +228,8 @@ def _load_query(
             statement.header.variable_types,
             table_function_schemas(function_types),
         )
-    places = tuple(((begin, end), name) for (begin, end), name in bare)
-    return Query(statement.text, tree, statement.scans, variables, tuple(names), places, schemas=schemas)
+    names_by_span = tuple(((begin, end), name) for (begin, end), name in variables_without_colon)
+    return Query(statement.text, tree, statement.scans, variables, tuple(names), names_by_span, schemas=schemas)
 
 
 def statement_hash(text: SqlText) -> bytes:
@@ -241,14 +241,14 @@ def statement_hash(text: SqlText) -> bytes:
 
 def hash_with_code_version(*parts: str) -> bytes:
     """Hash of some texts, combined with the version of the code that analyses statements."""
-    digest = sha256(_readers())
+    digest = sha256(_analysis_code_hash())
     for data in (part.encode("utf-8", "surrogatepass") for part in parts):
         digest.update(b"%d:" % len(data) + data)
     return digest.digest()
 
 
 @cache
-def _readers() -> bytes:
+def _analysis_code_hash() -> bytes:
     """Hash of the code that analyses statements. Another version of the code may derive another result."""
     try:
         made = sha256(version("sqlglot").encode())

@@ -25,7 +25,7 @@ FOLDER_VARIABLE = "NOVA_CACHE"
 EXPIRE_AFTER_SECONDS = 30 * 86400
 """Seconds after its last use at which an entry is deleted."""
 
-PATIENCE = 1.0, 5.0
+LOCK_TIMEOUTS_SECONDS = 1.0, 5.0
 """Seconds to wait for a locked database file: for reading, and for writing."""
 
 _DAY = 86400
@@ -73,14 +73,14 @@ class DiskCache:
             self._write_session(session)
             session.new_entries = {}
 
-    def tree(self, key: bytes) -> bytes | None:
+    def get_tree(self, key: bytes) -> bytes | None:
         """The encoded syntax tree of an entry. None if the entry is missing or damaged."""
         db = self._connect_read_only()
         if db is None:
             return None
         with closing(db):
             try:
-                found = _asked(db, "SELECT tree FROM kept WHERE key = ?", key)
+                found = _fetch_row(db, "SELECT tree FROM kept WHERE key = ?", key)
             except sqlite3.Error as error:
                 _log.debug("%s is not read: %s", self.file, error)
                 return None
@@ -90,7 +90,9 @@ class DiskCache:
         try:
             if self.file is None or not self.file.is_file():
                 return None
-            return sqlite3.connect(f"{self.file.absolute().as_uri()}?mode=ro", uri=True, timeout=PATIENCE[0])
+            return sqlite3.connect(
+                f"{self.file.absolute().as_uri()}?mode=ro", uri=True, timeout=LOCK_TIMEOUTS_SECONDS[0]
+            )
         except (sqlite3.Error, OSError, ValueError) as error:
             _log.debug("%s is not read: %s", self.file, error)
             return None
@@ -103,7 +105,7 @@ class DiskCache:
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             os.close(os.open(self.file, os.O_CREAT, 0o600))
-            with closing(sqlite3.connect(self.file, timeout=PATIENCE[1])) as db, db:
+            with closing(sqlite3.connect(self.file, timeout=LOCK_TIMEOUTS_SECONDS[1])) as db, db:
                 db.execute(_SCHEMA)
                 db.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?)", rows)
                 db.executemany("UPDATE kept SET used = ? WHERE key = ?", [(now, key) for key in session.used_keys])
@@ -139,7 +141,7 @@ class DiskCacheSession:
     def get(self, key: bytes) -> Any | None:
         """The record stored under a key. None if there is none."""
         try:
-            found = None if self._db is None else _asked(self._db, "SELECT said, used FROM kept WHERE key = ?", key)
+            found = None if self._db is None else _fetch_row(self._db, "SELECT said, used FROM kept WHERE key = ?", key)
             data = None if found is None else _verified_data(key, found[0])
             record = None if data is None else json.loads(data)
         except sqlite3.Error as error:  # locked or damaged: do not wait again for every key
@@ -177,6 +179,6 @@ def _verified_data(key: bytes, checksummed: object) -> bytes | None:
     return data if sha256(key + data).digest() == seal else None
 
 
-def _asked(db: sqlite3.Connection, query: str, key: bytes) -> tuple[Any, ...] | None:
+def _fetch_row(db: sqlite3.Connection, query: str, key: bytes) -> tuple[Any, ...] | None:
     found: tuple[Any, ...] | None = db.execute(query, (key,)).fetchone()
     return found

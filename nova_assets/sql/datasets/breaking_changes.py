@@ -173,7 +173,7 @@ class _GraphComparison:
         for scan in dataset.query.scans:
             for n, change in enumerate(self.changes):
                 if change.kind == "removed" and change.dataset == scan.dataset:
-                    places[n, scan.place] = set(column_lineage.outputs)
+                    places[n, scan.span] = set(column_lineage.outputs)
         for (n, place), columns in sorted(places.items()):
             spelled = tuple(c for c in dataset.schema.names if c.lower() in columns)
             error = dataset.statement.text.error("", place)

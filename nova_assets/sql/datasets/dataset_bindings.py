@@ -132,7 +132,7 @@ def _make_binding(graph: Graph, query: DatasetQuery) -> Binding:
         function=query,
         consumes=consumed_edges(dataset.statement.scans),
         produces=(Produces(dataset.name, dataset.statement.kind),),
-        deterministic=not dataset.statement.calls,  # a function may read something else the next time
+        deterministic=not dataset.statement.has_calls,  # a function may read something else the next time
         description=dataset.statement.text.sql.strip(),
         scoped=query,
     )

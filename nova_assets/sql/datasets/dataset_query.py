@@ -19,7 +19,7 @@ from nova_assets.sql.datasets.scan_inputs import input_by_frame, input_name
 from nova_assets.sql.query.column_lineage import trace_lineage
 from nova_assets.sql.query.resolved_query import Query
 from nova_assets.sql.query.scans import Scan
-from nova_assets.sql.query.spark_confirmation import check_columns, convert_spark_refusals
+from nova_assets.sql.query.spark_confirmation import check_spark_columns, convert_spark_rejections
 from nova_assets.sql.query.spark_query import RunnableSql, make_runnable
 from nova_assets.sql.query.table_function_calls import scalar_function_types, table_function_schemas
 from nova_assets.sql.query.user_functions import SqlFunction
@@ -41,16 +41,16 @@ class DatasetQuery:
     """
 
     def __init__(
-        self, graph: Graph, name: str, late: Late = "rebuild", bodies: Mapping[str, SqlFunction] | None = None
+        self, graph: Graph, name: str, late: Late = "rebuild", sql_functions: Mapping[str, SqlFunction] | None = None
     ) -> None:
         self.graph = graph
         self.name = name
         self.late = late
-        self.sql_functions = bodies or {}
+        self.sql_functions = sql_functions or {}
         self.statement = graph.dataset(name).statement
         self.schema = graph.dataset(name).schema
         self.input_by_frame = input_by_frame(self.statement.scans)
-        if self.statement.calls or any(f.lower() in self.statement.named for f in graph.function_types):
+        if self.statement.has_calls or any(f.lower() in self.statement.called_functions for f in graph.function_types):
             _ = self.function_calls  # raises an error for an invalid call
 
     @property
@@ -85,7 +85,7 @@ class DatasetQuery:
     @cached_property
     def runnable(self) -> RunnableSql:
         """The SQL that Spark runs."""
-        return make_runnable(self.query, self.statement.begin, list(self.header.partition_column_types.items()))
+        return make_runnable(self.query, self.statement.query_start, list(self.header.partition_column_types.items()))
 
     def __call__(self, ctx: Context, **frames: Any) -> Any:
         scope = self.scope(ctx.partition, ctx.started or datetime.now(UTC))
@@ -100,12 +100,12 @@ class DatasetQuery:
             }
             return ctx.query(sql, parameters, frames_in_sql)
 
-        with convert_spark_refusals(self.statement.text):
+        with convert_spark_rejections(self.statement.text):
             frame = run_sql(
                 self.runnable.sql,
                 self.function_calls.frames_by_call(ctx, scope, self.runnable.query_texts_by_call, run_sql),
             )
-        check_columns(self.query, self.schema, ctx.schema_of(frame))
+        check_spark_columns(self.query, self.schema, ctx.schema_of(frame))
         return frame
 
     def spark_schema(self, engine: Engine) -> Schema:
@@ -118,14 +118,14 @@ class DatasetQuery:
             NotSupported: the query calls a function of which only the type is known here.
         """
         for name in scalar_function_types(self.graph.function_types):
-            if name.lower() in self.statement.named and name not in self.sql_functions:
+            if name.lower() in self.statement.called_functions and name not in self.sql_functions:
                 raise NotSupported(f"it calls {name}(...), which only the session of its tasks has")
         self.function_calls.register_scalar_functions(Context(spark=engine.session))
         tables = table_function_schemas(self.graph.function_types)
         schemas = {frame: self.query.schemas[scan.dataset] for frame, scan in self._scans_by_frame()}
         schemas |= {f"call_{c.number}": tables[c.function] for c in self.query.calls}
         frames = {n: engine.to_frame([], s) for n, s in schemas.items() if f"{{{n}}}" in self.runnable.sql}
-        with convert_spark_refusals(self.statement.text):
+        with convert_spark_rejections(self.statement.text):
             found = engine.create_query_frame(
                 self.runnable.sql, self._query_parameters(self.header.sample_scope), frames
             )

@@ -12,7 +12,7 @@ from nova_assets.model.channel import Channel
 from nova_assets.nova_error import NovaError
 from nova_assets.sql.cache.disk_cache import DiskCache
 from nova_assets.sql.datasets.graph import Graph
-from nova_assets.sql.datasets.graph_builder import build_graph, external_views_in, statements_in_order
+from nova_assets.sql.datasets.graph_builder import build_graph, parse_external_views, parse_statements_in_order
 from nova_assets.sql.statement.dataset_statement import DatasetStatement
 from nova_assets.sql.text import SqlText
 
@@ -49,12 +49,12 @@ class DatasetDeclarations:
         named = {c.name for c in self.channels}
         return (
             *self.channels,
-            *(v.channel for v in external_views_in(self.texts, self._disk_cache) if v.name not in named),
+            *(v.channel for v in parse_external_views(self.texts, self._disk_cache) if v.name not in named),
         )
 
     def ordered_statements(self) -> list[DatasetStatement]:
         """The statements, ordered so that each follows the datasets that it reads. Raises SqlError, DefinitionError."""
-        return statements_in_order(self.texts, self._disk_cache)
+        return parse_statements_in_order(self.texts, self._disk_cache)
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -154,7 +154,9 @@ class Graph:
 
     def _header_hash(self, name: str) -> str:
         view = self.views.get(name)
-        return self.dataset(name).statement.scopes if view is None or view.header is None else view.header.scopes_hash
+        return (
+            self.dataset(name).statement.header_hash if view is None or view.header is None else view.header.syntax_hash
+        )
 
     def _header(self, name: str) -> StatementHeader:
         view = self.views.get(name)

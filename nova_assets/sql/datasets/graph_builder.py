@@ -129,12 +129,12 @@ def _check_external_read_modes(statement: DatasetStatement, channels: Mapping[st
         if scan.mode in ("new", "old") and scan.dataset in channels and channels[scan.dataset].external is not None:
             raise statement.text.error(
                 f"{scan.dataset!r} is external: of what others write only the newest state is known",
-                scan.place,
+                scan.span,
                 expected=f"FROM {scan.dataset}",
             )
 
 
-def statements_in_order(texts: Sequence[SqlText], disk_cache: DiskCache | None = None) -> list[DatasetStatement]:
+def parse_statements_in_order(texts: Sequence[SqlText], disk_cache: DiskCache | None = None) -> list[DatasetStatement]:
     """The dataset statements among some texts, ordered so that each follows the datasets that it reads. Schemas are not
     analysed.
 
@@ -153,7 +153,7 @@ def statements_in_order(texts: Sequence[SqlText], disk_cache: DiskCache | None =
     return [statements[n] for n in names]
 
 
-def external_views_in(texts: Sequence[SqlText], disk_cache: DiskCache | None = None) -> list[ExternalView]:
+def parse_external_views(texts: Sequence[SqlText], disk_cache: DiskCache | None = None) -> list[ExternalView]:
     """The external tables among some texts. Texts that cannot be parsed are skipped."""
     with _open_analysis_cache(disk_cache, {}) as analysis_cache:
         return list(_read_statements(texts, [], analysis_cache)[1].values())
@@ -207,7 +207,7 @@ def _order_by_dependencies(statements: Mapping[str, DatasetStatement], problems:
         problems.append(
             first.text.error(
                 f"{what}: {' → '.join(cycle)}",
-                scan.place,
+                scan.span,
                 expected="each dataset to follow from others",
                 next="take what both need into a dataset of its own",
             )

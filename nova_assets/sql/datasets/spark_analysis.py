@@ -16,7 +16,7 @@ from nova_assets.nova_error import NovaError
 from nova_assets.sql.cache.analysis_cache import hash_with_code_version, statement_hash
 from nova_assets.sql.cache.disk_cache import DiskCache, DiskCacheSession
 from nova_assets.sql.datasets.dataset_query import DatasetQuery
-from nova_assets.sql.query.spark_confirmation import check_columns
+from nova_assets.sql.query.spark_confirmation import check_spark_columns
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def analyse_with_spark(
                     schema = dataset.spark_schema(get_engine())
                     asked.append(dataset.name)
                     session.put(key, {"schema": schema.as_json()}, b"")
-                check_columns(dataset.query, dataset.schema, schema)
+                check_spark_columns(dataset.query, dataset.schema, schema)
             except SqlError as error:
                 refused[dataset.name] = error
             except NovaError as error:

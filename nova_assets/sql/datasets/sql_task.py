@@ -14,8 +14,8 @@ from nova_assets.sql.datasets.scan_inputs import consumed_edges, input_by_frame
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.query.resolved_query import mark_calls
 from nova_assets.sql.query.scans import mark_scans
-from nova_assets.sql.query.spark_confirmation import convert_spark_refusals
-from nova_assets.sql.query.spark_query import RunnableSql, make_runnable_from_text
+from nova_assets.sql.query.spark_confirmation import convert_spark_rejections
+from nova_assets.sql.query.spark_query import RunnableSql, make_runnable_without_schemas
 from nova_assets.sql.text import SqlText
 
 
@@ -61,7 +61,7 @@ def sql_task(
     edges = [produces] if isinstance(produces, Produces) else list(produces)
     return Task(
         name=check_name(name, "a task"),
-        function=_UnscopedQuery(text, make_runnable_from_text(text, tree, scans), input_by_frame(scans)),
+        function=_UnscopedQuery(text, make_runnable_without_schemas(text, tree, scans), input_by_frame(scans)),
         consumes=consumed_edges(scans),
         produces=tuple(edges),
         retries=retries,
@@ -81,7 +81,7 @@ class _UnscopedQuery:
 
     def __call__(self, ctx: Context, **frames: Any) -> Any:
         values = {name: ctx.params[name] for name in self.runnable.variables}
-        with convert_spark_refusals(self.text):
+        with convert_spark_rejections(self.text):
             return ctx.query(
                 self.runnable.sql,
                 values,

@@ -14,7 +14,7 @@ from datetime import UTC, tzinfo
 from sqlglot import exp
 
 from nova_assets.model.schema import DataType
-from nova_assets.sql.evaluation import dates, literals_and_casts, logic, numbers, texts
+from nova_assets.sql.evaluation import dates, literals_and_casts, logic, numbers, text_search, texts
 from nova_assets.sql.evaluation.casting import TIMESTAMP, TIMESTAMP_NTZ
 from nova_assets.sql.evaluation.operand import (
     DATA_DEPENDENT,
@@ -24,12 +24,12 @@ from nova_assets.sql.evaluation.operand import (
     Operand,
     leave_unknown,
 )
-from nova_assets.sql.evaluation.rule_registry import Application, apply_rule
+from nova_assets.sql.evaluation.rule_registry import RuleContext, apply_rule
 from nova_assets.sql.evaluation.values import Key, Value, ValueFunction
 from nova_assets.sql.text import SqlText
 from nova_assets.sql.types.widening import VOID
 
-RULE_MODULES = (literals_and_casts, dates, logic, numbers, texts)
+RULE_MODULES = (literals_and_casts, dates, logic, numbers, texts, text_search)
 """The modules that register evaluation rules."""
 
 MAX_DEPTH = 200
@@ -92,7 +92,7 @@ class Evaluator:
         if isinstance(node, exp.Column | exp.Placeholder):
             return self._compile_leaf(node, usage)
         inner_usage = _ExpressionUsage(usage.is_strict)
-        application = Application(
+        context = RuleContext(
             node,
             self.zone,
             lambda part: self._compile_operand(part, inner_usage, on_undecided, depth + 1),
@@ -100,8 +100,8 @@ class Evaluator:
         )
         try:
             if depth > MAX_DEPTH:
-                raise application.not_understood("an expression nested so deeply is not evaluated on partitions")
-            operand = apply_rule(application)
+                raise context.not_understood("an expression nested so deeply is not evaluated on partitions")
+            operand = apply_rule(context)
         except NotUnderstood as error:
             if usage.is_strict:
                 raise

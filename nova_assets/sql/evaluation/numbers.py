@@ -19,31 +19,33 @@ from nova_assets.sql.evaluation.casting import (
 )
 from nova_assets.sql.evaluation.logic import NULL
 from nova_assets.sql.evaluation.operand import DATA_DEPENDENT, Operand, Undecided
-from nova_assets.sql.evaluation.rule_registry import Application, function_rule, syntax_rule
+from nova_assets.sql.evaluation.rule_registry import RuleContext, function_rule, syntax_rule
 from nova_assets.sql.evaluation.values import Value
 from nova_assets.sql.types.widening import MAX_DIGITS, VOID, arithmetic_type, as_decimal, decimal_up_to_max, is_integral
 
 Compute = Callable[[Any, Any], Any]
 
 
-def arithmetic_operand(a: Application, symbol: str, calculate: Compute, left: Operand, right: Operand) -> Operand:
+def arithmetic_operand(context: RuleContext, symbol: str, calculate: Compute, left: Operand, right: Operand) -> Operand:
     """An arithmetic operation on two numbers. Raises NotUnderstood for types without exact arithmetic."""
     if left.type is None or right.type is None:
         return DATA_DEPENDENT
     if VOID in (left.type, right.type):
         return NULL
     if not (_is_exact_number(left.type) and _is_exact_number(right.type)):
-        raise a.not_understood()
+        raise context.not_understood()
     type_ = arithmetic_type(symbol, left.type, right.type)
     if type_ is None:
-        raise a.not_understood()
+        raise context.not_understood()
     if type_ == DOUBLE:
-        return a.null_propagating(type_, lambda x, y: calculate(float(x), float(y)), left, right)
+        return context.null_propagating_operand(type_, lambda x, y: calculate(float(x), float(y)), left, right)
     if type_.name in INTEGRAL_RANGES:
-        return a.null_propagating(type_, lambda x, y: check_integral_range(calculate(x, y), type_.name), left, right)
+        return context.null_propagating_operand(
+            type_, lambda x, y: check_integral_range(calculate(x, y), type_.name), left, right
+        )
     if not _has_exact_decimal_result(symbol, left.type, right.type):
-        raise a.not_understood()
-    return a.null_propagating(type_, lambda x, y: calculate(Decimal(x), Decimal(y)), left, right)
+        raise context.not_understood()
+    return context.null_propagating_operand(type_, lambda x, y: calculate(Decimal(x), Decimal(y)), left, right)
 
 
 def _is_exact_number(type_: DataType) -> bool:
@@ -58,8 +60,8 @@ def _has_exact_decimal_result(symbol: str, a: DataType, b: DataType) -> bool:
 
 
 @syntax_rule(exp.Mul, allowed_arguments="this expression")
-def _multiply(a: Application) -> Operand:
-    return arithmetic_operand(a, "*", _product, a.operand(), a.operand("expression"))
+def _multiply(context: RuleContext) -> Operand:
+    return arithmetic_operand(context, "*", _product, context.operand(), context.operand("expression"))
 
 
 def _product(x: Any, y: Any) -> Any:
@@ -67,8 +69,8 @@ def _product(x: Any, y: Any) -> Any:
 
 
 @syntax_rule(exp.Div, allowed_arguments="this expression typed safe")
-def _divide(a: Application) -> Operand:
-    return arithmetic_operand(a, "/", _quotient, a.operand(), a.operand("expression"))
+def _divide(context: RuleContext) -> Operand:
+    return arithmetic_operand(context, "/", _quotient, context.operand(), context.operand("expression"))
 
 
 def _quotient(x: float, y: float) -> float:
@@ -78,13 +80,13 @@ def _quotient(x: float, y: float) -> float:
 
 
 @syntax_rule(exp.Mod, allowed_arguments="this expression")
-def _remainder_syntax(a: Application) -> Operand:
-    return _mod(a, a.operand(), a.operand("expression"))
+def _remainder_syntax(context: RuleContext) -> Operand:
+    return _mod(context, context.operand(), context.operand("expression"))
 
 
 @function_rule("mod", 2)
-def _mod(a: Application, left: Operand, right: Operand) -> Operand:
-    return arithmetic_operand(a, "%", signed_remainder, left, right)
+def _mod(context: RuleContext, left: Operand, right: Operand) -> Operand:
+    return arithmetic_operand(context, "%", signed_remainder, left, right)
 
 
 def signed_remainder(x: Any, y: Any) -> Any:
@@ -96,23 +98,23 @@ def signed_remainder(x: Any, y: Any) -> Any:
 
 
 @function_rule("pmod", 2)
-def _positive_mod(a: Application, left: Operand, right: Operand) -> Operand:
+def _positive_mod(context: RuleContext, left: Operand, right: Operand) -> Operand:
     def positive(x: Any, y: Any) -> Any:
         rest = signed_remainder(x, y)
         # Spark adds the two in their own type, in which large negative numbers overflow.
         return signed_remainder(check_integral_range(rest + y, "int") if y < 0 else rest + y, y) if rest < 0 else rest
 
-    return arithmetic_operand(a, "%", positive, left, right)
+    return arithmetic_operand(context, "%", positive, left, right)
 
 
 @syntax_rule(exp.IntDiv, allowed_arguments="this expression")
-def _integer_division(a: Application) -> Operand:
-    left, right = a.operand(), a.operand("expression")
+def _integer_division(context: RuleContext) -> Operand:
+    left, right = context.operand(), context.operand("expression")
     if left.type is None or right.type is None:
         return DATA_DEPENDENT
     if not (is_integral(left.type) and is_integral(right.type)):
-        raise a.not_understood()
-    return a.null_propagating(
+        raise context.not_understood()
+    return context.null_propagating_operand(
         BIGINT, lambda x, y: check_integral_range(_truncated_quotient(x, y), "bigint"), left, right
     )
 
@@ -125,54 +127,56 @@ def _truncated_quotient(x: int, y: int) -> int:
 
 
 @syntax_rule(exp.Neg, allowed_arguments="this")
-def _negate(a: Application) -> Operand:
-    return _negative(a, a.operand())
+def _negate(context: RuleContext) -> Operand:
+    return _negative(context, context.operand())
 
 
 @function_rule("negative", 1)
-def _negative(a: Application, operand: Operand) -> Operand:
-    return _same_type_operand(a, operand, operator.neg)
+def _negative(context: RuleContext, operand: Operand) -> Operand:
+    return _same_type_operand(context, operand, operator.neg)
 
 
 @function_rule("abs", 1)
-def _abs(a: Application, operand: Operand) -> Operand:
-    return _same_type_operand(a, operand, abs)
+def _abs(context: RuleContext, operand: Operand) -> Operand:
+    return _same_type_operand(context, operand, abs)
 
 
 @function_rule("positive", 1)
-def _positive(a: Application, operand: Operand) -> Operand:
-    return _same_type_operand(a, operand, lambda value: value)
+def _positive(context: RuleContext, operand: Operand) -> Operand:
+    return _same_type_operand(context, operand, lambda value: value)
 
 
-def _same_type_operand(a: Application, operand: Operand, compute: Callable[[Any], Value]) -> Operand:
+def _same_type_operand(context: RuleContext, operand: Operand, compute: Callable[[Any], Value]) -> Operand:
     """A numeric function whose result has the type of its argument."""
     type_ = operand.type
     if type_ is None:
         return DATA_DEPENDENT
     if type_.name in INTEGRAL_RANGES:
-        return a.null_propagating(type_, lambda value: check_integral_range(compute(value), type_.name), operand)
+        return context.null_propagating_operand(
+            type_, lambda value: check_integral_range(compute(value), type_.name), operand
+        )
     if type_.name != "decimal" and type_ != DOUBLE:
-        raise a.not_understood()
-    return a.null_propagating(type_, compute, operand)
+        raise context.not_understood()
+    return context.null_propagating_operand(type_, compute, operand)
 
 
 @syntax_rule(exp.Ceil, allowed_arguments="this")
-def _ceiling(a: Application) -> Operand:
-    return _round_to_integral(a, a.operand(), ROUND_CEILING)
+def _ceiling(context: RuleContext) -> Operand:
+    return _round_to_integral(context, context.operand(), ROUND_CEILING)
 
 
 @syntax_rule(exp.Floor, allowed_arguments="this")
-def _floor(a: Application) -> Operand:
-    return _round_to_integral(a, a.operand(), ROUND_FLOOR)
+def _floor(context: RuleContext) -> Operand:
+    return _round_to_integral(context, context.operand(), ROUND_FLOOR)
 
 
-def _round_to_integral(a: Application, operand: Operand, rounding: str) -> Operand:
+def _round_to_integral(context: RuleContext, operand: Operand, rounding: str) -> Operand:
     if operand.type is None:
         return DATA_DEPENDENT
     if is_integral(operand.type):
-        return a.cast_operand(operand, BIGINT)
+        return context.cast_operand(operand, BIGINT)
     if operand.type.name != "decimal":
-        raise a.not_understood()
+        raise context.not_understood()
     precision, scale = operand.type.args
     whole = decimal_up_to_max(precision - scale + 1, 0)
-    return a.null_propagating(whole, lambda value: value.to_integral_value(rounding), operand)
+    return context.null_propagating_operand(whole, lambda value: value.to_integral_value(rounding), operand)

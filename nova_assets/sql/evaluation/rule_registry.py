@@ -21,30 +21,30 @@ from nova_assets.sql.types.widening import VOID
 
 
 @dataclass(frozen=True)
-class Application:
+class RuleContext:
     """One operator or function, applied to its arguments.
 
     Args:
         node: the syntax node.
         zone: time zone in which timestamps are converted to days.
-        evaluate: compiles a part into an operand.
+        compile_part: compiles a part into an operand.
         on_undecided: called with the reason if a value is undecided.
     """
 
     node: exp.Expr
     zone: tzinfo
-    evaluate: Callable[[exp.Expr], Operand]
+    compile_part: Callable[[exp.Expr], Operand]
     on_undecided: OnUndecided
 
     def operand(self, argument: str = "this") -> Operand:
         """The compiled argument of the syntax node."""
-        return self.evaluate(self.node.args[argument])
+        return self.compile_part(self.node.args[argument])
 
     def operands(self, argument: str = "expressions") -> list[Operand]:
         """The compiled elements of a list argument."""
-        return [self.evaluate(part) for part in self.node.args.get(argument) or ()]
+        return [self.compile_part(part) for part in self.node.args.get(argument) or ()]
 
-    def null_propagating(self, type_: DataType, function: Callable[..., Value], *operands: Operand) -> Operand:
+    def null_propagating_operand(self, type_: DataType, function: Callable[..., Value], *operands: Operand) -> Operand:
         """An operand that is null if one of its arguments is null, and unknown if one is unknown.
 
         The function raises ``Undecided`` for values that only Spark can decide.
@@ -76,7 +76,7 @@ class Application:
         cast_value = make_cast(operand.type, type_, self.zone)
         if cast_value is None:
             raise self.not_understood()
-        return self.null_propagating(type_, cast_value, operand)
+        return self.null_propagating_operand(type_, cast_value, operand)
 
     def implicit_cast(self, operand: Operand, type_: DataType, *castable_types: str) -> Operand:
         """A function argument, implicitly cast to the type that the function expects. Raises NotUnderstood.
@@ -94,27 +94,27 @@ class Application:
         return NotUnderstood(self.node, reason or f"{describe_node(self.node)} is not evaluated on partitions")
 
 
-SyntaxRule: TypeAlias = Callable[[Application], Operand]
+SyntaxRule: TypeAlias = Callable[[RuleContext], Operand]
 
 FunctionRule: TypeAlias = Callable[..., Operand]
-"""Receives the application and the compiled arguments."""
+"""Receives the context of the rule and the compiled arguments."""
 
 
 @dataclass(frozen=True)
-class _Syntax:
+class _SyntaxEntry:
     rule: SyntaxRule
     arguments: frozenset[str]
 
 
 @dataclass(frozen=True)
-class _Function:
+class _FunctionEntry:
     rule: FunctionRule
     min_arguments: int
     max_arguments: int | None
 
 
-_SYNTAX: dict[type[exp.Expr], _Syntax] = {}
-_FUNCTIONS: dict[str, _Function] = {}
+_ENTRY_BY_NODE_CLASS: dict[type[exp.Expr], _SyntaxEntry] = {}
+_ENTRY_BY_FUNCTION: dict[str, _FunctionEntry] = {}
 
 
 def syntax_rule(*node_classes: type[exp.Expr], allowed_arguments: str) -> Callable[[SyntaxRule], SyntaxRule]:
@@ -127,7 +127,7 @@ def syntax_rule(*node_classes: type[exp.Expr], allowed_arguments: str) -> Callab
 
     def register(rule: SyntaxRule) -> SyntaxRule:
         for kind in node_classes:
-            _SYNTAX[kind] = _Syntax(rule, frozenset(allowed_arguments.split()))
+            _ENTRY_BY_NODE_CLASS[kind] = _SyntaxEntry(rule, frozenset(allowed_arguments.split()))
         return rule
 
     return register
@@ -146,7 +146,9 @@ def function_rule(
 
     def register(rule: FunctionRule) -> FunctionRule:
         for name in names.split():
-            _FUNCTIONS[name] = _Function(rule, min_arguments, min_arguments if max_arguments == -1 else max_arguments)
+            _ENTRY_BY_FUNCTION[name] = _FunctionEntry(
+                rule, min_arguments, min_arguments if max_arguments == -1 else max_arguments
+            )
         return rule
 
     return register
@@ -154,35 +156,35 @@ def function_rule(
 
 def argument_counts_by_function() -> Mapping[str, tuple[int, int | None]]:
     """Name of each supported function -> least and greatest number of its arguments."""
-    return {name: (f.min_arguments, f.max_arguments) for name, f in sorted(_FUNCTIONS.items())}
+    return {name: (f.min_arguments, f.max_arguments) for name, f in sorted(_ENTRY_BY_FUNCTION.items())}
 
 
-def apply_rule(application: Application) -> Operand:
+def apply_rule(context: RuleContext) -> Operand:
     """Compile one operator or function by its rule. Raises NotUnderstood."""
-    node = application.node
+    node = context.node
     if type(node) is exp.Anonymous:
-        return _apply_function_rule(application, node)
-    known = _SYNTAX.get(type(node))
+        return _apply_function_rule(context, node)
+    known = _ENTRY_BY_NODE_CLASS.get(type(node))
     if known is None:
-        raise application.not_understood()
+        raise context.not_understood()
     for name, argument in node.args.items():
         if name not in known.arguments and argument not in (None, False, []):
-            raise application.not_understood(f"{describe_node(node)} has {name}, which is not evaluated on partitions")
-    return known.rule(application)
+            raise context.not_understood(f"{describe_node(node)} has {name}, which is not evaluated on partitions")
+    return known.rule(context)
 
 
-def _apply_function_rule(application: Application, node: exp.Anonymous) -> Operand:
-    known = _FUNCTIONS.get(node.name.lower())
+def _apply_function_rule(context: RuleContext, node: exp.Anonymous) -> Operand:
+    known = _ENTRY_BY_FUNCTION.get(node.name.lower())
     arguments: list[Any] = node.expressions
     if known is None or any(
         v not in (None, False, []) for k, v in node.args.items() if k not in ("this", "expressions")
     ):
-        raise application.not_understood()
+        raise context.not_understood()
     if len(arguments) < known.min_arguments or (
         known.max_arguments is not None and len(arguments) > known.max_arguments
     ):
-        raise application.not_understood()
-    return known.rule(application, *map(application.evaluate, arguments))
+        raise context.not_understood()
+    return known.rule(context, *map(context.compile_part, arguments))
 
 
 def describe_node(node: exp.Expr) -> str:

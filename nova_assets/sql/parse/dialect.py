@@ -24,8 +24,8 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from nova_assets.errors import NotSupported, SqlError
 from nova_assets.sql.parse import spark_functions
-from nova_assets.sql.parse.spark_syntax import TYPED_LITERAL, WRITTEN_PARENTHESES, check_tree
-from nova_assets.sql.parse.spark_tokens import check_tokens, find_unclosed_quote, with_keywords_as_names
+from nova_assets.sql.parse.spark_syntax import TYPED_LITERAL_KEY, WRITTEN_PARENTHESES_KEY, check_tree
+from nova_assets.sql.parse.spark_tokens import check_tokens, convert_keywords_to_names, find_unclosed_quote
 from nova_assets.sql.parse.table_functions import convert_table_functions
 from nova_assets.sql.text import SqlText
 
@@ -50,10 +50,10 @@ class Let(exp.Expression):
 
 _UNITS = frozenset("YEAR QUARTER MONTH WEEK DAY DAYOFYEAR HOUR MINUTE SECOND MILLISECOND MICROSECOND".split())
 
-_WITH_UNITS = frozenset("DATE_ADD DATEADD DATE_DIFF DATEDIFF TIMEDIFF TIMESTAMPADD TIMESTAMPDIFF".split())
+_FUNCTIONS_WITH_UNIT = frozenset("DATE_ADD DATEADD DATE_DIFF DATEDIFF TIMEDIFF TIMESTAMPADD TIMESTAMPDIFF".split())
 """Functions that take an unquoted unit before two other arguments."""
 
-_OWN_SYNTAX = (
+_FUNCTIONS_WITH_OWN_SYNTAX = (
     "CAST TRY_CAST CEIL CEILING FLOOR EXTRACT OVERLAY POSITION SUBSTRING SUBSTR TRIM LISTAGG STRING_AGG PERCENTILE "
     "PERCENTILE_APPROX APPROX_PERCENTILE MAX_BY MIN_BY BROADCAST BROADCASTJOIN MAPJOIN MERGE SHUFFLEMERGE MERGEJOIN "
     "SHUFFLE_HASH SHUFFLE_REPLICATE_NL"
@@ -61,11 +61,11 @@ _OWN_SYNTAX = (
 """Functions whose arguments are not a plain list of expressions, and hints."""
 
 
-_ARRAY = "ARRAY"
+_ARRAY_FUNCTION = "ARRAY"
 """Kept as a function, because the parser would take any other node of this name for the beginning of ``ARRAY[...]``."""
 
 
-def _aggregate_builder(name: str) -> Any:
+def _make_aggregate_builder(name: str) -> Any:
     return lambda args: exp.AnonymousAggFunc(this=name, expressions=args)
 
 
@@ -79,9 +79,9 @@ _PLAIN_AGGREGATES = frozenset(
 def _function_builders() -> dict[str, Any]:
     """Builders of calls that change the number of rows. All other calls are kept as written: a name with arguments."""
     aggregates = set(map(str.upper, spark_functions.AGGREGATES))
-    found = {name: _aggregate_builder(name) for name in aggregates}
+    found = {name: _make_aggregate_builder(name) for name in aggregates}
     others = spark_functions.WINDOW_FUNCTIONS | spark_functions.GENERATOR_FUNCTIONS | spark_functions.TABLE_FUNCTIONS
-    kept = {*(aggregates - _PLAIN_AGGREGATES), *map(str.upper, others), _ARRAY}
+    kept = {*(aggregates - _PLAIN_AGGREGATES), *map(str.upper, others), _ARRAY_FUNCTION}
     return found | {name: make for name, make in SparkParser.FUNCTIONS.items() if name in kept}
 
 
@@ -93,7 +93,7 @@ class _Parser(SparkParser):
 
     FUNCTIONS: ClassVar[dict[str, Any]] = _function_builders()
     FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-        n: parse for n, parse in SparkParser.FUNCTION_PARSERS.items() if n in _OWN_SYNTAX
+        n: parse for n, parse in SparkParser.FUNCTION_PARSERS.items() if n in _FUNCTIONS_WITH_OWN_SYNTAX
     }
     NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
         n: parse for n, parse in SparkParser.NO_PAREN_FUNCTION_PARSERS.items() if n in ("CASE",)
@@ -119,7 +119,7 @@ class _Parser(SparkParser):
         name = self._tokens[self._index - 2].text.upper() if self._index >= 2 else ""
         args: list[exp.Expr] = super()._parse_function_args(alias)
         if (
-            name in _WITH_UNITS
+            name in _FUNCTIONS_WITH_UNIT
             and len(args) == 3
             and isinstance(args[0], exp.Column)
             and args[0].name.upper() in _UNITS
@@ -147,7 +147,7 @@ class _Parser(SparkParser):
         first, second = self._curr, self._next
         found: exp.Expr | None = super()._parse_type(parse_interval, fallback_to_identifier)
         if isinstance(found, exp.Cast) and second and second.token_type in (TokenType.STRING, TokenType.NUMBER):
-            found.meta[TYPED_LITERAL] = first.text.upper()
+            found.meta[TYPED_LITERAL_KEY] = first.text.upper()
         return found
 
     def _parse_table_parts(
@@ -163,7 +163,7 @@ class _Parser(SparkParser):
         """Parse parentheses, and mark them as written by the author."""
         found: exp.Expr | None = super()._parse_paren()
         if isinstance(found, exp.Paren):
-            found.meta[WRITTEN_PARENTHESES] = True
+            found.meta[WRITTEN_PARENTHESES_KEY] = True
         return found
 
     def _parse_placeholder(self) -> exp.Expr | None:
@@ -225,7 +225,7 @@ def parse_statement(text: SqlText) -> exp.Expr:
             f"cannot be read: {text.substring(open_quote)} is not closed", open_quote, expected="Spark's SQL"
         )
     with convert_parser_errors(text):
-        tokens = with_keywords_as_names(DIALECT.tokenize(text.sql))
+        tokens = convert_keywords_to_names(DIALECT.tokenize(text.sql))
         check_tokens(text, tokens)
         _check_no_pipes(text, tokens)
         made = DIALECT.parser().parse(tokens, text.sql)
@@ -275,7 +275,7 @@ def convert_parser_errors(text: SqlText) -> Iterator[None]:
         SqlError: the parser fails.
     """
     logger = logging.getLogger("sqlglot")
-    logger.addFilter(_reject_record)
+    logger.addFilter(_drop_log_record)
     try:
         yield
     except ParseError as error:
@@ -288,10 +288,10 @@ def convert_parser_errors(text: SqlText) -> Iterator[None]:
         what = f"cannot be understood: the parser of SQL fails ({type(error).__name__}: {_first_line(error)[:100]})"
         raise text.error(what, None, next="write it in another way") from error
     finally:
-        logger.removeFilter(_reject_record)
+        logger.removeFilter(_drop_log_record)
 
 
-def _reject_record(record: logging.LogRecord) -> bool:
+def _drop_log_record(record: logging.LogRecord) -> bool:
     return False
 
 

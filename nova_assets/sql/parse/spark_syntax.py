@@ -12,12 +12,12 @@ from sqlglot import exp
 
 from nova_assets.sql.text import SqlText
 
-TYPED_LITERAL = "nova_typed_literal"
+TYPED_LITERAL_KEY = "nova_typed_literal"
 """Metadata key of a cast that was written as a typed literal such as ``DATE '2022-03-31'``. The value is the type's
 name.
 """
 
-WRITTEN_PARENTHESES = "nova_written"
+WRITTEN_PARENTHESES_KEY = "nova_written"
 """Metadata key of parentheses that the author wrote. The parser adds others around operands."""
 
 
@@ -72,7 +72,7 @@ def _check_star_position(node: Any) -> _Violations:
 
 
 @_syntax_check(exp.Is)
-def _check_is_operand(node: Any) -> _Violations:
+def _check_operand_of_is(node: Any) -> _Violations:
     if not isinstance(node.expression, exp.Null | exp.Boolean | exp.Not):
         yield node, "cannot be read: IS takes no value", "IS NULL, IS TRUE, IS FALSE, or = for a value"
 
@@ -117,7 +117,7 @@ def _check_cast_type(node: Any) -> _Violations:
         yield node, "cannot be read: no type", "CAST(... AS type)"
 
 
-_TYPES = frozenset(
+_SPARK_TYPES = frozenset(
     "ARRAY BIGINT BINARY BOOLEAN CHAR DATE DECIMAL DOUBLE FLOAT GEOGRAPHY GEOMETRY INT INTERVAL MAP NULL SMALLINT "
     "STRUCT TEXT TIME TIMESTAMP TIMESTAMPLTZ TIMESTAMPNTZ TIMESTAMPTZ TINYINT VARCHAR VARIANT".split()
 )
@@ -126,7 +126,7 @@ _TYPES = frozenset(
 
 @_syntax_check(exp.DataType)
 def _check_type_is_known(node: Any) -> _Violations:
-    if isinstance(node.this, exp.DType) and node.this.name not in _TYPES:
+    if isinstance(node.this, exp.DType) and node.this.name not in _SPARK_TYPES:
         yield node.parent or node, f"cannot be read: {node.this.name} is no type of Spark's", "a type such as INT"
 
 
@@ -137,14 +137,14 @@ def _check_type_parameters(node: Any) -> _Violations:
 
 
 @_syntax_check(exp.Anonymous, exp.AnonymousAggFunc, exp.In, exp.Tuple)
-def _check_no_bare_query(node: Any) -> _Violations:
+def _check_query_has_parentheses(node: Any) -> _Violations:
     for value in () if node.name.upper() == "TABLE" else node.expressions:
         if isinstance(value, exp.Select | exp.SetOperation):
             yield value, "cannot be read: a query stands where a value does", "(SELECT ...) in parentheses"
 
 
 @_syntax_check(exp.All, exp.Any)
-def _check_any_and_all(node: Any) -> _Violations:
+def _check_any_and_all_follow_like(node: Any) -> _Violations:
     if not isinstance(node.parent, exp.Like | exp.ILike):
         yield (
             node,
@@ -188,26 +188,26 @@ _PREDICATES = (
 
 
 @_syntax_check(exp.Binary, exp.Neg, *_PREDICATES)
-def _check_no_bare_predicate(node: Any) -> _Violations:
+def _check_condition_has_parentheses(node: Any) -> _Violations:
     """Operands are values, so a condition as an operand needs parentheses: ``a IN (b) < c``."""
     if isinstance(node, exp.Connector | exp.Not | exp.Exists | exp.Escape | exp.PropertyEQ | exp.Kwarg):
         return
     keys = ("this",) if isinstance(node, exp.Is) else ("this", "expression", "low", "high")  # IS NOT TRUE
-    sides = (_without_added_parentheses(node.args.get(key)) for key in keys)
+    sides = (_strip_added_parentheses(node.args.get(key)) for key in keys)
     if any(isinstance(side, _PREDICATES) for side in sides):
         yield node, "cannot be read: a condition stands where a value does", "(condition) in parentheses"
 
 
-def _without_added_parentheses(node: object) -> object:
-    while isinstance(node, exp.Paren) and WRITTEN_PARENTHESES not in node.meta:
+def _strip_added_parentheses(node: object) -> object:
+    while isinstance(node, exp.Paren) and WRITTEN_PARENTHESES_KEY not in node.meta:
         node = node.this
     return node
 
 
-_LITERALS = frozenset("DATE TIMESTAMP TIMESTAMP_NTZ TIMESTAMP_LTZ TIME".split())
+_TYPES_WITH_LITERALS = frozenset("DATE TIMESTAMP TIMESTAMP_NTZ TIMESTAMP_LTZ TIME".split())
 
 
-_MOMENT = re.compile(
+_DATE_OR_TIMESTAMP_TEXT = re.compile(
     r"[+-]?\d{4,7}(-\d{1,2}(-\d{1,2}([ T].*)?)?)?|T?\d{1,2}:\d.*|(epoch|now|today|tomorrow|yesterday)( .*)?",
     re.I | re.S,
 )
@@ -217,12 +217,12 @@ _MOMENT = re.compile(
 @_syntax_check(exp.Cast)
 def _check_typed_literal(node: Any) -> _Violations:
     """Typed literals such as ``DATE '2022-03-31'`` have one of few types, and a value of that type."""
-    type_ = node.meta.get(TYPED_LITERAL)
+    type_ = node.meta.get(TYPED_LITERAL_KEY)
     if type_ is None:
         return
-    if type_ not in _LITERALS or not node.this.is_string:
+    if type_ not in _TYPES_WITH_LITERALS or not node.this.is_string:
         yield node, f"cannot be read: no value of type {type_}", "DATE '2022-03-31', TIMESTAMP '...', or CAST"
-    elif not _MOMENT.fullmatch(node.this.name.strip()):
+    elif not _DATE_OR_TIMESTAMP_TEXT.fullmatch(node.this.name.strip()):
         yield node, f"cannot be read: {node.this.name[:50]!r} is no {type_}", "DATE '2022-03-31'"
 
 
@@ -235,25 +235,25 @@ def _check_interval(node: Any) -> _Violations:
         yield node, "cannot be read: an interval is written as a number and a unit", "INTERVAL 5 DAYS"
 
 
-_ORDER = (("from_",), ("joins",), ("laterals",), ("where",), ("group",), ("having",))
-"""The clauses of a SELECT in their order. The clauses of ``_LAST`` follow in any order."""
+_ORDERED_CLAUSES = (("from_",), ("joins",), ("laterals",), ("where",), ("group",), ("having",))
+"""The clauses of a SELECT in their order. The clauses of ``_LAST_CLAUSES`` follow in any order."""
 
-_LAST = ("order", "sort", "cluster", "distribute", "limit", "offset")
+_LAST_CLAUSES = ("order", "sort", "cluster", "distribute", "limit", "offset")
 
 
 @_syntax_check(exp.Select)
 def _check_clause_order(node: Any) -> _Violations:
     """Clauses are in Spark's order. The parser accepts any order."""
     last_end = -1
-    for keys in (*_ORDER, _LAST):
+    for keys in (*_ORDERED_CLAUSES, _LAST_CLAUSES):
         parts = [p for k in keys for p in _expressions_of(node.args.get(k))]
         starts = [place for p in parts for place in _start_offsets(p)]
         if starts and min(starts) < last_end:
-            yield parts[0], "cannot be read: the clauses of SELECT stand in another order", _IN_ORDER
+            yield parts[0], "cannot be read: the clauses of SELECT stand in another order", _CLAUSE_ORDER_TEXT
         last_end = max([last_end, *starts])
 
 
-_IN_ORDER = "SELECT ... FROM ... WHERE ... GROUP BY ... HAVING ... ORDER BY ... LIMIT ..."
+_CLAUSE_ORDER_TEXT = "SELECT ... FROM ... WHERE ... GROUP BY ... HAVING ... ORDER BY ... LIMIT ..."
 
 
 def _expressions_of(argument: object) -> list[exp.Expr]:
@@ -289,11 +289,11 @@ def _check_no_aggregate(node: Any) -> _Violations:
 def _check_number_size(node: Any) -> _Violations:
     text = str(node.name)
     digits = sum(c.isdigit() for c in text.lower().partition("e")[0].lstrip("0."))
-    if not node.is_string and (digits > 38 or ("e" in text.lower() and not isfinite(_as_float(text)))):
+    if not node.is_string and (digits > 38 or ("e" in text.lower() and not isfinite(_parse_float_or_zero(text)))):
         yield node, f"{text[:50]} is too large a number", "up to 38 digits, or a double"
 
 
-def _as_float(text: str) -> float:
+def _parse_float_or_zero(text: str) -> float:
     try:
         return float(text)
     except ValueError:  # a type suffix such as L

@@ -11,7 +11,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from nova_assets.sql.text import Span, SqlText
 
-_ENDS_A_LIST = (
+_TOKENS_AFTER_LIST = (
     TokenType.COMMA,
     TokenType.R_PAREN,
     TokenType.FROM,
@@ -23,7 +23,7 @@ _ENDS_A_LIST = (
     TokenType.UNION,
     TokenType.SEMICOLON,
 )
-_BEGINS_A_LIST = (
+_TOKENS_BEFORE_LIST = (
     TokenType.FROM,
     TokenType.GROUP_BY,
     TokenType.L_PAREN,
@@ -95,10 +95,14 @@ def _check_brackets(text: SqlText, tokens: list[Token]) -> None:
 def _check_lists(text: SqlText, tokens: list[Token]) -> None:
     """Raise SqlError for empty list elements, and for aliases in double quotes."""
     for before, token in zip([None, *tokens], tokens, strict=False):
-        empty = token.token_type == TokenType.COMMA and (before is None or before.token_type in _BEGINS_A_LIST)
-        if before is not None and before.token_type == TokenType.COMMA and token.token_type in _ENDS_A_LIST:
+        empty = token.token_type == TokenType.COMMA and (before is None or before.token_type in _TOKENS_BEFORE_LIST)
+        if before is not None and before.token_type == TokenType.COMMA and token.token_type in _TOKENS_AFTER_LIST:
             empty = True
-        if before is not None and before.token_type == TokenType.PARTITION_BY and token.token_type in _ENDS_A_LIST:
+        if (
+            before is not None
+            and before.token_type == TokenType.PARTITION_BY
+            and token.token_type in _TOKENS_AFTER_LIST
+        ):
             raise text.error(
                 "cannot be read: PARTITION BY nothing", _token_span(before), expected="PARTITION BY column"
             )
@@ -160,26 +164,33 @@ class _TokenPair:
 def _check_token_pairs(text: SqlText, tokens: list[Token]) -> None:
     """Raise SqlError for symbols unknown to Spark, and for token pairs that only the parser accepts."""
     for token in tokens:
-        if token.token_type in _NO_SIGNS:
+        if token.token_type in _UNKNOWN_SYMBOLS:
             raise text.error(
                 f"cannot be read: {token.text} is no sign of SQL", _token_span(token), expected="Spark's SQL"
             )
     declares = any(t.token_type == TokenType.CREATE for t in tokens)  # price INT NOT NULL
     for before, (first, second) in zip([None, *tokens], pairwise(tokens), strict=False):
-        for what, expected, is_refused in _REFUSED_PAIRS.get(first.token_type, ()):
+        for what, expected, is_refused in _REJECTED_PAIRS.get(first.token_type, ()):
             if is_refused(_TokenPair(before, first, second, text.sql[first.end + 1 : second.start], declares)):
                 raise text.error(
                     f"cannot be read: {what}", (_token_span(first)[0], _token_span(second)[1]), expected=expected
                 )
 
 
-_NO_SIGNS = (TokenType.PARAMETER, TokenType.SESSION_PARAMETER, TokenType.PLACEHOLDER)
-_WINDOWS = (TokenType.L_PAREN, TokenType.VAR, TokenType.IDENTIFIER)
+_UNKNOWN_SYMBOLS = (TokenType.PARAMETER, TokenType.SESSION_PARAMETER, TokenType.PLACEHOLDER)
+_TOKENS_AFTER_OVER = (TokenType.L_PAREN, TokenType.VAR, TokenType.IDENTIFIER)
 
-_NEGATED = (TokenType.BETWEEN, TokenType.ILIKE, TokenType.IN, TokenType.LIKE, TokenType.NULL, TokenType.RLIKE)
+_OPERATORS_WITH_NOT = (
+    TokenType.BETWEEN,
+    TokenType.ILIKE,
+    TokenType.IN,
+    TokenType.LIKE,
+    TokenType.NULL,
+    TokenType.RLIKE,
+)
 
 
-def _ends_a_value(token: Token | None) -> bool:
+def _is_end_of_value(token: Token | None) -> bool:
     ends = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER, TokenType.R_PAREN)
     return token is not None and token.token_type in ends
 
@@ -198,51 +209,51 @@ def _is_alias_without_name(pair: _TokenPair) -> bool:
 
 def _is_bare_not_null(pair: _TokenPair) -> bool:
     """Whether NOT NULL follows a value outside a column declaration: ``price NOT NULL``."""
-    return pair.second_is(TokenType.NULL) and _ends_a_value(pair.before) and not pair.declares_columns
+    return pair.second_is(TokenType.NULL) and _is_end_of_value(pair.before) and not pair.declares_columns
 
 
-def _is_leading_dot(pair: _TokenPair) -> bool:
+def _is_dot_without_name(pair: _TokenPair) -> bool:
     """Whether a dot follows a token other than a name or a value: ``FROM sales, . stores``."""
     return pair.second_is(TokenType.DOT)
 
 
-_FIELD_OF_NOTHING = ("nothing stands before the dot", "name.field", _is_leading_dot)
+_DOT_WITHOUT_NAME = ("nothing stands before the dot", "name.field", _is_dot_without_name)
 
 
-def _is_second_after_gap(*kinds: TokenType) -> Callable[[_TokenPair], bool]:
+def _make_split_operator_test(*kinds: TokenType) -> Callable[[_TokenPair], bool]:
     """Test for a split operator or number: ``< <`` for ``<<``, ``. 5`` for ``.5``."""
     return lambda pair: bool(pair.gap) and pair.second_is(*kinds)
 
 
-_WITHOUT_A_VALUE = ("an operator without a value", "value + value")
+_OPERATOR_WITHOUT_VALUE = ("an operator without a value", "value + value")
 
-_REFUSED_PAIRS: Mapping[TokenType, Sequence[tuple[str, str, Callable[[_TokenPair], bool]]]] = {
+_REJECTED_PAIRS: Mapping[TokenType, Sequence[tuple[str, str, Callable[[_TokenPair], bool]]]] = {
     TokenType.ALIAS: [("AS without a name", "AS name", _is_alias_without_name)],
     TokenType.COMMA: [
         ("DISTINCT behind a comma", "DISTINCT a, b", lambda pair: pair.second_is(TokenType.DISTINCT)),
-        _FIELD_OF_NOTHING,
+        _DOT_WITHOUT_NAME,
     ],
     TokenType.DOT: [
         ("a text is no field", "value.field", lambda pair: pair.second_is(TokenType.STRING)),
-        (*_WITHOUT_A_VALUE, _is_second_after_gap(TokenType.NUMBER)),
+        (*_OPERATOR_WITHOUT_VALUE, _make_split_operator_test(TokenType.NUMBER)),
     ],
     TokenType.FROM: [
         ("nothing stands before FOR", "FROM n FOR m", lambda pair: pair.second_is(TokenType.FOR)),
-        _FIELD_OF_NOTHING,
+        _DOT_WITHOUT_NAME,
     ],
-    TokenType.GT: [(*_WITHOUT_A_VALUE, _is_second_after_gap(TokenType.GT))],
+    TokenType.GT: [(*_OPERATOR_WITHOUT_VALUE, _make_split_operator_test(TokenType.GT))],
     TokenType.L_PAREN: [
         ("nothing stands before FROM", "(value FROM n)", lambda pair: pair.second_is(TokenType.FROM, TokenType.FOR)),
         ("nothing stands before ORDER BY", "OVER (ORDER BY ...)", _is_order_by_outside_window),
     ],
-    TokenType.LT: [(*_WITHOUT_A_VALUE, _is_second_after_gap(TokenType.LT))],
+    TokenType.LT: [(*_OPERATOR_WITHOUT_VALUE, _make_split_operator_test(TokenType.LT))],
     TokenType.NOT: [
-        ("! before a condition", "NOT", lambda pair: pair.first.text == "!" and pair.second_is(*_NEGATED)),
+        ("! before a condition", "NOT", lambda pair: pair.first.text == "!" and pair.second_is(*_OPERATORS_WITH_NOT)),
         ("NOT NULL without IS", "IS NOT NULL", _is_bare_not_null),
     ],
-    TokenType.OVER: [("OVER without a window", "OVER (...)", lambda pair: not pair.second_is(*_WINDOWS))],
+    TokenType.OVER: [("OVER without a window", "OVER (...)", lambda pair: not pair.second_is(*_TOKENS_AFTER_OVER))],
     TokenType.STAR: [
-        (*_WITHOUT_A_VALUE, lambda pair: pair.second_is(*_ENDS_A_LIST) and _ends_a_value(pair.before)),
+        (*_OPERATOR_WITHOUT_VALUE, lambda pair: pair.second_is(*_TOKENS_AFTER_LIST) and _is_end_of_value(pair.before)),
     ],
 }
 """First token of a pair -> rejected pairs, each with the problem, the expected syntax, and the test."""
@@ -308,7 +319,7 @@ _CLAUSE_KEYWORDS = (
     TokenType.WHERE,
     TokenType.WITH,
 )
-_BEGINS_NO_OPERAND = (
+_TOKENS_BEFORE_NEXT_CLAUSE = (
     TokenType.COMMA,
     TokenType.FROM,
     TokenType.GROUP_BY,
@@ -326,7 +337,7 @@ _FIXED_KEYWORD_PAIRS = (
 )
 
 
-def with_keywords_as_names(tokens: list[Token]) -> list[Token]:
+def convert_keywords_to_names(tokens: list[Token]) -> list[Token]:
     """The tokens, with keywords that begin no clause turned into names, as in Spark: ``FROM sales having, stores``.
 
     Spark SQL has no reserved words. A keyword followed by the next clause, a comma or a closing parenthesis begins no
@@ -334,17 +345,19 @@ def with_keywords_as_names(tokens: list[Token]) -> list[Token]:
     """
     found = list(tokens)
     for n, (token, following) in enumerate(pairwise(tokens)):
-        if token.token_type not in _CLAUSE_KEYWORDS or following.token_type not in _BEGINS_NO_OPERAND:
+        if token.token_type not in _CLAUSE_KEYWORDS or following.token_type not in _TOKENS_BEFORE_NEXT_CLAUSE:
             continue
         if not token.text.isalpha():  # ! for NOT
             continue
-        if (token.token_type, following.token_type) in _FIXED_KEYWORD_PAIRS and not _is_as_a_name(tokens[n : n + 3]):
+        if (token.token_type, following.token_type) in _FIXED_KEYWORD_PAIRS and not _is_as_used_as_name(
+            tokens[n : n + 3]
+        ):
             continue
         found[n] = Token(TokenType.VAR, token.text, token.line, token.col, token.start, token.end, token.comments)
     return found
 
 
-def _is_as_a_name(tokens: list[Token]) -> bool:
+def _is_as_used_as_name(tokens: list[Token]) -> bool:
     """Whether AS is used as a name: ``SELECT 1 AS FROM sales``."""
     kinds = [t.token_type for t in tokens]
     return kinds[:2] == [TokenType.ALIAS, TokenType.FROM] and kinds[2:] not in ([TokenType.FROM], [TokenType.COMMA])

@@ -25,9 +25,9 @@ from nova_assets.sql.query.table_function_calls import (
 from nova_assets.sql.text import Span, SqlText, span_of
 from nova_assets.suggestions import similar_names
 
-_BARE = "nova_bare"
-_USING = "nova_using"
-_NAMELESS = "nova_nameless"
+_UNQUALIFIED_KEY = "nova_bare"
+_USING_KEY = "nova_using"
+_UNNAMED_KEY = "nova_nameless"
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Query:
         scans: all places where the query reads a dataset.
         variables: the variables that the query uses, with their Spark types.
         written_names: names of output columns and aliases, as written.
-        bare_variables: places where the text names a variable without a colon.
+        variables_without_colon: places where the text names a variable without a colon.
         calls: all places where the query calls a table function.
         schemas: schemas of the datasets that the query reads.
     """
@@ -50,7 +50,7 @@ class Query:
     scans: tuple[Scan, ...]
     variables: Mapping[str, str]
     written_names: tuple[str, ...] = ()
-    bare_variables: tuple[tuple[Span, str], ...] = ()
+    variables_without_colon: tuple[tuple[Span, str], ...] = ()
     calls: tuple[TableFunctionCall, ...] = ()
     schemas: Mapping[str, Schema] = field(default_factory=dict)
 
@@ -72,12 +72,12 @@ def mark_calls(text: SqlText, tree: exp.Query) -> tuple[TableFunctionCall, ...]:
 
 def is_using_or_natural(join: exp.Join) -> bool:
     """Whether a join of a resolved tree was written with USING or as NATURAL JOIN."""
-    return bool(join.meta.get(_USING))
+    return bool(join.meta.get(_USING_KEY))
 
 
 def was_written_unnamed(node: exp.Expr) -> bool:
     """Whether an output column of a resolved tree was written as an expression without a name."""
-    return bool(node.meta.get(_NAMELESS))
+    return bool(node.meta.get(_UNNAMED_KEY))
 
 
 def resolve_query(
@@ -110,19 +110,19 @@ def resolve_query(
         if called is not None:
             replace_call_with_table(table, calls[called])
     for column in tree.find_all(exp.Column):
-        column.meta[_BARE] = not column.table
+        column.meta[_UNQUALIFIED_KEY] = not column.table
     for join in tree.find_all(exp.Join):
         if join.args.get("using") or join.method.upper() == "NATURAL":
-            join.meta[_USING] = True
+            join.meta[_USING_KEY] = True
     for node in tree.selects:
         named = node.unnest().this if isinstance(node, exp.Cast | exp.TryCast) else node  # named by its column
         if not isinstance(named, exp.Alias | exp.Aliases | exp.Column | exp.Dot | exp.Star):
-            node.meta[_NAMELESS] = True
+            node.meta[_UNNAMED_KEY] = True
     known = {s.dataset: schemas[s.dataset] for s in scans} | {c.function: table_functions[c.function] for c in calls}
     names = (*(a.alias for a in tree.find_all(exp.Alias)), *(n for n in tree.named_selects if n))
     qualified = _qualify_columns(text, tree, known)
     for column in qualified.find_all(exp.Column):
-        if column.meta.get(_BARE) and column.table:
+        if column.meta.get(_UNQUALIFIED_KEY) and column.table:
             column.args["table"].meta.clear()  # the qualifier's position in FROM is not the column's position
     _undo_column_aliases(text, qualified, known)
     used_variables, bare = _replace_variables(text, qualified, variable_types or {})
@@ -157,11 +157,11 @@ def _unknown_dataset_error(
     text: SqlText, scan: Scan, schemas: Mapping[str, Schema], table_functions: Mapping[str, Schema]
 ) -> Exception:
     if scan.dataset in table_functions:
-        return text.error(f"{scan.dataset} is a function", scan.place, expected=f"{scan.dataset}(...)")
+        return text.error(f"{scan.dataset} is a function", scan.span, expected=f"{scan.dataset}(...)")
     near = similar_names(scan.dataset, schemas) or sorted(schemas)[:5]
     return text.error(
         f"there is no dataset {scan.dataset!r}",
-        scan.place,
+        scan.span,
         expected=f"a dataset of the project, such as {', '.join(near)}" if near else "a dataset of the project",
     )
 
@@ -253,7 +253,7 @@ def _replace_variables(
     for node in list(tree.find_all(exp.Column, exp.Placeholder)):
         name = lower.get(node.name.lower())
         if isinstance(node, exp.Column) and node.table:
-            if name is not None and node.meta.get(_BARE):
+            if name is not None and node.meta.get(_UNQUALIFIED_KEY):
                 raise text.error(
                     f"{node.name!r} is a column and a variable of the scope",
                     node,

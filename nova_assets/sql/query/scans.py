@@ -20,7 +20,7 @@ Mode = Literal["all", "new", "old", "whole"]
 READ_MODES: Mapping[str, Mode] = {"NEW": "new", "OLD": "old", "WHOLE": "whole"}
 
 
-_SCAN = "nova_scan"
+_SCAN_KEY = "nova_scan"
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class Scan:
         number: position among the scans of the query.
         dataset: the dataset's name.
         mode: the read mode. ``whole`` reads all partitions, regardless of the conditions on partition columns.
-        place: span of the dataset's name in the text, including ``NEW(...)`` but not the alias.
+        span: span of the dataset's name in the text, including ``NEW(...)`` but not the alias.
         has_alias: whether the query gives the dataset an alias.
     """
 
     number: int
     dataset: str
     mode: Mode
-    place: Span = (0, 0)
+    span: Span = (0, 0)
     has_alias: bool = False
 
 
@@ -55,9 +55,9 @@ def mark_scans(text: SqlText, tree: exp.Query) -> tuple[Scan, ...]:
                 continue
             if is_table_function(table, READ_MODES):
                 continue
-            if _SCAN not in table.meta:
+            if _SCAN_KEY not in table.meta:
                 found.append(_parse_scan(text, table, len(found)))
-                table.meta[_SCAN] = found[-1].number
+                table.meta[_SCAN_KEY] = found[-1].number
     return tuple(found)
 
 
@@ -86,4 +86,4 @@ def _parse_scan(text: SqlText, table: exp.Table, number: int) -> Scan:
 
 def scan_number(table: exp.Expr) -> int | None:
     """Number of the scan that a table node represents. None for other nodes."""
-    return table.meta.get(_SCAN)
+    return table.meta.get(_SCAN_KEY)

@@ -18,7 +18,7 @@ from nova_assets.sql.text import Span, SqlText
 
 
 @contextmanager
-def convert_spark_refusals(text: SqlText) -> Iterator[None]:
+def convert_spark_rejections(text: SqlText) -> Iterator[None]:
     """Context manager in which Spark analyses a text. A rejection becomes a SqlError that shows the place in the
     file.
     """
@@ -30,7 +30,7 @@ def convert_spark_refusals(text: SqlText) -> Iterator[None]:
         raise text.error(f"Spark does not take the query: {reason}", place) from error
 
 
-def check_columns(query: Query, inferred_schema: Schema, spark_schema: Schema) -> None:
+def check_spark_columns(query: Query, inferred_schema: Schema, spark_schema: Schema) -> None:
     """Raise SqlError if Spark derives other columns for a query than nova.
 
     Args:

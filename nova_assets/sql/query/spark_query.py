@@ -52,7 +52,7 @@ def make_runnable(query: Query, query_start: int = 0, partition_columns: Sequenc
         partition_columns: additional columns that are constant for all rows, as name and type. The value comes from the
             parameter ``partition_`` + name.
     """
-    replacements = [(place, f":{name}") for place, name in query.bare_variables]
+    replacements = [(place, f":{name}") for place, name in query.variables_without_colon]
     found = _build_runnable(query.text, query.scans, tuple(query.variables), query_start, replacements, query.calls)
     if not partition_columns:
         return found
@@ -61,7 +61,7 @@ def make_runnable(query: Query, query_start: int = 0, partition_columns: Sequenc
     return replace(found, sql=sql, variables=(*found.variables, *(f"partition_{c}" for c, _ in partition_columns)))
 
 
-def make_runnable_from_text(text: SqlText, tree: exp.Query, scans: Sequence[Scan]) -> RunnableSql:
+def make_runnable_without_schemas(text: SqlText, tree: exp.Query, scans: Sequence[Scan]) -> RunnableSql:
     """The SQL that Spark runs for a query whose columns are not resolved."""
     return _build_runnable(text, scans, tuple(dict.fromkeys(p.name for p in tree.find_all(exp.Placeholder))), 0, [])
 
@@ -78,7 +78,7 @@ def _build_runnable(
     call_frames = {c.number: f"call_{c.number}" for c in calls}
     replacements = [
         *variable_replacements,
-        *((s.place, _frame_reference(frames[s.number], s.dataset, s.has_alias)) for s in scans),
+        *((s.span, _frame_reference(frames[s.number], s.dataset, s.has_alias)) for s in scans),
         *((c.call_span, _frame_reference(call_frames[c.number], c.function, c.has_alias)) for c in calls),
     ]
     inner = {

@@ -17,8 +17,8 @@ from nova_assets.sql.parse import spark_functions
 from nova_assets.sql.parse.dialect import DIALECT
 from nova_assets.sql.text import Span, SqlText
 
-_CALL = "nova_call"
-_INPUTS = "nova_inputs"
+_CALL_KEY = "nova_call"
+_INPUT_QUERIES_KEY = "nova_inputs"
 _OPEN, _CLOSE = TokenType.L_PAREN, TokenType.R_PAREN
 
 
@@ -62,7 +62,7 @@ class TableFunctionCall:
         return tuple(a.query_span for a in self.arguments if a.query_span is not None)
 
 
-def is_unused_by_sql(name: str) -> bool:
+def is_free_function_name(name: str) -> bool:
     """Whether SQL has no built-in function of this name. A built-in function would be called instead."""
     if name.lower() in spark_functions.EXPRESSION_FUNCTIONS | spark_functions.TABLE_FUNCTIONS:
         return False
@@ -93,14 +93,14 @@ def mark_table_function_calls(
     found: list[TableFunctionCall] = []
     for table in tree.find_all(exp.Table):
         if is_table_function(table, read_modes):
-            table.meta[_CALL] = len(found)
+            table.meta[_CALL_KEY] = len(found)
             found.append(_parse_call(text, table, len(found)))
     return tuple(found)
 
 
 def call_number(table: exp.Expr) -> int | None:
     """Number of the call that a table node represents. None for other nodes."""
-    return table.meta.get(_CALL)
+    return table.meta.get(_CALL_KEY)
 
 
 def replace_call_with_table(table: exp.Table, call: TableFunctionCall) -> None:
@@ -109,7 +109,7 @@ def replace_call_with_table(table: exp.Table, call: TableFunctionCall) -> None:
     """
     inputs = [a.node for a in call.arguments if a.query_span is not None]
     table.set("this", exp.to_identifier(call.function))
-    table.set(_INPUTS, [i.copy() for i in inputs])
+    table.set(_INPUT_QUERIES_KEY, [i.copy() for i in inputs])
     if not table.alias:
         table.set("alias", exp.TableAlias(this=exp.to_identifier(call.function)))
 
@@ -138,7 +138,7 @@ def check_no_outer_ctes(text: SqlText, call: TableFunctionCall) -> None:
 def check_no_outer_columns(text: SqlText, tree: exp.Expr) -> None:
     """Raise SqlError if a query passed to a function refers to columns of the surrounding query."""
     for table in tree.find_all(exp.Table):
-        for inner in table.args.get(_INPUTS) or ():
+        for inner in table.args.get(_INPUT_QUERIES_KEY) or ():
             own = {t.alias_or_name for t in inner.find_all(exp.Table, exp.Subquery, exp.CTE)}
             for column in inner.find_all(exp.Column):
                 if column.table and column.table not in own:

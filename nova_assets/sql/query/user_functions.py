@@ -14,7 +14,11 @@ from nova_assets.model.function_parameters import wants_context
 from nova_assets.model.names import check_name
 from nova_assets.model.schema import parse_type
 from nova_assets.model.task import Context
-from nova_assets.sql.query.table_function_calls import is_unused_by_sql, scalar_function_types, table_function_schemas
+from nova_assets.sql.query.table_function_calls import (
+    is_free_function_name,
+    scalar_function_types,
+    table_function_schemas,
+)
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,7 @@ def type_by_function(functions: Functions | None) -> dict[str, str]:
     each = functions if isinstance(functions, Mapping) else {f.name: f for f in functions or ()}
     found = {name: f.returns if isinstance(f, SqlFunction) else f for name, f in each.items()}
     for name in found:
-        if not is_unused_by_sql(name):
+        if not is_free_function_name(name):
             raise DefinitionError(f"function {name!r}: SQL has one of this name", next="give it another: name=...")
     table_function_schemas(found)
     for name, type_ in scalar_function_types(found).items():

@@ -21,7 +21,7 @@ from nova_assets.sql.query.scans import Scan, mark_scans
 from nova_assets.sql.statement.header import StatementHeader, parse_header
 from nova_assets.sql.text import SqlText
 
-_BEGINNINGS = (TokenType.SELECT, TokenType.WITH, TokenType.FROM)
+_QUERY_START_TOKENS = (TokenType.SELECT, TokenType.WITH, TokenType.FROM)
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class DatasetStatement:
         text: the statement as written.
         kind: ``base`` if each run replaces what the scope wrote before (INSERT OVERWRITE), ``delta`` if it adds rows.
         scans: the places where the query reads datasets.
-        calls: whether the query calls table functions.
-        named: lower-case names of the called functions that are not built into SQL.
-        scopes: hash of the header. Equal headers have equal hashes.
-        begin: character offset at which the query begins.
+        has_calls: whether the query calls table functions.
+        called_functions: lower-case names of the called functions that are not built into SQL.
+        header_hash: hash of the header. Equal headers have equal hashes.
+        query_start: character offset at which the query begins.
         description: the comment before the statement.
         owner: the contact, from a line ``owner: ...`` of that comment.
         load_tree: loads the syntax tree of the statement.
@@ -47,10 +47,10 @@ class DatasetStatement:
     text: SqlText
     kind: Literal["base", "delta"]
     scans: tuple[Scan, ...]
-    calls: bool
-    named: frozenset[str]
-    scopes: str
-    begin: int = 0
+    has_calls: bool
+    called_functions: frozenset[str]
+    header_hash: str
+    query_start: int = 0
     description: str = ""
     owner: str = ""
     load_tree: Callable[[], exp.Expr] = field(kw_only=True, compare=False, repr=False)
@@ -93,7 +93,7 @@ def parse_dataset_statement(text: SqlText, statement: exp.Expr | None = None) ->
         mark_scans(text, scanned),
         bool(mark_calls(text, scanned)),
         frozenset(n.name.lower() for n in scanned.find_all(exp.Anonymous)),
-        head.scopes_hash,
+        head.syntax_hash,
         _query_start(text) if parts.has_insert else 0,
         description,
         owner,
@@ -199,7 +199,7 @@ def _query_start(text: SqlText) -> int:
         if not inserting:
             inserting = token.token_type == TokenType.INSERT
         elif depth == 0 and (
-            token.token_type in _BEGINNINGS or (token.token_type == TokenType.L_PAREN and not partition)
+            token.token_type in _QUERY_START_TOKENS or (token.token_type == TokenType.L_PAREN and not partition)
         ):
             return int(token.start)
         if inserting:

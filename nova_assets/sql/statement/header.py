@@ -45,14 +45,14 @@ class StatementHeader:
         generators: the variables of FOR, each with its values.
         lets: the variables of LET, computed from other variables.
         partition_expressions: partition column -> the expression that computes its value from a scope.
-        scopes_hash: hash of the header's syntax, independent of the query. Equal headers have equal hashes.
+        syntax_hash: hash of the header's syntax, independent of the query. Equal headers have equal hashes.
         text: the statement that contains the header.
     """
 
     generators: tuple[TimeSeries | ListedValues, ...] = ()
     lets: tuple[tuple[str, Evaluable], ...] = ()
     partition_expressions: tuple[tuple[str, Evaluable], ...] = ()
-    scopes_hash: str = field(default="", compare=False)
+    syntax_hash: str = field(default="", compare=False)
     text: SqlText = field(default=SqlText("", ""), compare=False, repr=False)
 
     @property

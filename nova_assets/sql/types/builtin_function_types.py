@@ -60,7 +60,7 @@ def _common_type_rule(first_position: int = 0) -> TypeRule:
     return lambda arguments: common_type([a.type for a in arguments[first_position:]])
 
 
-def _array_with_element(element_position: int) -> TypeRule:
+def _array_and_element_rule(element_position: int) -> TypeRule:
     """The rule for functions of an array, first, and a value of its element type."""
 
     def rule(arguments: Arguments) -> DataType | None:
@@ -71,7 +71,7 @@ def _array_with_element(element_position: int) -> TypeRule:
     return rule
 
 
-def _greatest_or_least(arguments: Arguments) -> DataType | None:
+def _greatest_or_least_type(arguments: Arguments) -> DataType | None:
     """The common type of numbers, or of values of one type. None for other arguments, which Spark rejects."""
     types = [a.type for a in arguments if a.type != VOID]
     if len(arguments) < 2 or not (len(set(types)) <= 1 or all(t is not None and is_number(t) for t in types)):
@@ -79,7 +79,7 @@ def _greatest_or_least(arguments: Arguments) -> DataType | None:
     return common_type([a.type for a in arguments])
 
 
-def _text_or_binary(arguments: Arguments) -> DataType | None:
+def _text_or_binary_type(arguments: Arguments) -> DataType | None:
     """Binary if the first argument is binary, otherwise string."""
     type_ = arguments[0].type if arguments else None
     return None if type_ is None else type_ if type_.name == "binary" else DataType("string")
@@ -195,7 +195,7 @@ def _type_from_schema_literal(arguments: Arguments) -> DataType | None:
         return None
 
 
-def _struct_from_arguments(arguments: Arguments) -> DataType | None:
+def _struct_type(arguments: Arguments) -> DataType | None:
     return struct_type([(_field_name(a.node, n), a.type) for n, a in enumerate(arguments, start=1)])
 
 
@@ -205,14 +205,14 @@ def _field_name(node: exp.Expr, position: int) -> str:
     return node.expression.name if isinstance(node, exp.Dot) else f"col{position}"
 
 
-def _named_struct(arguments: Arguments) -> DataType | None:
+def _named_struct_type(arguments: Arguments) -> DataType | None:
     names = [_string_literal(a.node) for a in arguments[::2]]
     if len(arguments) % 2 or None in names:
         return None
     return struct_type([(str(n), a.type) for n, a in zip(names, arguments[1::2], strict=True)])
 
 
-def _map(arguments: Arguments) -> DataType | None:
+def _map_type(arguments: Arguments) -> DataType | None:
     if len(arguments) % 2 or not arguments:
         return None
     return map_type(common_type([a.type for a in arguments[::2]]), common_type([a.type for a in arguments[1::2]]))
@@ -222,7 +222,7 @@ def _map_entries_type(type_: DataType | None) -> DataType | None:
     return array_type(struct_type([("key", key_type(type_)), ("value", element_type(type_))]))
 
 
-def _map_from_entries(arguments: Arguments) -> DataType | None:
+def _map_from_entries_type(arguments: Arguments) -> DataType | None:
     inner = element_type(arguments[0].type) if len(arguments) == 1 else None
     if inner is None or inner.name != "struct" or len(inner.fields) != 2:
         return None
@@ -247,10 +247,6 @@ def _decode_type(arguments: Arguments) -> DataType | None:
     return common_type([a.type for a in results])
 
 
-def _fixed_if_any_argument(type_: str) -> TypeRule:
-    return lambda arguments: parse_type(type_) if arguments else None
-
-
 def _rule_from_first_argument(transform_type: Callable[[DataType | None], DataType | None]) -> TypeRule:
     return lambda arguments: transform_type(arguments[0].type) if arguments else None
 
@@ -260,7 +256,7 @@ def _arrays_zip_type(arguments: Arguments) -> DataType | None:
     return array_type(struct_type(fields))
 
 
-def _default_decimal(arguments: Arguments) -> DataType | None:
+def _decimal_function_type(arguments: Arguments) -> DataType | None:
     return DataType("decimal", (10, 0))
 
 
@@ -309,7 +305,7 @@ RULES_BY_FUNCTION: Mapping[str, TypeRule] = {
     ),
     **dict.fromkeys("coalesce ifnull nvl array_union array_intersect map_concat".split(), _common_type_rule()),
     **dict.fromkeys("if nvl2".split(), _common_type_rule(1)),
-    **dict.fromkeys("left lpad rpad substring".split(), _text_or_binary),
+    **dict.fromkeys("left lpad rpad substring".split(), _text_or_binary_type),
     **dict.fromkeys(
         "element_at get try_element_at array_max array_min".split(), _rule_from_first_argument(element_type)
     ),
@@ -326,31 +322,31 @@ RULES_BY_FUNCTION: Mapping[str, TypeRule] = {
     "try_sum": _rule_from_first_argument(sum_type),
     **dict.fromkeys("mean try_avg".split(), _rule_from_first_argument(average_type)),
     "array": lambda arguments: array_type(common_type([a.type for a in arguments]) if arguments else VOID),
-    **dict.fromkeys("greatest least".split(), _greatest_or_least),
-    **dict.fromkeys("array_append array_prepend array_remove".split(), _array_with_element(1)),
-    "array_insert": _array_with_element(2),
+    **dict.fromkeys("greatest least".split(), _greatest_or_least_type),
+    **dict.fromkeys("array_append array_prepend array_remove".split(), _array_and_element_rule(1)),
+    "array_insert": _array_and_element_rule(2),
     "array_repeat": _rule_from_first_argument(array_type),
     "arrays_zip": _arrays_zip_type,
     "concat": _concat_type,
-    "decimal": _default_decimal,
+    "decimal": _decimal_function_type,
     "decode": _decode_type,
     "div": _fixed_type_rule("bigint"),
     "elt": _fixed_type_rule("string"),
     "flatten": _flatten_type,
-    "map": _map,
+    "map": _map_type,
     "map_entries": _rule_from_first_argument(_map_entries_type),
     "map_from_arrays": lambda a: map_type(element_type(a[0].type), element_type(a[1].type)) if len(a) == 2 else None,
-    "map_from_entries": _map_from_entries,
+    "map_from_entries": _map_from_entries_type,
     "map_keys": _rule_from_first_argument(lambda type_: array_type(key_type(type_))),
     "map_values": _rule_from_first_argument(
         lambda type_: array_type(element_type(type_)) if key_type(type_) is not None else None
     ),
     "median": _fixed_type_rule("double"),
-    "named_struct": _named_struct,
+    "named_struct": _named_struct_type,
     "reverse": _reverse_type,
     "nanvl": lambda arguments: DataType("double") if len(arguments) == 2 else None,
     "sequence": _sequence_type,
-    "struct": _struct_from_arguments,
+    "struct": _struct_type,
     "try_add": _arithmetic_rule("+"),
     "try_divide": _arithmetic_rule("/"),
     "try_multiply": _arithmetic_rule("*"),

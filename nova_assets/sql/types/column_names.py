@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from nova_assets.sql.parse.spark_syntax import TYPED_LITERAL
+from nova_assets.sql.parse.spark_syntax import TYPED_LITERAL_KEY
 
 _OPERATOR_SYMBOLS: dict[type[exp.Expr], str] = {
     exp.Add: "+",
@@ -61,8 +61,8 @@ def spark_column_name(node: exp.Expr) -> str:
         return f"({inner['this']} IS NULL)"
     if isinstance(node, exp.In) and node.expressions:
         return f"({inner['this']} IN ({', '.join(map(spark_column_name, node.expressions))}))"
-    if TYPED_LITERAL in node.meta:
-        return f"{node.meta[TYPED_LITERAL]} '{inner['this']}'"
+    if TYPED_LITERAL_KEY in node.meta:
+        return f"{node.meta[TYPED_LITERAL_KEY]} '{inner['this']}'"
     if isinstance(node, exp.Cast):
         cast = node.sql("spark").partition("(")[0]
         return f"{cast}({inner['this']} AS {node.to.sql('spark').upper().replace(', ', ',')})"

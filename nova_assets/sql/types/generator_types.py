@@ -46,8 +46,11 @@ def _stack_columns(node: exp.Stack) -> NamedTypes:
     rows, values = int(node.this.name), node.expressions
     width = -(-len(values) // rows) if rows else 0
     columns = [values[n::width] for n in range(width)]
-    return [(f"col{n}", _only_type({annotated_type(v) for v in column} - {VOID})) for n, column in enumerate(columns)]
+    return [
+        (f"col{n}", _single_type_or_none({annotated_type(v) for v in column} - {VOID}))
+        for n, column in enumerate(columns)
+    ]
 
 
-def _only_type(types: set[DataType | None]) -> DataType | None:
+def _single_type_or_none(types: set[DataType | None]) -> DataType | None:
     return types.pop() if len(types) == 1 else None
