@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from nova_assets.errors import Renamed
 
@@ -55,3 +58,26 @@ def missing_attribute(owner: str, name: str) -> AttributeError:
         next=f"write {new_name} in place of {name}",
         new_name=new_name,
     )
+
+
+class DeploymentHandle(ABC):
+    """Base of ``nova.Store`` and ``nova.Connection``: closed by a ``with`` block, and helpful about renamed methods."""
+
+    _public_name: ClassVar[str]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self._public_name, name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the connections."""

@@ -90,7 +90,7 @@ def entry(found: Any, prefix: str) -> str:
     """One name: how it is called, what it means, its arguments, what it raises; a class with its public methods."""
     lines = [f"### `{prefix}{found.name}`\n", *described(found, signature(found, f"{prefix}{found.name}"))]
     if found.is_class:
-        for member in {**found.members, **_inherited(found)}.values():
+        for member in map(_forwarding_target, {**found.members, **_inherited(found)}.values()):
             public = (
                 not member.name.startswith("_")
                 and member.name not in _INSIDE
@@ -100,6 +100,15 @@ def entry(found: Any, prefix: str) -> str:
             if public and member.is_function and "property" not in member.labels:
                 lines += [f"#### `{found.name}.{member.name}`\n", *described(member, signature(member, member.name))]
     return "\n".join(lines)
+
+
+def _forwarding_target(member: Any) -> Any:
+    """Method of a part that a class forwards to, as in ``name = forwarded("part", Part.name)``. Or else the member."""
+    value = member.value if member.is_attribute else None
+    if not isinstance(value, griffe.ExprCall) or value.canonical_path != "nova_assets.store.forwarding.forwarded":
+        return member
+    target: Any = value.arguments[-1]
+    return member.package[target.canonical_path.removeprefix("nova_assets.")]
 
 
 def _inherited(found: Any) -> dict[str, Any]:

@@ -20,8 +20,6 @@ MAX_LINES_OF_LONG_FILES = {
     "nova_assets/client/connection.py": 410,
     "nova_assets/execution/staging.py": 410,
     "nova_assets/model/channel.py": 410,
-    "nova_assets/execution/runtime.py": 490,
-    "nova_assets/store/store.py": 545,
     "nova_assets_tests/dagster_bridge/test_consumers_and_firings.py": 481,
     "nova_assets_tests/execution/test_rules.py": 490,
     "nova_assets_tests/fuzz/history.py": 440,

@@ -1,8 +1,7 @@
-"""Store methods for arriving files, and for sealing complete days and hours."""
+"""Arriving files: receive, follow, replay."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -10,37 +9,26 @@ from typing import TYPE_CHECKING
 from nova_assets.errors import DefinitionError
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.arrival import Arrival, ArrivalState, ArrivalStatus
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
-from nova_assets.model.compaction import Compaction
-from nova_assets.model.project import Project
 from nova_assets.model.quarantine import quarantine_channel
 from nova_assets.model.receive_result import ReceiveResult, ReplayResult
-from nova_assets.model.seal import Seal
-from nova_assets.operations.arrivals.seal import GroupSealer
-from nova_assets.plan.seal import IncompleteGroup, SealableGroup
-from nova_assets.settings import Settings
 
 if TYPE_CHECKING:
     from nova_assets.operations.arrivals.receive import FileReceiver
     from nova_assets.operations.arrivals.replay import Mend
     from nova_assets.sources.inbox import Inbox
+from pathlib import Path
+
+from nova_assets.store.channel_registry import ChannelRegistry
 
 
-class ArrivalMethods(ABC):
-    """Arrival methods of ``Store``. ``store.py`` holds the rest of the class."""
+class StoreArrivals:
+    """Store methods that ingest arriving files."""
 
-    settings: Settings
-    project: Project
-    catalog: Catalog
-    runtime: Runtime
-    _sealer: GroupSealer
-
-    @abstractmethod
-    def known(self, channel: Channel | str) -> str: ...
-
-    @abstractmethod
-    def _compaction_policy(self, channel: str) -> Compaction: ...
+    def __init__(self, runtime: Runtime, registry: ChannelRegistry, root: Path) -> None:
+        self.runtime = runtime
+        self.registry = registry
+        self.root = root
 
     def receive(self, channel: Channel | str, *, look: bool = True, inbox: Inbox | None = None) -> ReceiveResult:
         """Ingest the files that have arrived for a channel, each exactly once.
@@ -121,7 +109,7 @@ class ArrivalMethods(ABC):
         Args:
             state: ``waiting``, ``taken``, ``refused`` or ``gone``.
         """
-        return self.catalog.arrivals(self.known(channel), state, limit)
+        return self.runtime.catalog.arrivals(self.registry.registered_name(channel), state, limit)
 
     @contextmanager
     def _open_receiver(
@@ -134,44 +122,24 @@ class ArrivalMethods(ABC):
 
         defined = self._channel_with_source(channel)
         assert defined.source is not None
-        opened = inbox or open_inbox(defined.source, self.settings.root, watch=watch_folder)
+        opened = inbox or open_inbox(defined.source, self.root, watch=watch_folder)
         try:
             yield FileReceiver(self.runtime, defined, opened)
         finally:
             if inbox is None:
                 opened.close()
 
-    # seals
-
-    def seal(self, channel: Channel | str) -> list[Seal]:
-        """Seal every complete day or hour of a channel. Each group gets its final form first and its seal last.
-
-        Raises:
-            DefinitionError: the channel does not define when its days or hours are complete.
-        """
-        name = self.known(channel)
-        return self._sealer.seal_complete_groups(name, self._compaction_policy(name))
-
-    def sealable(self, channel: Channel | str) -> tuple[list[SealableGroup], list[IncompleteGroup]]:
-        """Days or hours that ``seal`` would seal, and the open ones with the reason: its dry run."""
-        return self._sealer.find_sealable_groups(self.known(channel))
-
-    def seals(self, channel: Channel | str, limit: int = 1000) -> list[Seal]:
-        """Seals of a channel, latest first. More data arrived after a seal that says ``reopened``."""
-        return self.catalog.seals(self.known(channel), limit)
-
     def _channel_with_source(self, channel: Channel | str) -> Channel:
         """A channel with a source, registered together with its quarantine channel."""
         name = channel if isinstance(channel, str) else channel.name
-        known = [c for c in self.project.channels if c.name == name]
-        defined = channel if isinstance(channel, Channel) else next(iter(known), None)
+        defined = self.registry.find_definition(channel)
         if defined is None or defined.source is None:
-            self.known(name)  # a missing channel is the better error
+            self.registry.registered_name(name)  # a missing channel is the better error
             raise DefinitionError(
                 f"channel {name!r} has no source, from which files could arrive",
                 expected="a channel of the project, with source=nova.files(...)",
                 next=f'nova.Channel("{name}", source=nova.files("landing/{name}"))',
                 channel=name,
             )
-        self.catalog.register([defined, quarantine_channel(defined)])
+        self.runtime.catalog.register([defined, quarantine_channel(defined)])
         return defined

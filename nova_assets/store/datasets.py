@@ -1,4 +1,4 @@
-"""Store methods for datasets in SQL: refresh external inputs, run due tasks, backfill."""
+"""Datasets in SQL: refresh external inputs, run due tasks, backfill."""
 
 from __future__ import annotations
 
@@ -8,32 +8,31 @@ from typing import TYPE_CHECKING, Literal
 
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.backfill import Backfill, Priority
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.external_table import RefreshResult
 from nova_assets.operations.maintenance import ChannelMaintenance
 from nova_assets.plan.tick import Policy, Tick
-from nova_assets.settings import Settings
 
 if TYPE_CHECKING:
     from nova_assets.operations.datasets.backfill import BackfillManager, BackfillPreview
     from nova_assets.operations.datasets.tick import DatasetScheduler, TaskOutcome
     from nova_assets.operations.external_tables import ExternalTableRefresher
+from pathlib import Path
 
 
-class DatasetMethods:
-    """Dataset methods of ``Store``. ``store.py`` holds the rest of the class."""
+class StoreDatasets:
+    """Store methods that maintain datasets in SQL."""
 
-    runtime: Runtime
-    catalog: Catalog
-    settings: Settings
-    _maintenance: ChannelMaintenance
+    def __init__(self, runtime: Runtime, maintenance: ChannelMaintenance, root: Path) -> None:
+        self.runtime = runtime
+        self.maintenance = maintenance
+        self.root = root
 
     @cached_property
     def _scheduler(self) -> DatasetScheduler:
         """Loaded on first use, since the scheduler imports the SQL parser."""
         from nova_assets.operations.datasets.tick import DatasetScheduler
 
-        return DatasetScheduler(self.runtime, self._maintenance)
+        return DatasetScheduler(self.runtime, self.maintenance)
 
     @cached_property
     def _backfill_manager(self) -> BackfillManager:
@@ -45,7 +44,7 @@ class DatasetMethods:
     def _external_refresher(self) -> ExternalTableRefresher:
         from nova_assets.operations.external_tables import ExternalTableRefresher
 
-        return ExternalTableRefresher(self.runtime, self.settings.root)
+        return ExternalTableRefresher(self.runtime, self.root)
 
     def refresh(self, channel: str, *, gone: bool = False) -> RefreshResult:
         """List the files of an external channel and commit the differences since the last refresh.
@@ -157,7 +156,7 @@ class DatasetMethods:
 
     def backfills(self, limit: int = 100) -> list[Backfill]:
         """Backfills with requester, reason and progress, newest first."""
-        return self.catalog.backfills(limit)
+        return self.runtime.catalog.backfills(limit)
 
     def cancel_backfill(self, backfill_id: str) -> int:
         """Cancel the pending partitions of a backfill. Running tasks are not stopped.
@@ -168,7 +167,7 @@ class DatasetMethods:
         Raises:
             NovaError: there is no such backfill.
         """
-        return self.catalog.cancel_backfill(backfill_id)
+        return self.runtime.catalog.cancel_backfill(backfill_id)
 
 
 def _as_name_collection(names: str | Collection[str]) -> Collection[str]:

@@ -1,54 +1,41 @@
-"""Store methods that publish channels as external tables."""
+"""Channels that are published as external tables."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from nova_assets.errors import BadRecord, DefinitionError
-from nova_assets.model.block import Kind
-from nova_assets.model.catalog import Catalog
+from nova_assets.execution.runtime import Runtime
 from nova_assets.model.channel import Channel
-from nova_assets.model.commit import Commit
-from nova_assets.model.compaction import Compaction
-from nova_assets.model.engine import Engine
-from nova_assets.model.project import Project
 from nova_assets.model.published_table import HiveTable, PublishedTable, table_from_id
 from nova_assets.model.published_version import PublicationPreview, PublishedVersion
 from nova_assets.nova_error import NovaError
+from nova_assets.operations.maintenance import ChannelMaintenance
 from nova_assets.operations.publish import TablePublisher
 from nova_assets.publish.open_target import open_publish_target
 from nova_assets.publish.target import PublishTarget
 from nova_assets.settings import Settings
+from nova_assets.store.channel_data import ChannelData
+from nova_assets.store.channel_registry import ChannelRegistry
 from nova_assets.user_code_errors import summarize_user_error
 
 
-class PublishMethods(ABC):
-    """Publishing methods of ``Store``. ``store.py`` holds the rest of the class."""
+class StorePublishing:
+    """Store methods that publish channels as external tables."""
 
-    settings: Settings
-    project: Project
-    catalog: Catalog
-    engine: Engine
-    _publisher: TablePublisher
-
-    @abstractmethod
-    def known(self, channel: Channel | str) -> str: ...
-
-    @abstractmethod
-    def _compaction_policy(self, channel: str) -> Compaction: ...
-
-    @abstractmethod
-    def insert(
+    def __init__(
         self,
-        channel: Channel | str,
-        data: Any,
-        kind: Kind = "delta",
-        idempotency_key: str | None = None,
-        partition: str | Mapping[str, object] | None = None,
-    ) -> Commit: ...
+        runtime: Runtime,
+        registry: ChannelRegistry,
+        data: ChannelData,
+        maintenance: ChannelMaintenance,
+        settings: Settings,
+    ) -> None:
+        self.runtime = runtime
+        self.registry = registry
+        self.data = data
+        self.settings = settings
+        self.publisher = TablePublisher(runtime, maintenance, data.inserter, self._open_outlet, settings.gc_grace)
 
     def publish(self, channel: Channel | str, *, take_over: bool = False) -> list[PublishedVersion]:
         """Publish the current version of a channel to the tables of its ``publish=``, atomically for each table.
@@ -73,26 +60,26 @@ class PublishMethods(ABC):
         defined = self._channel_with_tables(channel)
         if take_over:
             self._import_existing_folders(defined)
-        return self._publisher.publish(
-            defined.name, defined.publish, self._compaction_policy(defined.name), take_over=take_over
+        return self.publisher.publish(
+            defined.name, defined.publish, self.registry.compaction_policy(defined.name), take_over=take_over
         )
 
     def publishable(self, channel: Channel | str) -> list[PublicationPreview]:
         """Actions that ``publish`` would take: its dry run. Empty for a channel without a schema."""
         defined = self._channel_with_tables(channel)
-        return self._publisher.preview_publish(defined.name, defined.publish)
+        return self.publisher.preview_publish(defined.name, defined.publish)
 
     def to_publish(self, channel: Channel | str) -> list[PublishedTable]:
         """Tables of a channel that do not show its newest version."""
         defined = self._channel_with_tables(channel)
-        return self._publisher.outdated_tables(defined.name, defined.publish)
+        return self.publisher.outdated_tables(defined.name, defined.publish)
 
     def published(self, channel: Channel | str) -> list[PublishedVersion]:
         """Editions of a channel that readers may still use, in all its tables, latest first.
 
         No file that one of these editions lists is deleted.
         """
-        return self.catalog.published_versions(self.known(channel))
+        return self.runtime.catalog.published_versions(self.registry.registered_name(channel))
 
     def unpublish(self, channel: Channel | str, table: str | None = None, *, dry_run: bool = False) -> list[str]:
         """Unpublish a channel. Remove the table from the channel's ``publish=`` as well, or it is published again.
@@ -107,13 +94,12 @@ class PublishMethods(ABC):
         Raises:
             DefinitionError: the channel is not published in this table.
         """
-        name = self.known(channel)
-        defined = channel if isinstance(channel, Channel) else None
-        definition = defined or next((c for c in self.project.channels if c.name == name), None)
+        name = self.registry.registered_name(channel)
+        definition = self.registry.find_definition(channel)
         tables_by_id = {t.id: t for t in (() if definition is None else definition.publish)}
         # A table that was removed from the definition first is still published.
         tables_by_id = {
-            **{e.table: table_from_id(e.table) for e in self.catalog.published_versions(name)},
+            **{e.table: table_from_id(e.table) for e in self.runtime.catalog.published_versions(name)},
             **tables_by_id,
         }
         chosen = sorted(i for i in tables_by_id if table in (None, i))
@@ -124,7 +110,7 @@ class PublishMethods(ABC):
                 channel=name,
             )
         for i in [] if dry_run else chosen:
-            self._publisher.withdraw(name, tables_by_id[i])
+            self.publisher.withdraw(name, tables_by_id[i])
         return chosen
 
     def _import_existing_folders(self, channel: Channel) -> None:
@@ -134,12 +120,12 @@ class PublishMethods(ABC):
             if folder is None or not folder.is_dir() or folder.is_symlink():
                 continue
             self._open_outlet(table, channel.name).check_can_publish(take_over=True)
-            if self.catalog.channel(channel.name).head == 0 and _holds_data_files(folder):
+            if self.runtime.catalog.channel(channel.name).head == 0 and _holds_data_files(folder):
                 self._insert_folder(folder, channel)
 
     def _insert_folder(self, folder: Path, channel: Channel) -> None:
         try:
-            self.insert(channel, self.engine.read_parquet_folder(folder, channel), kind="base")
+            self.data.insert(channel, self.runtime.engine.read_parquet_folder(folder, channel), kind="base")
         except NovaError:
             raise
         except Exception as error:
@@ -152,13 +138,12 @@ class PublishMethods(ABC):
             ) from error
 
     def _open_outlet(self, table: PublishedTable, channel: str) -> PublishTarget:
-        owner = f"channel {channel} of catalog {self.catalog.identity()}"
-        return open_publish_target(table, self.settings.root, self.settings.home, self.engine.address, owner)
+        owner = f"channel {channel} of catalog {self.runtime.catalog.identity()}"
+        return open_publish_target(table, self.settings.root, self.settings.home, self.runtime.engine.address, owner)
 
     def _channel_with_tables(self, channel: Channel | str) -> Channel:
-        name = self.known(channel)
-        known = [c for c in self.project.channels if c.name == name]
-        defined = channel if isinstance(channel, Channel) else next(iter(known), None)
+        name = self.registry.registered_name(channel)
+        defined = self.registry.find_definition(channel)
         if defined is None or not defined.publish:
             raise DefinitionError(
                 f"channel {name!r} is not published anywhere",

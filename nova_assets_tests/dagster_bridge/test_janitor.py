@@ -25,7 +25,6 @@ def lost(it: Daemon) -> list[str]:
     """What is reported after two looks, a lease apart."""
     with opened(it) as store:
         store.runtime.project = runpy.run_path(str(it.file))["project"]
-        store.project = store.runtime.project
         _, suspected = report_lost_runs(store, it.instance, {})
         said, _ = report_lost_runs(store, it.instance, suspected)
         assert said == [], "not at first sight"
@@ -109,7 +108,7 @@ def test_a_machine_that_slept_fails_no_run(daemon: MakeDaemon) -> None:
     it = daemon("nova.on_data(source)")
     run_id = under_way(it, "w__steps.mirror")
     with opened(it) as store:
-        store.project = runpy.run_path(str(it.file))["project"]
+        store.runtime.project = runpy.run_path(str(it.file))["project"]
         alive = store.catalog.begin(
             BeginRequest("x", "w", ("source",), ("source",), owner="o", lease=120, run_id=run_id)
         )
@@ -126,7 +125,7 @@ def test_a_run_that_goes_on_from_a_failure_speaks_for_itself(daemon: MakeDaemon)
     it = daemon("nova.on_data(source)")
     first, second = under_way(it, "w__steps.mirror"), under_way(it, "w__steps.mirror")
     with opened(it) as store:
-        store.project = runpy.run_path(str(it.file))["project"]
+        store.runtime.project = runpy.run_path(str(it.file))["project"]
         begun = BeginRequest("x", "w", ("source",), ("source",), owner=f"dagster:{first}", lease=9e4, run_id=first)
         store.catalog.begin(begun)
         runtime = Runtime(store.catalog, store.engine, store.project, owner=f"dagster:{second}", lease=9e4)
@@ -150,7 +149,7 @@ def starting(it: Daemon, attempt: int = 1) -> str:
 
 def seconds_until_lost(it: Daemon) -> int:
     with opened(it) as store:
-        store.project = runpy.run_path(str(it.file))["project"]
+        store.runtime.project = runpy.run_path(str(it.file))["project"]
         suspected: SuspectedRuns = {}
         for seconds in range(0, 1000, SENSOR_INTERVAL):
             said, suspected = report_lost_runs(store, it.instance, suspected)

@@ -21,7 +21,7 @@ NOBODY = "http://127.0.0.1:9"
 
 def with_project(it: Daemon) -> Store:
     store = opened(it)
-    store.project = store.runtime.project = runpy.run_path(str(it.file))["project"]
+    store.runtime.project = runpy.run_path(str(it.file))["project"]
     return store
 
 

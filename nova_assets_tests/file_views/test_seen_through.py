@@ -30,7 +30,7 @@ class SeenThroughViews(PartitionHistories):
         storage: Storage = SqliteStorage(Path(self.home.name), "me") if self.disk else MemoryStorage()
         self.desk = ViewQueryHandler(TimelineFollower(self.catalog, storage))
         seen: Any = catalog_through_views(self.catalog, self.desk)
-        self.truth, self.store.catalog = self.catalog, seen
+        self.truth = self.catalog
         for part in (self.store.runtime, self.store._reader, self.store._inserter, self.store._maintenance):
             part.catalog = seen
         self.store.runtime.staging.catalog = self.store.runtime.channel_writer.catalog = seen

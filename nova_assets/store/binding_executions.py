@@ -1,0 +1,129 @@
+"""Executions of bindings: run, plan, resume, switch, release."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nova_assets.execution.runtime import Runtime
+from nova_assets.execution.task_run import Observer
+from nova_assets.execution.trigger_state import BindingState, binding_state, plan_binding_switch, unread_partitions
+from nova_assets.model.channel_state import Cursor
+from nova_assets.model.cursor_switch import CursorSwitch
+from nova_assets.model.cursor_switch import SwitchTarget as SwitchTo
+from nova_assets.model.execution import Execution
+from nova_assets.operations.release import OpenExecution, open_executions, release
+from nova_assets.plan.run_plan import RunPlan
+
+
+class BindingExecutions:
+    """Store methods that execute bindings, or list their executions and cursors."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+
+    def bindings(self) -> list[BindingState]:
+        """Every binding of the project with its cursors, its last execution and its due partitions."""
+        return [binding_state(b, self.runtime.catalog) for b in self.runtime.project.bindings]
+
+    def run(
+        self,
+        binding: str,
+        partition: str | Mapping[str, object] | None = None,
+        *,
+        whole: bool = False,
+        resume: str | None = None,
+        observer: Observer | None = None,
+    ) -> Execution:
+        """Execute a binding and commit.
+
+        Args:
+            binding: name of the binding.
+            partition: partition of a partitioned binding, such as ``"dt=2024-01-01"``, or its single value.
+            whole: execute all partitions together, although the binding is triggered per partition. The binding then
+                keeps one cursor per channel for all partitions, until ``switch`` changes it back.
+            resume: id of a failed execution. The run continues with the pins and staged blocks of that execution (R4).
+            observer: called with ("begin", Execution), ("task", TaskReport) and ("commit", Commit) as they happen.
+
+        Raises:
+            BindingNotFound: the project has no such binding.
+            PartitionError: the binding has no such partition, or it is triggered per partition and ``partition`` is
+                missing.
+            InputsMissing: a query would read partitions that do not exist yet.
+            ExecutionInProgress: another execution of the binding is alive.
+            TaskFailed, CheckFailed: nothing was committed. The execution can be resumed.
+        """
+        if resume is not None:
+            return self.runtime.resume(resume, observer)
+        return self.runtime.run(
+            binding, self.runtime.project.binding(binding).partition(partition), whole=whole, observer=observer
+        )
+
+    def plan(
+        self, binding: str, partition: str | Mapping[str, object] | None = None, *, whole: bool = False
+    ) -> RunPlan:
+        """Plan of the execution that ``run`` would carry out now: its dry run.
+
+        Opens nothing and pins nothing. Raises the errors that ``run`` raises before its first task.
+        """
+        return self.runtime.plan(binding, self.runtime.project.binding(binding).partition(partition), whole=whole)
+
+    def unread(self, binding: str) -> list[str]:
+        """Partitions of a binding with unread data. One ``run`` per partition reads all of it.
+
+        For a binding without cursors, a partition counts as unread if an input has it and no output does.
+        """
+        return unread_partitions(self.runtime.project.binding(binding), self.runtime.catalog)
+
+    def switch(self, binding: str, to: SwitchTo) -> CursorSwitch:
+        """Switch a binding between unpartitioned executions and executions per partition (R13).
+
+        The switch keeps the set of rows that were read. No row is lost and none is read again.
+
+        Args:
+            to: ``partitions``: each partition gets the position of the unpartitioned cursor. ``whole``: requires that
+                no partition has unread data, since one cursor cannot hold a different position for each partition.
+
+        Raises:
+            PartitionError: the binding has no partitions, or ``to`` is ``whole`` and some partitions have unread data.
+            ExecutionInProgress: an execution of the binding is alive.
+        """
+        planned = self.plan_switch(binding, to)
+        self.runtime.catalog.switch_cursors(planned)
+        return planned
+
+    def plan_switch(self, binding: str, to: SwitchTo) -> CursorSwitch:
+        """Cursors that ``switch`` would set: its dry run."""
+        return plan_binding_switch(self.runtime.project.binding(binding), self.runtime.catalog, to)
+
+    def open_executions(self) -> list[OpenExecution]:
+        """Executions that have not ended, with the liveness of their owners. Readers and inserts are included."""
+        return open_executions(self.runtime.catalog)
+
+    def release(self, execution_id: str, *, force: bool = False, dry_run: bool = False) -> OpenExecution:
+        """End an execution of a dead process without a commit (R6). Its cursors do not move.
+
+        Args:
+            execution_id: id of the execution, or a unique prefix.
+            force: end the execution although its owner is alive or may be alive.
+            dry_run: change nothing.
+
+        Raises:
+            ExecutionNotLive: no live execution has this id or prefix, or several do.
+            ExecutionInProgress: the owner is not known to be dead.
+        """
+        return release(self.runtime.catalog, execution_id, force=force, dry_run=dry_run)
+
+    def executions(self, binding: str | None = None, limit: int = 100) -> list[Execution]:
+        """Executions, latest first."""
+        return self.runtime.catalog.executions(binding, limit)
+
+    def cursors(self, binding: str | None = None) -> list[Cursor]:
+        """Cursors: how far each binding has read each channel and partition.
+
+        Raises:
+            BindingNotFound: the binding has no cursors, and the project does not define it.
+        """
+        cursors = self.runtime.catalog.cursors(binding)
+        if binding is not None and not cursors:
+            self.runtime.project.binding(binding)
+        return cursors

@@ -1,0 +1,96 @@
+"""Channels of a deployment: register them, look them up, list their state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from nova_assets.errors import ChannelNotFound
+from nova_assets.execution.runtime import Runtime
+from nova_assets.model.channel import Channel
+from nova_assets.model.channel_state import ChannelState, PartitionState
+from nova_assets.model.compaction import Compaction
+from nova_assets.model.partitions import WHOLE, parse_partition
+from nova_assets.model.project import Project
+from nova_assets.model.timeline import Instant
+
+
+class ChannelRegistry:
+    """Channels in the catalog and in the project."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+
+    def register(self, what: Channel | Project | Sequence[Channel], *, replace: bool = False) -> None:
+        """Register channels, or a project with its bindings, in the catalog.
+
+        Registering the same definition again changes nothing.
+
+        Args:
+            what: a channel, several channels, or a project with its bindings.
+            replace: accept a different definition of a registered channel. A changed merge model takes effect with the
+                next base (R18).
+
+        Raises:
+            DefinitionConflict: the channel is registered with a different definition, and ``replace`` is false.
+        """
+        if isinstance(what, Project):
+            self.runtime.catalog.register(what.channels, what.bindings, replace)
+        else:
+            self.runtime.catalog.register([what] if isinstance(what, Channel) else list(what), (), replace)
+
+    def channels(self) -> list[ChannelState]:
+        """Every registered channel with its head, rows and bytes."""
+        return self.runtime.catalog.channels()
+
+    def partitions(
+        self, channel: Channel | str, partition: str | Mapping[str, object] | None = None
+    ) -> list[PartitionState]:
+        """Partitions of a channel, sorted by name. Dropped partitions are included (``dropped``).
+
+        Args:
+            partition: only partitions with these values of some dimensions.
+        """
+        name = self.registered_name(channel)
+        dimensions = self.runtime.catalog.channel(name).channel.partitions
+        return self.runtime.catalog.partitions(
+            name, parse_partition(dimensions, partition, allow_scope=True) if partition else WHOLE
+        )
+
+    def timeline(self, channel: Channel | str, limit: int | None = None) -> list[Instant]:
+        """Instants of a channel, oldest first.
+
+        Args:
+            limit: return only the latest ``limit`` instants. By default, all.
+        """
+        return self.runtime.catalog.timeline(self.registered_name(channel), limit)
+
+    def registered_name(self, channel: Channel | str) -> str:
+        """Name of a registered channel.
+
+        A channel of the project, or a ``Channel`` object, is registered on its first use.
+
+        Raises:
+            ChannelNotFound: neither the catalog nor the project has the channel.
+        """
+        if isinstance(channel, Channel):
+            self.register(channel)
+            return channel.name
+        try:
+            self.runtime.catalog.channel(channel)
+        except ChannelNotFound:
+            definition = self.find_definition(channel)
+            if definition is None:
+                raise
+            self.register(definition)
+        return channel
+
+    def find_definition(self, channel: Channel | str) -> Channel | None:
+        """Definition of a channel: the ``Channel`` object itself, or the project's definition. None without any."""
+        if isinstance(channel, Channel):
+            return channel
+        return next((c for c in self.runtime.project.channels if c.name == channel), None)
+
+    def compaction_policy(self, channel: str) -> Compaction:
+        """Compaction policy of a channel in the project's definition."""
+        definition = self.find_definition(channel)
+        return Compaction() if definition is None else definition.compaction or Compaction()

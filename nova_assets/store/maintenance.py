@@ -1,0 +1,140 @@
+"""Maintenance of channels: compaction, garbage collection, retention."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from nova_assets.errors import PartitionError
+from nova_assets.execution.runtime import Runtime
+from nova_assets.model.channel import Channel
+from nova_assets.model.commit import Commit
+from nova_assets.model.compaction import Compaction
+from nova_assets.model.partitions import parse_partition
+from nova_assets.model.retention import CollectedGarbage, RetentionVerdict
+from nova_assets.operations.maintenance import ChannelMaintenance, CompactionOptions, channel_retention_seconds
+from nova_assets.plan.compaction import PlannedCompaction
+from nova_assets.plan.retention import expired_partitions
+from nova_assets.store.channel_registry import ChannelRegistry
+
+
+class StoreMaintenance:
+    """Store methods that compact channels, collect garbage, and drop partitions."""
+
+    def __init__(self, runtime: Runtime, registry: ChannelRegistry, maintenance: ChannelMaintenance) -> None:
+        self.runtime = runtime
+        self.registry = registry
+        self.maintenance = maintenance
+
+    def compact(
+        self,
+        channel: Channel | str,
+        *,
+        force: bool = True,
+        chained: bool = False,
+        policy: Compaction | None = None,
+        partitions: Sequence[str] | None = None,
+    ) -> Commit | None:
+        """Add a base at the newest number of each partition that has deltas, so that readers need not merge them (R14).
+
+        The head does not move, no trigger fires, and no answer changes.
+
+        Args:
+            channel: name of the channel.
+            force: compact even where the policy considers it not worth the cost.
+            chained: chain deltas into fewer deltas instead of adding a base.
+            policy: when compaction is worth the cost. By default, the policy in the project's definition of the
+                channel.
+            partitions: names of the partitions to compact. By default, all.
+
+        Returns:
+            The commit, or None if there was nothing to compact.
+        """
+        name = self.registry.registered_name(channel)
+        return self.maintenance.compact(name, self._compaction_options(name, force, chained, policy, partitions))
+
+    def compactable(
+        self,
+        channel: Channel | str,
+        *,
+        force: bool = True,
+        chained: bool = False,
+        policy: Compaction | None = None,
+        partitions: Sequence[str] | None = None,
+    ) -> tuple[PlannedCompaction, ...]:
+        """Blocks that ``compact`` would add, with the reasons: its dry run."""
+        name = self.registry.registered_name(channel)
+        return self.maintenance.plan_compaction(
+            name, self._compaction_options(name, force, chained, policy, partitions)
+        )
+
+    def collect_garbage(self, channel: Channel | str, *, retain: str | None = None) -> CollectedGarbage:
+        """Collect the blocks of a channel that no retained answer needs (R15).
+
+        The files are deleted after ``gc_grace``.
+
+        Args:
+            retain: how long old versions stay readable (time travel), such as ``"30d"``. By default, the retention in
+                the project's definition of the channel. Without a definition, old versions are not retained.
+        """
+        name = self.registry.registered_name(channel)
+        return self.maintenance.collect(name, channel_retention_seconds(self.runtime, name, retain))
+
+    def held(self, channel: Channel | str, *, retain: str | None = None) -> tuple[RetentionVerdict, ...]:
+        """Retention verdict of every block of a channel: which reader needs it, and why. Dry run of ``collect``."""
+        name = self.registry.registered_name(channel)
+        return self.maintenance.collection_verdicts(name, channel_retention_seconds(self.runtime, name, retain))
+
+    def drop(self, channel: Channel | str, partition: str | Mapping[str, object]) -> Commit | None:
+        """Drop a partition, or every partition with given values of some dimensions.
+
+        The partition is empty from the next number on. Dropping does not rewrite history (R19): earlier versions stay
+        readable for as long as they are retained. No data trigger fires, and consumers do not see the drop as a change.
+        They keep the results that they derived from the partition. To propagate the removal to consumers, insert an
+        empty base instead.
+
+        Args:
+            partition: ``"dt=2024-01-01"``, or ``"dt=2024-01-01/action=login"``.
+
+        Returns:
+            The commit, or None if there was nothing to drop.
+
+        Raises:
+            PartitionError: the channel has no such partition.
+        """
+        name = self.registry.registered_name(channel)
+        dimensions = self.runtime.catalog.channel(name).channel.partitions
+        scope = parse_partition(dimensions, partition, allow_scope=True)
+        if not scope:
+            raise PartitionError(
+                f"channel {name!r} has no partition to drop",
+                found=repr(partition),
+                expected="a partition of a channel that has some",
+                next="to empty the channel, insert a base without rows",
+            )
+        return self.maintenance.drop_partitions(
+            name, [p.partition for p in self.runtime.catalog.partitions(name, scope) if not p.dropped]
+        )
+
+    def expired(self, channel: Channel | str) -> tuple[str, ...]:
+        """Partitions of a channel that are past the retention of its dimensions."""
+        name = self.registry.registered_name(channel)
+        state = self.runtime.catalog.channel(name)
+        definition = self.registry.find_definition(name)
+        keep = state.keep if definition is None else definition.upkeep.get("keep", {})
+        held = [p.partition for p in self.runtime.catalog.partitions(name) if not p.dropped] if keep else []
+        return expired_partitions(state.channel.partitions, keep, held, self.runtime.catalog.now())
+
+    def drop_expired(self, channel: Channel | str) -> Commit | None:
+        """Drop the partitions that ``expired`` lists. Returns None if there are none."""
+        gone = self.expired(channel)
+        return self.maintenance.drop_partitions(self.registry.registered_name(channel), gone) if gone else None
+
+    def delete_collected(self) -> int:
+        """Delete the files of blocks that were collected longer than ``gc_grace`` ago. Returns their number."""
+        return self.maintenance.delete_collected_files()
+
+    def _compaction_options(
+        self, channel: str, force: bool, chained: bool, policy: Compaction | None, partitions: Sequence[str] | None
+    ) -> CompactionOptions:
+        only = None if partitions is None else tuple(partitions)
+        return CompactionOptions(policy or self.registry.compaction_policy(channel), force, chained, only)

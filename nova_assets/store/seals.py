@@ -1,0 +1,41 @@
+"""Seals of complete days and hours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nova_assets.execution.runtime import Runtime
+from nova_assets.model.channel import Channel
+from nova_assets.model.seal import Seal
+from nova_assets.operations.arrivals.seal import GroupSealer
+from nova_assets.plan.seal import IncompleteGroup, SealableGroup
+
+if TYPE_CHECKING:
+    pass
+from nova_assets.store.channel_registry import ChannelRegistry
+
+
+class StoreSeals:
+    """Store methods that seal channels."""
+
+    def __init__(self, runtime: Runtime, registry: ChannelRegistry, sealer: GroupSealer) -> None:
+        self.runtime = runtime
+        self.registry = registry
+        self.sealer = sealer
+
+    def seal(self, channel: Channel | str) -> list[Seal]:
+        """Seal every complete day or hour of a channel. Each group gets its final form first and its seal last.
+
+        Raises:
+            DefinitionError: the channel does not define when its days or hours are complete.
+        """
+        name = self.registry.registered_name(channel)
+        return self.sealer.seal_complete_groups(name, self.registry.compaction_policy(name))
+
+    def sealable(self, channel: Channel | str) -> tuple[list[SealableGroup], list[IncompleteGroup]]:
+        """Days or hours that ``seal`` would seal, and the open ones with the reason: its dry run."""
+        return self.sealer.find_sealable_groups(self.registry.registered_name(channel))
+
+    def seals(self, channel: Channel | str, limit: int = 1000) -> list[Seal]:
+        """Seals of a channel, latest first. More data arrived after a seal that says ``reopened``."""
+        return self.runtime.catalog.seals(self.registry.registered_name(channel), limit)
