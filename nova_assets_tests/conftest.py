@@ -35,6 +35,18 @@ def missing(what: str, remedy: str) -> NoReturn:
     pytest.skip(f"{what} ({remedy})")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def new_catalogs(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Spare the migrations of each new SQLite catalog, except in the tests of the catalog itself."""
+    from nova_assets_tests.quick_catalogs import quick_catalogs
+
+    if request.path.parent.name == "catalog":
+        yield
+        return
+    with quick_catalogs():
+        yield
+
+
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """The SQLAlchemy URL of a real PostgreSQL server: that of NOVA_TEST_POSTGRES, or one started for the session."""
