@@ -2,6 +2,8 @@
 
 All output of tasks, libraries and child processes, on either stream, becomes ``{"log": TEXT}`` on standard error. An
 error is the last line of standard error.
+
+Hand-written, because the JVM and child processes write below every logging library (decision 0044).
 """
 
 from __future__ import annotations

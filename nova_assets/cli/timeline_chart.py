@@ -1,4 +1,7 @@
-"""Timeline chart of a channel as text: one line for the bases, one for the deltas, and one for each consumer."""
+"""Timeline chart of a channel as text: one line for the bases, one for the deltas, and one for each consumer.
+
+Hand-written, because no terminal library draws blocks over sequence numbers (decision 0044).
+"""
 
 from __future__ import annotations
 

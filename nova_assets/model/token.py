@@ -1,6 +1,8 @@
 """Access tokens of the service: which operations on which channels their bearers may perform.
 
 The text of a token is shown once, at creation. Only a hash of its secret is stored.
+
+Hand-written, because signed tokens of libraries cannot be revoked before they expire (decision 0044).
 """
 
 from __future__ import annotations

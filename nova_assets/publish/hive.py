@@ -5,6 +5,8 @@ exports/.actions.editions/00000011/...                 the previous version, for
 exports/.actions.editions/00000012/dt=2024-01-01/action=login/1f0c...-part-00000.parquet
                                              .../_SUCCESS      the day is sealed
                                   /_SUCCESS                    the version is complete
+
+The exchange of two paths calls the kernel, because Python has no function for it (decision 0044).
 """
 
 from __future__ import annotations

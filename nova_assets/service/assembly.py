@@ -31,10 +31,10 @@ def build_service(store: Store, config: ServiceConfig) -> ServiceState:
     Raises:
         SettingsError: the store has no embedded file views.
     """
-    desk = getattr(store.catalog, "views", None)
-    if not isinstance(desk, ViewQueryHandler):
+    query_handler = getattr(store.catalog, "views", None)
+    if not isinstance(query_handler, ViewQueryHandler):
         raise SettingsError("the store has no embedded file views", expected='nova.open with service = "embedded"')
-    return ServiceState(store, desk, config, store.catalog.identity())
+    return ServiceState(store, query_handler, config, store.catalog.identity())
 
 
 def build_server(service: ServiceState) -> Server:
@@ -79,7 +79,7 @@ def serve_views_in_background(store: Store, query_handler: ViewQueryHandler) -> 
     text, token = mint_token("embedded", {"read": ("*",)}, now, now + timedelta(days=365))
     config = ServiceConfig(port=0, auth="tokens")
 
-    def find(token_id: str) -> Token | None:
+    def find_token(token_id: str) -> Token | None:
         return token if secrets.compare_digest(token_id, token.id) else None
 
     service = ServiceState(store, query_handler, config, store.catalog.identity())
@@ -87,7 +87,7 @@ def serve_views_in_background(store: Store, query_handler: ViewQueryHandler) -> 
         FastFileLookups(make_app(service, views_only=True), service),
         config,
         resolve_exposure(config, True),
-        find,
+        find_token,
         store.catalog.now,
     )
     with Server(guarded_app).in_background() as url:
@@ -102,8 +102,8 @@ class _ViewMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         counts = self._follower.counts
-        for name, what in _COUNTER_DESCRIPTIONS.items():
-            yield CounterMetricFamily(f"nova_views_{name}", what, getattr(counts, name))
+        for name, description in _COUNTER_DESCRIPTIONS.items():
+            yield CounterMetricFamily(f"nova_views_{name}", description, getattr(counts, name))
         size = GaugeMetricFamily("nova_views_bytes", "Size of the file views.", self._follower.size())
         yield size
 

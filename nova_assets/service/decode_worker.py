@@ -120,7 +120,7 @@ def handle_decode_job(job: Job) -> Outcome:
     try:
         decode_body(Path(job["body"]), job["kind"], schema, Path(job["out"]), job["most"])
     except NovaError as error:
-        return problem_from_error(error)[1], ()
+        return problem_from_error(error).body, ()
     return {}, ()
 
 

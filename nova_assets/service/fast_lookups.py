@@ -42,18 +42,18 @@ class FastFileLookups:
         self.service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found = self._cached_files_answer(scope) if scope["type"] == "http" and scope["method"] == "GET" else None
-        if found is None:
+        answer = self._cached_files_answer(scope) if scope["type"] == "http" and scope["method"] == "GET" else None
+        if answer is None:
             await self.app(scope, receive, send)
             return
         scope["route"] = _FILES_ROUTE_LABEL
-        await send_response(send, 200, found, JSON, [("nova-catalog", self.service.identity)])
+        await send_response(send, 200, answer, JSON, [("nova-catalog", self.service.identity)])
 
     def _cached_files_answer(self, scope: Scope) -> bytes | None:
         path = _PATH.fullmatch(scope["path"])
-        given = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        query = dict(given)
-        if path is None or len(query) < len(given) or not query.keys() <= {"partition", "at", "known", "fresh"}:
+        parameters = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        query = dict(parameters)
+        if path is None or len(query) < len(parameters) or not query.keys() <= {"partition", "at", "known", "fresh"}:
             return None
         channel, partition, at = path[1], query.get("partition", ""), query.get("at")
         if len(partition) > _MAX_PARTITION_LENGTH or not _POSITION.fullmatch(query.get("known", "")):
@@ -63,14 +63,18 @@ class FastFileLookups:
         if at is not None and not _NUMBER.fullmatch(at):
             return None
         caller: Caller = request_state(scope)["caller"]
-        defined = self.service.cached_definition(channel)
-        if defined is None or not caller.has_right("read", channel):
+        definition = self.service.cached_definition(channel)
+        if definition is None or not caller.has_right("read", channel):
             return None
-        number, known = None if at is None else int(at), TimelinePosition.parse(query["known"])
+        number, known_position = None if at is None else int(at), TimelinePosition.parse(query["known"])
         try:
-            within = parse_partition(defined.partitions, partition, allow_scope=True) if partition else WHOLE
-            found = self.service.query_handler.files_answer_if_current(channel, within, number, known)
+            scope_of_answer = (
+                parse_partition(definition.partitions, partition, allow_scope=True) if partition else WHOLE
+            )
+            answer = self.service.query_handler.files_answer_if_current(
+                channel, scope_of_answer, number, known_position
+            )
         except NovaError:
             return None
         request_state(scope)["channel"] = channel
-        return found
+        return answer

@@ -52,7 +52,7 @@ def redact_errors(caller: Caller, channel: str) -> Iterator[None]:
     try:
         yield
     except NovaError as error:
-        is_message_sent = problem_from_error(error)[0] < 500  # messages of server errors are never sent
+        is_message_sent = problem_from_error(error).status < 500  # messages of server errors are never sent
         if caller.has_right("read", channel) or isinstance(error, _ERRORS_WITHOUT_COLUMNS) or not is_message_sent:
             raise
         what = _REDACTED_TEXTS.get(type(error), "channel {!r} does not accept the body").format(channel)

@@ -54,17 +54,17 @@ class ServiceState:
         Raises:
             ChannelNotFound: no such channel.
         """
-        found = self.cached_definition(channel)
-        if found is None:
+        definition = self.cached_definition(channel)
+        if definition is None:
             now = time.monotonic()
-            found = self.store.catalog.channel(channel).channel
-            self._cached_definitions[channel] = now, found
-        return found
+            definition = self.store.catalog.channel(channel).channel
+            self._cached_definitions[channel] = now, definition
+        return definition
 
     def cached_definition(self, channel: str) -> Channel | None:
         """Cached definition of a channel, or None."""
-        kept = self._cached_definitions.get(channel)
-        return None if kept is None or kept[0] < time.monotonic() - _DEFINITION_CACHE_SECONDS else kept[1]
+        cached_at, definition = self._cached_definitions.get(channel, (float("-inf"), None))
+        return None if cached_at < time.monotonic() - _DEFINITION_CACHE_SECONDS else definition
 
     def parse_scope(self, channel: str, partition: str | None) -> str:
         """Scope of a partition parameter.

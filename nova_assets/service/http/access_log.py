@@ -1,6 +1,6 @@
 """Access log of the service: one JSON line for each request, written by python-json-logger.
 
-Uvicorn's own access log is off, because it contains query strings and neither callers nor channels (ADR 0044).
+Uvicorn's own access log is off, because it contains query strings and neither callers nor channels (decision 0044).
 """
 
 from __future__ import annotations

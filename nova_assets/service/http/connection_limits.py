@@ -1,7 +1,7 @@
 """Limits of connections: header time and size, unread responses, and the number of connections in total and per
 address.
 
-Hand-written, because uvicorn limits neither the time of the headers nor the connections of one address (ADR 0044).
+Hand-written, because uvicorn limits neither the time of the headers nor the connections of one address (decision 0044).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Access control: no pages of other sites, no foreign host names, and a valid token if tokens are required."""
+"""Access control: no pages of other sites, no foreign host names, and a valid token if tokens are required.
+
+Hand-written, because the middleware of Starlette and uvicorn ignores what this service must refuse (decision 0044).
+"""
 
 from __future__ import annotations
 

@@ -2,13 +2,15 @@
 
 The response describes the caller's request. Internal details (addresses, paths, driver messages) stay in the log, where
 the request's id finds them.
+
+Hand-written, because it decides which texts of errors leave the service (decision 0044).
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nova_assets import errors
 from nova_assets.nova_error import NovaError
@@ -88,19 +90,25 @@ _PUBLIC_FIELDS = ("channel", "binding", "partition", "head", "right", "rows")
 """Error fields that are sent to the caller."""
 
 
-def problem_from_error(error: BaseException, request_id: str | None = None) -> tuple[int, dict[str, Any]]:
-    """HTTP status and response body for an error."""
-    status, what = _status_and_public_text(error)
-    told = isinstance(error, NovaError) and what is None
+class ProblemResponse(NamedTuple):
+    """HTTP status and JSON body of an error response."""
+
+    status: int
+    body: dict[str, Any]
+
+
+def problem_from_error(error: BaseException, request_id: str | None = None) -> ProblemResponse:
+    """Response for an error, with the request id by which the operator finds the error in the log."""
+    status, public_text = _status_and_public_text(error)
     code = error.code if isinstance(error, NovaError) else "NOVA-UNEXPECTED"
     body: dict[str, Any] = {
         "type": f"urn:nova:problem:{code.removeprefix('NOVA-').lower()}",
         "title": code.removeprefix("NOVA-").replace("-", " ").capitalize(),
         "status": status,
-        "detail": what if what is not None else redact_paths(getattr(error, "what", "")),
+        "detail": public_text if public_text is not None else redact_paths(getattr(error, "what", "")),
         "code": code,
     }
-    if told and isinstance(error, NovaError):
+    if public_text is None and isinstance(error, NovaError):
         parts = {"found": error.found, "expected": error.expected, "next": error.next}
         if isinstance(error, errors.ChannelNotFound):  # its hints name channels that the caller may not read
             parts |= {"expected": None, "next": "GET /v1/channels lists the channels that this caller may read"}
@@ -112,17 +120,17 @@ def problem_from_error(error: BaseException, request_id: str | None = None) -> t
             if isinstance(error, errors.CommitOutcomeUnknown)
             else _next_step_text(status, request_id)
         )
-    return status, body | ({"request_id": request_id} if request_id else {})
+    return ProblemResponse(status, body | ({"request_id": request_id} if request_id else {}))
 
 
 def problem_headers(status: int) -> list[tuple[str, str]]:
     """Response headers for an error status."""
-    found = [("cache-control", "no-store")]
+    headers = [("cache-control", "no-store")]
     if status == 401:
-        found.append(("www-authenticate", 'Bearer realm="nova"'))
+        headers.append(("www-authenticate", 'Bearer realm="nova"'))
     if status in _RETRY_AFTER:
-        found.append(("retry-after", _RETRY_AFTER[status]))
-    return found
+        headers.append(("retry-after", _RETRY_AFTER[status]))
+    return headers
 
 
 async def send_problem(scope: Scope, send: Send, error: BaseException, *, close: bool = False) -> None:
@@ -145,7 +153,7 @@ def encode_problem(problem: dict[str, Any]) -> bytes:
 
 def error_from_problem(problem: dict[str, Any]) -> NovaError:
     """Error that a problem describes, for a client to raise."""
-    known = {"type", "title", "status", "detail", "code", "found", "expected", "next"}
+    standard_fields = {"type", "title", "status", "detail", "code", "found", "expected", "next"}
     what = str(problem.get("detail") or problem.get("title") or "the service refused the request")
     return errors.kind_of_code(str(problem.get("code")))(
         what,
@@ -153,7 +161,7 @@ def error_from_problem(problem: dict[str, Any]) -> NovaError:
         expected=problem.get("expected"),
         next=problem.get("next"),
         status=problem.get("status"),
-        **{str(k): v for k, v in problem.items() if k not in known and str(k).isidentifier()},
+        **{str(k): v for k, v in problem.items() if k not in standard_fields and str(k).isidentifier()},
     )
 
 
@@ -172,10 +180,10 @@ def install_error_handlers(app: FastAPI) -> None:
     from starlette.responses import Response
 
     def handle_error(request: Request, error: Exception) -> Response:
-        known = error if isinstance(error, NovaError) else _translate_framework_error(request, error)
+        translated = error if isinstance(error, NovaError) else _translate_framework_error(request, error)
         state = request_state(request.scope)
-        status, body = problem_from_error(known, state.get("request_id"))
-        state["refused"] = refusal_reason(known)
+        status, body = problem_from_error(translated, state.get("request_id"))
+        state["refused"] = refusal_reason(translated)
         if status >= 500:
             state["failure"] = error
         headers = (
@@ -191,8 +199,8 @@ def _translate_framework_error(request: Any, error: Exception) -> BaseException:
     """NovaError for an exception of the web framework."""
     status = getattr(error, "status_code", None)
     if isinstance(status, int):
-        said = str(getattr(error, "detail", "") or "refused")
-        what = f"{request.method} on this route: {said[0].lower()}{said[1:]}"
+        detail = str(getattr(error, "detail", "") or "refused")
+        what = f"{request.method} on this route: {detail[0].lower()}{detail[1:]}"
         if status == 404:
             what = "there is no such route"
         return errors.RequestRefused(
@@ -203,12 +211,12 @@ def _translate_framework_error(request: Any, error: Exception) -> BaseException:
             reason=f"status_{status}",
         )
     if hasattr(error, "errors"):
-        wrong = error.errors()
-        places = list(dict.fromkeys(".".join(str(part) for part in e["loc"]) for e in wrong))
-        in_body = any(e["loc"][:1] == ("body",) for e in wrong)
+        invalid_fields = error.errors()
+        field_paths = list(dict.fromkeys(".".join(str(part) for part in e["loc"]) for e in invalid_fields))
+        in_body = any(e["loc"][:1] == ("body",) for e in invalid_fields)
         return errors.RequestRefused(
-            f"the request is malformed: {', '.join(places)}",
-            found="; ".join(dict.fromkeys(f"{e['loc'][-1]}: {e['msg']}" for e in wrong)),
+            f"the request is malformed: {', '.join(field_paths)}",
+            found="; ".join(dict.fromkeys(f"{e['loc'][-1]}: {e['msg']}" for e in invalid_fields)),
             next="GET /v1/openapi.json describes the expected request",
             status=422 if in_body else 400,
             reason="unreadable",
@@ -218,8 +226,8 @@ def _translate_framework_error(request: Any, error: Exception) -> BaseException:
 
 def _allow_header(request: Any, status: int) -> dict[str, str]:
     """``Allow`` header for a 405 response, over all routes that share the path."""
-    ways = request.app.openapi()["paths"].get(getattr(request.scope.get("route"), "path", None), {})
-    return {"Allow": ", ".join(sorted(ways)).upper()} if status == 405 and ways else {}
+    operations = request.app.openapi()["paths"].get(getattr(request.scope.get("route"), "path", None), {})
+    return {"Allow": ", ".join(sorted(operations)).upper()} if status == 405 and operations else {}
 
 
 def _status_and_public_text(error: BaseException) -> tuple[int, str | None]:

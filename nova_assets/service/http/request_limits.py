@@ -1,6 +1,6 @@
 """One request and its response within limits: body size, handler time, and waiting times for the client.
 
-Hand-written, because uvicorn and Starlette limit neither the time of a body nor that of a handler (ADR 0044).
+Hand-written, because uvicorn and Starlette limit neither the time of a body nor that of a handler (decision 0044).
 """
 
 from __future__ import annotations

@@ -61,8 +61,8 @@ def data(
     compression: Compression = "none",
 ) -> RowStreamResponse:
     """Rows of a channel: a snapshot, or with ``since`` the changes after a number. The read pins its blocks."""
-    wanted = ReadRequest(at=at, since=since, partition=partition, columns=column, keys=None)
-    return _stream_response(service, channel, wanted, compression)
+    read_request = ReadRequest(at=at, since=since, partition=partition, columns=column, keys=None)
+    return _stream_response(service, channel, read_request, compression)
 
 
 @router.post(
@@ -107,14 +107,14 @@ async def insert(
     format_ = body_format(request)
     async with spool_body(request, format_, service.spool) as file:
         with redact_errors(caller, channel):
-            done = await run_in_threadpool(
+            result = await run_in_threadpool(
                 _insert_body, service, channel, (file, format_), kind, partition, idempotency_key, dry_run
             )
-    if isinstance(done, Commit):
-        request.state.execution_id = done.execution_id
-    if isinstance(done, CheckedShape):
-        return done if caller.has_right("read", channel) else done.model_copy(update={"columns": []})
-    return visible_commit_shape(caller, channel, done)
+    if isinstance(result, Commit):
+        request.state.execution_id = result.execution_id
+    if isinstance(result, CheckedShape):
+        return result if caller.has_right("read", channel) else result.model_copy(update={"columns": []})
+    return visible_commit_shape(caller, channel, result)
 
 
 def _insert_body(
@@ -127,27 +127,29 @@ def _insert_body(
     dry_run: bool,
 ) -> Commit | CheckedShape:
     schema = service.store.catalog.channel(service.store.known(channel)).schema
-    most, seconds = MAX_EXPANSION * service.config.max_body, DECODE_TIME_SHARE * service.config.request_seconds
-    given = service.decoders.decode(*file_and_format, schema, most, seconds)
+    max_bytes, max_seconds = MAX_EXPANSION * service.config.max_body, DECODE_TIME_SHARE * service.config.request_seconds
+    rows = service.decoders.decode(*file_and_format, schema, max_bytes, max_seconds)
     if not dry_run:
-        return service.store.insert(channel, given, kind, idempotency_key, partition)
-    found = service.store.check_insert(channel, given, kind, partition)
+        return service.store.insert(channel, rows, kind, idempotency_key, partition)
+    check = service.store.check_insert(channel, rows, kind, partition)
     return CheckedShape(
-        channel=channel, kind=found.kind, head=found.head, columns=columns_from_schema(found.schema) or []
+        channel=channel, kind=check.kind, head=check.head, columns=columns_from_schema(check.schema) or []
     )
 
 
 def _stream_response(
     service: ServiceState, channel: str, read_request: ReadRequest, compression: str
 ) -> RowStreamResponse:
-    how = {"partition": read_request.partition, "columns": read_request.columns}
+    options = {"partition": read_request.partition, "columns": read_request.columns}
     keys = None if read_request.keys is None else _keys_as_table(service, channel, read_request.keys)
 
     def open_rows() -> AbstractContextManager[pa.RecordBatchReader]:
         pinned = service.store.pin(
             channel, at=read_request.at, since=read_request.since, partition=read_request.partition
         )
-        return open_selected_rows(pinned, lambda held: held.read(channel, since=read_request.since, keys=keys, **how))
+        return open_selected_rows(
+            pinned, lambda held: held.read(channel, since=read_request.since, keys=keys, **options)
+        )
 
     stream = RowStream(open_rows, None if compression == "none" else compression, service.config.stream_seconds)
     return RowStreamResponse(stream, media_type=ARROW, headers={"nova-catalog": service.identity})
@@ -156,14 +158,14 @@ def _stream_response(
 def _keys_as_table(service: ServiceState, channel: str, keys: list[dict[str, Any]]) -> pa.Table:
     """Keys as a table with the types of the channel."""
     state = service.store.catalog.channel(channel)
-    on = state.channel.merge.key
-    if not on:
+    key_columns = state.channel.merge.key
+    if not key_columns:
         raise DefinitionError(
             f"channel {channel!r} has no key", next="read the channel without keys, and filter the rows"
         )
     if state.schema is None:
         return pa.Table.from_pylist(keys)
-    schema = Schema(tuple(state.schema.field(k) for k in on))
+    schema = Schema(tuple(state.schema.field(k) for k in key_columns))
     if not keys:
         return to_arrow_schema(schema).empty_table()
     table: pa.Table = service.store.engine.convert_input(keys, schema)

@@ -42,24 +42,24 @@ def _query_parameters_by_route(app: FastAPI) -> dict[tuple[str, str], dict[str, 
                 for p in operation.get("parameters", [])
                 if p["in"] == "query"
             }
-            for path, ways in app.openapi()["paths"].items()
-            for method, operation in ways.items()
+            for path, operations in app.openapi()["paths"].items()
+            for method, operation in operations.items()
         }
-    found: dict[tuple[str, str], dict[str, bool]] = app.state.parameters
-    return found
+    parameters: dict[tuple[str, str], dict[str, bool]] = app.state.parameters
+    return parameters
 
 
 # The dependencies are coroutines: FastAPI would run plain functions in a thread, and each call would wait for one.
 
 
 async def get_service(request: Request) -> ServiceState:
-    found: ServiceState = request.app.state.service
-    return found
+    service: ServiceState = request.app.state.service
+    return service
 
 
 async def get_caller(request: Request) -> Caller:
-    found: Caller = request.state.caller
-    return found
+    caller: Caller = request.state.caller
+    return caller
 
 
 def require_right(right: Right) -> Callable[..., Awaitable[Caller]]:
@@ -110,14 +110,14 @@ Limit = Annotated[int, Query(ge=1, le=10_000)]
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """OpenAPI responses for these error statuses and for those that every route may return."""
-    everywhere = (400, 401, 403, 404, 413, 414, 421, 429, 431, 500, 503, 504)
+    common_statuses = (400, 401, 403, 404, 413, 414, 421, 429, 431, 500, 503, 504)
     return {
         status: {
             "model": Problem,
             "description": _STATUS_DESCRIPTIONS[status],
             "content": {"application/problem+json": {}},
         }
-        for status in sorted({*everywhere, *statuses})
+        for status in sorted({*common_statuses, *statuses})
     }
 
 

@@ -29,12 +29,12 @@ OperatorDependency = Annotated[Caller, Depends(require_right("operate"))]
 @router.get("/upkeep")
 def upkeep(channel: ChannelName, caller: ReaderDependency, service: ServiceDependency) -> PlanShape:
     """Maintenance that is due: compactions that save more than they cost, and blocks that nothing retains."""
-    compact = service.store.compactable(channel, force=False)
-    gone: list[Block] = [v.block for v in service.store.held(channel) if not v.held_by]
+    compactions = service.store.compactable(channel, force=False)
+    collectable: list[Block] = [v.block for v in service.store.held(channel) if not v.held_by]
     return PlanShape(
         channel=channel,
-        compact=[CompactShape.from_compact(c) for c in compact],
-        collect=[BlockShape.from_block(b) for b in gone],
+        compact=[CompactShape.from_compact(c) for c in compactions],
+        collect=[BlockShape.from_block(b) for b in collectable],
     )
 
 
@@ -44,14 +44,14 @@ def compact(
 ) -> CompactedShape:
     """Compact a channel: add bases or chained deltas at existing numbers. No answer changes; nothing is deleted."""
     force, chained, partitions = compact_request.force, compact_request.chained, compact_request.partitions
-    found = service.store.compactable(channel, force=force, chained=chained, partitions=partitions)
-    done = None
+    compactions = service.store.compactable(channel, force=force, chained=chained, partitions=partitions)
+    commit = None
     if not compact_request.dry_run:
-        done = service.store.compact(channel, force=force, chained=chained, partitions=partitions)
+        commit = service.store.compact(channel, force=force, chained=chained, partitions=partitions)
     return CompactedShape(
         channel=channel,
-        wanted=[CompactShape.from_compact(c) for c in found],
-        commit=None if done is None else visible_commit_shape(caller, channel, done),
+        wanted=[CompactShape.from_compact(c) for c in compactions],
+        commit=None if commit is None else visible_commit_shape(caller, channel, commit),
     )
 
 
@@ -61,11 +61,11 @@ def collect(
 ) -> CollectedShape:
     """Remove the blocks that no retained answer needs. Their files are deleted after a delay."""
     if collect_request.dry_run:
-        found = [v.block for v in service.store.held(channel, retain=collect_request.retain) if not v.held_by]
-        return CollectedShape(channel=channel, blocks=visible_block_shapes(caller, channel, found), commit="")
-    done = service.store.collect_garbage(channel, retain=collect_request.retain)
+        collectable = [v.block for v in service.store.held(channel, retain=collect_request.retain) if not v.held_by]
+        return CollectedShape(channel=channel, blocks=visible_block_shapes(caller, channel, collectable), commit="")
+    collected = service.store.collect_garbage(channel, retain=collect_request.retain)
     return CollectedShape(
-        channel=channel, blocks=visible_block_shapes(caller, channel, done.blocks), commit=done.commit_id
+        channel=channel, blocks=visible_block_shapes(caller, channel, collected.blocks), commit=collected.commit_id
     )
 
 
@@ -77,8 +77,8 @@ def drop(
     if drop_request.dry_run:
         service.parse_scope(channel, drop_request.partition)
         return None
-    done = service.store.drop(channel, drop_request.partition)
-    return None if done is None else visible_commit_shape(caller, channel, done)
+    commit = service.store.drop(channel, drop_request.partition)
+    return None if commit is None else visible_commit_shape(caller, channel, commit)
 
 
 @router.post("/restore")

@@ -36,15 +36,18 @@ Binding = Annotated[str | None, Query(max_length=256, description="Only this bin
 @router.get("/channels")
 def channels(caller: CallerDependency, service: ServiceDependency) -> list[ChannelShape]:
     """Channels that the caller may read, with their heads. Rows and bytes count all retained blocks."""
-    found = {s.channel.name: s for s in service.store.channels()}
-    return [ChannelShape.from_channel_state(found[name]) for name in caller.channels_with_right("read", found)]
+    state_by_channel = {s.channel.name: s for s in service.store.channels()}
+    return [
+        ChannelShape.from_channel_state(state_by_channel[name])
+        for name in caller.channels_with_right("read", state_by_channel)
+    ]
 
 
 @router.get("/channels/{channel}")
 def channel(channel: ChannelName, caller: ReaderDependency, service: ServiceDependency) -> ChannelShape:
     """One channel, with its head. Rows and bytes count all retained blocks."""
-    found = service.store.catalog.channels(channel)
-    return ChannelShape.from_channel_state(found[0] if found else service.store.catalog.channel(channel))
+    states = service.store.catalog.channels(channel)
+    return ChannelShape.from_channel_state(states[0] if states else service.store.catalog.channel(channel))
 
 
 @router.get("/channels/{channel}/schema")
@@ -53,8 +56,8 @@ def schema(
 ) -> SchemaShape:
     """Columns of a channel at its head or at a number."""
     head = service.store.catalog.channel(channel).head
-    known = service.store.catalog.history(channel, at, since=head if at is None else at)
-    return SchemaShape(channel=channel, at=known.head, columns=columns_from_schema(known.schema))
+    history = service.store.catalog.history(channel, at, since=head if at is None else at)
+    return SchemaShape(channel=channel, at=history.head, columns=columns_from_schema(history.schema))
 
 
 @router.get("/channels/{channel}/partitions")
@@ -87,9 +90,10 @@ def timeline(
 ) -> list[InstantShape]:
     """The latest instants, oldest first, with instants in progress last. Binding and details are included only if the
     caller may read all channels of the binding."""
-    bound = service.store.catalog.bindings()
+    definition_by_binding = service.store.catalog.bindings()
     return [
-        InstantShape.from_instant(_redact_instant(caller, i, bound)) for i in service.store.timeline(channel, limit)
+        InstantShape.from_instant(_redact_instant(caller, i, definition_by_binding))
+        for i in service.store.timeline(channel, limit)
     ]
 
 
@@ -97,13 +101,15 @@ def timeline(
 def pending(channel: ChannelName, caller: ReaderDependency, service: ServiceDependency) -> PendingShape:
     """Executions in progress that will change a channel."""
     service.channel_definition(channel)
-    bound = service.store.catalog.bindings()
-    found = [e for e in service.store.catalog.running_executions() if _will_change_channel(e, channel, bound)]
-    shown = [ExecutionShape.from_execution(_redact_execution(caller, e)) for e in found]
+    definition_by_binding = service.store.catalog.bindings()
+    executions = [
+        e for e in service.store.catalog.running_executions() if _will_change_channel(e, channel, definition_by_binding)
+    ]
+    shapes = [ExecutionShape.from_execution(_redact_execution(caller, e)) for e in executions]
     return PendingShape(
         channel=channel,
-        compactions=[e for e in shown if e.purpose == "compact"],
-        executions=[e for e in shown if e.purpose != "compact"],
+        compactions=[e for e in shapes if e.purpose == "compact"],
+        executions=[e for e in shapes if e.purpose != "compact"],
     )
 
 
@@ -126,10 +132,12 @@ def executions(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> list[ExecutionShape]:
     """Executions of bindings, latest first. Only those whose channels the caller may all read."""
-    may = None if caller.token is None else caller.channels_with_right("read", service.store.catalog.heads())
+    readable_channels = (
+        None if caller.token is None else caller.channels_with_right("read", service.store.catalog.heads())
+    )
     return [
         ExecutionShape.from_execution(e)
-        for e in service.store.catalog.executions(binding, limit, state=state, among_channels=may)
+        for e in service.store.catalog.executions(binding, limit, state=state, among_channels=readable_channels)
     ]
 
 
@@ -139,16 +147,16 @@ def execution(
 ) -> ExecutionShape:
     """One execution of a binding, an insert or a read."""
     try:
-        found = service.store.catalog.execution(execution)
+        found_execution = service.store.catalog.execution(execution)
     except ExecutionNotLive:
-        found = None
-    if found is None or not _may_read_all(caller, found.pins):
+        found_execution = None
+    if found_execution is None or not _may_read_all(caller, found_execution.pins):
         raise NotAllowed(
             f"there is no execution {execution!r} that this caller may read",
             expected="the id of an execution whose channels the caller may read",
             next="GET /v1/executions lists executions",
         )
-    return ExecutionShape.from_execution(found)
+    return ExecutionShape.from_execution(found_execution)
 
 
 @router.get("/firings")
@@ -159,14 +167,21 @@ def firings(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> list[FiringShape]:
     """Firings of triggers, latest first. Only those of bindings whose channels the caller may all read."""
-    bound = service.store.catalog.bindings()
-    may = [name for name, definition in bound.items() if _may_read_all(caller, definition["channels"].values())]
-    return [FiringShape.from_firing(f) for f in service.store.catalog.firings(binding, limit, among_bindings=may)]
+    definition_by_binding = service.store.catalog.bindings()
+    readable_bindings = [
+        name
+        for name, definition in definition_by_binding.items()
+        if _may_read_all(caller, definition["channels"].values())
+    ]
+    return [
+        FiringShape.from_firing(f)
+        for f in service.store.catalog.firings(binding, limit, among_bindings=readable_bindings)
+    ]
 
 
 def _may_read_all(caller: Caller, channel_names: Iterable[str]) -> bool:
-    some = list(channel_names)
-    return caller.token is None or (bool(some) and caller.channels_with_right("read", some) == some)
+    channels = list(channel_names)
+    return caller.token is None or (bool(channels) and caller.channels_with_right("read", channels) == channels)
 
 
 def _redact_execution(caller: Caller, execution: Execution) -> Execution:
@@ -183,8 +198,8 @@ def _redact_instant(caller: Caller, instant: Instant, bindings: Mapping[str, Any
     """Instant without its binding's details, if the caller may not read all channels of the binding."""
     if caller.token is None or instant.binding is None:
         return instant
-    bound = bindings.get(instant.binding)
-    if bound is not None and _may_read_all(caller, bound["channels"].values()):
+    definition = bindings.get(instant.binding)
+    if definition is not None and _may_read_all(caller, definition["channels"].values()):
         return instant
     return replace(instant, binding=None, details={})
 
@@ -195,8 +210,8 @@ def _will_change_channel(execution: Execution, channel: str, bindings: Mapping[s
         return False
     if execution.binding is None:
         return channel in execution.pins
-    bound = bindings.get(execution.binding)
-    if bound is None:
+    definition = bindings.get(execution.binding)
+    if definition is None:
         return False
-    ports = {e["port"] for t in bound["tasks"] for e in t["produces"]}
-    return channel in {c for port, c in bound["channels"].items() if port in ports}
+    ports = {e["port"] for t in definition["tasks"] for e in t["produces"]}
+    return channel in {c for port, c in definition["channels"].items() if port in ports}

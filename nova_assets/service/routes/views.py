@@ -93,13 +93,13 @@ def instants(
     limit: Limit = 1000,
 ) -> InstantsShape:
     """Complete instants after an ordinal, oldest first, and the number of instants after ``known``."""
-    position, found = service.query_handler.instants(channel, after, limit, known)
+    position, instants_after = service.query_handler.instants(channel, after, limit, known)
     return InstantsShape(
         channel=channel,
         after=after,
         position=str(position),
         behind=max(0, position.step - (after if known is None else known.step)),
-        instants=[StepShape(**i.as_json()) for i in found],
+        instants=[StepShape(**i.as_json()) for i in instants_after],
     )
 
 
@@ -113,11 +113,11 @@ def touched(
     limit: Limit = 1000,
 ) -> TouchedShape:
     """Partitions that the instants after an ordinal changed, up to ``until``."""
-    position, found = service.query_handler.instants(channel, after, limit, known)
+    position, instants_after = service.query_handler.instants(channel, after, limit, known)
     return TouchedShape(
         channel=channel,
         after=after,
-        until=found[-1].n if found else after,
+        until=instants_after[-1].n if instants_after else after,
         position=str(position),
-        partitions=sorted({p for i in found for p in i.partitions}),
+        partitions=sorted({p for i in instants_after for p in i.partitions}),
     )
