@@ -17,7 +17,7 @@ def error_from_dict(parts: Mapping[str, Any]) -> NovaError:
     """Rebuild an error from its ``as_dict`` form, sent by another process."""
     known = {"code", "what", "found", "expected", "next"}
     fields = {str(n): v for n, v in parts.items() if n not in known}
-    return kind_of_code(str(parts["code"]))(
+    return error_class_of_code(str(parts["code"]))(
         str(parts["what"]),
         found=parts.get("found"),
         expected=parts.get("expected"),
@@ -26,7 +26,7 @@ def error_from_dict(parts: Mapping[str, Any]) -> NovaError:
     )
 
 
-def kind_of_code(code: str) -> type[NovaError]:
+def error_class_of_code(code: str) -> type[NovaError]:
     """Error class with a given code. ``NovaError`` for an unknown code."""
     kinds = {e.code: e for e in globals().values() if isinstance(e, type) and issubclass(e, NovaError)}
     return kinds.get(code, NovaError)

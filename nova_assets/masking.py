@@ -70,19 +70,19 @@ def mask_address(address: str) -> str:
     return f"{scheme}://{_PARAMETER.sub(_mask_secret_parameter, rest)}"
 
 
-def mask_setting(name: str, value: str) -> str:
+def mask_setting_value(name: str, value: str) -> str:
     """Value of a Spark setting, fully masked if the name of the setting denotes a secret."""
     return MASK if is_secret_name(name) else mask(value)
 
 
-def mask_values(value: Any) -> Any:
+def mask_nested(value: Any) -> Any:
     """Value with the secrets in its texts masked, at any depth of lists and mappings."""
     if isinstance(value, str):
         return mask(value)
     if isinstance(value, list | tuple) and type(value) in (list, tuple):
-        return type(value)(mask_values(v) for v in value)
+        return type(value)(mask_nested(v) for v in value)
     if type(value) is dict:
-        return {name: mask_values(v) for name, v in value.items()}
+        return {name: mask_nested(v) for name, v in value.items()}
     return value
 
 
@@ -98,13 +98,13 @@ def mask_exception(error: BaseException | None) -> None:
         if found is None or id(found) in done:
             continue
         done.add(id(found))
-        masked = mask_values(found.args)
+        masked = mask_nested(found.args)
         if masked != found.args:
             found.args = masked
-        for name, value in [*vars(found).items(), *_hidden_attributes(found)]:
+        for name, value in [*vars(found).items(), *_attributes_outside_dict(found)]:
             if isinstance(value, BaseException):
                 todo.append(value)
-            elif (text := mask_values(value)) is not value and text != value:
+            elif (text := mask_nested(value)) is not value and text != value:
                 setattr(found, name, text)
         todo += [found.__cause__, found.__context__]
         if isinstance(found, BaseExceptionGroup):
@@ -123,9 +123,9 @@ def remember_secrets(*addresses: str | None, values: Mapping[str, str] | None = 
     Args:
         values: name -> value of further settings. Values with a secret-like name are secrets as a whole.
     """
-    found = [secret for address in addresses if address for secret in _secrets_in(address)]
+    found = [secret for address in addresses if address for secret in _find_secrets(address)]
     for name, value in (values or {}).items():
-        found += [value] if is_secret_name(name) else list(_secrets_in(value))
+        found += [value] if is_secret_name(name) else list(_find_secrets(value))
     for secret in found:
         for form in {secret, unquote(secret), unquote_plus(secret)}:
             if len(form) >= _MIN_SECRET_LENGTH and not _LETTERS.fullmatch(form):
@@ -172,7 +172,7 @@ def _split_user_info(scheme: str, after_scheme: str) -> tuple[str, str | None, s
     return user, password if colon else None, after_scheme[last + 1 :]
 
 
-def _secrets_in(address: str) -> Iterator[str]:
+def _find_secrets(address: str) -> Iterator[str]:
     scheme, separator, rest = address.partition("://")
     if not separator:
         yield from (value for _, value in _SECRET_ASSIGNMENT.findall(address))
@@ -190,7 +190,7 @@ def _mask_secret_parameter(match: re.Match[str]) -> str:
     return f"{match[1]}{match[2]}={MASK}" if is_secret_name(match[2]) else match[0]
 
 
-def _hidden_attributes(error: BaseException) -> list[tuple[str, Any]]:
+def _attributes_outside_dict(error: BaseException) -> list[tuple[str, Any]]:
     """Texts that an exception keeps outside its ``args`` and ``__dict__``."""
     names = ("filename", "filename2", "strerror") if isinstance(error, OSError) else ()
     return [(name, getattr(error, name)) for name in names]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any, ClassVar
 
-from nova_assets.masking import mask, mask_exception, mask_values
+from nova_assets.masking import mask, mask_exception, mask_nested
 
 
 class NovaError(Exception):
@@ -35,10 +35,10 @@ class NovaError(Exception):
     ) -> None:
         mask_exception(sys.exception())
         self.what = mask(what)
-        self.found = mask_values(found)
-        self.expected = mask_values(expected)
-        self.next = mask_values(next)
-        self.fields = mask_values(fields)
+        self.found = mask_nested(found)
+        self.expected = mask_nested(expected)
+        self.next = mask_nested(next)
+        self.fields = mask_nested(fields)
         super().__init__(self.render())
 
     def __getattr__(self, name: str) -> Any:
@@ -70,7 +70,7 @@ class NovaError(Exception):
         }
         parts = {"what": self.what, "found": self.found, "expected": self.expected, "next": self.next}
         told = {"code": self.code, **{k: str(v) for k, v in parts.items() if v is not None}, **shown}
-        return {name: mask_values(value) for name, value in told.items()}
+        return {name: mask_nested(value) for name, value in told.items()}
 
 
 def _rebuild_error(

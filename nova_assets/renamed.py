@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from nova_assets.errors import Renamed
 
-_ARGUMENTS: Mapping[str, Mapping[str, str]] = {
+_NEW_ARGUMENT_NAMES: Mapping[str, Mapping[str, str]] = {
     "nova.Channel": {"compacting": "compaction"},
     "nova.external": {"done": "success_file"},
     "nova.files": {
@@ -22,20 +22,20 @@ _ARGUMENTS: Mapping[str, Mapping[str, str]] = {
 }
 """Function -> its arguments that have changed, old name -> new name."""
 
-_ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
+_NEW_ATTRIBUTE_NAMES: Mapping[str, Mapping[str, str]] = {
     "nova": {"Compacting": "Compaction"},
     "nova.Connection": {"collect": "collect_garbage"},
     "nova.Store": {"collect": "collect_garbage", "editions": "published", "withdraw": "unpublish"},
 }
 
-COMMANDS: Mapping[str, str] = {"collect": "gc", "editions": "published", "withdraw": "unpublish"}
+NEW_COMMAND_NAMES: Mapping[str, str] = {"collect": "gc", "editions": "published", "withdraw": "unpublish"}
 
-SETTINGS: Mapping[str, str] = {"collect_grace": "gc_grace", "way": "strategy"}
+NEW_SETTING_NAMES: Mapping[str, str] = {"collect_grace": "gc_grace", "way": "strategy"}
 
 
 def check_arguments_not_renamed(function_name: str, arguments: Iterable[str]) -> None:
     """Raises Renamed if an argument of a function has another name now."""
-    new_names = _ARGUMENTS.get(function_name, {})
+    new_names = _NEW_ARGUMENT_NAMES.get(function_name, {})
     for old in arguments:
         if old in new_names:
             raise Renamed(
@@ -47,9 +47,9 @@ def check_arguments_not_renamed(function_name: str, arguments: Iterable[str]) ->
             )
 
 
-def missing_attribute(owner: str, name: str) -> AttributeError:
+def missing_attribute_error(owner: str, name: str) -> AttributeError:
     """The error for an attribute that does not exist: Renamed where it has another name now."""
-    new_name = _ATTRIBUTES[owner].get(name)
+    new_name = _NEW_ATTRIBUTE_NAMES[owner].get(name)
     if new_name is None:
         return AttributeError(f"{owner} has no attribute {name!r}")
     return Renamed(

@@ -13,8 +13,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from nova_assets.errors import SettingsError
-from nova_assets.masking import mask_address, mask_setting, mask_values, remember_secrets
-from nova_assets.renamed import SETTINGS
+from nova_assets.masking import mask_address, mask_nested, mask_setting_value, remember_secrets
+from nova_assets.renamed import NEW_SETTING_NAMES
 from nova_assets.suggestions import did_you_mean
 
 CATALOG_PATIENCE = 60.0
@@ -85,7 +85,7 @@ class Settings:
 
     def __repr__(self) -> str:
         """The settings that differ from the defaults, without secrets, on at most two lines."""
-        shown = {f.name: mask_values(getattr(self, f.name)) for f in fields(self) if f.repr}
+        shown = {f.name: mask_nested(getattr(self, f.name)) for f in fields(self) if f.repr}
         shown["spark_config"] = self.masked_spark_config
         of_interest = [n for n in shown if n in ("catalog", "warehouse") or self.sources.get(n, "default") != "default"]
         text = ", ".join(f"{name}={str(shown[name])[:60]!r}" for name in of_interest)
@@ -94,7 +94,7 @@ class Settings:
     @property
     def masked_spark_config(self) -> dict[str, str]:
         """``spark_config`` without its secrets."""
-        return {name: mask_setting(name, value) for name, value in self.spark_config.items()}
+        return {name: mask_setting_value(name, value) for name, value in self.spark_config.items()}
 
     @property
     def home(self) -> Path:
@@ -127,7 +127,7 @@ def load_settings(start_folder: Path | None = None, **arguments: Any) -> Setting
     table = _read_tool_nova(file)
     _check_not_renamed(arguments, "argument {}")
     _check_not_renamed(
-        {n for n in SETTINGS if os.environ.get(f"NOVA_{n.upper()}")}, "environment variable NOVA_{}", str.upper
+        {n for n in NEW_SETTING_NAMES if os.environ.get(f"NOVA_{n.upper()}")}, "environment variable NOVA_{}", str.upper
     )
     root = file.parent if file is not None and table else start_folder
     home = root / DEFAULT_HOME
@@ -192,11 +192,11 @@ def _check_not_renamed(names: Iterable[str], place: str, spell: Callable[[str], 
         spell: how that place spells a name.
     """
     for name in names:
-        if name in SETTINGS:
+        if name in NEW_SETTING_NAMES:
             raise SettingsError(
-                f"the setting {name!r} is called {SETTINGS[name]!r} now",
+                f"the setting {name!r} is called {NEW_SETTING_NAMES[name]!r} now",
                 found=place.format(spell(name)),
-                expected=place.format(spell(SETTINGS[name])),
+                expected=place.format(spell(NEW_SETTING_NAMES[name])),
             )
 
 

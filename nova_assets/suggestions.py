@@ -23,7 +23,7 @@ def did_you_mean(name: object, valid_names: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def list_valid_names(valid_names: Iterable[str], text_if_empty: str) -> str:
+def format_valid_names(valid_names: Iterable[str], text_if_empty: str) -> str:
     """Valid names for an error: the first ones, and the number of the rest.
 
     Args:

@@ -64,7 +64,7 @@ def _executions_to_supersede(c: Connection, database: Database, request: BeginRe
     if lock:
         c.execute(select(bindings.c.name).where(bindings.c.name == request.binding).with_for_update())
     is_same_partition = (executions.c.binding == request.binding) & (executions.c.partition == request.partition)
-    return supersedable_executions(c, database, is_same_partition, request.dead, lock=lock)
+    return supersedable_executions(c, database, is_same_partition, request.dead_owners, lock=lock)
 
 
 def _heads_to_pin(c: Connection, database: Database, request: BeginRequest, lock: bool) -> dict[str, int]:

@@ -14,7 +14,7 @@ from nova_assets.model.channel_state import ChannelState
 from nova_assets.model.schema import Schema
 from nova_assets.model.seal import Sealing
 from nova_assets.model.timeline import TimelinePosition
-from nova_assets.suggestions import did_you_mean, list_valid_names
+from nova_assets.suggestions import did_you_mean, format_valid_names
 
 
 def load_channel_state(database: Database, name: str) -> ChannelState:
@@ -33,12 +33,12 @@ def channel_state_from_row(row: RowMapping) -> ChannelState:
         Channel.from_json(row["definition"], maintenance),
         row["head"],
         schema,
-        bases=row["bases"],
-        news=row["news"],
+        may_get_base=row["bases"],
+        last_data_seq=row["news"],
         retain=maintenance.get("retain"),
-        keep=maintenance.get("keep", {}),
-        since=row["registered_at"],
-        looked=row["looked_at"],
+        keep_by_column=maintenance.get("keep", {}),
+        registered_at=row["registered_at"],
+        last_listing_started_at=row["looked_at"],
         position=TimelinePosition(row["step"], row["prefix"]),
         seal=None if maintenance.get("seal") is None else Sealing.from_json(maintenance["seal"]),
     )
@@ -51,7 +51,7 @@ def channel_not_found_error(database: Database, name: str) -> ChannelNotFound:
     )
     return ChannelNotFound(
         f"no channel is called {name!r}{did_you_mean(name, registered_names)}",
-        expected=list_valid_names(registered_names, "(none is registered yet)"),
+        expected=format_valid_names(registered_names, "(none is registered yet)"),
         next="nova channels, or store.register(nova.Channel(...))",
         channel=name,
     )

@@ -15,7 +15,7 @@ from nova_assets.model.block import DataFile
 from nova_assets.model.commit import AddBlock, CommitRequest, MoveCursor, RequireHead, SetSchema
 from nova_assets.model.partitions import is_in_scope
 from nova_assets.model.schema import Schema
-from nova_assets.model.sum_bounds import RequireSumHeadroom, largest_magnitude
+from nova_assets.model.sum_bounds import RequireSumHeadroom, largest_recorded_magnitude
 
 
 def check_preconditions(
@@ -33,18 +33,18 @@ def check_preconditions(
     if execution is None or execution["state"] != "running" or execution["epoch"] != request.epoch:
         actual = "gone" if execution is None else f"{execution['state']}, epoch {execution['epoch']}"
         raise commit_conflict("the execution is no longer live", "execution", actual, f"running, epoch {request.epoch}")
-    for head in request.heads:
+    for head in request.required_heads:
         _check_head_unmoved(c, head, channel_rows[head.channel]["head"])
     for cursor in request.cursors:
         _check_cursor_unmoved(c, cursor)
     if request.binding is not None and request.cursors:
         _check_same_cursor_kind(c, request.binding, execution["partition"])
-    for schema in request.schemas:
+    for schema in request.schema_changes:
         _check_schema_unchanged(schema, channel_rows[schema.channel]["schema"])
-    _check_blocks_not_added(c, [p for p in request.publish if p.span is not None and not p.anew])
-    for no_consumer in request.no_consumers:
+    _check_blocks_not_added(c, [p for p in request.added_blocks if p.span is not None and not p.replaces_base])
+    for no_consumer in request.required_without_consumers:
         _check_no_consumer(c, no_consumer.channel, request.execution_id)
-    for sum_headroom in request.sum_headrooms:
+    for sum_headroom in request.required_sum_headrooms:
         if channel_rows[sum_headroom.channel]["head"] != sum_headroom.seq:
             _check_sum_headroom(c, sum_headroom)
 
@@ -116,7 +116,7 @@ def _check_sum_headroom(c: Connection, sum_headroom: RequireSumHeadroom) -> None
     added_files = [
         DataFile("", n, 0, {k: (v[0], v[1]) for k, v in ranges.items()}) for n, ranges in c.execute(later_files)
     ]
-    bounds = [largest_magnitude([file], sum_headroom.column) for file in added_files]
+    bounds = [largest_recorded_magnitude([file], sum_headroom.column) for file in added_files]
     known_bounds = [b for b in bounds if b is not None]
     if len(known_bounds) < len(bounds) or (
         bounds and (sum_headroom.headroom is None or sum(known_bounds) > sum_headroom.headroom)

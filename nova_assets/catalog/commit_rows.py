@@ -69,7 +69,7 @@ def block_row(publish: AddBlock, commit_id: str, seq: int) -> dict[str, Any]:
         "deletes": publish.manifest.deletes,
         "schema": publish.manifest.schema.as_json(),
         "format": publish.manifest.format,
-        "keeps_all": publish.manifest.keeps_all,
+        "keeps_all": publish.manifest.drops_no_rows,
         "layout": None if publish.manifest.layout is None else publish.manifest.layout.as_json(),
         "outside": None if publish.manifest.external_folder is None else publish.manifest.external_folder.as_json(),
         "merge": publish.merge.as_json(),

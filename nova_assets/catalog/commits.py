@@ -41,7 +41,7 @@ from nova_assets.catalog.tables import (
 from nova_assets.catalog.timeline_steps import append_steps
 from nova_assets.errors import ChannelNotFound
 from nova_assets.model.commit import AddBlock, Commit, CommitRequest, IdempotentCommit
-from nova_assets.model.timeline import Action, action_from_origins
+from nova_assets.model.timeline import Action, action_of_block_origins
 from nova_assets.nova_error import NovaError
 
 
@@ -161,7 +161,7 @@ class Commits(CatalogPart):
         keyed_commit = read_keyed_commit(c, channel, key)
         if keyed_commit is None:
             return None
-        repeated = keyed_commit.as_repeated(channel, request.digest)
+        repeated = keyed_commit.as_repeated(channel, request.rows_digest)
         mark_aborted(c, request.execution_id, f"repeats commit {repeated.id}", self.database)
         return repeated
 
@@ -176,21 +176,21 @@ class Commits(CatalogPart):
             Channel -> its new number.
         """
         new_numbers = {
-            p.channel: channel_rows[p.channel]["head"] + 1 for p in request.publish if p.takes_sequence_number
+            p.channel: channel_rows[p.channel]["head"] + 1 for p in request.added_blocks if p.takes_sequence_number
         }
         based_channels = {
-            p.channel for p in request.publish if p.kind == "base" and p.span is None and p.origin != "drop"
+            p.channel for p in request.added_blocks if p.kind == "base" and p.span is None and p.origin != "drop"
         }
-        channels_with_news = {p.channel for p in request.publish if p.takes_sequence_number and p.origin != "drop"}
+        channels_with_news = {p.channel for p in request.added_blocks if p.takes_sequence_number and p.origin != "drop"}
         c.execute(
             update(channels).where(channels.c.name.in_(based_channels), channels.c.bases.is_(False)).values(bases=True)
         )
-        new_schemas = {s.channel: s.to.as_json() for s in request.schemas if s.channel in new_numbers}
+        new_schemas = {s.channel: s.to.as_json() for s in request.schema_changes if s.channel in new_numbers}
         for name, seq in new_numbers.items():
             values: dict[str, Any] = {"head": seq, **({"news": seq} if name in channels_with_news else {})}
             values |= {"schema": new_schemas[name]} if name in new_schemas else {}
             c.execute(update(channels).where(channels.c.name == name).values(**values))
-        involved_channels = {p.channel for p in request.publish} | {m.channel for m in request.cursors}
+        involved_channels = {p.channel for p in request.added_blocks} | {m.channel for m in request.cursors}
         heads = {n: new_numbers.get(n, channel_rows[n]["head"]) for n in sorted(involved_channels)}
         c.execute(
             insert(commits).values(
@@ -211,9 +211,9 @@ class Commits(CatalogPart):
         return new_numbers
 
     def _insert_published_blocks(self, c: Connection, request: CommitRequest, new_numbers: Mapping[str, int]) -> None:
-        added = [p for p in request.publish if p.is_committed]
+        added = [p for p in request.added_blocks if p.is_committed]
         for p in added:
-            if p.anew:
+            if p.replaces_base:
                 self._collect_replaced_base(c, p, request.id)
         if added:
             c.execute(insert(blocks), [block_row(p, request.id, new_numbers.get(p.channel, 0)) for p in added])
@@ -253,7 +253,7 @@ class Commits(CatalogPart):
 
     def _move_cursors(self, c: Connection, request: CommitRequest, new_numbers: Mapping[str, int]) -> None:
         for cursor in request.cursors:
-            new_position = new_numbers.get(cursor.channel, cursor.to) if cursor.own else cursor.to
+            new_position = new_numbers.get(cursor.channel, cursor.to) if cursor.follows_own_write else cursor.to
             values = {"seq": new_position, "commit_id": request.id, "moved_at": self.database.clock()}
             if not c.execute(update(cursors).where(*cursor_conditions(cursor)).values(**values)).rowcount:
                 cursor_key = {"binding": cursor.binding, "partition": cursor.partition, "channel": cursor.channel}
@@ -263,7 +263,9 @@ class Commits(CatalogPart):
         if request.idempotency is not None:
             channel, key = request.idempotency
             c.execute(
-                insert(idempotency_keys).values(channel=channel, key=key, commit_id=request.id, digest=request.digest)
+                insert(idempotency_keys).values(
+                    channel=channel, key=key, commit_id=request.id, digest=request.rows_digest
+                )
             )
         finished_values = {"state": "committed", "finished_at": self.database.clock(), "commit_id": request.id}
         c.execute(update(executions).where(executions.c.id == request.execution_id).values(**finished_values))
@@ -282,10 +284,10 @@ def lock_channels(c: Connection, request: CommitRequest) -> dict[str, RowMapping
     Raises:
         ChannelNotFound.
     """
-    names = {p.channel for p in request.publish} | {m.channel for m in request.cursors}
-    names |= {h.channel for h in request.heads} | {n.channel for n in request.no_consumers}
-    names |= {s.channel for s in request.schemas} | {s.channel for s in request.seals}
-    names |= {r.channel for r in request.sum_headrooms} | {e.channel for e in request.published_versions}
+    names = {p.channel for p in request.added_blocks} | {m.channel for m in request.cursors}
+    names |= {h.channel for h in request.required_heads} | {n.channel for n in request.required_without_consumers}
+    names |= {s.channel for s in request.schema_changes} | {s.channel for s in request.seals}
+    names |= {r.channel for r in request.required_sum_headrooms} | {e.channel for e in request.published_versions}
     query = select(channels).where(channels.c.name.in_(sorted(names))).order_by(channels.c.name).with_for_update()
     rows_by_name = {r["name"]: r for r in c.execute(query).mappings()}
     for name in sorted(names - set(rows_by_name)):
@@ -296,7 +298,7 @@ def lock_channels(c: Connection, request: CommitRequest) -> dict[str, RowMapping
 def _actions_by_channel(request: CommitRequest) -> dict[str, Action]:
     """Timeline action of the commit on each channel that gets a block."""
     origins: dict[str, set[str]] = {}
-    for p in request.publish:
+    for p in request.added_blocks:
         if p.is_committed:
             origins.setdefault(p.channel, set()).add(p.origin)
-    return {channel: action_from_origins(found) for channel, found in sorted(origins.items())}
+    return {channel: action_of_block_origins(found) for channel, found in sorted(origins.items())}

@@ -208,7 +208,7 @@ class Executions(CatalogPart):
                 epoch=1,
                 owner=request.owner,
                 started_at=now,
-                lease_until=now + timedelta(seconds=request.lease),
+                lease_until=now + timedelta(seconds=request.lease_seconds),
                 run_id=request.run_id,
                 firing_id=request.firing_id,
                 purpose=request.purpose,

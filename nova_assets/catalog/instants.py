@@ -13,7 +13,7 @@ from nova_assets.catalog.channel_rows import load_channel_state
 from nova_assets.catalog.database import batched, query_as_dict
 from nova_assets.catalog.tables import blocks, commit_numbers, commits, executions, staged_blocks, steps
 from nova_assets.model.block import Block
-from nova_assets.model.timeline import Instant, action_from_origins
+from nova_assets.model.timeline import Instant, action_of_block_origins
 
 _COMMITS_PER_QUERY = 500
 """Maximum number of commits whose blocks one statement loads."""
@@ -79,7 +79,7 @@ def _completed_instants(c: Connection, channel: str, limit: int | None) -> list[
     added = _blocks_by_commit(c, channel, blocks.c.commit_id, [r["id"] for r in rows])
     commit_instants = [
         Instant(
-            action_from_origins(b.origin for b in added.get(r["id"], ())),
+            action_of_block_origins(b.origin for b in added.get(r["id"], ())),
             "complete",
             r["seq"],
             r["at"],

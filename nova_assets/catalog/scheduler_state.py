@@ -215,19 +215,19 @@ def delete_fulfilled_requests(
 ) -> None:
     """Part of a commit: remove the marks of the recomputed partitions, and record the result in their backfills.
 
-    Marks set after the execution began stay. All marks stay if ``request.keeps_marks``. Marks of dropped partitions are
-    always removed. The transaction holds the locks of the channels.
+    Marks set after the execution began stay. All marks stay if ``request.keeps_dirty_marks``. Marks of dropped
+    partitions are always removed. The transaction holds the locks of the channels.
 
     Args:
         new_numbers: channel -> number that the commit takes.
         execution_started_at: start of the execution. If it is None, only marks of dropped partitions are removed.
     """
     partitions_by_change: dict[tuple[str, bool], list[str]] = {}
-    for p in request.publish:
+    for p in request.added_blocks:
         if p.takes_sequence_number:
             partitions_by_change.setdefault((p.channel, p.origin == "drop"), []).append(p.partition)
     for (channel, is_drop), partitions in partitions_by_change.items():
-        if not is_drop and (execution_started_at is None or request.keeps_marks):
+        if not is_drop and (execution_started_at is None or request.keeps_dirty_marks):
             continue
         for batch in batched(partitions, _PARTITIONS_PER_QUERY):
             where = [backfill_requests.c.channel == channel, backfill_requests.c.partition.in_(batch)]

@@ -63,7 +63,7 @@ def reopen_or_reject_sealed_groups(c: Connection, request: CommitRequest, channe
         GroupSealed: the data is rejected.
     """
     sealing_by_group: dict[tuple[str, str], Sealing] = {}
-    for p in request.publish:
+    for p in request.added_blocks:
         sealing = channel_rows[p.channel]["upkeep"].get("seal")
         group = None if sealing is None else partition_values(p.partition).get(sealing["by"])
         if group is not None and p.takes_sequence_number and p.origin != "drop":

@@ -179,7 +179,7 @@ def _history_of_partitions(c: Connection, standing: ChannelHead, partitions: Col
         tuple(sorted(loaded.blocks, key=lambda b: (b.hi, b.kind, b.id))),
         standing.schema,
         standing.merge,
-        numbers={p: tuple(sorted(n)) for p, n in loaded.numbers.items()},
+        collected_numbers={p: tuple(sorted(n)) for p, n in loaded.numbers.items()},
         last_merge=standing.last_merge,
     )
 

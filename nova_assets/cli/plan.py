@@ -153,7 +153,9 @@ def _commit_table(run_plan: RunPlan) -> TableGrid:
     grid = TableGrid("commit", "channel", "")
     first = "moves cursor"
     for c in run_plan.cursors:
-        grid.add(first, c.channel, f"{c.expected} → {'its own number, if it takes one' if c.own else c.to}")
+        grid.add(
+            first, c.channel, f"{c.expected} → {'its own number, if it takes one' if c.follows_own_write else c.to}"
+        )
         first = ""
     first = "requires"
     for h in run_plan.heads:

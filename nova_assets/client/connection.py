@@ -38,13 +38,13 @@ from nova_assets.model.channel_state import ChannelState, Cursor, PartitionState
 from nova_assets.model.commit import Commit
 from nova_assets.model.execution import Execution
 from nova_assets.model.firing import Firing
-from nova_assets.model.partitions import value_to_text
+from nova_assets.model.partitions import format_value_text
 from nova_assets.model.retention import CollectedGarbage
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import Instant
 from nova_assets.operations.insert import InsertCheck
 from nova_assets.plan.compaction import PlannedCompaction
-from nova_assets.renamed import missing_attribute
+from nova_assets.renamed import missing_attribute_error
 from nova_assets.service.http.media_types import ARROW, LINES, PARQUET
 from nova_assets.service.shapes.blocks import CheckedShape, CommitShape
 from nova_assets.service.shapes.channels import ChannelShape, PartitionShape, SchemaShape
@@ -95,7 +95,7 @@ class Connection:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            raise missing_attribute("nova.Connection", name)
+            raise missing_attribute_error("nova.Connection", name)
 
     def __enter__(self) -> Connection:
         return self
@@ -387,7 +387,7 @@ def _channel_path(channel: Channel | str) -> str:
 def _partition_as_text(partition: str | Mapping[str, object] | None) -> str | None:
     if partition is None or isinstance(partition, str):
         return partition
-    return "/".join(f"{c}={value_to_text(None if v is None else str(v))}" for c, v in partition.items())
+    return "/".join(f"{c}={format_value_text(None if v is None else str(v))}" for c, v in partition.items())
 
 
 def _needs_channel_schema(data: Any) -> bool:

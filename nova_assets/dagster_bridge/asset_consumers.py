@@ -175,9 +175,9 @@ def pin_consumer_inputs(store: Store, consumer: AssetConsumer, run_id: str, inst
             cursor_channels=consumer.channels_with_cursor,
             partition=consumer.partition,
             owner=execution_owner_of_run(run_id, instance),
-            lease=lease,
+            lease_seconds=lease,
             run_id=run_id,
-            dead=frozenset(dead_owners),
+            dead_owners=frozenset(dead_owners),
             scope_by_channel=consumer.scope_by_channel,
             purpose="read",
         )
@@ -198,7 +198,7 @@ def commit_cursors_if_succeeded(store: Store, reader_execution: Execution, insta
         execution_id=reader_execution.id,
         epoch=reader_execution.epoch,
         binding=name,
-        publish=(),
+        added_blocks=(),
         cursors=tuple(
             MoveCursor(name, p.channel, p.cursor or 0, p.head, partition=partition, channel_partition=p.partition)
             for p in pins

@@ -30,10 +30,10 @@ from dagster._core.instance import DynamicPartitionsStore
 from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import (
     Dimension,
+    format_value_text,
     parse_partition,
+    parse_value_text,
     partition_values,
-    text_to_value,
-    value_to_text,
 )
 from nova_assets.model.project import Project
 from nova_assets.nova_error import NovaError
@@ -279,7 +279,7 @@ def to_dagster_value_key(dimension: Dimension, value: str | None, paired_columns
     """Dagster's key of one value of a dimension; ``paired_columns`` as for ``to_dagster_key``."""
     if dimension.kind == "hourly":
         return str(value).replace("T", "-")
-    text = value_to_text(value)
+    text = format_value_text(value)
     is_never_paired = (
         dimension.kind == "dynamic" and paired_columns is not None and dimension.column not in paired_columns
     )
@@ -289,7 +289,7 @@ def to_dagster_value_key(dimension: Dimension, value: str | None, paired_columns
 def _parse_value_key(dimension: Dimension, dagster_key: str) -> str | None:
     if dimension.kind == "hourly":
         return f"{dagster_key[:10]}T{dagster_key[11:]}"
-    return "" if dagster_key == _EMPTY_KEY else text_to_value(dagster_key)
+    return "" if dagster_key == _EMPTY_KEY else parse_value_text(dagster_key)
 
 
 def _escape_dots_and_pipes(text: str) -> str:

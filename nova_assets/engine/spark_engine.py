@@ -38,7 +38,7 @@ from nova_assets.model.partitions import partition_values
 from nova_assets.model.read_strategy import ReadStrategy
 from nova_assets.model.reads import DeltaChain, Read, Snapshot
 from nova_assets.model.schema import DataType, Schema
-from nova_assets.model.sum_bounds import translate_overflow_errors
+from nova_assets.model.sum_bounds import name_channel_in_overflow_errors
 from nova_assets.model.warehouse_contents import UnfinishedUpload, WarehouseEntry
 from nova_assets.suggestions import did_you_mean
 
@@ -233,7 +233,7 @@ class SparkEngine:
         self, read: Snapshot | DeltaChain, staged: StagedBlock, channel: Channel, schema: Schema
     ) -> tuple[Manifest, ReadStrategy]:
         rewriter = BlockRewriter(self._session, self.warehouse, self._writer, self.read, self.forced_strategy)
-        with translate_overflow_errors(read), self.computation_scope():
+        with name_channel_in_overflow_errors(read), self.computation_scope():
             return rewriter.rewrite(read, staged, channel, schema)
 
     @contextmanager

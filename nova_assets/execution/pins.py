@@ -55,7 +55,7 @@ def existing_partitions_lookup(catalog: Catalog) -> ExistingPartitions:
     @cache
     def existing(channel: str) -> list[str]:
         with suppress(ChannelNotFound):
-            return [p.partition for p in catalog.partitions(channel) if not p.dropped]
+            return [p.partition for p in catalog.partitions(channel) if not p.is_dropped]
         return []
 
     return existing

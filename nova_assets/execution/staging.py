@@ -242,12 +242,12 @@ class Staging:
             execution_id=execution.id,
             epoch=execution.epoch,
             binding=execution.binding,
-            publish=published,
+            added_blocks=published,
             cursors=plan.cursors,
-            heads=plan.heads,
+            required_heads=plan.heads,
             consumed={c: (p.cursor, p.head) for c, p in execution.pins.items() if c in plan.consumed},
             details={"tasks": [r.as_json() for r in task_reports]} if task_reports else {},
-            sum_headrooms=self.load_sum_headrooms(published, histories),
+            required_sum_headrooms=self.load_sum_headrooms(published, histories),
             **commit_requirements(published, histories),
         )
 
@@ -336,7 +336,7 @@ class Staging:
                 channel=channel.name,
                 dropped=dropped,
             )
-        return replace(manifest, keeps_all=True)
+        return replace(manifest, drops_no_rows=True)
 
 
 def _changelog_port(channel: str) -> str:
@@ -406,6 +406,6 @@ def commit_requirements(published: Iterable[AddBlock], histories: Mapping[str, H
         if not isinstance(history.merge, Custom) or block.kind == "base" or history.schema is None:
             schemas.append(SetSchema(block.channel, history.schema, block.manifest.schema))
         replaces_rows = block.kind == "base" and isinstance(history.merge, Append) and history.head > 0
-        if replaces_rows and not block.manifest.keeps_all:
+        if replaces_rows and not block.manifest.drops_no_rows:
             unread.append(RequireNoConsumers(block.channel))
     return {"schemas": tuple(schemas), "no_consumers": tuple(unread)}

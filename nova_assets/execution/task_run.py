@@ -100,7 +100,7 @@ class TaskRun:
             time.monotonic() - started,
             self._rows_read_by_input(step),
             wrote,
-            ways=self._read_estimates_by_input(step),
+            estimate_by_input=self._read_estimates_by_input(step),
         )
 
     def compute_with_progress(self, task_or_check: Task | Check) -> AbstractContextManager[None]:

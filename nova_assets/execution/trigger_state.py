@@ -174,7 +174,7 @@ def load_trigger_state(binding: Binding, catalog: Catalog, now: datetime) -> Tri
     return TriggerState(
         now=now,
         registered_at=_registered_at(binding, catalog, now),
-        heads={s.channel.name: s.news for s in catalog.channels()},
+        heads={s.channel.name: s.last_data_seq for s in catalog.channels()},
         cursors={c.channel: c.seq for c in catalog.cursors(binding.name)},
         finished=_finished_for_partition(_finished_counts(binding, catalog)),
         sealed={c: catalog.seal_count(c) for c in _sealed_trigger_channels(binding)},
@@ -261,7 +261,7 @@ def _input_heads_by_partition(binding: Binding, catalog: Catalog) -> dict[str, d
             scope = scope_for_columns(columns, state.partition) if state.partition else ""
             if scope.count("/") == len(columns) - 1 and scope:
                 of = heads.setdefault(scope, {})
-                of[channel.name] = max(of.get(channel.name, 0), state.news)
+                of[channel.name] = max(of.get(channel.name, 0), state.last_data_seq)
     return heads
 
 
@@ -291,7 +291,7 @@ def unread_partitions(binding: Binding, catalog: Catalog) -> list[str]:
     shared = {
         c.name for c in _input_channels(binding) if set(c.partition_columns) & {d.column for d in binding.dimensions}
     }
-    channel_heads = {s.channel.name: s.news for s in catalog.channels()} if consumed - shared else {}
+    channel_heads = {s.channel.name: s.last_data_seq for s in catalog.channels()} if consumed - shared else {}
 
     def newest(partition: str, channel: str) -> int:
         return heads[partition].get(channel, 0) if channel in shared else channel_heads.get(channel, 0)

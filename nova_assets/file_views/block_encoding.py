@@ -128,7 +128,7 @@ def encode_block(block: Block, store_description: StoreDescription) -> bytes:
         "bytes": manifest.bytes,
         "deletes": manifest.deletes,
         "format": manifest.format,
-        "keeps_all": manifest.keeps_all,
+        "keeps_all": manifest.drops_no_rows,
         "schema": store_description(manifest.schema.as_json()),
         "merge": store_description(block.merge.as_json()),
         "layout": None if manifest.layout is None else store_description(manifest.layout.as_json()),

@@ -269,7 +269,7 @@ class ChannelView:
             merge,
             numbers,
             last_merge=self.descriptions.merge(last_merge),
-            floors=floors,
+            base_floors=floors,
         )
         return history, {k.block.id: k for k in blocks}
 

@@ -148,13 +148,15 @@ def _encode_history(
         "channel": loaded_history.channel,
         "scope": loaded_history.scope,
         "head": loaded_history.head,
-        "since": loaded_history.since,
+        "since": loaded_history.first_answerable_version,
         "schema": digests[0],
         "merge": digests[1],
         "last_merge": digests[2],
-        "numbers": {p: list(n) for p, n in loaded_history.numbers.items()},
-        "floors": dict(loaded_history.floors),
-        "earlier": None if loaded_history.earlier is None else loaded_history.earlier.as_json(),
+        "numbers": {p: list(n) for p, n in loaded_history.collected_numbers.items()},
+        "floors": dict(loaded_history.base_floors),
+        "earlier": None
+        if loaded_history.schema_at_first_version is None
+        else loaded_history.schema_at_first_version.as_json(),
         **_proof_fields(proof),
     }
     encoded_by_digest = {m: descriptions.encoded_description(m) for m in sorted(used_digests)}

@@ -95,7 +95,7 @@ class ViewEdit:
         for partition, partition_blocks in blocks.items():
             keyspace = partition_keyspace(self._channel, partition)
             change: dict[bytes, bytes | None] = {key: None for key, _ in self._snapshot.scan(keyspace)}
-            change |= {collected_number_key(n): b"" for n in loaded.history.numbers.get(partition, ())}
+            change |= {collected_number_key(n): b"" for n in loaded.history.collected_numbers.get(partition, ())}
             change |= {block_key(b): encode_block(b, self._store_description) for b in partition_blocks}
             self._changes_by_keyspace[keyspace] = change
             step = loaded.channel_head.position.step

@@ -72,7 +72,7 @@ class ViewedCatalog:
                     answered_history.channel,
                     answered_history.scope,
                     answered_history.head,
-                    answered_history.since,
+                    answered_history.first_answerable_version,
                 ) != (channel, scope, number, first_number):
                     raise ValueError("it answers something else")
                 return proof, answered_history

@@ -81,7 +81,7 @@ def parse_address(text: str) -> Address:
     return _parse_store_url("s3" if scheme == "s3" else "hdfs", rest, text)
 
 
-def split_file_address(file_address: str) -> tuple[str, str, str]:
+def split_store_address(file_address: str) -> tuple[str, str, str]:
     """Scheme, bucket or namenode, and name of a file in a store. Everything after the bucket belongs to the name."""
     scheme, _, rest = file_address.partition("://")
     authority, _, name = rest.partition("/")

@@ -28,7 +28,7 @@ class Backfill:
         by: who requested it.
         downstream: datasets that are recomputed too. Other datasets that depend on these partitions stay unchanged.
         cancelled_at: None if the backfill was not cancelled.
-        parts: state -> number of partitions in that state.
+        partition_counts: state -> number of partitions in that state.
     """
 
     id: str
@@ -39,18 +39,18 @@ class Backfill:
     priority: Priority = "low"
     downstream: tuple[str, ...] = ()
     cancelled_at: datetime | None = None
-    parts: Mapping[BackfillPartitionState, int] = field(default_factory=dict)
+    partition_counts: Mapping[BackfillPartitionState, int] = field(default_factory=dict)
 
     @property
     def state(self) -> Literal["running", "done", "cancelled"]:
         if self.cancelled_at is not None:
             return "cancelled"
-        return "running" if self.parts.get("waiting") else "done"
+        return "running" if self.partition_counts.get("waiting") else "done"
 
     @property
-    def size(self) -> int:
+    def partition_count(self) -> int:
         """Total number of partitions."""
-        return sum(self.parts.values())
+        return sum(self.partition_counts.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,13 +88,13 @@ class Binding:
         return self._channels_on_ports(e.port for t in self.tasks for e in t.consumes)
 
     @property
-    def looks_at(self) -> tuple[Channel, ...]:
+    def channels_read_by_checks(self) -> tuple[Channel, ...]:
         """Channels that a check reads.
 
         A ``new`` edge to an output of the binding shows the check the staged block alone, and so reads no channel.
         """
         return self._channels_on_ports(
-            e.port for c in self.checks for e in c.consumes if e.mode != "new" or not self._is_written_by_task(e.port)
+            e.port for c in self.checks for e in c.consumes if e.mode != "new" or not self._has_writing_task(e.port)
         )
 
     @property
@@ -120,7 +120,7 @@ class Binding:
     @property
     def triggers(self) -> tuple[Trigger, ...]:
         """Simple triggers of which ``when`` is composed."""
-        return tuple(self.when.leaves()) if isinstance(self.when, Trigger) else ()
+        return tuple(self.when.simple_triggers()) if isinstance(self.when, Trigger) else ()
 
     @property
     def dimensions(self) -> tuple[Dimension, ...]:
@@ -177,7 +177,7 @@ class Binding:
             known: channels of the project by name.
         """
         unbound_ports = {e.port for t in self.tasks for e in t.consumes if e.by_name and e.port not in self.channels}
-        found = {p: known[p] for p in sorted(unbound_ports) if p in known and not self._is_written_by_task(p)}
+        found = {p: known[p] for p in sorted(unbound_ports) if p in known and not self._has_writing_task(p)}
         if not found:
             return self
         bound = copy(self)
@@ -188,7 +188,7 @@ class Binding:
         """Channel on a port; None for a private port."""
         return self.channels.get(port)
 
-    def _is_written_by_task(self, port: str) -> bool:
+    def _has_writing_task(self, port: str) -> bool:
         return self.workflowette.writer(port) is not None
 
     def _channels_on_ports(self, ports: Any) -> tuple[Channel, ...]:
@@ -310,9 +310,9 @@ class Binding:
         where, channel = f"check {check.name!r}", self.channel(edge.port)
         if channel is None and edge.port == check.port:
             return [f"{where} is about the private port {edge.port!r}, of which nothing is published; bind a channel"]
-        if channel is None and not self._is_written_by_task(edge.port):
+        if channel is None and not self._has_writing_task(edge.port):
             return [f"port {edge.port!r}, at which {where} looks, has no channel and no task writes it"]
-        if edge.moves_cursor and not self._is_written_by_task(edge.port) and channel not in self.cursor_channels:
+        if edge.moves_cursor and not self._has_writing_task(edge.port) and channel not in self.cursor_channels:
             return [
                 f"{where} consumes {edge.mode}({edge.port}), but no task does: a check keeps no cursor; "
                 f"take all({edge.port})"

@@ -86,7 +86,7 @@ class Manifest:
         schema: columns of the channel, without ``_deleted`` (files of a keyed delta contain that column).
         deletes: number of deletion rows.
         format: file format.
-        keeps_all: for a base: it was compared with the snapshot that it replaces, and drops no row (R10).
+        drops_no_rows: for a base: it was compared with the snapshot that it replaces, and drops no row (R10).
         layout: distribution of keys over the files; None if unknown.
         external_folder: owner of the files if they lie outside the warehouse.
         digest: hash of the written rows, independent of order and files; None if not requested. It is stored with an
@@ -99,7 +99,7 @@ class Manifest:
     schema: Schema
     deletes: int = 0
     format: str = "parquet"
-    keeps_all: bool = False
+    drops_no_rows: bool = False
     layout: KeyLayout | None = None
     external_folder: ExternalFolder | None = None
     digest: str | None = field(default=None, compare=False)
@@ -128,7 +128,7 @@ class Manifest:
             "schema": self.schema.as_json(),
             "deletes": self.deletes,
             "format": self.format,
-            "keeps_all": self.keeps_all,
+            "keeps_all": self.drops_no_rows,
             "layout": None if self.layout is None else self.layout.as_json(),
             **({} if self.external_folder is None else {"outside": self.external_folder.as_json()}),
         }

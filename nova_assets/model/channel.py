@@ -225,11 +225,12 @@ class Channel:
                 if c not in self.schema
             ]
             for d in self.partitions:
-                if d.column in self.schema and self.schema.field(d.column).type.name not in d.types:
+                if d.column in self.schema and self.schema.field(d.column).type.name not in d.allowed_column_types:
                     given = self.schema.field(d.column).type
-                    found.append(f"{d.kind} partition column {d.column!r} is {given}; expected {' or '.join(d.types)}")
+                    allowed = " or ".join(d.allowed_column_types)
+                    found.append(f"{d.kind} partition column {d.column!r} is {given}; expected {allowed}")
                 found += _derived_column_problems(d, self.schema)
-        if self.merge.keyed:
+        if self.merge.has_key:
             found += [f"partition column {c!r} must be part of the key" for c in columns if c not in self.merge.key]
         return found
 
@@ -259,7 +260,7 @@ class Channel:
             found.append("files of text have one column; expected a schema such as 'line string'")
         if self.on_schema_change != "freeze":
             found.append('what arrives is held to the channel\'s schema; expected on_schema_change="freeze"')
-        if self.merge.keyed and not self.merge.order_by:
+        if self.merge.has_key and not self.merge.order_by:
             found.append("files arrive in any order: a keyed channel with a source needs order_by in its merge model")
         if isinstance(self.merge, Custom):
             found.append("a channel with merge=nova.Custom(...) cannot have a source")

@@ -19,12 +19,12 @@ class ChannelState:
     """Current state of a registered channel: its definition, head and schema.
 
     Args:
-        bases: whether the channel may get a base (R15).
-        news: newest sequence number that added data. Dropping a partition adds no data (R19).
+        may_get_base: whether the channel may get a base (R15).
+        last_data_seq: newest sequence number that added data. Dropping a partition adds no data (R19).
         retain: retention of old versions.
-        keep: partition column -> retention of its partitions.
-        since: time of registration.
-        looked: start of the last listing for files that were never announced.
+        keep_by_column: partition column -> retention of its partitions.
+        registered_at: time of registration.
+        last_listing_started_at: start of the last listing for files that were never announced.
         seal: when its days or hours are complete.
         position: position in its timeline.
     """
@@ -38,12 +38,12 @@ class ChannelState:
     bytes: int = 0
     blocks: int = 0
     updated_at: datetime | None = None
-    bases: bool = False
-    news: int = 0
+    may_get_base: bool = False
+    last_data_seq: int = 0
     retain: str | None = None
-    keep: Mapping[str, str] = field(default_factory=dict)
-    since: datetime | None = None
-    looked: datetime | None = None
+    keep_by_column: Mapping[str, str] = field(default_factory=dict)
+    registered_at: datetime | None = None
+    last_listing_started_at: datetime | None = None
     seal: Sealing | None = None
     position: TimelinePosition = field(default_factory=TimelinePosition)
 
@@ -53,7 +53,7 @@ class PartitionState:
     """Current state of one partition: the sequence number of its last change, and the size of its blocks.
 
     Args:
-        news: newest sequence number that added data (R19).
+        last_data_seq: newest sequence number that added data (R19).
         dropped: the last change dropped the partition.
     """
 
@@ -64,11 +64,11 @@ class PartitionState:
     rows: int
     bytes: int
     blocks: int
-    news: int = 0
+    last_data_seq: int = 0
 
     @property
-    def dropped(self) -> bool:
-        return self.seq > self.news
+    def is_dropped(self) -> bool:
+        return self.seq > self.last_data_seq
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class AddBlock:
     Args:
         span: for a block that maintenance adds at existing numbers (R14): a delta between the two numbers, or a base at
             the second number. Such a block takes no number.
-        anew: replaces an earlier base of maintenance at the same number; the same commit collects that base.
+        replaces_base: replaces an earlier base of maintenance at the same number; the same commit collects that base.
     """
 
     __repr__ = short_repr
@@ -50,7 +50,7 @@ class AddBlock:
     partition: str = WHOLE
     origin: Origin = "task"
     span: tuple[int, int] | None = None
-    anew: bool = False
+    replaces_base: bool = False
 
     @property
     def is_committed(self) -> bool:
@@ -68,15 +68,15 @@ class MoveCursor:
     Args:
         expected: pinned position of the cursor. The commit is rejected if the cursor is elsewhere (R6).
         to: the pinned head.
-        own: this execution writes the channel. The cursor then moves to the number of the commit itself, if the commit
-            takes a number (R5).
+        follows_own_write: this execution writes the channel. The cursor then moves to the number of the commit itself,
+            if the commit takes a number (R5).
     """
 
     binding: str
     channel: str
     expected: int
     to: int
-    own: bool = False
+    follows_own_write: bool = False
     partition: str = WHOLE
     channel_partition: str = WHOLE
 
@@ -120,19 +120,19 @@ class CommitRequest:
         id: chosen by the caller, who can look it up after an unknown outcome (R7).
         execution_id, epoch: the execution, which must be live under this epoch.
         binding: None for an insert.
-        publish: the blocks to add.
+        added_blocks: the blocks to add.
         cursors: the cursor updates.
-        heads, no_consumers: the preconditions.
-        schemas: the schema changes.
-        sum_headrooms: how much other commits may have added meanwhile to the summed columns.
+        required_heads, required_without_consumers: the preconditions.
+        schema_changes: the schema changes.
+        required_sum_headrooms: how much other commits may have added meanwhile to the summed columns.
         consumed: channel -> (cursor, head) that were read; stored as provenance.
         arrival_outcomes: (channel, outcome of one of its arrivals). The commit is rejected if an arrival is no longer
             waiting.
         seals: groups that are now complete.
         published_versions: versions that the published tables now show.
         idempotency: (channel, key). A second commit with the same key returns the first commit.
-        digest: hash of the rows that are inserted under that key. A second commit with another hash is rejected.
-        keeps_marks: the inputs are themselves marked to be recomputed, so the outputs keep that mark.
+        rows_digest: hash of the rows that are inserted under that key. A second commit with another hash is rejected.
+        keeps_dirty_marks: the inputs are themselves marked to be recomputed, so the outputs keep that mark.
         details: metrics to store with the commit (timings, estimates).
     """
 
@@ -142,19 +142,19 @@ class CommitRequest:
     execution_id: str
     epoch: int
     binding: str | None
-    publish: tuple[AddBlock, ...]
+    added_blocks: tuple[AddBlock, ...]
     cursors: tuple[MoveCursor, ...] = ()
-    heads: tuple[RequireHead, ...] = ()
-    no_consumers: tuple[RequireNoConsumers, ...] = ()
-    schemas: tuple[SetSchema, ...] = ()
-    sum_headrooms: tuple[RequireSumHeadroom, ...] = ()
+    required_heads: tuple[RequireHead, ...] = ()
+    required_without_consumers: tuple[RequireNoConsumers, ...] = ()
+    schema_changes: tuple[SetSchema, ...] = ()
+    required_sum_headrooms: tuple[RequireSumHeadroom, ...] = ()
     consumed: Mapping[str, tuple[int | None, int]] = field(default_factory=dict, hash=False)
     arrival_outcomes: tuple[tuple[str, ArrivalOutcome], ...] = ()
     seals: tuple[AddSeal, ...] = ()
     published_versions: tuple[SetPublishedVersion, ...] = ()
     idempotency: tuple[str, str] | None = None
-    digest: str | None = None
-    keeps_marks: bool = False
+    rows_digest: str | None = None
+    keeps_dirty_marks: bool = False
     details: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 

@@ -50,8 +50,8 @@ class BeginRequest:
         cursor_channels: the pinned channels whose cursors are pinned too.
         scope_by_channel: channel -> the scope in which it is read, if that is not the whole channel.
         owner: holder of the lease: ``host:pid:start`` or ``dagster:run``.
-        lease: duration in seconds.
-        dead: owners that are known to have ended, whose leases need not expire first.
+        lease_seconds: duration in seconds.
+        dead_owners: owners that are known to have ended, whose leases need not expire first.
         pinned_version_by_channel: channel -> the version to pin instead of its head.
         changes_after_by_channel: channel -> the version after which its changes begin, for a reader without a cursor.
         purpose: planned operation if no binding is executed: an action of the timeline, or ``read``.
@@ -65,10 +65,10 @@ class BeginRequest:
     cursor_channels: tuple[str, ...] = ()
     partition: str = WHOLE
     owner: str = ""
-    lease: float = 120.0
+    lease_seconds: float = 120.0
     run_id: str | None = None
     firing_id: str | None = None
-    dead: frozenset[str] = frozenset()
+    dead_owners: frozenset[str] = frozenset()
     scope_by_channel: Mapping[str, str] = field(default_factory=dict, hash=False)
     pinned_version_by_channel: Mapping[str, int] = field(default_factory=dict, hash=False)
     changes_after_by_channel: Mapping[str, int] = field(default_factory=dict, hash=False)
@@ -85,7 +85,8 @@ class TaskReport:
         read: input -> rows in the blocks that were opened; None if rows are passed on unread.
         wrote: port -> rows written; None if a frame was passed on.
         skipped: the task had no new data and declares ``skip_if_no_new``.
-        ways: input -> read strategy with its estimated cost. A frame that the task does not use costs nothing.
+        estimate_by_input: input -> read strategy with its estimated cost. A frame that the task does not use costs
+            nothing.
     """
 
     __repr__ = short_repr
@@ -95,7 +96,7 @@ class TaskReport:
     read: Mapping[str, int | None]
     wrote: Mapping[str, int | None]
     skipped: bool = False
-    ways: Mapping[str, CostEstimate] = field(default_factory=dict)
+    estimate_by_input: Mapping[str, CostEstimate] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -104,7 +105,7 @@ class TaskReport:
             "read": dict(self.read),
             "wrote": dict(self.wrote),
             "skipped": self.skipped,
-            "ways": {name: e.as_json() for name, e in self.ways.items()},
+            "ways": {name: e.as_json() for name, e in self.estimate_by_input.items()},
         }
 
 

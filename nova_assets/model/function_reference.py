@@ -32,7 +32,7 @@ class FunctionRef:
                 these.
         """
         module, qualname = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
-        reason = _reason_unimportable(function, module, qualname)
+        reason = _why_not_importable(function, module, qualname)
         if reason or module is None or qualname is None:
             raise DefinitionError(
                 f"the {role} function cannot be recorded: {reason}",
@@ -65,7 +65,7 @@ class FunctionRef:
         return found  # type: ignore[no-any-return]
 
 
-def _reason_unimportable(function: object, module: str | None, qualname: str | None) -> str | None:
+def _why_not_importable(function: object, module: str | None, qualname: str | None) -> str | None:
     if not callable(function):
         return "it is not a function"
     if module is None or qualname is None:

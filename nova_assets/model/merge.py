@@ -41,14 +41,14 @@ class MergeModel:
         return ()
 
     @property
-    def combines(self) -> bool:
+    def needs_earlier_row(self) -> bool:
         """Whether merging a live row may need the earlier row of its key. Otherwise the last change of a key
         decides.
         """
         return bool(self.order_by)
 
     @property
-    def keyed(self) -> bool:
+    def has_key(self) -> bool:
         """Whether changes carry ``_deleted`` (R11)."""
         return bool(self.key)
 
@@ -158,7 +158,7 @@ class Keyed(MergeModel):
         object.__setattr__(self, "order", _parse_column_names(order_by, "order_by") if order_by is not None else ())
 
     @property
-    def combines(self) -> bool:
+    def needs_earlier_row(self) -> bool:
         return True
 
     @property
@@ -182,7 +182,7 @@ class Keyed(MergeModel):
             found += [
                 f"combined column {c!r} is {schema.field(c).type}; {f} takes {expected}"
                 for c, f in self.combine
-                if c in schema and (expected := _expected_type_if_unfit(f, schema.field(c).type)) is not None
+                if c in schema and (expected := _accepted_types_if_rejected(f, schema.field(c).type)) is not None
             ]
         return found
 
@@ -239,7 +239,7 @@ def merge_model_from_json(data: Mapping[str, Any]) -> MergeModel:
     return custom
 
 
-def _expected_type_if_unfit(combiner: str, type_: DataType) -> str | None:
+def _accepted_types_if_rejected(combiner: str, type_: DataType) -> str | None:
     """Types that a combiner accepts, if this type is not accepted; None if it is. User functions accept any type."""
     if combiner == "sum" and type_.name not in _NUMERIC_TYPES:
         return "numbers"

@@ -43,7 +43,7 @@ class PartitionRule(Protocol):
         ...
 
 
-def narrowest_common_scope(columns: Sequence[str], partitions: Collection[str]) -> str:
+def narrowest_scope_containing(columns: Sequence[str], partitions: Collection[str]) -> str:
     """The narrowest scope that contains all given partitions.
 
     Args:

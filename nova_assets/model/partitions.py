@@ -65,7 +65,7 @@ class Dimension:
     last: int | None = field(default=None, compare=False)
 
     @property
-    def types(self) -> tuple[str, ...]:
+    def allowed_column_types(self) -> tuple[str, ...]:
         """Types that the column may have."""
         if self.kind == "daily":
             return ("date", "string")
@@ -137,7 +137,7 @@ class Dimension:
         # An hour that a clock change repeats has two partitions. The second carries its offset, as in Dagster.
         return start_text + local.strftime("%z") if local.fold else start_text
 
-    def end_of_partition(self, value: str | None) -> datetime | None:
+    def partition_end(self, value: str | None) -> datetime | None:
         """End of a calendar partition; None for other kinds and for null."""
         if self.kind not in ("daily", "hourly") or value is None:
             return None
@@ -248,7 +248,7 @@ def partition_name(columns: Sequence[str], values: Mapping[str, str | None]) -> 
     Raises:
         PartitionError: the name would be longer than a catalog can index.
     """
-    name = "/".join(f"{_escape_text(c)}={value_to_text(values[c])}" for c in columns)
+    name = "/".join(f"{_escape_text(c)}={format_value_text(values[c])}" for c in columns)
     if len(name.encode()) > MAX_NAME_BYTES:
         raise PartitionError(
             f"a partition's name is {len(name.encode())} bytes long",
@@ -272,16 +272,16 @@ def partition_values(name: str) -> dict[str, str | None]:
             raise PartitionError(f"{part!r} names no partition", found=name, expected="COLUMN=VALUE, joined by /")
         if unquote(column) in value_by_column:
             raise PartitionError(f"{unquote(column)!r} is said twice", found=name, expected="each dimension once")
-        value_by_column[unquote(column)] = text_to_value(value)
+        value_by_column[unquote(column)] = parse_value_text(value)
     return value_by_column
 
 
-def value_to_text(value: str | None) -> str:
+def format_value_text(value: str | None) -> str:
     """Value as escaped in a partition name; ``text_to_value`` is the inverse."""
     return _NULL_TEXT if value is None else "%5F" + value[1:] if value == _NULL_TEXT else _escape_text(value)
 
 
-def text_to_value(text: str) -> str | None:
+def parse_value_text(text: str) -> str | None:
     return None if text == _NULL_TEXT else unquote(text)
 
 

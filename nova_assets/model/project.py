@@ -15,7 +15,7 @@ from nova_assets.model.names import find_duplicates
 from nova_assets.model.quarantine import quarantine_channel
 from nova_assets.model.trigger import After, OnData, OnSealed, Trigger
 from nova_assets.short_repr import short_repr
-from nova_assets.suggestions import did_you_mean, list_valid_names
+from nova_assets.suggestions import did_you_mean, format_valid_names
 
 
 @dataclass(frozen=True, init=False)
@@ -59,7 +59,7 @@ class Project:
         names = [b.name for b in self.bindings]
         raise BindingNotFound(
             f"no binding is called {name!r}{did_you_mean(name, names)}",
-            expected=list_valid_names(names, "(the project has none)"),
+            expected=format_valid_names(names, "(the project has none)"),
             binding=name,
         )
 
@@ -70,7 +70,7 @@ class Project:
         names = [c.name for c in self.channels]
         raise ChannelNotFound(
             f"no channel is called {name!r}{did_you_mean(name, names)}",
-            expected=list_valid_names(names, "(the project has none)"),
+            expected=format_valid_names(names, "(the project has none)"),
             channel=name,
         )
 
@@ -167,14 +167,14 @@ class Project:
 
     def _trigger_cycle_problems(self, writers: Mapping[str, str]) -> list[str]:
         """Problems if bindings trigger each other in a cycle: such triggers would fire for ever."""
-        graph = {b.name: {f for leaf in b.triggers for f in _bindings_that_fire(leaf, writers)} for b in self.bindings}
+        graph = {b.name: {f for leaf in b.triggers for f in _triggering_bindings(leaf, writers)} for b in self.bindings}
         cycle = _describe_cycle(graph)
         if not cycle:
             return []
         return [f"the triggers form a cycle that never rests: {cycle}; if that is meant, say loop=True on one of them"]
 
 
-def _bindings_that_fire(trigger: Trigger, writer_by_channel: Mapping[str, str]) -> set[str]:
+def _triggering_bindings(trigger: Trigger, writer_by_channel: Mapping[str, str]) -> set[str]:
     """Bindings whose executions may fire a simple trigger."""
     if isinstance(trigger, After) and not trigger.loop:
         return {trigger.binding}

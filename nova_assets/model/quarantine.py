@@ -50,7 +50,7 @@ def merge_reason_counts(
     return dict(count_by_reason.most_common())
 
 
-def quarantine_name(channel: str) -> str:
+def quarantine_channel_name(channel: str) -> str:
     return f"{channel}_quarantine"
 
 
@@ -61,7 +61,7 @@ def quarantine_channel(channel: Channel) -> Channel:
     from nova_assets.model.channel import Channel
 
     return Channel(
-        quarantine_name(channel.name),
+        quarantine_channel_name(channel.name),
         merge=Upsert(key=("file", "version", "line")),
         schema=parse_ddl(QUARANTINE_COLUMNS),
         description=f"Records and files that arrived for {channel.name} and could not be taken.",

@@ -62,7 +62,7 @@ class ActualCost:
         }
 
 
-def sum_costs_by_strategy(costs: Iterable[ActualCost]) -> list[ActualCost]:
+def total_costs_by_strategy(costs: Iterable[ActualCost]) -> list[ActualCost]:
     """Total cost of concurrent operations, per strategy and separately for operations without an estimate."""
     sum_by_key: dict[tuple[ReadStrategy, bool], ActualCost] = {}
     for cost in costs:

@@ -57,9 +57,9 @@ class RetentionState:
         history: all existing blocks, up to the head.
         consumers: every consumer.
         pins: pins of live executions and readers.
-        bases: whether the channel may get a base: a bound task produces one, or one was ever inserted. Lagging
+        may_get_base: whether the channel may get a base: a bound task produces one, or one was ever inserted. Lagging
             consumers then need the snapshot at their cursor to compute the difference.
-        keep_from: oldest sequence number that is kept for time travel.
+        oldest_kept_version: oldest sequence number that is kept for time travel.
     """
 
     __repr__ = short_repr
@@ -67,8 +67,8 @@ class RetentionState:
     history: History
     consumers: tuple[ConsumerPosition, ...] = ()
     pins: tuple[PinnedRead, ...] = ()
-    bases: bool = False
-    keep_from: int | None = None
+    may_get_base: bool = False
+    oldest_kept_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from nova_assets.nova_error import NovaError
 _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 
 
-def greatest_number(type_: DataType) -> Fraction | None:
+def greatest_symmetric_value(type_: DataType) -> Fraction | None:
     """Greatest number of a type whose negative is also in the type; None for floats, which have infinity."""
     if type_.name in _INTEGER_BITS:
         return Fraction(2 ** (_INTEGER_BITS[type_.name] - 1) - 1)
@@ -35,7 +35,7 @@ def greatest_number(type_: DataType) -> Fraction | None:
 
 def is_in_type_range(value: Fraction, type_: DataType) -> bool:
     """Whether a sum is a value of its column's type."""
-    greatest = greatest_number(type_)
+    greatest = greatest_symmetric_value(type_)
     return (
         greatest is None or -greatest <= value <= greatest or (type_.name in _INTEGER_BITS and value == -greatest - 1)
     )
@@ -44,10 +44,10 @@ def is_in_type_range(value: Fraction, type_: DataType) -> bool:
 def overflowable_sums(model: MergeModel, schema: Schema) -> dict[str, DataType]:
     """Columns that a model sums and that can overflow, with their types."""
     columns = [c for c, f in model.combine if f == "sum" and c in schema] if isinstance(model, Keyed) else []
-    return {c: schema.field(c).type for c in columns if greatest_number(schema.field(c).type) is not None}
+    return {c: schema.field(c).type for c in columns if greatest_symmetric_value(schema.field(c).type) is not None}
 
 
-def largest_magnitude(files: Iterable[DataFile], column: str) -> Fraction | None:
+def largest_recorded_magnitude(files: Iterable[DataFile], column: str) -> Fraction | None:
     """Upper bound on the absolute values of a column in these files; None if a file does not record its range."""
     largest = Fraction(0)
     for file in files:
@@ -84,7 +84,7 @@ def sum_overflow_error(
         f"{error_label}: the sum of column {column!r} would be {_format_number(value)} "
         f"for key {key_text}, which is no {type_}",
         found=_format_number(value),
-        expected=f"no more than {_format_number(greatest_number(type_) or Fraction(0))}, in all "
+        expected=f"no more than {_format_number(greatest_symmetric_value(type_) or Fraction(0))}, in all "
         "and in what came after any version",
         next=WIDEN_TYPE_ADVICE,
         column=column,
@@ -120,7 +120,7 @@ overflowing sum.
 
 
 @contextmanager
-def translate_overflow_errors(read: Read) -> Iterator[None]:
+def name_channel_in_overflow_errors(read: Read) -> Iterator[None]:
     """Context for computing the rows of a read, which reports an overflowing sum with the name of its channel.
 
     Raises:

@@ -162,13 +162,12 @@ class History:
         head: pinned head of the channel.
         schema: current schema of the channel; None before the first block of a channel without a declared schema.
         merge: current merge model of the channel.
-        numbers: partition -> sequence numbers of its changes whose blocks have been collected.
-        since: for an excerpt: the first number for which it answers. Earlier blocks that no such answer needs are left
-            out.
+        collected_numbers: partition -> sequence numbers of its changes whose blocks have been collected.
+        first_answerable_version: for an excerpt. Earlier blocks that no answer from this number on needs are left out.
         last_merge: merge model of the newest block from a task, an insert or a restore, in any partition; None without
             such a block.
-        floors: for an excerpt: partition -> sequence number of a base, below which the partition is left out.
-        earlier: for an excerpt: the schema at ``since``; None if not needed.
+        base_floors: for an excerpt: partition -> sequence number of a base, below which the partition is left out.
+        schema_at_first_version: for an excerpt: the schema at ``first_answerable_version``; None if not needed.
     """
 
     __repr__ = short_repr
@@ -179,38 +178,38 @@ class History:
     blocks: tuple[Block, ...]
     schema: Schema | None
     merge: MergeModel
-    numbers: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
-    since: int = 0
+    collected_numbers: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
+    first_answerable_version: int = 0
     last_merge: MergeModel | None = None
-    floors: Mapping[str, int] = field(default_factory=dict, hash=False)
-    earlier: Schema | None = None
+    base_floors: Mapping[str, int] = field(default_factory=dict, hash=False)
+    schema_at_first_version: Schema | None = None
 
     def for_partitions(self, partitions: Collection[str]) -> History:
         """History restricted to some partitions."""
         blocks = tuple(b for b in self.blocks if b.partition in partitions)
-        numbers = {p: n for p, n in self.numbers.items() if p in partitions}
+        numbers = {p: n for p, n in self.collected_numbers.items() if p in partitions}
         # For partitions without a floor, their own blocks give the earlier schema.
-        earlier = self.earlier if any(self.floors.get(p) for p in partitions) else None
-        return replace(self, blocks=blocks, numbers=numbers, earlier=earlier)
+        earlier = self.schema_at_first_version if any(self.base_floors.get(p) for p in partitions) else None
+        return replace(self, blocks=blocks, collected_numbers=numbers, schema_at_first_version=earlier)
 
     @property
     def partition_histories(self) -> tuple[PartitionHistory, ...]:
         """History of each partition, sorted by name."""
-        blocks_by_partition: dict[str, list[Block]] = {p: [] for p in self.numbers}
+        blocks_by_partition: dict[str, list[Block]] = {p: [] for p in self.collected_numbers}
         for block in self.blocks:
             blocks_by_partition.setdefault(block.partition, []).append(block)
         return tuple(
             PartitionHistory(
                 p,
                 tuple(blocks),
-                tuple(sorted({b.hi for b in blocks} | set(self.numbers.get(p, ())))),
-                self.floors.get(p, 0),
+                tuple(sorted({b.hi for b in blocks} | set(self.collected_numbers.get(p, ())))),
+                self.base_floors.get(p, 0),
             )
             for p, blocks in sorted(blocks_by_partition.items())
         )
 
 
-def action_from_origins(origins: Iterable[str]) -> Action:
+def action_of_block_origins(origins: Iterable[str]) -> Action:
     """Action of a commit on a channel, derived from the origins of the added blocks."""
     distinct_origins = set(origins)
     if distinct_origins == {"drop"}:

@@ -29,7 +29,7 @@ class Trigger:
     def __or__(self, other: Trigger) -> Trigger:
         return AnyOf(_flatten_parts(AnyOf, self, other))
 
-    def leaves(self) -> Iterator[Trigger]:
+    def simple_triggers(self) -> Iterator[Trigger]:
         """Simple triggers of which this trigger is composed, left to right."""
         yield self
 
@@ -140,9 +140,9 @@ class AllOf(Trigger):
 
     parts: tuple[Trigger, ...]
 
-    def leaves(self) -> Iterator[Trigger]:
+    def simple_triggers(self) -> Iterator[Trigger]:
         for p in self.parts:
-            yield from p.leaves()
+            yield from p.simple_triggers()
 
     def __str__(self) -> str:
         return " & ".join(map(str, self.parts))
@@ -156,9 +156,9 @@ class AnyOf(Trigger):
 
     parts: tuple[Trigger, ...]
 
-    def leaves(self) -> Iterator[Trigger]:
+    def simple_triggers(self) -> Iterator[Trigger]:
         for p in self.parts:
-            yield from p.leaves()
+            yield from p.simple_triggers()
 
     def __str__(self) -> str:
         return "(" + " | ".join(map(str, self.parts)) + ")"

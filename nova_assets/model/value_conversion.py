@@ -122,17 +122,17 @@ def convert_value(value: Any, type_: DataType, kind: InputKind = DICTS) -> Any:
     Raises:
         ValueError: the rules reject the value.
     """
-    value = python_value(value)
+    value = to_python_value(value)
     if value is None or (kind.nan_is_null and isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, str) and type_.name in NOTATIONS[kind.notation]:
         value = _parse_text(value, type_, kind)
-    if value_class(value) not in RULES[type_.name]:
+    if class_of_value(value) not in RULES[type_.name]:
         raise _conversion_error(value, type_)
     return _CONVERTERS[type_.name](value, type_, kind)
 
 
-def value_class(value: Any) -> ValueClass | None:
+def class_of_value(value: Any) -> ValueClass | None:
     """Row of the table for a Python value; None for a value that no channel can store."""
     if isinstance(value, datetime):
         return "local time" if value.tzinfo is None else "instant"
@@ -155,7 +155,7 @@ _CLASSES: tuple[tuple[tuple[type, ...], ValueClass], ...] = (
 )
 
 
-def python_value(value: Any) -> Any:
+def to_python_value(value: Any) -> Any:
     """NumPy or pandas scalar as a Python value; None for their missing values."""
     module_name = type(value).__module__
     if module_name.startswith("pandas") and type(value).__name__ in ("NaTType", "NAType"):

@@ -306,7 +306,7 @@ def _build_commit_request(
         execution_id=execution.id,
         epoch=execution.epoch,
         binding=None,
-        publish=publish,
-        heads=(RequireHead(name, head),),
+        added_blocks=publish,
+        required_heads=(RequireHead(name, head),),
         details={"refreshed": len(publish)},
     )

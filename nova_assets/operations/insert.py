@@ -159,7 +159,7 @@ class DataInserter:
         published = blocks_to_publish(replace(block, manifest=block.manifest or manifest), history, origin)
         no_consumers = []
         if kind == "base" and head > 0:
-            bases = self.catalog.channel(channel).bases
+            bases = self.catalog.channel(channel).may_get_base
             staging = self.runtime.staging
             # Before the first base, collection did not keep snapshots at cursors, so every consumer gets a changelog.
             needs_changelog = (
@@ -177,11 +177,11 @@ class DataInserter:
             execution_id=execution.id,
             epoch=execution.epoch,
             binding=None,
-            publish=tuple(published),
-            heads=(RequireHead(channel, head, scope),) if kind == "base" else (),
+            added_blocks=tuple(published),
+            required_heads=(RequireHead(channel, head, scope),) if kind == "base" else (),
             idempotency=None if idempotency_key is None else (channel, idempotency_key),
-            digest=None if manifest.digest is None else insert_digest(kind, history.scope, manifest.digest),
-            sum_headrooms=self.runtime.staging.load_sum_headrooms(published, {channel: history}),
+            rows_digest=None if manifest.digest is None else insert_digest(kind, history.scope, manifest.digest),
+            required_sum_headrooms=self.runtime.staging.load_sum_headrooms(published, {channel: history}),
             **needs,
         )
         return request

@@ -18,7 +18,7 @@ from nova_assets.model.execution import Execution
 from nova_assets.model.external_files import is_external_path
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds_or_zero
-from nova_assets.model.read_strategy import ActualCost, sum_costs_by_strategy
+from nova_assets.model.read_strategy import ActualCost, total_costs_by_strategy
 from nova_assets.model.reads import DeltaChain, Snapshot
 from nova_assets.model.retention import CollectedGarbage, RetentionVerdict
 from nova_assets.model.schema import Schema
@@ -144,11 +144,11 @@ class ChannelMaintenance:
                     execution_id=execution.id,
                     epoch=execution.epoch,
                     binding=None,
-                    publish=tuple(
+                    added_blocks=tuple(
                         AddBlock(uuid.uuid4().hex, channel, "base", nothing, model, p, "drop")
                         for p in droppable_partitions
                     ),
-                    heads=tuple(RequireHead(channel, history.head, p) for p in droppable_partitions),
+                    required_heads=tuple(RequireHead(channel, history.head, p) for p in droppable_partitions),
                     details={"dropped": len(droppable_partitions)},
                 )
             )
@@ -231,10 +231,10 @@ class ChannelMaintenance:
             execution_id=execution.id,
             epoch=execution.epoch,
             binding=None,
-            publish=publish,
+            added_blocks=publish,
             details={
                 "compacted": {f"{c.range} {c.partition}".rstrip(): c.why for c in compactions},
-                "ways": [s.as_json() for s in sum_costs_by_strategy(costs)],
+                "ways": [s.as_json() for s in total_costs_by_strategy(costs)],
             },
         )
 
@@ -317,7 +317,7 @@ def _base_publish_request(
         compact.partition,
         "compact",
         span=(at, at),
-        anew=compact.anew,
+        replaces_base=compact.anew,
     )
 
 

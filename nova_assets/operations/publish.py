@@ -194,7 +194,7 @@ class TablePublisher:
                 execution_id=execution.id,
                 epoch=execution.epoch,
                 binding=None,
-                publish=(),
+                added_blocks=(),
                 published_versions=(SetPublishedVersion(channel_content.channel, table.id, edition.number),),
                 details={"published": {"table": table.id, "edition": edition.number, "seq": channel_content.seq}},
             )

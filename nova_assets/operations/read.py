@@ -72,7 +72,7 @@ class ChannelReader:
                 binding=None,
                 pinned_channels=tuple(channels),
                 owner=self.runtime.owner,
-                lease=self.runtime.lease,
+                lease_seconds=self.runtime.lease,
                 purpose="read",
                 pinned_version_by_channel={} if at is None else {c: at for c in channels},
                 changes_after_by_channel={} if since is None else {c: since for c in channels},

@@ -9,7 +9,7 @@ from nova_assets.errors import SchemaMismatch
 from nova_assets.model.engine import Engine, Frame
 from nova_assets.model.reads import Read, Snapshot, describe_read
 from nova_assets.model.schema import can_widen
-from nova_assets.model.sum_bounds import translate_overflow_errors
+from nova_assets.model.sum_bounds import name_channel_in_overflow_errors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,7 +69,7 @@ class Selection:
 
     def to_arrow(self) -> pa.Table:
         """All rows, as a ``pyarrow.Table`` in memory."""
-        with translate_overflow_errors(self.plan), self._engine.computation_scope():
+        with name_channel_in_overflow_errors(self.plan), self._engine.computation_scope():
             table: pa.Table = self._engine.to_arrow(self._read_frame(in_process=True))
         return table
 

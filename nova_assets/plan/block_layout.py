@@ -24,7 +24,7 @@ def layout_for_channel(channel: Channel, schema: Schema) -> KeyLayout | None:
     Also None if Arrow and Spark hash or sort values of a key column differently.
     """
     model = channel.merge
-    if not model.keyed or isinstance(model, Custom):
+    if not model.has_key or isinstance(model, Custom):
         return None
     if any(k not in schema or schema.field(k).type.name not in HASHED_TYPES for k in model.key):
         return None
@@ -117,7 +117,7 @@ def changed_key_range(read: Snapshot) -> tuple[str, Any, Any] | None:
 
 def can_fold_outside_spark(model: MergeModel, schema: Schema) -> bool:
     """Whether changes under a model can be merged outside Spark. User functions need Spark columns."""
-    if isinstance(model, Custom) or not model.keyed:
+    if isinstance(model, Custom) or not model.has_key:
         return False
     combined = model.combine if isinstance(model, Keyed) else ()
     ordered = [*model.order_by, *(c for c, f in combined if f in ("min", "max"))]

@@ -122,7 +122,7 @@ def _unread_partitions(
         newest_data_by_scope: dict[str, int] = {}
         for state in partition_states_by_channel.get(channel.name, ()):
             scope = scope_for_columns(shared, state.partition) if state.partition else WHOLE
-            newest_data_by_scope[scope] = max(newest_data_by_scope.get(scope, 0), state.news)
+            newest_data_by_scope[scope] = max(newest_data_by_scope.get(scope, 0), state.last_data_seq)
         scope_by_partition = {name: scope_for_columns(shared, name) for name in binding_partitions}
         for name, scope in scope_by_partition.items():
             if newest_data_by_scope.get(scope, 0) > cursor_seqs.get((name, channel.name), 0):

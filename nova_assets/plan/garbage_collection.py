@@ -55,7 +55,7 @@ def _retained_reads_but_newest(state: RetentionState) -> Iterator[tuple[str, Rea
     history = state.history
     head = history.head
     for reader in state.consumers:
-        reads_old_snapshot = reader.reads_old_snapshot or state.bases
+        reads_old_snapshot = reader.reads_old_snapshot or state.may_get_base
         yield from _reads_of_cursor(
             history, reader.name, reader.cursor, head, reader.scope, reads_old_snapshot, reader.has_run
         )
@@ -70,8 +70,8 @@ def _retained_reads_but_newest(state: RetentionState) -> Iterator[tuple[str, Rea
             yield from _reads_of_cursor(
                 history, f"{pin.holder}, once it commits", pin.head, head, pin.scope, True, True
             )
-    if state.keep_from is not None and state.keep_from < head:
-        yield from _time_travel_reads(history, state.keep_from)
+    if state.oldest_kept_version is not None and state.oldest_kept_version < head:
+        yield from _time_travel_reads(history, state.oldest_kept_version)
 
 
 def _reads_of_cursor(
@@ -143,7 +143,7 @@ def history_in_scope(history: History, scope: str) -> History:
         history,
         scope=scope,
         blocks=tuple(b for b in history.blocks if is_in_scope(b.partition, scope)),
-        numbers={p: n for p, n in history.numbers.items() if is_in_scope(p, scope)},
+        collected_numbers={p: n for p, n in history.collected_numbers.items() if is_in_scope(p, scope)},
     )
 
 
@@ -154,7 +154,7 @@ def oldest_retained_version(state: RetentionState) -> int:
     """
     cursors = [r.cursor for r in state.consumers if r.cursor or r.has_run]
     pinned = [n for p in state.pins for n in (p.head, p.cursor) if n]
-    kept = [] if state.keep_from is None else [state.keep_from]
+    kept = [] if state.oldest_kept_version is None else [state.oldest_kept_version]
     return min([state.history.head, *cursors, *pinned, *kept])
 
 

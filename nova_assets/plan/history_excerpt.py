@@ -80,9 +80,8 @@ def _snapshots_excerpt(
     history: History, oldest_number: int, schema_at_number: Callable[[int], Schema | None]
 ) -> History:
     found = _histories_from_base(history, history.partition_histories, oldest_number)
-    return _build_excerpt(
-        history, found, oldest_number, earlier=schema_at_number(oldest_number) if oldest_number < history.head else None
-    )
+    earlier_schema = schema_at_number(oldest_number) if oldest_number < history.head else None
+    return _build_excerpt(history, found, oldest_number, schema_at_first_version=earlier_schema)
 
 
 def _changes_excerpt(history: History, after_number: int, schema_at_number: Callable[[int], Schema | None]) -> History:
@@ -99,7 +98,8 @@ def _changes_excerpt(history: History, after_number: int, schema_at_number: Call
         if dropped
         else _histories_from_base(history, full_histories, after_number)
     )
-    return _build_excerpt(history, [*kept, *full_histories], after_number, earlier=schema_at_number(after_number))
+    earlier_schema = schema_at_number(after_number)
+    return _build_excerpt(history, [*kept, *full_histories], after_number, schema_at_first_version=earlier_schema)
 
 
 def _histories_from_base(
@@ -117,7 +117,7 @@ def _histories_from_base(
 
 
 def _check_complete(history: History, partition_history: PartitionHistory) -> PartitionHistory:
-    if history.floors.get(partition_history.partition):
+    if history.base_floors.get(partition_history.partition):
         raise IncompleteHistory
     return partition_history
 
@@ -150,8 +150,8 @@ def _build_excerpt(
     return replace(
         history,
         blocks=tuple(blocks),
-        numbers={p: n for p, n in collected_numbers.items() if n},
-        since=changes_after,
-        floors={t.partition: t.floor for t in partition_histories if t.floor},
+        collected_numbers={p: n for p, n in collected_numbers.items() if n},
+        first_answerable_version=changes_after,
+        base_floors={t.partition: t.floor for t in partition_histories if t.floor},
         **more,  # type: ignore[arg-type]
     )

@@ -87,12 +87,14 @@ def losses_by_partition(state: RetentionState, damaged_block_ids: frozenset[str]
 def history_without_blocks(history: History, blocks: Sequence[Block]) -> History:
     """The history as if the blocks had been collected: the numbers of their changes stay recorded."""
     removed_ids = {b.id for b in blocks}
-    numbers = {p: set(n) for p, n in history.numbers.items()}
+    numbers = {p: set(n) for p, n in history.collected_numbers.items()}
     for b in blocks:
         block_numbers = numbers.setdefault(b.partition, set())
         block_numbers |= {b.hi} if b.origin != "compact" else set()
     remaining_blocks = tuple(b for b in history.blocks if b.id not in removed_ids)
-    return replace(history, blocks=remaining_blocks, numbers={p: tuple(sorted(n)) for p, n in numbers.items()})
+    return replace(
+        history, blocks=remaining_blocks, collected_numbers={p: tuple(sorted(n)) for p, n in numbers.items()}
+    )
 
 
 def newest_answerable_version(state: RetentionState, losses: Sequence[PartitionLoss]) -> int:
@@ -185,7 +187,7 @@ def _next_steps(state: RetentionState, loss: PartitionLoss, writer: str | None, 
     """
     channel, advice = state.history.channel, ["put the files back from a backup"]
     head_lost, consumers = NEWEST_SNAPSHOT in loss.lost_answers, [r for r in state.consumers if r.cursor > 0]
-    compared = bool(consumers) and (isinstance(state.history.merge, Append) or not state.bases)
+    compared = bool(consumers) and (isinstance(state.history.merge, Append) or not state.may_get_base)
     if not head_lost and all(why.startswith("time travel") for why in loss.lost_answers):
         return advice[0]
     if head_lost and compared:

@@ -313,9 +313,13 @@ def schema_at_version(history: History, at: int) -> Schema | None:
     """Schema at a number (R18): the schema of the newest block up to it."""
     if at >= history.head:
         return history.schema
-    if history.earlier is not None:
-        newer = [b for b in history.blocks if history.since < b.hi <= at and b.origin != "compact"]
-        return max(newer, key=lambda b: b.hi).manifest.schema.without_columns("_deleted") if newer else history.earlier
+    if history.schema_at_first_version is not None:
+        newer = [b for b in history.blocks if history.first_answerable_version < b.hi <= at and b.origin != "compact"]
+        return (
+            max(newer, key=lambda b: b.hi).manifest.schema.without_columns("_deleted")
+            if newer
+            else history.schema_at_first_version
+        )
     older_blocks = [b for b in history.blocks if b.hi <= at]
     blocks = [b for b in older_blocks if b.origin != "compact"] or older_blocks
     return max(blocks, key=lambda b: b.hi).manifest.schema.without_columns("_deleted") if blocks else history.schema

@@ -43,14 +43,14 @@ def columns_of_read(read: Read) -> Schema | None:
 
 
 def _add_deleted_column(schema: Schema | None, read: _Blocks | EmptyRead) -> Schema | None:
-    return schema.with_deleted() if schema is not None and merge_model_of(read).keyed else schema
+    return schema.with_deleted() if schema is not None and merge_model_of(read).has_key else schema
 
 
 def is_plain_file_scan(read: _Blocks) -> bool:
     """Whether the rows of a read are exactly the rows of its files."""
     if isinstance(read, SnapshotDiff) or isinstance(merge_model_of(read), Custom):
         return False
-    return not merge_model_of(read).keyed or (isinstance(read, Snapshot) and not read.deltas)
+    return not merge_model_of(read).has_key or (isinstance(read, Snapshot) and not read.deltas)
 
 
 def narrow_columns(read: BlocksT, column_names: Collection[str]) -> BlocksT:
@@ -75,7 +75,7 @@ def split_into_portions(read: BlocksT, max_bytes: int = MAX_PORTION_BYTES) -> li
     blocks = [s for s in source_blocks(read) if isinstance(s, Block)]
     model = read.new.merge if isinstance(read, SnapshotDiff) else read.merge
     alike = all(b.merge.as_json() == model.as_json() for b in blocks)
-    if isinstance(model, Custom) or not alike or (isinstance(read, SnapshotDiff) and not model.keyed):
+    if isinstance(model, Custom) or not alike or (isinstance(read, SnapshotDiff) and not model.has_key):
         return [read]
     bytes_by_partition: dict[str, int] = {}
     for block in blocks:

@@ -151,8 +151,8 @@ def _estimate_cost(
     base_rows, delta_rows = sum(b.rows for b in base_blocks), sum(d.rows for d in deltas)
     read_bytes = sum(b.bytes for b in (*base_blocks, *deltas))
     cost = _START_SECONDS[strategy] + _ROW * (base_rows + delta_rows) + _BYTE * read_bytes
-    if read.merge.keyed and deltas:
-        windowed = len(deltas) > 1 and (isinstance(read, DeltaChain) or read.merge.combines)
+    if read.merge.has_key and deltas:
+        windowed = len(deltas) > 1 and (isinstance(read, DeltaChain) or read.merge.needs_earlier_row)
         cost += _merge_seconds(strategy, base_rows, delta_rows, windowed)
     return CostEstimate(
         strategy, base_rows + delta_rows, read_bytes, cost + _output_seconds(strategy, purpose, base_rows + delta_rows)

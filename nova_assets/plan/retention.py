@@ -28,7 +28,7 @@ def expired_partitions(
 
     def is_expired(partition: str) -> bool:
         values = partition_values(partition)
-        end_times = [(d.end_of_partition(values.get(d.column)), seconds) for d, seconds in dimensions_with_period]
+        end_times = [(d.partition_end(values.get(d.column)), seconds) for d, seconds in dimensions_with_period]
         return any(e is not None and s is not None and e + timedelta(seconds=s) <= now for e, s in end_times)
 
     return tuple(p for p in partitions if is_expired(p))

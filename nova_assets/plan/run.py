@@ -17,7 +17,7 @@ from nova_assets.model.commit import MoveCursor, RequireHead
 from nova_assets.model.data_check import Check
 from nova_assets.model.edge import Consumes
 from nova_assets.model.execution import Pin
-from nova_assets.model.partition_rule import ExistingPartitions, narrowest_common_scope
+from nova_assets.model.partition_rule import ExistingPartitions, narrowest_scope_containing
 from nova_assets.model.partitions import WHOLE, partition_values, scope_for_columns
 from nova_assets.model.reads import Change, PrivatePortRead, Read, Snapshot, StagedBlockPlaceholder
 from nova_assets.model.task import Task
@@ -28,7 +28,7 @@ from nova_assets.plan.run_plan import Handover, Input, Output, PlannedCheck, Run
 
 def channels_to_pin(binding: Binding) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(channels whose heads an execution pins, channels among them whose cursors it pins)."""
-    heads = dict.fromkeys(c.name for c in (*binding.reads, *binding.writes, *binding.looks_at))
+    heads = dict.fromkeys(c.name for c in (*binding.reads, *binding.writes, *binding.channels_read_by_checks))
     return tuple(heads), tuple(c.name for c in binding.cursor_channels)
 
 
@@ -47,7 +47,7 @@ def scope_by_channel(
         existing_partitions: lists the partitions of a channel.
     """
     partition_columns = partition_values(partition)
-    channels = dict.fromkeys((*binding.reads, *binding.writes, *binding.looks_at))
+    channels = dict.fromkeys((*binding.reads, *binding.writes, *binding.channels_read_by_checks))
     scope_by_channel_name = {
         c.name: scope_for_columns([d.column for d in c.partitions if d.column in partition_columns], partition)
         for c in channels
@@ -59,7 +59,7 @@ def scope_by_channel(
         # A cursor covers the same partitions in every run, and dynamic partitions may appear until the pin.
         is_open = channel in binding.cursor_channels or any(d.kind == "dynamic" for d in channel.partitions)
         scope_by_channel_name[channel.name] = (
-            WHOLE if is_open else narrowest_common_scope(channel.partition_columns, names)
+            WHOLE if is_open else narrowest_scope_containing(channel.partition_columns, names)
         )
     return scope_by_channel_name
 
@@ -277,7 +277,7 @@ def _cursor_moves(binding: Binding, pins: Mapping[str, Pin], partition: str) -> 
             c.name,
             pins[c.name].cursor or 0,
             pins[c.name].head,
-            own=c.name in written,
+            follows_own_write=c.name in written,
             partition=partition,
             channel_partition=pins[c.name].partition,
         )
@@ -287,7 +287,9 @@ def _cursor_moves(binding: Binding, pins: Mapping[str, Pin], partition: str) -> 
 
 def _required_heads(binding: Binding, pins: Mapping[str, Pin]) -> tuple[RequireHead, ...]:
     """Preconditions that channels have not changed: channels that are read and written, or written as a base (R6)."""
-    read_and_written = {c.name for c in (*binding.reads, *binding.looks_at)} & {c.name for c in binding.writes}
+    read_and_written = {c.name for c in (*binding.reads, *binding.channels_read_by_checks)} & {
+        c.name for c in binding.writes
+    }
     required_channels = read_and_written | {c.name for c in binding.base_writes}
     return tuple(RequireHead(c, pins[c].head, pins[c].partition) for c in sorted(required_channels))
 

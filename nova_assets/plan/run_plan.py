@@ -119,7 +119,11 @@ class RunPlan:
             "steps": [_step_json(s) for s in self.steps],
             **({"checks": [_check_json(c) for c in self.checks]} if self.checks else {}),
             "cursors": [
-                {"channel": c.channel, "from": c.expected, "to": "the commit's own number" if c.own else c.to}
+                {
+                    "channel": c.channel,
+                    "from": c.expected,
+                    "to": "the commit's own number" if c.follows_own_write else c.to,
+                }
                 for c in self.cursors
             ],
             "requires": [{"channel": h.channel, "head": h.seq, **_scope_json(h.scope)} for h in self.heads],

@@ -91,7 +91,7 @@ def groups_to_seal(
 
 
 def _reason_open(sealing: Sealing, dimension: Dimension, group: str, state: SealingState) -> str | None:
-    end = dimension.end_of_partition(group)
+    end = dimension.partition_end(group)
     assert end is not None  # sealing dimensions are calendars
     closes = end + timedelta(seconds=sealing.seconds)
     if state.now < end:
@@ -111,7 +111,7 @@ def _reason_open(sealing: Sealing, dimension: Dimension, group: str, state: Seal
 def candidate_groups(dimension: Dimension, state: SealingState) -> list[str]:
     """All groups with data, and all groups of the calendar from the first to be sealed up to now."""
     return sorted(
-        {*state.groups, *_calendar_groups(dimension, state)}, key=lambda g: dimension.end_of_partition(g) or state.now
+        {*state.groups, *_calendar_groups(dimension, state)}, key=lambda g: dimension.partition_end(g) or state.now
     )
 
 

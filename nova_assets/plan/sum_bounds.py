@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from nova_assets.model.block import Block, Manifest
 from nova_assets.model.schema import DataType
-from nova_assets.model.sum_bounds import RequireSumHeadroom, greatest_number, largest_magnitude
+from nova_assets.model.sum_bounds import RequireSumHeadroom, greatest_symmetric_value, largest_recorded_magnitude
 from nova_assets.model.timeline import History, PartitionHistory
 from nova_assets.plan import modes
 
@@ -49,8 +49,10 @@ def are_sums_small(headrooms: Iterable[RequireSumHeadroom], type_by_column: Mapp
 
 def _sum_headroom(blocks: Sequence[Block], delta: Manifest, column: str, type_: DataType) -> Fraction | None:
     """Remaining range of a type after all deltas are added to the largest base; None if the bounds do not suffice."""
-    deltas = [largest_magnitude(m.files, column) for m in (delta, *(b.manifest for b in blocks if b.kind == "delta"))]
-    bases = [largest_magnitude(b.manifest.files, column) for b in blocks if b.kind == "base"]
+    deltas = [
+        largest_recorded_magnitude(m.files, column) for m in (delta, *(b.manifest for b in blocks if b.kind == "delta"))
+    ]
+    bases = [largest_recorded_magnitude(b.manifest.files, column) for b in blocks if b.kind == "base"]
     if None in deltas or None in bases:
         return None
     remaining = (
@@ -62,7 +64,7 @@ def _sum_headroom(blocks: Sequence[Block], delta: Manifest, column: str, type_: 
 
 
 def _greatest_number(type_: DataType) -> Fraction:
-    most = greatest_number(type_)
+    most = greatest_symmetric_value(type_)
     assert most is not None
     return most
 

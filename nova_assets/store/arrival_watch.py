@@ -90,7 +90,7 @@ def _is_full_listing_due(store: Store, channel: Channel) -> bool:
     """Whether the source is due for another full listing, which finds files that were never announced."""
     assert channel.source is not None
     store.register([channel, quarantine_channel(channel)])
-    last_listing = store.catalog.channel(channel.name).looked
+    last_listing = store.catalog.channel(channel.name).last_listing_started_at
     return last_listing is None or store.catalog.now() - last_listing > timedelta(seconds=FULL_LISTING_INTERVAL)
 
 

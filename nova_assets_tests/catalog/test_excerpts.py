@@ -196,7 +196,11 @@ def test_a_view_has_the_excerpts_of_the_catalog(catalog: SqlCatalog, timeline: T
             if found:
                 whole = catalog.history(name, at, scope, asked.get("since"), back_to=asked.get("back_to"))
                 assert [b.id for b in found.blocks] == [b.id for b in whole.blocks], asked
-                assert (found.schema, found.earlier, found.floors) == (whole.schema, whole.earlier, whole.floors), asked
+                assert (found.schema, found.schema_at_first_version, found.base_floors) == (
+                    whole.schema,
+                    whole.schema_at_first_version,
+                    whole.base_floors,
+                ), asked
 
 
 def test_an_excerpt_never_takes_the_beginning_for_what_it_leaves_out(catalog: SqlCatalog) -> None:

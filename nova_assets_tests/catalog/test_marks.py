@@ -46,7 +46,9 @@ def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlCatal
 
 
 def begin(catalog: SqlCatalog, binding: str | None = "copy", partition: str = "p=1", lease: float = 60) -> Execution:
-    request = BeginRequest(uuid.uuid4().hex, binding, ("a", "b"), partition=partition, owner="test", lease=lease)
+    request = BeginRequest(
+        uuid.uuid4().hex, binding, ("a", "b"), partition=partition, owner="test", lease_seconds=lease
+    )
     return catalog.begin(request)
 
 
@@ -59,7 +61,7 @@ def commit(catalog: SqlCatalog, execution: Execution, channel: str, *partitions:
     consumed = {"a": (0, execution.pins["a"].head)} if execution.binding else {}
     catalog.commit(
         CommitRequest(
-            uuid.uuid4().hex, execution.id, execution.epoch, execution.binding, publish=publish, consumed=consumed
+            uuid.uuid4().hex, execution.id, execution.epoch, execution.binding, added_blocks=publish, consumed=consumed
         )
     )
 
@@ -118,7 +120,7 @@ def states(catalog: SqlCatalog, id: str) -> list[tuple[str, str, int | None]]:
 def test_a_backfill_is_kept_with_what_became_of_each_partition(catalog: SqlCatalog) -> None:
     found = catalog.start_backfill(*asked("one", "p=1", "p=2", "p=3"))
     assert (found.by, found.why, found.priority, found.downstream) == ("ada", "wrong prices", "high", ("c",))
-    assert (found.state, found.size) == ("running", 3)
+    assert (found.state, found.partition_count) == ("running", 3)
     assert [(m.partition, m.by, m.priority) for m in catalog.dirty_partitions()] == [
         (f"p={n}", "one", 1) for n in (1, 2, 3)
     ]
@@ -133,8 +135,8 @@ def test_a_backfill_is_kept_with_what_became_of_each_partition(catalog: SqlCatal
     assert [s for _, s, _ in states(catalog, "one")] == ["made", "cancelled", "cancelled"]
     assert catalog.cancel_backfill("one") == 0
     one, two = sorted(catalog.backfills(), key=lambda b: b.id)
-    assert (one.state, dict(one.parts)) == ("cancelled", {"made": 1, "cancelled": 2})
-    assert (two.state, dict(two.parts)) == ("running", {"waiting": 1})
+    assert (one.state, dict(one.partition_counts)) == ("cancelled", {"made": 1, "cancelled": 2})
+    assert (two.state, dict(two.partition_counts)) == ("running", {"waiting": 1})
     assert [m.by for m in catalog.dirty_partitions()] == ["two"]
 
     commit(catalog, begin(catalog, None), "b", "p=2", origin="drop")
@@ -175,7 +177,9 @@ def test_what_was_made_of_something_marked_stays_marked(catalog: SqlCatalog) -> 
     catalog.start_backfill(*asked("one", "p=1"))
     execution = begin(catalog)
     publish = (AddBlock(uuid.uuid4().hex, "b", "base", Manifest((), SCHEMA), Append(), "p=1", "task"),)
-    given = CommitRequest(uuid.uuid4().hex, execution.id, execution.epoch, "copy", publish=publish, keeps_marks=True)
+    given = CommitRequest(
+        uuid.uuid4().hex, execution.id, execution.epoch, "copy", added_blocks=publish, keeps_dirty_marks=True
+    )
     catalog.commit(given)
     assert [m.partition for m in catalog.dirty_partitions()] == ["p=1"] and states(catalog, "one") == [
         ("p=1", "waiting", None)

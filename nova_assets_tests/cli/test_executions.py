@@ -18,7 +18,13 @@ def test_an_execution_of_a_dead_container_is_listed_and_released(nova: Nova, fol
     catalog.register([_channel])
     name, owner = uuid.uuid4().hex, f"dagster:{uuid.uuid4()}"
     begun = BeginRequest(
-        name, "asset:report", pinned_channels=("c",), cursor_channels=("c",), owner=owner, lease=1e6, purpose="read"
+        name,
+        "asset:report",
+        pinned_channels=("c",),
+        cursor_channels=("c",),
+        owner=owner,
+        lease_seconds=1e6,
+        purpose="read",
     )
     catalog.begin(begun)
     said = nova("executions")

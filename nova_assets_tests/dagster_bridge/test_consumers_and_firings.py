@@ -249,7 +249,9 @@ def _killed(world: World, request: Any, lease: float) -> str:
     """A run of the firing that was killed: Dagster says it failed, its execution still holds its lease."""
     job = world.defs.resolve_implicit_global_asset_job_def()
     run = world.instance.create_run_for_job(job, tags={**request.tags, "dagster/run_key": request.run_key})
-    begin = BeginRequest(f"x{run.run_id}", "w", ("source", "copy"), ("source",), owner="dagster:elsewhere", lease=lease)
+    begin = BeginRequest(
+        f"x{run.run_id}", "w", ("source", "copy"), ("source",), owner="dagster:elsewhere", lease_seconds=lease
+    )
     world.store.catalog.begin(begin)
     world.instance.report_run_failed(run)
     return begin.execution_id
@@ -267,7 +269,7 @@ def test_an_execution_whose_run_has_ended_is_not_waited_for(world: World) -> Non
     world.store.insert("source", rows(1))
     job = world.defs.resolve_implicit_global_asset_job_def()
     run = world.instance.create_run_for_job(job)
-    begin = BeginRequest("dead", "w", ("source", "copy"), ("source",), owner=f"dagster:{run.run_id}", lease=120)
+    begin = BeginRequest("dead", "w", ("source", "copy"), ("source",), owner=f"dagster:{run.run_id}", lease_seconds=120)
     world.store.catalog.begin(begin)
     world.instance.report_run_failed(run)
     assert world.run().success

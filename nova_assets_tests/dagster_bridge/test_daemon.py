@@ -133,7 +133,7 @@ def test_a_binding_fires_after_another(daemon: MakeDaemon, status: str) -> None:
         for n, ended in enumerate(("conflict", "failed", "committed")):
             before = len(fired(it))
             begun = store.catalog.begin(
-                BeginRequest(f"x{n}", "b", ("other", "second"), ("other",), owner="o", lease=9e9)
+                BeginRequest(f"x{n}", "b", ("other", "second"), ("other",), owner="o", lease_seconds=9e9)
             )
             if ended == "failed":
                 store.catalog.fail(begun.id, begun.epoch, "it broke")

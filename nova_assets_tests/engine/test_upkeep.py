@@ -41,7 +41,7 @@ def test_a_compacted_channel_answers_as_before(
         for n in range(4):
             rows = [{"p": p, "k": k, "v": n} for p in "ab" for k in range(n, n + 3)]
             store.insert("c", rows)
-        if channel.merge.keyed:
+        if channel.merge.has_key:
             store.insert("c", [{"p": "a", "k": 3, "v": 0, "_deleted": True}])
 
         def answers() -> list[Any]:

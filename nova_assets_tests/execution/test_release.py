@@ -33,7 +33,12 @@ def held(store: Store, owner: str, binding: str | None = "mirror", lease: float 
     store.runtime.register_binding(project.binding("mirror"))
     begun = store.catalog.begin(
         BeginRequest(
-            uuid.uuid4().hex, binding, pinned_channels=("source",), cursor_channels=cursors, owner=owner, lease=lease
+            uuid.uuid4().hex,
+            binding,
+            pinned_channels=("source",),
+            cursor_channels=cursors,
+            owner=owner,
+            lease_seconds=lease,
         )
     )
     return begun.id

@@ -78,11 +78,11 @@ def test_a_partition_is_kept_for_so_long_after_it_is_over(dimension: Any, partit
 def test_r19_what_is_over_for_long_is_dropped_and_nobody_is_told(store: Store, clock: TestClock) -> None:
     store.run("see")
     assert store.expired("visits") == ("dt=2023-12-27", "dt=2023-12-28")
-    heads = {s.channel.name: s.news for s in store.channels()}
+    heads = {s.channel.name: s.last_data_seq for s in store.channels()}
     commit = store.drop_expired("visits")
     assert commit is not None and commit.seq == 2 and [b.rows for b in commit.blocks] == [0, 0]
     assert keys(store) == [3] and keys(store, at=1) == [1, 2, 3], "it is no history rewritten"
-    assert {s.channel.name: s.news for s in store.channels()} == heads, "no data trigger fires"
+    assert {s.channel.name: s.last_data_seq for s in store.channels()} == heads, "no data trigger fires"
     assert store.expired("visits") == () and store.drop_expired("visits") is None
     store.run("see")
     assert got[-1] == [] and keys(store, "seen") == [1, 2, 3]
@@ -200,7 +200,7 @@ def test_only_a_partition_can_be_dropped(store: Store) -> None:
 def test_for_how_long_is_known_without_the_project(store: Store, opened: Opener, clock: TestClock) -> None:
     stranger = opened()
     state = stranger.catalog.channel("visits")
-    assert (state.retain, state.keep) == ("1d", {"dt": "3d"})
+    assert (state.retain, state.keep_by_column) == ("1d", {"dt": "3d"})
     assert stranger.expired("visits") == ("dt=2023-12-27", "dt=2023-12-28")
     store.insert("visits", [visit("2023-12-31", 4)])
     store.compact("visits")
@@ -210,7 +210,7 @@ def test_for_how_long_is_known_without_the_project(store: Store, opened: Opener,
     longer = nova.daily("dt", start="2023-12-01", keep="9d")
     store.register(nova.Channel("visits", schema=DDL, partitions=longer, retain="1d"))  # is no other definition
     state = stranger.catalog.channel("visits")
-    assert (state.retain, state.keep) == ("1d", {"dt": "9d"})
+    assert (state.retain, state.keep_by_column) == ("1d", {"dt": "9d"})
     with pytest.raises(nova.DefinitionError, match="kept for an unreadable period"):
         nova.daily("dt", start="2023-12-01", keep="long")
 

@@ -280,7 +280,7 @@ def test_r15_a_base_that_nobody_expected_tells_who_cannot_compare(opened: Opener
 
     other = opened(nova.Project([nova.bind(nova.Workflowette("rebuild", [rebuild]))]))
     other.register(other.project)
-    assert store.catalog.channel("source").bases
+    assert store.catalog.channel("source").may_get_base
     if by_task:
         other.insert("wanted", [row(8, 8)])
         other.run("rebuild")

@@ -144,7 +144,7 @@ def test_a_partition_that_is_born_while_it_is_looked_for(
     follower = TimelineFollower(store.catalog, storage)
     put(store, 0, "a")
     follower.ask("t", listed, ["p=a"])
-    real = store.catalog.bootstrap
+    real = store.catalog.head_and_full_history
 
     def bootstrap(name: str, partitions: Sequence[str]) -> Any:
         found = real(name, partitions)

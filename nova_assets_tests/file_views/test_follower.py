@@ -48,7 +48,15 @@ def said(history: History) -> Any:
     """What plans go by."""
     blocks = {b.id: (b.partition, b.kind, b.lo, b.hi, b.origin, b.manifest, b.merge) for b in history.blocks}
     tracks = {t.partition: (t.numbers, t.floor) for t in history.partition_histories}
-    return history.head, history.schema, history.merge, history.last_merge, history.earlier, blocks, tracks
+    return (
+        history.head,
+        history.schema,
+        history.merge,
+        history.last_merge,
+        history.schema_at_first_version,
+        blocks,
+        tracks,
+    )
 
 
 def answered(follower: TimelineFollower, *asked: Any) -> Any:

@@ -253,7 +253,7 @@ def test_a_check_does_not_decide_how_a_binding_is_partitioned_or_what_comes_befo
     project = nova.Project([nova.bind(nova.Workflowette("w", [task], checks=[check])), after])
     bound = project.bindings[0]
     assert bound.dimensions == () and [c.name for c in bound.reads] == ["a"]
-    assert [c.name for c in bound.looks_at] == ["orders", "later"]
+    assert [c.name for c in bound.channels_read_by_checks] == ["orders", "later"]
 
 
 def test_checks_that_cannot_be() -> None:

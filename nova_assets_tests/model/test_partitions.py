@@ -128,7 +128,7 @@ def test_hours_where_clocks_change_by_half_an_hour(change: datetime, hours: list
         for h in starts_of_clock_hours(change, change + timedelta(hours=3), LORD_HOWE)
     ]
     assert begins == hours
-    assert dimension.end_of_partition(hours[0]) == change + timedelta(minutes=90)
-    assert dimension.end_of_partition(hours[1]) == change + timedelta(minutes=150)
+    assert dimension.partition_end(hours[0]) == change + timedelta(minutes=90)
+    assert dimension.partition_end(hours[1]) == change + timedelta(minutes=150)
     series = TimeSeries("h", "hour", start=change.astimezone(LORD_HOWE), tz=LORD_HOWE.key)
     assert [dimension.partition_starting_at(m) for m in series.moments(change + timedelta(hours=3))] == hours

@@ -29,7 +29,7 @@ def test_novas_own_example() -> None:
     blocks = "d1 d2 d3 c3"
     assert goes(blocks, ConsumerPosition("dedup", 2)) == "d1 d2"
     assert goes(blocks, ConsumerPosition("dedup", 2, reads_old_snapshot=True)) == ""
-    assert goes(blocks, ConsumerPosition("dedup", 2), bases=True) == ""
+    assert goes(blocks, ConsumerPosition("dedup", 2), may_get_base=True) == ""
     assert goes(blocks, ConsumerPosition("dedup", 3)) == "d1 d2 d3"
     assert goes(blocks) == "d1 d2 d3", "nobody consumes it"
     assert goes(blocks, ConsumerPosition("dedup", 0)) == "d1 d2 d3", "who has never run is given the newest snapshot"
@@ -38,10 +38,10 @@ def test_novas_own_example() -> None:
 @pytest.mark.parametrize(
     ("blocks", "facts", "gone"),
     [
-        ("d1 d2 c2 d3 d4 c4", {"keep_from": 2}, "d1 d2"),
-        ("d1 d2 c2 d3 d4 c4", {"keep_from": 3}, "d1 d2"),
-        ("d1 d2 c2 d3 d4 c4", {"keep_from": 4}, "d1 d2 c2 d3 d4"),
-        ("d1 d2 d3 c3", {"keep_from": 0}, ""),
+        ("d1 d2 c2 d3 d4 c4", {"oldest_kept_version": 2}, "d1 d2"),
+        ("d1 d2 c2 d3 d4 c4", {"oldest_kept_version": 3}, "d1 d2"),
+        ("d1 d2 c2 d3 d4 c4", {"oldest_kept_version": 4}, "d1 d2 c2 d3 d4"),
+        ("d1 d2 d3 c3", {"oldest_kept_version": 0}, ""),
         ("d1 d2 c2 d3 c3", {"pins": (PinnedRead("x", 2),)}, "d1 d2 d3"),
         ("d1 d2 c2 d3 c3", {"pins": (PinnedRead("x", 3, 1),)}, "c2"),
         ("d1 d2 d3 c3 d4", {"pins": (PinnedRead("x", 2, 0),)}, ""),
@@ -57,14 +57,14 @@ def test_what_holds_a_block(blocks: str, facts: dict[str, Any], gone: str) -> No
 
 def test_r9_a_base_that_consumers_have_to_be_told_of_outlasts_a_compaction_after_it() -> None:
     blocks = "d1 c1 b2 d3 c3"
-    assert goes(blocks, ConsumerPosition("join", 1), bases=True) == "d1 d3"
+    assert goes(blocks, ConsumerPosition("join", 1), may_get_base=True) == "d1 d3"
     left = history("x1 c1 b2 x3 c3")
     assert isinstance(modes.changes(left, 1), SnapshotDiff)
-    assert goes("x1 c1 b2 x3 c3 d4 c4", ConsumerPosition("join", 1), bases=True) == "c3 d4", "and the next one"
-    assert goes("x1 c1 b2 x3 c3 b4", ConsumerPosition("join", 1), bases=True) == "b2 c3", (
+    assert goes("x1 c1 b2 x3 c3 d4 c4", ConsumerPosition("join", 1), may_get_base=True) == "c3 d4", "and the next one"
+    assert goes("x1 c1 b2 x3 c3 b4", ConsumerPosition("join", 1), may_get_base=True) == "b2 c3", (
         "until another takes its place"
     )
-    assert goes("x1 c1 b2 x3 c3", ConsumerPosition("join", 3), bases=True) == "c1 b2", "or it has been read"
+    assert goes("x1 c1 b2 x3 c3", ConsumerPosition("join", 3), may_get_base=True) == "c1 b2", "or it has been read"
 
 
 def test_it_says_who_holds_what() -> None:

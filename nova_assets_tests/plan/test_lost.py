@@ -65,8 +65,8 @@ def test_a_block_that_nobody_misses_is_given_up(
 
 
 def test_what_is_kept_for_time_travel_is_missed() -> None:
-    assert goes("d1 d2 d3 c3", "d2", keep_from=1) == ""
-    assert goes("d1 d2 d3 c3", "c3", keep_from=1) == "c3", "the deltas lead to 3 as well"
+    assert goes("d1 d2 d3 c3", "d2", oldest_kept_version=1) == ""
+    assert goes("d1 d2 d3 c3", "c3", oldest_kept_version=1) == "c3", "the deltas lead to 3 as well"
 
 
 def test_partitions_are_judged_each_by_itself() -> None:
@@ -82,7 +82,7 @@ def test_partitions_are_judged_each_by_itself() -> None:
 
 
 def test_it_says_what_is_lost_for_whom_and_what_to_type() -> None:
-    damage = said("d1 d2 d3 d4", "d3", ConsumerPosition("dedup", 2), bases=True)
+    damage = said("d1 d2 d3 d4", "d3", ConsumerPosition("dedup", 2), may_get_base=True)
     assert damage.cure is None and damage.wrong and damage.subject == "c"
     assert damage.what == "Δ(2→3) of c: blocks/d3/part-0 is missing"
     assert damage.means == (
@@ -102,7 +102,7 @@ def test_what_to_type_depends_on_who_writes_and_who_reads() -> None:
     assert "a base would have to be compared with them, for the sake of dedup" in lagging and "restore" not in lagging
     stuck = said("d1 d2 d3 c3", "d1 d2", ConsumerPosition("dedup", 1, reads_old_snapshot=True)).next or ""
     assert "nova restore c --at 3: a base of the newest version that is whole (dedup can go on only with" in stuck
-    assert said("d1 d2 d3 c3", "d2", keep_from=1).next == "put the files back from a backup"
+    assert said("d1 d2 d3 c3", "d2", oldest_kept_version=1).next == "put the files back from a backup"
 
 
 def test_a_block_that_is_given_up_says_what_can_no_longer_be_read() -> None:
@@ -125,7 +125,8 @@ def test_a_file_of_another_size_is_named_with_both() -> None:
 
 def test_a_channel_that_is_only_added_to_cannot_be_given_a_base_that_was_not_compared() -> None:
     [damage] = damage_of_lost_files(
-        RetentionState(history("d1 d2"), (ConsumerPosition("r", 1),), bases=True), {"blocks/d2/part-0": "is missing"}
+        RetentionState(history("d1 d2"), (ConsumerPosition("r", 1),), may_get_base=True),
+        {"blocks/d2/part-0": "is missing"},
     )
     assert damage.next is not None and "compared" in damage.next and "restore" not in damage.next
 

@@ -54,7 +54,10 @@ def test_r5_cursors_go_to_the_pinned_head_or_to_the_commits_own_number() -> None
         task("two", consumes=nova.new(b), produces=nova.delta(c)),
     ]
     p = plan(tasks, {"a": "d1 d2", "b": "d1"}, {"a": 1, "b": 1})
-    assert {m.channel: (m.expected, m.to, m.own) for m in p.cursors} == {"a": (1, 2, False), "b": (1, 1, True)}
+    assert {m.channel: (m.expected, m.to, m.follows_own_write) for m in p.cursors} == {
+        "a": (1, 2, False),
+        "b": (1, 1, True),
+    }
     assert describe_read(p.step("two").inputs[0].reads["new"]) == "Δ(staged)"
 
 

@@ -135,7 +135,7 @@ def test_or_fires_for_each_part_and_moves_only_what_fired() -> None:
 def test_operators_flatten() -> None:
     t = nova.on_data("a") & nova.every("1h") & nova.after("x")
     assert str(t) == "on_data(a) & every(1h) & after(x, succeeded)"
-    assert len(list(t.leaves())) == 3
+    assert len(list(t.simple_triggers())) == 3
 
 
 def test_on_sealed_fires_once_for_each_seal() -> None:

@@ -190,13 +190,13 @@ def test_a_backfill_is_made_by_ticks_and_nothing_else_follows(store: Store) -> N
     assert [(r.dataset, r.partition) for r in store.tick()] == [("store_sales", "day=2022-03-31/store=Paris")]
     assert store.tick() == [] and read(store, "products_sales") == before
     [done] = store.backfills()
-    assert (done.state, dict(done.parts), done.downstream) == ("done", {"made": 1}, ())
+    assert (done.state, dict(done.partition_counts), done.downstream) == ("done", {"made": 1}, ())
 
     preview = store.preview_backfill("store_sales", "day=2022-03-30..")
     assert preview.seconds is not None and preview.seconds > 0
     assert preview.costs["store_sales", "day=2022-03-31/store=Paris"].rows == 2
     asked = store.backfill("store_sales", "day=2022-03-30..", preview=preview)
-    assert len(store.tick()) == 4 and store.catalog.backfill(asked.id).parts == {"made": 4, "waiting": 2}
+    assert len(store.tick()) == 4 and store.catalog.backfill(asked.id).partition_counts == {"made": 4, "waiting": 2}
     assert len(store.tick()) == 2 and store.catalog.backfill(asked.id).state == "done"
     assert store.tick() == [] and read(store, "products_sales") == before
     store.insert("tickets", rows([("pen", "1.00", "2022-03-31", "Paris")]))

@@ -145,7 +145,7 @@ def test_what_killed_readers_left_goes_in_bounded_batches(catalog: SqlCatalog, m
     catalog.register([nova.Channel("stock", schema="sku bigint")])
 
     def read(name: str, binding: str | None = None) -> None:
-        begin(BeginRequest(name, binding, pinned_channels=("stock",), owner="x", lease=60.0, purpose="read"))
+        begin(BeginRequest(name, binding, pinned_channels=("stock",), owner="x", lease_seconds=60.0, purpose="read"))
 
     catalog.database.clock = lambda: real() - timedelta(hours=1)
     for n in range(90):

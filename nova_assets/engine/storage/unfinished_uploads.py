@@ -6,7 +6,7 @@ from typing import Any
 
 from nova_assets.engine.storage.warehouse import BLOCKS
 from nova_assets.errors import NotSupported, WarehouseUnavailable
-from nova_assets.model.address import split_file_address
+from nova_assets.model.address import split_store_address
 from nova_assets.model.warehouse_contents import UnfinishedUpload
 from nova_assets.settings import s3_endpoint_and_region
 
@@ -53,7 +53,7 @@ def _s3_client_bucket_prefix(address: str) -> tuple[Any, str, str]:
             next="pip install 'nova-assets[s3]'",
         ) from error
     endpoint, region = s3_endpoint_and_region()
-    _, bucket, prefix = split_file_address(address)
+    _, bucket, prefix = split_store_address(address)
     return boto3.client("s3", endpoint_url=endpoint, region_name=region), bucket, f"{prefix}/" if prefix else ""
 
 

@@ -52,7 +52,7 @@ class BlockTarget:
 
     @property
     def is_keyed(self) -> bool:
-        return self.model is not None and self.model.keyed
+        return self.model is not None and self.model.has_key
 
     @property
     def has_deleted_column(self) -> bool:

@@ -13,7 +13,7 @@ from nova_assets.execution.conflict_retry import plan_again_after_conflict
 from nova_assets.masking import get_logger
 from nova_assets.model.arrival import Arrival, ArrivalOutcome
 from nova_assets.model.arrow_types import to_arrow_schema
-from nova_assets.model.quarantine import QUARANTINE_COLUMNS, WHOLE_FILE_LINE, quarantine_name
+from nova_assets.model.quarantine import QUARANTINE_COLUMNS, WHOLE_FILE_LINE, quarantine_channel_name
 from nova_assets.model.receive_result import ReplayResult
 from nova_assets.model.schema import DELETED, parse_ddl
 from nova_assets.operations.arrivals.receive import FileReceiver
@@ -117,7 +117,7 @@ def _plan_replay(receiver: FileReceiver, mend: Mend | None) -> _ReplayPlan:
 def _read_quarantine(receiver: FileReceiver) -> tuple[int, list[dict[str, Any]]]:
     """Head and rows of the quarantine."""
     runtime = receiver.runtime
-    history = runtime.catalog.history(quarantine_name(receiver.channel.name))
+    history = runtime.catalog.history(quarantine_channel_name(receiver.channel.name))
     if history.head == 0:
         return 0, []
     found = runtime.engine.to_arrow(runtime.engine.fetch(modes.snapshot(history)))

@@ -51,20 +51,20 @@ class GroupSealer:
         """
         state = self.catalog.channel(channel)
         sealing, dimension = _sealing_and_dimension(state)
-        partitions = [p for p in self.catalog.partitions(channel) if not p.dropped]
+        partitions = [p for p in self.catalog.partitions(channel) if not p.is_dropped]
         groups = {partition_values(p.partition)[sealing.by] for p in partitions}
         source = next((c.source for c in self.runtime.project.channels if c.name == channel), None)
-        assert state.since is not None
+        assert state.registered_at is not None
         return groups_to_seal(
             sealing,
             dimension,
             SealingState(
                 now=self.catalog.now(),
-                since=state.since,
+                since=state.registered_at,
                 groups={g for g in groups if g is not None},
                 seals=self.catalog.latest_seals(channel),
                 is_fed=source is not None,
-                looked=state.looked,
+                looked=state.last_listing_started_at,
                 settling=0 if source is None else period_seconds(source.min_age) or 0,
                 oldest=None if source is None else self.catalog.arrival_counts(channel).oldest,
             ),
@@ -85,7 +85,7 @@ class GroupSealer:
         sealing, _ = _sealing_and_dimension(self.catalog.channel(channel))
         scope = partition_name([sealing.by], {sealing.by: group.group})
         for _ in range(_MAX_ATTEMPTS):
-            partitions = [p.partition for p in self.catalog.partitions(channel, scope) if not p.dropped]
+            partitions = [p.partition for p in self.catalog.partitions(channel, scope) if not p.is_dropped]
             if partitions:
                 self.maintenance.compact(
                     channel,
@@ -123,8 +123,8 @@ class GroupSealer:
                 execution_id=execution.id,
                 epoch=execution.epoch,
                 binding=None,
-                publish=(),
-                heads=(RequireHead(channel, head, scope),),
+                added_blocks=(),
+                required_heads=(RequireHead(channel, head, scope),),
                 seals=(put,),
                 details={
                     "sealed": {

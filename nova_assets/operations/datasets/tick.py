@@ -151,7 +151,7 @@ def _partition_end_times(channel: Channel, partition: str) -> Iterator[datetime]
     """End times of the days and hours of a partition."""
     values = partition_values(partition)
     for dimension in channel.partitions:
-        end = dimension.end_of_partition(values.get(dimension.column))
+        end = dimension.partition_end(values.get(dimension.column))
         if end is not None:
             yield end
 

@@ -155,7 +155,7 @@ def error_from_problem(problem: dict[str, Any]) -> NovaError:
     """Error that a problem describes, for a client to raise."""
     standard_fields = {"type", "title", "status", "detail", "code", "found", "expected", "next"}
     what = str(problem.get("detail") or problem.get("title") or "the service refused the request")
-    return errors.kind_of_code(str(problem.get("code")))(
+    return errors.error_class_of_code(str(problem.get("code")))(
         what,
         found=problem.get("found"),
         expected=problem.get("expected"),

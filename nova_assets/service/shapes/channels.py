@@ -43,11 +43,11 @@ class ChannelShape(Shape):
             bytes=state.bytes,
             blocks=state.blocks,
             updated_at=state.updated_at,
-            registered_at=state.since,
-            bases=state.bases,
-            news=state.news,
+            registered_at=state.registered_at,
+            bases=state.may_get_base,
+            news=state.last_data_seq,
             retain=state.retain,
-            keep=dict(state.keep),
+            keep=dict(state.keep_by_column),
             seal=None if state.seal is None else state.seal.as_json(),
         )
 
@@ -85,7 +85,7 @@ class PartitionShape(Shape):
         return PartitionShape(
             partition=state.partition,
             seq=state.seq,
-            news=state.news,
+            news=state.last_data_seq,
             rows=state.rows,
             bytes=state.bytes,
             blocks=state.blocks,

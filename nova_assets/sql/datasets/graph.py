@@ -185,7 +185,7 @@ class Graph:
         values = partition_values(partition)
         lag = max((g.lag for g in self._header(name).generators if isinstance(g, TimeSeries)), default=0)
         for d in dataset.channel.partitions:
-            end = d.end_of_partition(values.get(d.column))
+            end = d.partition_end(values.get(d.column))
             if end is not None:
                 return end + lag * timedelta(hours=1 if d.kind == "hourly" else 24) - timedelta(seconds=1)
         return None
