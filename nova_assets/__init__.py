@@ -105,7 +105,7 @@ def __getattr__(name: str) -> Any:
     else:
         errors = importlib.import_module("nova_assets.errors")
         if not (name[:1].isupper() and hasattr(errors, name)):
-            raise importlib.import_module("nova_assets.renamed").missing_attribute("nova", name)
+            raise importlib.import_module("nova_assets.renamed").missing_attribute_error("nova", name)
         value = getattr(errors, name)
     globals()[name] = value
     return value

@@ -131,7 +131,7 @@ def backfills(deployment: Deployment, backfill_id: str | None, limit: int) -> Co
 
 def _cancel_backfill(deployment: Deployment, backfill_id: str, dry_run: bool) -> CommandResult:
     with deployment.open_read_only() if dry_run else deployment.open(with_project=False) as store:
-        waiting = store.catalog.backfill(backfill_id).parts.get("waiting", 0)
+        waiting = store.catalog.backfill(backfill_id).partition_counts.get("waiting", 0)
         left = waiting if dry_run else store.cancel_backfill(backfill_id)
     message = (
         f"{pluralize(left, 'partition')} {'would stay' if dry_run else 'stays' if left == 1 else 'stay'} as before"
@@ -219,7 +219,7 @@ def _backfill_json(backfill_request: Backfill) -> dict[str, Any]:
         "priority": backfill_request.priority,
         "downstream": list(backfill_request.downstream),
         "state": backfill_request.state,
-        "parts": dict(backfill_request.parts),
+        "parts": dict(backfill_request.partition_counts),
     }
 
 
@@ -240,8 +240,8 @@ def _show_backfills(console: Console, requests: Sequence[Backfill]) -> None:
         grid.add(
             b.id,
             b.state,
-            format_count(b.parts.get("made", 0)),
-            format_count(b.size),
+            format_count(b.partition_counts.get("made", 0)),
+            format_count(b.partition_count),
             b.priority,
             format_time(b.at),
             b.by,

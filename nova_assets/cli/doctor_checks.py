@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from nova_assets.cli.deployment import Deployment, read_catalog_version, sqlite_file_path
 from nova_assets.cli.rendering import format_bytes, format_duration, pluralize
-from nova_assets.masking import mask_address, mask_values
+from nova_assets.masking import mask_address, mask_nested
 from nova_assets.nova_error import NovaError
 from nova_assets.settings import Settings
 
@@ -47,7 +47,7 @@ class Finding:
     def __post_init__(self) -> None:
         """Mask secrets in all texts and details."""
         for name in ("message", "advice", "details"):
-            object.__setattr__(self, name, mask_values(getattr(self, name)))
+            object.__setattr__(self, name, mask_nested(getattr(self, name)))
 
 
 def run_all_checks(deployment: Deployment, start_spark: bool) -> Iterator[Finding]:

@@ -33,7 +33,7 @@ def drop(deployment: Deployment, channel: str, partition: str | None, expired: b
         if partition is None:
             partitions = list(store.expired(channel))
         else:
-            partitions = [p.partition for p in store.partitions(channel, partition) if not p.dropped]
+            partitions = [p.partition for p in store.partitions(channel, partition) if not p.is_dropped]
         if partitions and not dry_run:
             commit = store.drop_expired(channel) if partition is None else store.drop(channel, partition)
             partitions = [] if commit is None else [b.partition for b in commit.blocks]

@@ -83,8 +83,8 @@ class LazyCommandGroup(click.Group):
         Raises:
             UsageError: no command has this name. The error suggests a similar name.
         """
-        if args and args[0] in renamed.COMMANDS:
-            raise click.UsageError(f"nova {args[0]} is now called nova {renamed.COMMANDS[args[0]]}", ctx)
+        if args and args[0] in renamed.NEW_COMMAND_NAMES:
+            raise click.UsageError(f"nova {args[0]} is now called nova {renamed.NEW_COMMAND_NAMES[args[0]]}", ctx)
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise click.UsageError(f"no command is called {args[0]!r}{did_you_mean(args[0], COMMANDS)}", ctx)
         return super().resolve_command(ctx, args)

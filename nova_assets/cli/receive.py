@@ -18,7 +18,7 @@ from nova_assets.cli.rendering import (
     pluralize,
 )
 from nova_assets.model.arrival import Arrival
-from nova_assets.model.quarantine import quarantine_name
+from nova_assets.model.quarantine import quarantine_channel_name
 from nova_assets.model.receive_result import ReceiveResult
 
 _MAX_LISTED = 20
@@ -85,7 +85,7 @@ def _format_received(channel: str, received: ReceiveResult) -> str:
     heads = [c.numbers[channel] for c in received.commits if channel in c.numbers]
     at = f", now at {heads[-1]}" if heads else ""
     quarantined_text = (
-        f"; {format_count(received.bad)} quarantined in {quarantine_name(channel)}" if received.bad else ""
+        f"; {format_count(received.bad)} quarantined in {quarantine_channel_name(channel)}" if received.bad else ""
     )
     return (
         f"{channel}: {pluralize(received.rows, 'row')} from {pluralize(received.files, 'file')}{at}{quarantined_text}"

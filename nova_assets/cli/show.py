@@ -68,7 +68,7 @@ def _find_dataset_query(project: Project, name: str) -> DatasetQuery:
 
 
 def _existing_partitions_lookup(store: Store) -> Callable[[str], list[str]]:
-    return lambda channel: [p.partition for p in store.partitions(channel) if not p.dropped]
+    return lambda channel: [p.partition for p in store.partitions(channel) if not p.is_dropped]
 
 
 def _parse_moment(option_text: str | None) -> datetime:

@@ -45,7 +45,7 @@ def build_begin_request(
         cursor_channels=cursors,
         partition=partition,
         owner=owner,
-        lease=lease,
+        lease_seconds=lease,
         scope_by_channel=scope_by_channel(binding, partition, now, existing),
     )
 
@@ -58,4 +58,4 @@ def retry_if_owner_dead(begin_or_preview: Callable[[BeginRequest], T], request: 
         owner = busy.fields.get("owner", "")
         if not is_owner_dead(owner):
             raise
-        return begin_or_preview(replace(request, dead=frozenset({owner})))
+        return begin_or_preview(replace(request, dead_owners=frozenset({owner})))

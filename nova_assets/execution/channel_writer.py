@@ -64,7 +64,7 @@ class ChannelWriter:
                 binding=None,
                 pinned_channels=channels,
                 owner=self.get_owner(),
-                lease=self.lease,
+                lease_seconds=self.lease,
                 scope_by_channel={channels[0]: scope},
                 purpose=purpose,
             )

@@ -268,7 +268,7 @@ class Runtime:
             self.staging.stage_missing_changelogs(execution, run.histories)
         plan = run.plan(self.staging.skipped_ports(execution))
         request = self.staging.build_commit_request(execution, plan, run.histories, list(run.reports.values()))
-        request = replace(request, keeps_marks=has_read_dirty_partition(run, self.catalog))
+        request = replace(request, keeps_dirty_marks=has_read_dirty_partition(run, self.catalog))
         crash_point("commit.before")
         try:
             commit = commit_resolving_outcome(self.catalog, request)

@@ -227,7 +227,7 @@ class ViewUpdater:
 
     def _load_partitions(self, channel: str, partitions: Sequence[str]) -> LoadedPartitions:
         channel_head, history = self._catalog.head_and_full_history(channel, partitions)
-        partitions_with_blocks = {b.partition for b in history.blocks} | history.numbers.keys()
+        partitions_with_blocks = {b.partition for b in history.blocks} | history.collected_numbers.keys()
         existing = tuple(n for n in partitions if n in partitions_with_blocks or not channel_head.columns)
         self._counts.loaded += len(existing)
         return LoadedPartitions(channel_head, existing, history)

@@ -277,7 +277,7 @@ def partition_values(name: str) -> dict[str, str | None]:
 
 
 def format_value_text(value: str | None) -> str:
-    """Value as escaped in a partition name; ``text_to_value`` is the inverse."""
+    """Value as escaped in a partition name; ``parse_value_text`` is the inverse."""
     return _NULL_TEXT if value is None else "%5F" + value[1:] if value == _NULL_TEXT else _escape_text(value)
 
 

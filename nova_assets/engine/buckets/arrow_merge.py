@@ -44,7 +44,7 @@ def compose_deltas(deltas: Sequence[pa.Table], model: MergeModel, key_columns: S
     places = np.repeat(np.arange(len(deltas)), [d.num_rows for d in deltas])
     rows = rows.append_column(_DELTA_INDEX, pa.array(places))
     rows = one_chunk(sort_by_key(rows, key_columns))  # stable: rows of a key stay in delta order
-    if not model.combines:
+    if not model.needs_earlier_row:
         return rows.filter(pa.array(last_of_key_mask(rows, key_columns))).drop_columns([_DELTA_INDEX])
     return _compose_combining_changes(rows, model, key_columns).drop_columns([_DELTA_INDEX])
 
@@ -61,7 +61,7 @@ def merge_changes(base: pa.Table, changes: pa.Table, model: MergeModel, key_colu
     first_change_per_key = changes.filter(pa.array(first_of_key_mask(changes, key_columns)))
     places, found = find_key_positions(base, first_change_per_key, key_columns)
     changed_base_rows = places[found]
-    if model.combines and len(changed_base_rows):
+    if model.needs_earlier_row and len(changed_base_rows):
         before = base.take(pa.array(changed_base_rows))
         changes = compose_deltas([_as_insert_changes(before, changes.schema), changes], model, key_columns)
         first_change_per_key = changes.filter(pa.array(first_of_key_mask(changes, key_columns)))

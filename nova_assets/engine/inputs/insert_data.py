@@ -27,7 +27,7 @@ from nova_assets.formats.declared_types import declared_types
 from nova_assets.formats.input_file import InputFile, bad_record_error, empty_file_error
 from nova_assets.model.file_format import Format
 from nova_assets.model.schema import DataType, Schema
-from nova_assets.model.value_conversion import DICTS, PANDAS, TYPED, python_value
+from nova_assets.model.value_conversion import DICTS, PANDAS, TYPED, to_python_value
 from nova_assets.nova_error import NovaError
 
 LARGE_PARQUET_BYTES = 512 * 1024 * 1024
@@ -222,7 +222,7 @@ def _numpy_to_python(value: Any) -> Any:
     is_array = type(value).__module__ == "numpy" and hasattr(value, "tolist") and value.ndim > 0
     if is_array or isinstance(value, list | tuple):
         return [_numpy_to_python(v) for v in value]
-    plain = python_value(value)
+    plain = to_python_value(value)
     is_too_fine = type(plain).__module__ == "numpy" and plain.dtype.kind == "M"
     return plain.astype("datetime64[us]").item() if is_too_fine else plain
 

@@ -52,7 +52,7 @@ def compute_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, warehouse: War
     def read_source_rows(some: Sequence[BlockSource], columns: Schema) -> list[pa.Table]:
         return [_read_block_rows(b, opened[b.id], columns) for b in some if isinstance(b, Block)]
 
-    if not model.keyed:
+    if not model.has_key:
         return _concat_or_empty(read_source_rows(source_blocks(read), schema), schema)
     marked, layout = schema.with_deleted(), KeyLayout(model.key)
     sorted_deltas = [sort_into_buckets(one_chunk(t), layout)[0] for t in read_source_rows(read.deltas, marked)]

@@ -60,7 +60,7 @@ def merge_deltas(
     keys = deltas.select(*map(col, on))
     keys = F.broadcast(keys) if broadcast_keys else keys.hint("shuffle_hash")
     changes = deltas
-    if model.combines:
+    if model.needs_earlier_row:
         if not is_multi_delta:
             deltas = deltas.withColumn(DELTA_INDEX, F.lit(0))
         touched = base.join(keys, on, "left_semi").select(
@@ -116,7 +116,7 @@ def compose_changes(rows: DataFrame, model: MergeModel) -> DataFrame:
         rows: columns, ``_deleted`` and ``DELTA_INDEX``; per key and delta at most one deletion and one live row.
     """
     columns = [c for c in rows.columns if c not in (DELETED, DELTA_INDEX)]
-    if not model.combines:
+    if not model.needs_earlier_row:
         latest_first = Window.partitionBy(*map(col, model.key)).orderBy(col(DELTA_INDEX).desc(), col(DELETED))
         last = rows.withColumn(_RANK, F.row_number().over(latest_first)).filter(col(_RANK) == 1)
         return last.select(*map(col, columns), col(DELETED))

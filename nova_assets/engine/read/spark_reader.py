@@ -116,7 +116,7 @@ class SparkReader:
         model, schema = merge_model_of(read), read.schema or _NO_COLUMNS
         if isinstance(model, Custom):
             return self._custom_snapshot_frame(read, base, deltas, model)
-        if not deltas or not model.keyed:
+        if not deltas or not model.has_key:
             return self.read_blocks([*base, *deltas], schema)  # without a key, all blocks are one read
         if self._can_use_anti_join(base, deltas, model):
             return self._snapshot_by_anti_join(read, base, deltas, schema)
@@ -128,7 +128,13 @@ class SparkReader:
         """Whether the keys of the deltas alone decide which rows remain, and are few enough to broadcast."""
         plain = all(b.manifest.format == "parquet" for b in (*base, *deltas))
         few = sum(len(d.manifest.files) for d in deltas) <= _MAX_FILES_IN_QUERY_TEXT
-        return (bool(base) or len(deltas) > 1) and plain and few and not model.combines and _can_broadcast_keys(deltas)
+        return (
+            (bool(base) or len(deltas) > 1)
+            and plain
+            and few
+            and not model.needs_earlier_row
+            and _can_broadcast_keys(deltas)
+        )
 
     def _snapshot_by_anti_join(
         self, read: Snapshot, base: Sequence[Block], deltas: Sequence[Block], schema: Schema
@@ -160,14 +166,14 @@ class SparkReader:
         model, rows = merge_model_of(snapshot), self._snapshot_frame(snapshot)
         if isinstance(model, Custom):  # its deltas may have other columns than its bases: diff from B_0
             return _reduce_with_function(model.diff_ref, [self._empty_frame(snapshot.schema or _NO_COLUMNS), rows])
-        return rows.withColumn(DELETED, F.lit(False)) if model.keyed else rows
+        return rows.withColumn(DELETED, F.lit(False)) if model.has_key else rows
 
     def _chain_frame(self, read: DeltaChain) -> DataFrame:
         deltas, schema = _resolved_blocks(read.deltas), read.schema or _NO_COLUMNS
         model = merge_model_of(read)
         if isinstance(model, Custom):
             return _reduce_with_function(model.chain_ref, self._custom_delta_frames(deltas))
-        if not model.keyed:
+        if not model.has_key:
             return self.read_blocks(deltas, schema)
         changes = self._keyed_delta_rows(deltas, schema)
         return compose_changes(changes, model) if len(deltas) > 1 else changes
@@ -178,9 +184,9 @@ class SparkReader:
         if isinstance(model, Custom):
             return _reduce_with_function(model.diff_ref, [self._snapshot_frame(read.old), new])
         old = self._snapshot_frame(replace(read.old, schema=read.new.schema or read.old.schema))  # under current names
-        if not model.keyed:
+        if not model.has_key:
             bases = _resolved_blocks(read.new.bases)
-            keeps = bool(bases) and all(b.manifest.keeps_all and b.hi == read.old.at + 1 for b in bases)
+            keeps = bool(bases) and all(b.manifest.drops_no_rows and b.hi == read.old.at + 1 for b in bases)
             return added_rows_or_raise(old, new, read.new.channel, assume_none_removed=keeps)
         if merge_model_of(read.old).key != model.key:  # written under another merge model (R18): no key, or another one
             old = old.dropDuplicates(list(model.key))
@@ -194,7 +200,7 @@ class SparkReader:
             return _reduce_with_function(
                 read.merge.diff_ref, [self._empty_frame(schema), self._empty_frame(schema)]
             ).limit(0)
-        return self._empty_frame(schema.with_deleted() if read.merge.keyed else schema)
+        return self._empty_frame(schema.with_deleted() if read.merge.has_key else schema)
 
     def _custom_snapshot_frame(
         self, read: Snapshot, base: Sequence[Block], deltas: Sequence[Block], model: Custom

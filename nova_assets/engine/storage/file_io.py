@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from nova_assets.errors import NotSupported
-from nova_assets.model.address import split_file_address
+from nova_assets.model.address import split_store_address
 from nova_assets.plan.batch_size import PAGE_BYTES, rows_per_batch
 from nova_assets.settings import s3_endpoint_and_region
 
@@ -178,7 +178,7 @@ def remote_filesystem_and_path(address: str) -> tuple[fs.FileSystem | None, str]
 
 
 def _remote_filesystem_and_key(address: str) -> tuple[fs.FileSystem, str]:
-    scheme, authority, name = split_file_address(address)
+    scheme, authority, name = split_store_address(address)
     return (
         (_hdfs_filesystem(authority), f"/{name}")
         if scheme == "hdfs"

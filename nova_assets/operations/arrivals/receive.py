@@ -83,7 +83,7 @@ class FileReceiver:
         announced = len(catalog.announce_arrivals(name, [a for n in notices for a in n.arrivals]))
         if list_unannounced:
             listing_started = catalog.now()
-            found = self.inbox.list_arrivals(listing_started, catalog.channel(name).looked)
+            found = self.inbox.list_arrivals(listing_started, catalog.channel(name).last_listing_started_at)
             # A seal waits for the files that existed when the listing began, so they count as known since then.
             announced += sum(len(catalog.announce_arrivals(name, some, listing_started)) for some in _in_batches(found))
             catalog.record_source_listing(name, listing_started)
@@ -104,7 +104,7 @@ class FileReceiver:
         """
         catalog, name = self.runtime.catalog, self.channel.name
         found = [s.arrival for s in catalog.waiting_arrivals(name, _NO_LIMIT)]
-        for some in _in_batches(self.inbox.list_arrivals(catalog.now(), catalog.channel(name).looked)):
+        for some in _in_batches(self.inbox.list_arrivals(catalog.now(), catalog.channel(name).last_listing_started_at)):
             known = catalog.arrivals_by_path_key(name, [a.path_key for a in some])
             keys = {s.arrival.key for versions in known.values() for s in versions}
             found += [a for a in some if a.key not in keys]
@@ -217,11 +217,11 @@ class FileReceiver:
                 execution_id=execution.id,
                 epoch=execution.epoch,
                 binding=None,
-                publish=tuple(p for published, _ in parts for p in published),
-                heads=heads,
-                schemas=tuple(s for _, needs in parts for s in needs["schemas"]),
-                no_consumers=tuple(n for _, needs in parts for n in needs["no_consumers"]),
-                sum_headrooms=tuple(r for _, needs in parts for r in needs["rooms"]),
+                added_blocks=tuple(p for published, _ in parts for p in published),
+                required_heads=heads,
+                schema_changes=tuple(s for _, needs in parts for s in needs["schemas"]),
+                required_without_consumers=tuple(n for _, needs in parts for n in needs["no_consumers"]),
+                required_sum_headrooms=tuple(r for _, needs in parts for r in needs["rooms"]),
                 arrival_outcomes=tuple((self.channel.name, t) for t in file_outcomes),
                 details=details,
             )

@@ -71,7 +71,7 @@ class BlockShape(Shape):
             bytes=block.bytes,
             deletes=m.deletes,
             format=m.format,
-            keeps_all=m.keeps_all,
+            keeps_all=m.drops_no_rows,
             columns=columns_from_schema(m.schema) or [],
             merge=block.merge.as_json(),
             layout=None if m.layout is None else m.layout.as_json(),
