@@ -68,7 +68,7 @@ class DeploymentHandle(ABC):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            raise missing_attribute(self._public_name, name)
+            raise missing_attribute_error(self._public_name, name)
 
     def __enter__(self) -> Self:
         return self

@@ -112,7 +112,7 @@ class StoreMaintenance:
                 next="to empty the channel, insert a base without rows",
             )
         return self.maintenance.drop_partitions(
-            name, [p.partition for p in self.runtime.catalog.partitions(name, scope) if not p.dropped]
+            name, [p.partition for p in self.runtime.catalog.partitions(name, scope) if not p.is_dropped]
         )
 
     def expired(self, channel: Channel | str) -> tuple[str, ...]:
@@ -120,8 +120,8 @@ class StoreMaintenance:
         name = self.registry.registered_name(channel)
         state = self.runtime.catalog.channel(name)
         definition = self.registry.find_definition(name)
-        keep = state.keep if definition is None else definition.upkeep.get("keep", {})
-        held = [p.partition for p in self.runtime.catalog.partitions(name) if not p.dropped] if keep else []
+        keep = state.keep_by_column if definition is None else definition.upkeep.get("keep", {})
+        held = [p.partition for p in self.runtime.catalog.partitions(name) if not p.is_dropped] if keep else []
         return expired_partitions(state.channel.partitions, keep, held, self.runtime.catalog.now())
 
     def drop_expired(self, channel: Channel | str) -> Commit | None:
