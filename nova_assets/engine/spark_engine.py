@@ -109,7 +109,7 @@ class SparkEngine:
         missing = [c for c in key_columns if c not in existing]
         if missing:
             raise SchemaMismatch(
-                f"keys to match lack the columns {', '.join(map(repr, missing))}",
+                f"the keys lack the columns {', '.join(map(repr, missing))}",
                 found=", ".join(existing),
                 expected=", ".join(key_columns),
                 next="name the columns with matching(..., on=...)",
@@ -196,7 +196,9 @@ class SparkEngine:
             return schema_fit.schema_of(frame)
         if not self.is_frame(frame):
             raise SchemaMismatch(
-                "a task gave something that is no frame", found=type(frame).__name__, expected="a Spark DataFrame"
+                "a task returned an object that is not a DataFrame",
+                found=type(frame).__name__,
+                expected="a Spark DataFrame",
             )
         from nova_assets.engine.rows.spark_types import from_struct
 

@@ -78,8 +78,8 @@ def _open_records(file: InputFile) -> Iterator[Iterator[Any]]:
         # fastavro has no error class of its own and raises any of these on damaged bytes
         raise bad_record_error(
             file,
-            "the file is no whole Avro file",
+            "the file is not a complete Avro file",
             found=str(error) or type(error).__name__,
             expected="an Avro object container file",
-            next="fetch the file again: it looks cut short, or is of another format",
+            next="fetch the file again: it seems to be truncated, or has another format",
         ) from error

@@ -77,7 +77,7 @@ def convert_values(
                 f"row {number} has a value of another type in column {column_name!r}",
                 found=str(error),
                 expected=f"{declared_type}: see the conversion table in the reference",
-                next="convert the value, or leave the row out",
+                next="convert the value, or remove the row",
                 column=column_name,
                 row=number,
             ) from error
@@ -178,7 +178,7 @@ def to_unencoded_column(column: pa.ChunkedArray, column_name: str) -> pa.Chunked
             return pa.chunked_array([pa.array(column.to_pylist(), target)], target)
         except (pa.ArrowException, ValueError, OverflowError) as error:
             raise SchemaMismatch(
-                f"column {column_name!r} cannot be written out",
+                f"column {column_name!r} cannot be decoded",
                 found=f"{column.type}: {error}",
                 next="cast the column first",
             ) from error
@@ -282,7 +282,7 @@ def _python_values(column: pa.ChunkedArray, column_name: str, first_row_number: 
             raise SchemaMismatch(
                 f"row {number} has a value out of range in column {column_name!r}",
                 found=f"{scalar}: {error}",
-                expected="the years 0001 to 9999, where a value is converted",
+                expected="a year from 0001 to 9999",
                 column=column_name,
                 row=number,
             ) from error

@@ -216,12 +216,12 @@ def _reason_without_row_number(error: BaseException) -> str:
 
 def _check_columns(file: InputFile, column_names: Sequence[str], schema: Schema, drop_undeclared: bool) -> None:
     if len(set(column_names)) != len(column_names):
-        raise bad_record_error(file, "a column is named twice", found=", ".join(column_names))
+        raise bad_record_error(file, "two columns have the same name", found=", ".join(column_names))
     missing = [f.name for f in schema.fields if f.name not in column_names]
     unexpected = [n for n in column_names if n not in schema and n != DELETED and not drop_undeclared]
     if missing or unexpected:
         parts = [f"columns are missing: {', '.join(missing)}"] if missing else []
-        parts += [f"columns are not the channel's: {', '.join(unexpected)}"] if unexpected else []
+        parts += [f"columns that the channel does not have: {', '.join(unexpected)}"] if unexpected else []
         raise bad_record_error(file, "; ".join(parts), found=", ".join(column_names), expected=str(schema))
 
 
@@ -308,8 +308,8 @@ def _bad_csv_error(file: InputFile, column_types: dict[str, pa.DataType], error:
         file,
         f"{location} cannot be read as CSV",
         found=str(error).removeprefix("CSV parse error: ").strip(),
-        expected="as many fields in each row as in the header, each of its column's type",
-        next="mend the file, or insert it without that row",
+        expected="in each row as many fields as in the header, each of the type of its column",
+        next="correct the file, or insert it without this row",
         row=int(row[1]) if row else None,
     )
 
@@ -321,7 +321,7 @@ def _bad_value_error(
         file,
         f"row {row} (the header is row 1), column {column!r}: {reason}",
         expected=f"{declared[column]}: see the conversion table in the reference",
-        next="mend the value, or insert the file without that row",
+        next="correct the value, or insert the file without this row",
         row=row,
         column=column,
     )
@@ -347,9 +347,9 @@ def _check_quotes_are_closed(file: InputFile) -> None:
             raise bad_record_error(
                 file,
                 "the file ends inside a quoted value",
-                found=f"a quote that is opened before line {reader.line_num} and never closed",
-                expected='a closing " for every opening one',
-                next="fetch the file again: it looks cut short",
+                found=f"a quote that begins before line {reader.line_num} and is never closed",
+                expected='a closing " for each opening "',
+                next="fetch the file again: it seems to be truncated",
                 line=reader.line_num,
             ) from error
     except (OSError, EOFError) as error:

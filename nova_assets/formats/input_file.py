@@ -95,7 +95,7 @@ class _SizeLimitedStream(io.RawIOBase):
         count: int = self.stream.readinto(into)
         self.bytes_left -= count
         if self.bytes_left < 0:
-            raise FileTooLarge(f"more than {self.max_bytes} bytes when it is decompressed")
+            raise FileTooLarge(f"more than {self.max_bytes} bytes after decompression")
         return count
 
     def close(self) -> None:
@@ -141,7 +141,7 @@ def unreadable_file_error(file: InputFile, error: BaseException) -> NovaError:
         return SourceUnavailable(f"{file.display_name} cannot be read now", found=str(error), next="it is tried again")
     if isinstance(error, PermissionError):
         return bad_record_error(
-            file, "the file may not be read", found=str(error), next="let this user read it; then: nova replay"
+            file, "this user may not read the file", found=str(error), next="grant read access; then: nova replay"
         )
     return bad_record_error(
         file, "the file cannot be read to its end", found=str(error), next="fetch the file again", line=None

@@ -105,7 +105,7 @@ def _run_in_worker(
             causes.append(death.cause)
         except WorkerTimedOut:
             raise bad_record_error(
-                file, f"the file cannot be read within {seconds:.0f} seconds", next="cut it into smaller files"
+                file, f"the file cannot be read within {seconds:.0f} seconds", next="split the file into smaller files"
             ) from None
         else:
             if "error" in answer.fields:
@@ -113,10 +113,10 @@ def _run_in_worker(
             return answer
     raise bad_record_error(
         file,
-        "the file ends the process that reads it",
+        "the file crashes the process that reads it",
         found=f"{' and '.join(dict.fromkeys(causes))}, {len(causes)} times",
         expected=f"a {format_} file that can be read",
-        next="make the file anew; nova replay tries one that was set aside again",
+        next="create the file again; nova replay reads a rejected file again",
     )
 
 

@@ -77,7 +77,7 @@ def read_json(file: InputFile, schema: Schema | None) -> pa.Table:
             f"line {first.line}{' is' if first.reason.startswith('no ') else ','} {first.reason}",
             found=None if first.raw is None else preview_text(first.raw.encode()),
             expected=f"JSON objects, one per line, or one array of them{'' if schema is None else f': {schema}'}",
-            next="mend the line, or insert the file without it; fetch the file again if it was cut short",
+            next="correct the line, or insert the file without it; fetch the file again if it is truncated",
             line=first.line,
             **({} if first.column is None else {"column": first.column}),
         )
@@ -279,10 +279,10 @@ def _array_elements(file: InputFile, content: bytes) -> Iterator[tuple[Line, Any
     except (ValueError, ArithmeticError, RecursionError) as error:
         raise bad_record_error(
             file,
-            "the file is no JSON array of objects",
+            "the file is not a JSON array of objects",
             found=str(error) or type(error).__name__,
             expected="JSON objects, one per line, or one array of them",
-            next="fetch the file again: it looks cut short",
+            next="fetch the file again: it seems to be truncated",
         ) from error
 
 

@@ -77,7 +77,7 @@ def _concat_within_limit(tables: Iterable[pa.Table], schema: pa.Schema, max_byte
     for part in tables:
         result.append(part)
         if sum(p.nbytes for p in result) > max_bytes:
-            raise FileTooLarge(f"more than {max_bytes} bytes when it is decompressed")
+            raise FileTooLarge(f"more than {max_bytes} bytes after decompression")
     return pa.concat_tables(result) if result else schema.empty_table()
 
 
@@ -93,15 +93,15 @@ def call_columnar_reader(file: InputFile, read: Callable[[Any], Any], format_nam
         if "out of range for nanosecond" in str(error):
             raise bad_record_error(
                 file,
-                f"the {format_name} file has times outside the years 1678 to 2261, which its reader does not have",
+                f"the {format_name} file has times outside the years 1678 to 2261, which its reader does not support",
                 found=str(error),
                 expected="times that fit into 64 bits of nanoseconds",
                 next="write the file as Parquet, or insert it as a Spark DataFrame",
             ) from error
         raise bad_record_error(
             file,
-            f"the file is no whole {format_name} file",
+            f"the file is not a complete {format_name} file",
             found=str(error).splitlines()[0] if str(error) else type(error).__name__,
             expected=f"a {format_name} file with its footer",
-            next="fetch the file again: it looks cut short, or is of another format",
+            next="fetch the file again: it seems to be truncated, or has another format",
         ) from error

@@ -37,7 +37,9 @@ def handle_job(job: Job) -> Outcome:
         lines = str(error).splitlines() or [""]
         found = f"{type(error).__name__}: {lines[0][:300]}"
         return {
-            "error": bad_record_error(file, "the file cannot be read", found=found, next="make the file anew").as_dict()
+            "error": bad_record_error(
+                file, "the file cannot be read", found=found, next="create the file again"
+            ).as_dict()
         }, ()
 
 
@@ -72,9 +74,9 @@ def _escape_surrogates(fields: dict[str, Any]) -> dict[str, Any]:
 def _too_large_error(file: InputFile) -> BadRecord:
     return bad_record_error(
         file,
-        "the file needs more memory than is free",
+        "the file needs more memory than is available",
         expected="a file whose rows fit into memory",
-        next="cut it into smaller files",
+        next="split the file into smaller files",
     )
 
 

@@ -69,7 +69,7 @@ class RowCollector:
             raise BadValue('no object: expected {"column": value, ...}')
         undeclared_values = {n: v for n, v in value.items() if n not in self.declared}
         if undeclared_values and self.undeclared == "refuse":
-            raise BadValue(f"columns that are not the channel's: {', '.join(map(repr, undeclared_values))}")
+            raise BadValue(f"columns that the channel does not have: {', '.join(map(repr, undeclared_values))}")
         row = {n: self._convert_declared_value(n, v, self.declared[n]) for n, v in value.items() if n in self.declared}
         if self.undeclared == "keep":
             undeclared_values = {n: self._convert_undeclared_value(n, v) for n, v in undeclared_values.items()}
@@ -185,6 +185,6 @@ def _infer_array(column: str, values: list[Any]) -> pa.Array:
         raise SchemaMismatch(
             f"column {column!r} has values of different types",
             found=str(error),
-            next="declare the column's type, or mend the values",
+            next="declare the column's type, or correct the values",
             column=column,
         ) from error

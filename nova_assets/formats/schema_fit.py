@@ -27,9 +27,9 @@ def schema_of(table: pa.Table) -> Schema:
     for field in table.schema:
         if pa.types.is_nested(field.type) and contains_null_type(field.type):
             raise SchemaMismatch(
-                f"column {field.name!r} has a part that holds nothing but nulls, or no element: that tells no type",
+                f"column {field.name!r} has a part without a type, because it has only nulls or no elements",
                 found=str(field.type),
-                expected="a value in every part, or a channel that is declared with its types",
+                expected="a value in every part, or a channel with declared types",
                 next=f'declare the channel with schema="..., {field.name} TYPE"',
                 column=field.name,
             )
@@ -58,7 +58,9 @@ def fit_to_schema(table: pa.Table, schema: Schema) -> pa.Table:
     """
     extra = [n for n in table.column_names if n not in schema]
     if extra:
-        raise SchemaMismatch(f"columns have no place: {', '.join(map(repr, extra))}", expected=str(schema))
+        raise SchemaMismatch(
+            f"the schema does not have these columns: {', '.join(map(repr, extra))}", expected=str(schema)
+        )
     columns = [_fit_column(table, f.name, f.nullable, arrow_type(f.type)) for f in schema.fields]
     fields = [pa.field(f.name, arrow_type(f.type), f.name != DELETED) for f in schema.fields]
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
@@ -69,7 +71,7 @@ def _fit_column(table: pa.Table, name: str, nullable: bool, target_type: pa.Data
         if name == DELETED:
             return pa.chunked_array([pa.repeat(pa.scalar(False), table.num_rows)])
         if not nullable:
-            raise SchemaMismatch(f"column {name!r} is missing and may not be null", column=name)
+            raise SchemaMismatch(f"column {name!r} is missing, but must not be null", column=name)
         return pa.chunked_array([pa.nulls(table.num_rows, target_type)])
     column = table.column(name)
     if name == DELETED:
@@ -98,14 +100,14 @@ def cast_column(column: pa.ChunkedArray, target_type: pa.DataType, name: str) ->
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         if _is_finer_than_microseconds(column.type, target_type):
             raise SchemaMismatch(
-                f"column {name!r} has times finer than a microsecond, which Spark cannot keep",
+                f"column {name!r} has times finer than a microsecond, which Spark cannot store",
                 found=f"{column.type}: {error}",
                 expected=str(target_type),
                 next="round them first, for example with pyarrow.compute.round_temporal or .dt.floor('us')",
                 column=name,
             ) from error
         raise SchemaMismatch(
-            f"column {name!r} has values that are no {spark_type(target_type, name)}",
+            f"column {name!r} has values that do not fit into {spark_type(target_type, name)}",
             found=f"{column.type}: {error}",
             expected=str(target_type),
             next="cast the column first",

@@ -22,7 +22,9 @@ def read_valid_records(file: InputFile, schema: Schema, drop_undeclared: bool = 
         OSError, EOFError: the file cannot be read to its end.
     """
     if len(schema.names) != 1:
-        raise bad_record_error(file, "lines of text are rows of one column", expected=f"a file of rows of {schema}")
+        raise bad_record_error(
+            file, "a text file can fill only a channel of one column", expected=f"a file with rows of {schema}"
+        )
     texts: list[str] = []
     line_numbers: list[int] = []
     refused: list[RefusedRecord] = []

@@ -172,10 +172,10 @@ def _start_worker(module: str) -> subprocess.Popen[bytes]:
 
 def _unavailable_error(cause: str) -> EngineUnavailable:
     return EngineUnavailable(
-        "no process can be started to read files in",
+        "no worker process can be started to read files",
         found=cause,
-        expected=f"that {sys.executable} starts",
-        next="look for limits of memory and of processes, then try again",
+        expected=f"{sys.executable} to start",
+        next="check the limits of memory and of processes, then try again",
     )
 
 

@@ -46,7 +46,7 @@ def reconcile_schema(
             problems.append(f"column {quote_identifier(f.name)} is {data_type}, not {f.type}")
     if on_schema_change == "evolve":
         problems += [
-            f"column {quote_identifier(f.name)} is missing and may not be null" for f in missing if not f.nullable
+            f"column {quote_identifier(f.name)} is missing, but must not be null" for f in missing if not f.nullable
         ]
         name_by_lower = {f.name.lower(): f.name for f in declared.fields}
         case_conflicts = [(f.name, name_by_lower[f.name.lower()]) for f in extra if f.name.lower() in name_by_lower]

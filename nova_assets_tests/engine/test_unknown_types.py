@@ -77,7 +77,7 @@ def test_a_key_of_nulls_is_refused(store: Store) -> None:
 @pytest.mark.parametrize("value", [{"a": 1, "b": None}, [], [None], [{"a": None}]])
 def test_a_part_of_unknown_type_is_refused_with_the_way_to_declare_it(value: Any, store: Store) -> None:
     store.register(nova.Channel("c", schema="k bigint", on_schema_change="evolve"))
-    with pytest.raises(nova.SchemaMismatch, match="that tells no type") as caught:
+    with pytest.raises(nova.SchemaMismatch, match="has a part without a type") as caught:
         store.insert("c", [{"k": 1, "new": value}])
     assert 'schema="..., new TYPE"' in str(caught.value)
 

@@ -66,9 +66,9 @@ def test_an_orphan_that_leads_elsewhere_is_not_followed(warehouse: Warehouse, tm
     (elsewhere / "data").write_text("somebody's")
     warehouse.prepare_empty_block_folder("blocks/a")
     (warehouse.root / "blocks" / "link").symlink_to(elsewhere)
-    with pytest.raises(nova.WarehouseUnavailable, match="leads elsewhere"):
+    with pytest.raises(nova.WarehouseUnavailable, match="is a symbolic link"):
         warehouse.delete_block_folder("blocks/link")
-    with pytest.raises(nova.WarehouseUnavailable, match="leads elsewhere"):
+    with pytest.raises(nova.WarehouseUnavailable, match="is a symbolic link"):
         warehouse.delete_files(["blocks/link/data"])
     assert (elsewhere / "data").exists()
 

@@ -171,6 +171,6 @@ def test_wide_rows_fit_a_small_java_process_and_one_that_dies_is_replaced(tmp_pa
     assert done.returncode == 0, done.stderr[-3000:]
     said = dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
     assert (said["cut_pages"], said["copy"], said["summed"], said["retried"]) == ("351", "351", "True", "351 1")
-    assert said["told"] == "NOVA-ENGINE-UNAVAILABLE the Spark session that the store was given has ended"
+    assert said["told"] == "NOVA-ENGINE-UNAVAILABLE the Spark session that was passed to the store has ended"
     assert said["chain"] == "False"
     assert "Traceback" not in done.stderr, done.stderr[-3000:]

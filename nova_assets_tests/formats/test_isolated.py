@@ -41,7 +41,9 @@ def workers() -> list[int]:
 
 
 def test_a_file_that_ends_its_reader_is_told_by_name(tmp_path: Path) -> None:
-    with pytest.raises(nova.BadRecord, match=r"(?s)bad\.orc: the file ends the process that reads it.*SIG\w+, 2 times"):
+    with pytest.raises(
+        nova.BadRecord, match=r"(?s)bad\.orc: the file crashes the process that reads it.*SIG\w+, 2 times"
+    ):
         isolated_reader.read_table(InputFile(killer(tmp_path / "bad.orc")), "orc", None)
     good = tmp_path / "good.parquet"
     pq.write_table(pa.table({"id": [1, 2]}), good)

@@ -48,7 +48,7 @@ BAD_LINES: dict[str, tuple[bytes, str]] = {
     "another type": (lines({**GOOD, "id": "two"}), "column 'id': 'two' is no bigint"),
     "too large": (lines({**GOOD, "id": 2**63}), "is no bigint"),
     "not exact": (lines({**GOOD, "price": 1.005}), "is no decimal"),
-    "an unknown column": (lines({**GOOD, "extra": 1}), "not the channel's: 'extra'"),
+    "an unknown column": (lines({**GOOD, "extra": 1}), "that the channel does not have: 'extra'"),
     "a name twice": (b'{"id": 1, "id": 2}', "twice"),
     "another encoding": ('{"id": 2, "name": "é"}'.encode("latin-1"), "utf-8"),
     "two objects": (b'{"id": 2}{"id": 3}', "Extra data"),
@@ -107,12 +107,12 @@ WHOLE_FILES: dict[str, tuple[str, bytes, str]] = {
     "no gzip": ("a.json.gz", lines(GOOD), "to its end"),
     "zstd cut short": ("a.json.zst", pa.compress(lines(*[GOOD] * 999), "zstd", asbytes=True)[:40], "to its end"),
     "no zstd": ("a.json.zst", lines(GOOD), "to its end"),
-    "Parquet cut short": ("a.parquet", b"PAR1 and nothing else", "no whole Parquet file"),
-    "Avro cut short": ("a.avro", b"Obj\x01\x04", "no whole Avro file"),
-    "no Avro": ("a.avro", lines(GOOD), "no whole Avro file"),
+    "Parquet cut short": ("a.parquet", b"PAR1 and nothing else", "not a complete Parquet file"),
+    "Avro cut short": ("a.avro", b"Obj\x01\x04", "not a complete Avro file"),
+    "no Avro": ("a.avro", lines(GOOD), "not a complete Avro file"),
     "CSV cut short": ("a.csv", b'id,name,price,at\n1,"a', "ends inside a quoted value"),
     "CSV of other columns": ("a.csv", b"id,name\n1,a\n", "columns are missing: price, at"),
-    "CSV of more columns": ("a.csv", b"id,name,price,at,more\n", "not the channel's: more"),
+    "CSV of more columns": ("a.csv", b"id,name,price,at,more\n", "that the channel does not have: more"),
     "CSV without a byte": ("a.csv", b"", "is empty"),
     "a JSON array cut short": ("a.json", b'[{"id": 1}, {"id"', "no JSON"),
 }
@@ -134,7 +134,7 @@ def test_parquet_of_another_schema_is_refused_whole(tmp_path: Path) -> None:
 def test_a_compressed_file_may_not_become_too_large(tmp_path: Path) -> None:
     bomb = gzip.compress(b" " * 10_000_000)
     assert len(bomb) < 20_000
-    with pytest.raises(nova.BadRecord, match="more than 1000000 bytes when it is decompressed"):
+    with pytest.raises(nova.BadRecord, match="more than 1000000 bytes after decompression"):
         parsed(tmp_path / "a.json.gz", bomb, max_bytes=1_000_000)
 
 

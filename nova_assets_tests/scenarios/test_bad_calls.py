@@ -156,7 +156,7 @@ def test_a_misspelt_argument_is_said_with_the_method(store: nova.Store) -> None:
 
 
 def test_a_row_that_is_no_dict_is_named(store: nova.Store) -> None:
-    with pytest.raises(nova.NovaError, match="row 2 of the list is no dict"):
+    with pytest.raises(nova.NovaError, match="row 2 of the list is not a dict"):
         store.insert("bag", [{"id": 1}, (2, 1.0)])
 
 

@@ -215,13 +215,13 @@ def test_a_location_that_is_gone_changes_nothing(tills: Tills, opened: Any) -> N
     tills.root.rename(tills.root.with_name("elsewhere"))
     with pytest.raises(SourceUnavailable, match="cannot be listed") as caught:
         store.refresh("tickets")
-    assert "what was known of it is as it was" in str(caught.value)
+    assert "the channel keeps its earlier state" in str(caught.value)
     [said] = store.refresh_all()
     assert said.needs_attention and "cannot be listed" in said.problems_text
     assert made(store) == []
-    with pytest.raises(FileMissing, match="was changed, or removed, by whoever writes it") as missing:
+    with pytest.raises(FileMissing, match="was changed or removed by the system that writes it") as missing:
         store.read("tickets").to_arrow()
-    assert "nova refresh tickets, and do it again" in str(missing.value)
+    assert "nova refresh tickets, then repeat the read" in str(missing.value)
     tills.root.with_name("elsewhere").rename(tills.root)
     assert store.read("tickets").to_arrow().num_rows == 8
 
@@ -243,7 +243,7 @@ def test_a_partition_with_a_file_that_is_not_as_declared_stays_as_it_was(tills: 
     said = store.refresh("tickets")
     assert set(said.bad) == {"day=2022-03-30/store=Paris", "day=2022-03-31/store=Detroit"} and said.needs_attention
     first, second = (said.bad[p] for p in sorted(said.bad))
-    assert "column 'price' of external channel 'tickets' is another in" in first
+    assert "column 'price' of external channel 'tickets' has another type in" in first
     assert "found:    double" in first and "expected: decimal(10,2)" in first
     assert "part-1.parquet cannot be read" in second
     assert {p.partition for p in store.partitions("tickets")} == {

@@ -53,7 +53,7 @@ def test_a_file_that_may_not_be_read_is_set_aside_and_received_when_it_may(every
         assert landing.ids() == [0, 2], "it keeps no other waiting"
         assert landing.states() == {"0.json": "taken", "a.json": "refused", "b.json": "taken"}
         [(file, _, reason)] = landing.quarantined()
-        assert file == "a.json" and "the file may not be read" in reason
+        assert file == "a.json" and "this user may not read the file" in reason
         secret.chmod(0o644)
         landing.store.replay("actions")
         landing.store.receive("actions")

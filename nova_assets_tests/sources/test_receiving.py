@@ -385,7 +385,7 @@ def test_a_file_that_ends_its_reader_keeps_no_other_waiting(landing: Landing) ->
     found = landing.store.receive("actions")
     assert (found.files, found.rows, found.bad) == (3, 2, 2) and landing.ids() == [1, 3]
     [ends, null] = landing.quarantined()
-    assert ends[:2] == ("2.orc", 0) and "ends the process that reads it (SIG" in ends[2]
+    assert ends[:2] == ("2.orc", 0) and "crashes the process that reads it (SIG" in ends[2]
     assert null == ("3.json", 1, 'no object: expected {"column": value, ...}')
     again = landing.store.replay("actions")
     assert (again.files, again.left) == (1, 1)

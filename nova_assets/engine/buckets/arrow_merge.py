@@ -198,7 +198,7 @@ def _sum_per_group(rows: pa.Table, column: str, result_type: pa.DataType) -> tup
     for n in np.flatnonzero(np.abs(rough) > _MAX_SAFE_SUM):
         exact = sum(map(int, values[starts[n] : ends[n]]))
         if not -(2**63) <= exact < 2**63:
-            raise OverflowError(f"a sum of column {column!r} is too great for {result_type}")
+            raise OverflowError(f"a sum of column {column!r} is too large for {result_type}")
     return _cast_sums(pa.array(np.add.reduceat(values.astype(np.int64), starts)), result_type, column), of
 
 
@@ -218,14 +218,14 @@ def _sum_decimals_exactly(
     try:
         return pa.array(sums, decimal_type)
     except pa.ArrowInvalid as error:
-        raise OverflowError(f"a sum of column {column!r} is too great for {decimal_type}") from error
+        raise OverflowError(f"a sum of column {column!r} is too large for {decimal_type}") from error
 
 
 def _cast_sums(sums: pa.Array, result_type: pa.DataType, column: str) -> pa.Array:
     try:
         return sums.cast(result_type, safe=True)
     except pa.ArrowInvalid as error:
-        raise OverflowError(f"a sum of column {column!r} is too great for {result_type}") from error
+        raise OverflowError(f"a sum of column {column!r} is too large for {result_type}") from error
 
 
 def _group_start_mask(sorted_groups: RowIndices) -> Mask:

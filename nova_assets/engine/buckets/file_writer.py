@@ -207,10 +207,10 @@ def check_row_count(written_files: Iterable[WrittenFile], expected_rows: int, er
     count = sum(w.rows for w in written_files)
     if count != expected_rows:
         raise WarehouseUnavailable(
-            f"{error_label}: the files that were written do not hold the rows that were handed over",
+            f"{error_label}: the written files have another number of rows than the data",
             found=f"{count} rows in files",
             expected=f"{expected_rows} rows",
-            next="do it again: nothing of it was kept",
+            next="repeat the write: none of its files was kept",
         )
 
 

@@ -119,10 +119,10 @@ def partition_of_file(written_file: WrittenFile, scope: str, error_label: str) -
     outside = [p for p in written_file.partitions if not is_in_scope(p, scope)]
     if outside:
         raise PartitionError(
-            f"{error_label} was given rows of another partition than {scope}",
+            f"{error_label} has rows of another partition than {scope}",
             found=", ".join(outside[:3]) + ("" if len(outside) <= 3 else f" and {len(outside) - 3} more"),
-            expected=f"rows of {scope} alone",
-            next="leave the others out, or write without naming a partition",
+            expected=f"only rows of {scope}",
+            next="remove the other rows, or write without a partition",
         )
     [partition] = written_file.partitions
     return partition

@@ -69,7 +69,7 @@ def convert_insert_data(data: Any, schema: Schema | None, *, allow_widening: boo
             [Path(p) for p in ([data] if isinstance(data, str | PathLike) else data)], schema, allow_widening
         )
     if data is None or (isinstance(data, Sequence) and not data):
-        raise EmptyInput("nothing was given to insert", found=repr(data), expected=_SUPPORTED_INPUTS)
+        raise EmptyInput("there is no data to insert", found=repr(data), expected=_SUPPORTED_INPUTS)
     if isinstance(data, Sequence) and not isinstance(data, str | bytes):
         _check_rows_are_dicts(data)
         return convert_user_table(_dicts_to_table(data, schema), schema, DICTS, allow_widening=allow_widening)
@@ -82,7 +82,7 @@ def _check_rows_are_dicts(rows: Sequence[Any]) -> None:
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, Mapping):
             raise SchemaMismatch(
-                f"row {number} of the list is no dict", found=type(row).__name__, expected='{"column": value, ...}'
+                f"row {number} of the list is not a dict", found=type(row).__name__, expected='{"column": value, ...}'
             )
 
 
@@ -124,9 +124,7 @@ def _export_arrow_table(data: Any) -> pa.Table:
         return pa.table(data)
     if hasattr(data, "to_table"):  # pyarrow's datasets and scanners
         return data.to_table()
-    raise SchemaMismatch(
-        "this is no kind of data that can be inserted", found=type(data).__name__, expected=_SUPPORTED_INPUTS
-    )
+    raise SchemaMismatch("data of this type cannot be inserted", found=type(data).__name__, expected=_SUPPORTED_INPUTS)
 
 
 def _check_no_polars_object_columns(data: Any) -> None:
@@ -147,7 +145,7 @@ def _pandas_to_table(data: Any, schema: Schema | None) -> pa.Table:
     """Table of a pandas DataFrame. Columns of Python objects are converted value by value, as for dicts."""
     if not all(isinstance(c, str) and _is_unicode(c) for c in data.columns):
         raise SchemaMismatch(
-            "a pandas DataFrame has columns whose names are no text",
+            "column names of the pandas DataFrame are not text",
             found=", ".join(ascii(c) for c in data.columns)[:500],
             next="data.columns = data.columns.astype(str)",
         )
@@ -181,7 +179,7 @@ def _dicts_to_table(rows: Sequence[Mapping[str, Any]], schema: Schema | None) ->
     invalid_names = [n for n in names if not isinstance(n, str) or not _is_unicode(n)]
     if invalid_names:
         raise SchemaMismatch(
-            "a row has names of columns that are no text",
+            "column names of a row are not text",
             found=", ".join(ascii(n) for n in invalid_names[:5]),
             expected='rows as {"column": value, ...}',
         )
@@ -201,7 +199,7 @@ def _values_to_column(name: str, values: list[Any], declared_type: DataType | No
         inferred = _infer_arrow_array(values)
     except _CONVERSION_ERRORS as error:
         raise SchemaMismatch(
-            f"column {name!r} has values of different types, or of a type of no channel",
+            f"column {name!r} has values of different types, or of a type that channels do not support",
             found=str(error),
             next="declare the column in the channel's schema",
             column=name,
@@ -232,7 +230,7 @@ def _check_nesting_depth(values: Iterable[Any], remaining_depth: int) -> None:
     for value in values:
         if isinstance(value, list | tuple | Mapping):
             if not remaining_depth:
-                raise ValueError(f"values within values, more than {_MAX_DEPTH} deep")
+                raise ValueError(f"values are nested more than {_MAX_DEPTH} levels deep")
             _check_nesting_depth(value.values() if isinstance(value, Mapping) else value, remaining_depth - 1)
 
 
@@ -272,7 +270,7 @@ def _format_from_suffix(path: Path) -> Format:
     found = readers.format_from_file_name(path.name)
     if found is None or found == "text":
         raise BadRecord(
-            f"{path}: the file's name does not say what it holds",
+            f"{path}: the file name does not show the file's format",
             found=path.name,
             expected=f"a name that ends in {', '.join(_SUPPORTED_SUFFIXES)} (JSON and CSV also with .gz or .zst)",
             file=str(path),
@@ -282,8 +280,10 @@ def _format_from_suffix(path: Path) -> Format:
 
 def _check_file_readable(path: Path) -> None:
     if path.is_dir():
-        raise bad_record_error(InputFile(path), "this is a folder", expected="files", next=f"name them: {path}/*")
+        raise bad_record_error(
+            InputFile(path), "the path is a folder", expected="files", next=f"pass the files in it: {path}/*"
+        )
     if not path.is_file():
-        raise bad_record_error(InputFile(path), "there is no such file", next="check the path")
+        raise bad_record_error(InputFile(path), "the file does not exist", next="check the path")
     if path.stat().st_size == 0:
         raise empty_file_error(InputFile(path))

@@ -94,7 +94,7 @@ class LargeParquetFiles:
         unknown = [f.name for f in found.fields if f.type == UNKNOWN_TYPE]
         if unknown:
             raise SchemaMismatch(
-                f"column {unknown[0]!r} has no type: it holds nothing but nulls",
+                f"column {unknown[0]!r} has no type, because all its values are null",
                 expected="a type",
                 next=f'declare the channel with schema="..., {unknown[0]} TYPE", or leave the column out',
                 column=unknown[0],

@@ -49,10 +49,10 @@ def check_has_columns(row_count: int, column_count: int) -> None:
     """Reject rows without columns. An Arrow table without columns loses its number of rows. Raises EmptyInput."""
     if row_count and not column_count:
         raise EmptyInput(
-            "rows without a column were given to insert",
+            "the rows to insert have no columns",
             found=f"{row_count} rows",
             expected="at least one column",
-            next="name a column of the channel, and give None where a row has no value",
+            next="add a column of the channel, with None for rows without a value",
         )
 
 
@@ -89,7 +89,7 @@ def concat_file_tables(tables: Sequence[pa.Table], file_names: Sequence[str]) ->
             rows = pa.concat_tables([rows, table], promote_options="default")
         except pa.ArrowException as error:
             raise SchemaMismatch(
-                f"{file} does not have the types of {file_names[0]}",
+                f"{file} has other column types than {file_names[0]}",
                 found=str(schema_of(table)),
                 expected=str(schema_of(rows)),
                 next="insert the files one by one, or declare the channel's schema",

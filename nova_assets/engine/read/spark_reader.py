@@ -107,7 +107,7 @@ class SparkReader:
             return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
         if isinstance(read, EmptyRead):
             return self._empty_read_frame(read)
-        raise NotSupported(f"{type(read).__name__} is no read of blocks")
+        raise NotSupported(f"reads of type {type(read).__name__} cannot be executed")
 
     # kinds of reads
 

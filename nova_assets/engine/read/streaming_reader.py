@@ -168,10 +168,10 @@ def _convert_missing_file_errors(tables: Tables) -> Tables:
         yield from tables
     except FileNotFoundError as error:
         raise FileMissing(
-            "a file is gone since its rows were asked for",
+            "a file was deleted during the read",
             found=str(error),
-            expected="what is read to stay until all of it is read",
-            next="read it in a block of store.pin(...)",
+            expected="all files to exist until the read ends",
+            next="read inside store.pin(...), which keeps the files",
         ) from error
 
 

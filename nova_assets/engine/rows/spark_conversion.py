@@ -52,7 +52,7 @@ def parse_conversion_error(error: BaseException, error_label: str) -> SchemaMism
         f"{error_label}: column {name!r} has a value of another type",
         found=f"{value} is no {type_}",
         expected=f"{type_}: see the conversion table in the reference",
-        next="convert the value, or leave the row out",
+        next="convert the value, or remove the row",
         column=name,
     )
 

@@ -41,7 +41,7 @@ def fit_frame(
     extra = [n for n in frame_schema.names if n not in schema and not (n == DELETED and reject_deletions)]
     if extra:
         raise SchemaMismatch(
-            f"{error_label}: columns have no place: {', '.join(map(repr, extra))}",
+            f"{error_label}: the schema does not have these columns: {', '.join(map(repr, extra))}",
             found=str(frame_schema),
             expected=str(schema),
         )
@@ -80,7 +80,7 @@ def _fitted_column(field: Field, frame_schema: Schema, error_label: str, *, allo
     if field.name not in frame_schema:
         if not field.nullable and not allow_missing:
             raise SchemaMismatch(
-                f"{error_label}: column {field.name!r} is missing and may not be null", column=field.name
+                f"{error_label}: column {field.name!r} is missing, but must not be null", column=field.name
             )
         return F.lit(None).cast(wanted).alias(field.name)
     given = frame_schema.field(field.name).type

@@ -63,16 +63,16 @@ def from_spark_type(type_: t.DataType, column: str) -> DataType:
         return DataType("struct", fields=fields)
     if isinstance(type_, t.NullType):
         raise SchemaMismatch(
-            f"column {column!r} has no type: it holds nothing but nulls",
+            f"column {column!r} has no type, because all its values are null",
             found="void",
             expected="a type",
-            next=f'F.lit(None).cast("string").alias("{column}"), or whichever type it has on the channel',
+            next=f'F.lit(None).cast("string").alias("{column}"), with the type that the channel declares',
             column=column,
         )
     name = _NAMES.get(type(type_))
     if name is None:
         raise SchemaMismatch(
-            f"column {column!r} has a type that channels do not have",
+            f"column {column!r} has a type that channels do not support",
             found=type_.simpleString(),
             expected=f"one of {', '.join(sorted(_SIMPLE))}, decimal, array, map or struct",
             next="cast the column first",

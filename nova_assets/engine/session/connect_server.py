@@ -151,7 +151,7 @@ def _end_unrecorded_server() -> bool:
         if runs and known is not None and known["pid"] == pid:
             return False
         if runs:
-            log.warning("the Spark server, process %d, is ended: whoever started it died before it was ready", pid)
+            log.warning("the Spark server (process %d) is stopped: its starter died before the server was ready", pid)
             _end_process(pid)
         discovery.clear()
         return runs
@@ -166,7 +166,7 @@ def _end_process(pid: int) -> None:
         os.kill(pid, signal.SIGTERM)
         while _is_server_process(pid):
             if time.monotonic() > until:
-                log.warning("the Spark server, process %d, does not end and is killed", pid)
+                log.warning("the Spark server (process %d) does not stop and is killed", pid)
                 os.kill(pid, signal.SIGKILL)
                 return
             time.sleep(0.1)
@@ -217,7 +217,9 @@ def _warn_if_settings_changed(home: Path, extra_settings: Mapping[str, str]) -> 
     if recorded_settings.get("pid") != current["pid"]:
         settings_file.write_text(json.dumps(current), encoding="utf-8")
     elif recorded_settings.get("settings") != digest:
-        log.warning("the Spark server runs with another spark_config than is set now; to take it over: nova spark stop")
+        log.warning(
+            "the Spark server runs with an older spark_config; to start it with the current one: nova spark stop"
+        )
 
 
 def _use_record_file(home: Path) -> Path:
@@ -239,10 +241,10 @@ def _use_record_file(home: Path) -> Path:
         import pyspark
 
         raise EngineUnavailable(
-            "this PySpark cannot keep a Spark Connect server",
+            "this version of PySpark cannot run a shared Spark Connect server",
             found=f"PySpark {pyspark.__version__}",
             expected="PySpark 4.3 or newer",
-            next='start a server yourself and set spark = "sc://host:port", or set spark = "local"',
+            next='start a server and set spark = "sc://host:port", or set spark = "local"',
         )
     record_file = home / "spark" / "server.json"
     record_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

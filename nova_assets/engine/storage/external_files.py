@@ -49,8 +49,8 @@ def list_files(location: str) -> list[ExternalFileInfo]:
         raise SourceUnavailable(
             f"{location} cannot be listed",
             found=str(error),
-            expected="a folder that is there, and that may be read",
-            next="mend it; what was known of it is as it was",
+            expected="a folder that exists and can be read",
+            next="correct the location or its permissions; the channel keeps its earlier state",
         ) from error
     _check_no_table_format(location, [f.path.removeprefix(path) for f in found])
     return [ExternalFileInfo(f"{prefix}{f.path}", int(f.size or 0), int(f.mtime_ns or 0)) for f in found if f.is_file]
@@ -63,9 +63,9 @@ def _check_no_table_format(location: str, paths: Sequence[str]) -> None:
     if kinds:
         raise NotSupported(
             f"{location} is a table of {kinds[0]}",
-            found="files some of whose rows may be gone: its own metadata says which",
+            found="files that may contain deleted rows, which only the table's metadata marks",
             expected="folders of plain Parquet or ORC files",
-            next="read it in a function of your own: nova.sql_function(returns='table(...)')",
+            next="read the table in a user function: nova.sql_function(returns='table(...)')",
         )
 
 
@@ -109,10 +109,10 @@ def verified_paths(manifest: Manifest, channel_name: str) -> list[str]:
 
 def _file_changed_error(file: DataFile, channel_name: str, actual: str) -> FileMissing:
     return FileMissing(
-        f"{file.path} was changed, or removed, by whoever writes it",
+        f"{file.path} was changed or removed by the system that writes it",
         found=actual,
-        expected=f"{file.bytes} bytes, as when {channel_name!r} was looked at last",
-        next=f"nova refresh {channel_name}, and do it again",
+        expected=f"{file.bytes} bytes, as at the last refresh of {channel_name!r}",
+        next=f"nova refresh {channel_name}, then repeat the read",
         path=file.path,
     )
 
@@ -124,13 +124,13 @@ def _read_rows_and_schema(
         return read_footer(file.path)
     except FileNotFoundError as error:
         raise FileMissing(
-            f"{file.path} is gone since it was listed", next=f"nova refresh {channel_name}", path=file.path
+            f"{file.path} was removed after it was listed", next=f"nova refresh {channel_name}", path=file.path
         ) from error
     except (pa.ArrowException, OSError) as error:
         raise BadRecord(
             f"{file.path} cannot be read",
             found=str(error).split("\n", 1)[0],
-            expected="a whole file; one that is still being written belongs elsewhere, or behind a file done=",
+            expected="a complete file; write unfinished files elsewhere, or declare success_file=",
             path=file.path,
         ) from error
 
@@ -157,10 +157,10 @@ def _check_column_types(channel: Channel, file: ExternalFileInfo, file_schema: p
         found = spark_type(kind, field.name)
         if not _is_readable_as(found, field.type):
             raise SchemaMismatch(
-                f"column {field.name!r} of external channel {channel.name!r} is another in {file.path}",
+                f"column {field.name!r} of external channel {channel.name!r} has another type in {file.path}",
                 found=str(found),
                 expected=str(field.type),
-                next=f"declare it as {found}, if that is what all files have",
+                next=f"declare the column as {found} if all files have this type",
                 channel=channel.name,
             )
 

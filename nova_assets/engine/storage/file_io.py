@@ -210,7 +210,7 @@ def _hdfs_filesystem(namenode: str) -> fs.FileSystem:
         from fsspec.implementations.webhdfs import WebHDFS
     except ModuleNotFoundError as error:
         raise NotSupported(
-            "HDFS is reached by fsspec, which is not installed",
+            "HDFS needs the package fsspec, which is not installed",
             found=str(error),
             next="pip install 'nova-assets[hdfs]'",
         ) from error

@@ -41,8 +41,8 @@ _MAX_VERIFIED_FILES = 200_000
 _CHUNK = 4 * 2**20
 
 _REPAIR = (
-    "nova doctor --repair --dry-run, which says what it means for answers and how to get them back: from a backup, by "
-    "nova restore to a version that does not need the file, or by running what wrote it again"
+    "nova doctor --repair --dry-run, which shows the affected versions and how to recover them: from a backup, by "
+    "nova restore to a version that does not need the file, or by running its writer again"
 )
 _BLOCK_FILE_PATH = re.compile(r"blocks/[A-Za-z0-9_-]+/[^/\s'\"\\)]+?\.parquet")
 _CORRUPT = re.compile(r"checksum verification failed|not a Parquet file|ParquetDecodingException|NOVA-FILE-ALTERED")

@@ -121,10 +121,10 @@ class ParquetFileWriter:
         footer = extract_footer(self._sink.recorded_tail)
         if metadata.num_rows != self.rows or footer is None:
             raise WarehouseUnavailable(
-                f"{self.path} was not written whole",
+                f"{self.path} was not written completely",
                 found=f"{metadata.num_rows} rows in its footer",
-                expected=f"the {self.rows} rows that were handed over",
-                next="do it again: nothing of it was kept",
+                expected=f"the {self.rows} rows that were passed to the writer",
+                next="repeat the write: none of its files was kept",
             )
         return FileReport(self.path, self.rows, self.bytes, self._sink.digest, digest_bytes(footer), metadata)
 

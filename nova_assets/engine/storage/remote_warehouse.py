@@ -201,7 +201,7 @@ class RemoteWarehouse(Warehouse):
         return WarehouseUnavailable(
             f"the warehouse {self.address} cannot {failed_action}",
             found=f"{error.strerror or error}".split("\n")[0],
-            expected="a place that these credentials can read and write",
-            next=f"check {variables}, and that it is there; then: nova doctor",
+            expected="a location that these credentials can read and write",
+            next=f"check {variables}, and that the location exists; then: nova doctor",
             warehouse=self.address,
         )

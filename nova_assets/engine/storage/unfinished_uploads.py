@@ -23,7 +23,7 @@ def pending_uploads(address: str) -> list[UnfinishedUpload]:
         pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=f"{root}{BLOCKS}/")
         found = [u for page in pages for u in page.get("Uploads", [])]
     except Exception as error:
-        raise _unavailable_error(address, "be listed for pending uploads", error) from error
+        raise _unavailable_error(address, "be searched for unfinished uploads", error) from error
     return [UnfinishedUpload(u["Key"].removeprefix(root), u["UploadId"], u["Initiated"]) for u in found]
 
 
@@ -48,7 +48,7 @@ def _s3_client_bucket_prefix(address: str) -> tuple[Any, str, str]:
         import boto3
     except ModuleNotFoundError as error:
         raise NotSupported(
-            "pending uploads were not looked at: boto3 is not installed",
+            "unfinished uploads cannot be listed: boto3 is not installed",
             found=str(error),
             next="pip install 'nova-assets[s3]'",
         ) from error

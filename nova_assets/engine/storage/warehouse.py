@@ -64,7 +64,7 @@ class Warehouse:
         """Address of the folder of a block. Raises WarehouseUnavailable if the name is not ``blocks/<block id>``."""
         if not is_block_folder_name(name):
             raise WarehouseUnavailable(
-                f"{name!r} is no folder of a block", expected=f"{BLOCKS}/<block id> under {self.address}", folder=name
+                f"{name!r} is not a block folder", expected=f"{BLOCKS}/<block id> under {self.address}", folder=name
             )
         return file_io.join(self.address, name)
 
@@ -95,7 +95,7 @@ class Warehouse:
         folder = Path(self.block_folder_address(name))
         try:
             if folder.parent.is_symlink() or folder.is_symlink():
-                raise OSError(f"{folder} leads elsewhere")
+                raise OSError(f"{folder} is a symbolic link")
             shutil.rmtree(folder)
         except FileNotFoundError:
             return
@@ -113,7 +113,7 @@ class Warehouse:
             path = Path(self.file_address(DataFile(name, 0, 0)))
             try:
                 if path.parent.is_symlink():
-                    raise OSError(f"{path.parent} leads elsewhere")
+                    raise OSError(f"{path.parent} is a symbolic link")
                 path.unlink(missing_ok=True)
                 if path.parent.is_dir() and not any(path.parent.iterdir()):
                     path.parent.rmdir()
@@ -130,7 +130,7 @@ class Warehouse:
         source, target = self.root / name, self.root / ORPHANS / name.removeprefix(f"{BLOCKS}/")
         try:
             if source.parent.is_symlink():
-                raise OSError(f"{source.parent} leads elsewhere")
+                raise OSError(f"{source.parent} is a symbolic link")
             target.parent.mkdir(parents=True, exist_ok=True)
             source.rename(
                 target if not os.path.lexists(target) else target.with_name(f"{target.name}.{time.time_ns()}")
@@ -143,14 +143,16 @@ class Warehouse:
     def check_block_name(self, name: str) -> None:
         """Raises WarehouseUnavailable unless the name is a block folder or an entry of one."""
         if not (_BLOCK_FOLDER.fullmatch(name) or _BLOCK_ENTRY.fullmatch(name)) or not stays_inside_root(name):
-            raise WarehouseUnavailable(f"{name!r} is nothing of a block", expected=f"{BLOCKS}/<block id>", folder=name)
+            raise WarehouseUnavailable(
+                f"{name!r} is neither a block folder nor a file of one", expected=f"{BLOCKS}/<block id>", folder=name
+            )
 
     def file_address(self, file: DataFile) -> str:
         """Address of a listed file. Raises FileMissing for a path that leads out of the warehouse."""
         folder, _, name = file.path.rpartition("/")
         if not _BLOCK_FOLDER.fullmatch(folder) or name in ("", ".", ".."):
             raise FileMissing(
-                f"the path {file.path!r} is not one of this warehouse",
+                f"the path {file.path!r} is not in this warehouse",
                 expected=f"{BLOCKS}/<block id>/<file> under {self.address}",
                 path=file.path,
             )
@@ -258,7 +260,7 @@ class Warehouse:
     def check_catalog_id(self, catalog_id: str) -> None:
         """Raises WarehouseUnavailable unless the text is a valid catalog id."""
         if not _CATALOG_ID.fullmatch(catalog_id):
-            raise WarehouseUnavailable(f"{catalog_id!r} is no identity of a catalog", expected="letters and digits")
+            raise WarehouseUnavailable(f"{catalog_id!r} is not a catalog id", expected="letters and digits")
 
     def catalogs_with_marker(self) -> frozenset[str]:
         """Ids of the catalogs that have written a marker.
@@ -296,9 +298,9 @@ class Warehouse:
         finally:
             files.delete_file(path)
         if found != content:
-            raise OSError(f"of {len(content)} bytes that were written, {len(found)} others were read back")
+            raise OSError(f"{len(content)} bytes were written, but {len(found)} other bytes were read back")
         if files.get_file_info(path).type is not fs.FileType.NotFound:
-            raise OSError(f"{path} was deleted, and is there still")
+            raise OSError(f"{path} still exists after its deletion")
 
     def _list_folder(self, folder: str) -> list[WarehouseEntry]:
         """Direct entries of a folder. Subfolders are not followed, since links may lead elsewhere or form a cycle."""
@@ -323,10 +325,10 @@ class Warehouse:
         return WarehouseUnavailable(
             f"the warehouse {self.address} cannot {failed_action}",
             found=f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else ""),
-            expected="a folder that this user can write" + (", with room" if full else ""),
-            next="make room; then do it again: nothing of it was kept"
+            expected="a folder that this user can write" + (", with free disk space" if full else ""),
+            next="free disk space, then repeat the write: none of its files was kept"
             if full
-            else "mend its permissions, or set NOVA_WAREHOUSE to another folder",
+            else "correct its permissions, or set NOVA_WAREHOUSE to another folder",
             warehouse=self.address,
         )
 

@@ -44,10 +44,10 @@ def find_shared_frames(frames: Sequence[DataFrame]) -> list[DataFrame]:
     ]
     if len(set(named)) > 1:
         raise NotSupported(
-            "several outputs of a task read views or SQL, each by itself; on Spark Connect it cannot be told whether "
-            "they would come from one evaluation (R4)",
-            next="read the view once, as a frame that the outputs are made from; or say "
-            "@nova.task(..., deterministic=True) if evaluating twice gives the same rows",
+            "several outputs of a task read views or SQL separately; on Spark Connect, nova cannot tell whether "
+            "one evaluation would produce them all (R4)",
+            next="read the view once, as a frame from which the outputs are derived; or declare "
+            "@nova.task(..., deterministic=True) if a second evaluation gives the same rows",
         )
     found = [
         plans[p]

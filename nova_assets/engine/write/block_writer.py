@@ -237,7 +237,7 @@ def _check_no_deleted_column(column_names: Sequence[str], target: BlockTarget) -
         kind = "append-only" if isinstance(target.model, Append) else "without a key"
         raise SchemaMismatch(
             f"{target.error_label} is {kind}, and the data has a column {DELETED!r}",
-            expected="rows to add: without a key nothing can be deleted",
+            expected="only new rows: without a key, no row can be deleted",
             next="drop the column, or declare the channel with merge=nova.Upsert(key=...)",
         )
 
@@ -247,6 +247,6 @@ def _check_no_deletions(deletion_count: int, target: BlockTarget) -> None:
         raise SchemaMismatch(
             f"{target.error_label}: a base has no deletions",
             found=f"rows whose {DELETED} is true",
-            expected="live rows alone: a base is everything that there is",
-            next="leave them out, or give a delta",
+            expected="only live rows, because a base holds all rows of a partition",
+            next="remove these rows, or write a delta",
         )

@@ -136,8 +136,8 @@ def null_key_error(error_label: str, column: str, row_count: int, example: Row |
     return BadKey(
         f"{error_label}: key column {column!r} is null in {row_count} rows",
         found=_format_examples([example]) if example else f"{row_count} nulls",
-        expected="a value in every row: the key says which row is meant",
-        next="fill the key, or leave these rows out",
+        expected="a value in every row, because the key identifies the row",
+        next="fill the key, or remove these rows",
         column=column,
         rows=row_count,
     )
@@ -148,14 +148,14 @@ def undecided_keys_error(
 ) -> BadKey:
     shown = list(examples)
     if model.order_by:
-        why = f"{', '.join(model.order_by)} is the same in them"
-        remedy = "drop all but one of them, or add a column to order_by"
+        why = f"{', '.join(model.order_by)} is equal in all of them"
+        remedy = "remove all but one of them, or add a column to order_by"
     else:
-        why = "the model names no order_by"
-        remedy = "drop all but one of them, or declare the channel with order_by="
+        why = "the merge model has no order_by"
+        remedy = "remove all but one of them, or declare the channel with order_by="
     of = "one key" if key_count == 1 else f"{key_count} keys"
     return BadKey(
-        f"{error_label} was given {row_count} live rows of {of} in one block, and {why}",
+        f"{error_label} has {row_count} live rows of {of} in one block, and {why}",
         found=_format_examples(shown),
         expected="one live row per key in a block",
         next=remedy,

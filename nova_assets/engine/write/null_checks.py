@@ -31,10 +31,10 @@ def check_nulls(footers: Sequence[FileSummary], target: BlockTarget) -> None:
             raise key_checks.null_key_error(target.error_label, column, wrong.num_rows, _first_row(wrong))
         if wrong.num_rows:
             raise SchemaMismatch(
-                f"{target.error_label}: column {column!r} may not be null, and is in {wrong.num_rows} rows",
+                f"{target.error_label}: column {column!r} must not be null, but is null in {wrong.num_rows} rows",
                 found=str(_first_row(wrong)),
                 expected=str(target.schema.field(column)),
-                next="fill the column, or leave these rows out",
+                next="fill the column, or remove these rows",
                 column=column,
                 rows=wrong.num_rows,
             )

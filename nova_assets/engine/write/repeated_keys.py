@@ -105,7 +105,7 @@ class RepeatedKeyResolver:
                             target.error_label, column, type_, key, Fraction(row[column])
                         ) from error
             raise SchemaMismatch(
-                f"{target.error_label}: a combined value is too great for its column", found=str(error)
+                f"{target.error_label}: a combined value is too large for its column", found=str(error)
             ) from error
         return self.file_writer.write_table(pa.concat_tables([unrepeated_rows, decided]), target)
 
