@@ -34,9 +34,9 @@ def schema_of(table: pa.Table) -> Schema:
                 column=field.name,
             )
     try:
-        found = from_arrow_schema(table.schema).with_all_nullable()
-        unknown = {f.name for f in table.schema if pa.types.is_null(f.type) and f.name != DELETED}
-        return Schema(tuple(replace(f, type=UNKNOWN_TYPE) if f.name in unknown else f for f in found.fields))
+        schema = from_arrow_schema(table.schema).with_all_nullable()
+        untyped_columns = {f.name for f in table.schema if pa.types.is_null(f.type) and f.name != DELETED}
+        return Schema(tuple(replace(f, type=UNKNOWN_TYPE) if f.name in untyped_columns else f for f in schema.fields))
     except NovaError as error:
         raise SchemaMismatch(error.what, found=error.found, expected=error.expected, next=error.next) from error
 
@@ -56,10 +56,10 @@ def fit_to_schema(table: pa.Table, schema: Schema) -> pa.Table:
         SchemaMismatch: the schema lacks a column of the table, a column's type cannot be widened to the declared type,
             a non-nullable column is missing, or a time is finer than microseconds.
     """
-    extra = [n for n in table.column_names if n not in schema]
-    if extra:
+    undeclared = [n for n in table.column_names if n not in schema]
+    if undeclared:
         raise SchemaMismatch(
-            f"the schema does not have these columns: {', '.join(map(repr, extra))}", expected=str(schema)
+            f"the schema does not have these columns: {', '.join(map(repr, undeclared))}", expected=str(schema)
         )
     columns = [_fit_column(table, f.name, f.nullable, arrow_type(f.type)) for f in schema.fields]
     fields = [pa.field(f.name, arrow_type(f.type), f.name != DELETED) for f in schema.fields]

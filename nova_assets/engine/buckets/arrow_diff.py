@@ -30,16 +30,18 @@ def diff_tables(old: pa.Table, new: pa.Table, model: MergeModel, layout: KeyLayo
     new_positions, is_in_new = find_key_positions(new, old, layout.order)
     is_inserted = np.ones(new.num_rows, np.bool_)
     is_inserted[new_positions[is_in_new]] = False
-    before, after = np.flatnonzero(is_in_new).astype(np.int64), new_positions[is_in_new]
-    rest = [c for c in new.column_names if c not in layout.order]
-    changed = np.zeros(len(before), np.bool_)
-    for name in rest:
-        if not _is_column_identical(old[name], new[name], before, after):
-            changed |= ~_equal_null_safe(_take_rows(old[name], before), _take_rows(new[name], after))
-    before, after = before[changed], after[changed]
-    needs_delete = _needs_delete_before_insert(old.take(before), new.take(after), model)
-    deletions = old.take(np.concatenate([np.flatnonzero(~is_in_new), before[needs_delete]]))
-    live_rows = new.take(np.concatenate([np.flatnonzero(is_inserted), after]))
+    old_row_indices, new_row_indices = np.flatnonzero(is_in_new).astype(np.int64), new_positions[is_in_new]
+    value_columns = [c for c in new.column_names if c not in layout.order]
+    is_changed = np.zeros(len(old_row_indices), np.bool_)
+    for name in value_columns:
+        if not _is_column_identical(old[name], new[name], old_row_indices, new_row_indices):
+            is_changed |= ~_equal_null_safe(
+                _take_rows(old[name], old_row_indices), _take_rows(new[name], new_row_indices)
+            )
+    old_row_indices, new_row_indices = old_row_indices[is_changed], new_row_indices[is_changed]
+    needs_delete = _needs_delete_before_insert(old.take(old_row_indices), new.take(new_row_indices), model)
+    deletions = old.take(np.concatenate([np.flatnonzero(~is_in_new), old_row_indices[needs_delete]]))
+    live_rows = new.take(np.concatenate([np.flatnonzero(is_inserted), new_row_indices]))
     rows = pa.concat_tables([_with_deleted_column(deletions, True), _with_deleted_column(live_rows, False)])
     return sort_into_buckets(one_chunk(rows), layout)[0]
 
@@ -82,12 +84,12 @@ def _needs_delete_before_insert(old_rows: pa.Table, new_rows: pa.Table, model: M
     """Whether a key's new row would not simply replace its old row (``engine/read/spark_diff``)."""
     if isinstance(model, Keyed):
         return np.ones(old_rows.num_rows, np.bool_)
-    lesser, tied = np.zeros(old_rows.num_rows, np.bool_), np.ones(old_rows.num_rows, np.bool_)
+    is_less, is_tied = np.zeros(old_rows.num_rows, np.bool_), np.ones(old_rows.num_rows, np.bool_)
     for name in model.order_by:
-        before, after = to_single_array(old_rows[name]), to_single_array(new_rows[name])
-        lesser |= tied & _less_in_spark_order(after, before)
-        tied &= _equal_null_safe(after, before)
-    return lesser
+        old_values, new_values = to_single_array(old_rows[name]), to_single_array(new_rows[name])
+        is_less |= is_tied & _less_in_spark_order(new_values, old_values)
+        is_tied &= _equal_null_safe(new_values, old_values)
+    return is_less
 
 
 def _with_deleted_column(rows: pa.Table, is_deleted: bool) -> pa.Table:

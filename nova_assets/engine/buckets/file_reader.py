@@ -37,16 +37,18 @@ def read_unit_rows(
         key_filter: keys of the unit, sorted and distinct, to restrict the read to their rows; None for all rows.
     """
     file = open_block_file(path)
-    have = set(file.schema_arrow.names)
-    columns = [c for c in columns if c in have]
+    existing_columns = set(file.schema_arrow.names)
+    columns = [c for c in columns if c in existing_columns]
     if key_filter is not None:
         return _read_rows_of_keys(file, layout, columns, key_filter)
     if isinstance(merge_unit, KeySpan):
         return _read_key_range(file, merge_unit, layout, columns)
     assert isinstance(key_placement, HashBuckets)
     start, end = bucket_slice(key_placement, merge_unit)
-    before = int(sum(key_placement.rows_per_bucket[:start]))
-    rows = _read_row_range(file, before, before + int(sum(key_placement.rows_per_bucket[start:end])), columns)
+    skipped_rows = int(sum(key_placement.rows_per_bucket[:start]))
+    rows = _read_row_range(
+        file, skipped_rows, skipped_rows + int(sum(key_placement.rows_per_bucket[start:end])), columns
+    )
     if key_placement.bucket_count < merge_unit.bucket_count:
         rows = rows.filter(pa.array(bucket_numbers(rows, layout.order, merge_unit.bucket_count) == merge_unit.number))
     return rows
@@ -55,29 +57,29 @@ def read_unit_rows(
 def _read_row_range(file: pq.ParquetFile, start: int, end: int, columns: list[str]) -> pa.Table:
     """Rows from ``start`` to ``end``. Only the row groups that contain them are read."""
     groups: list[int] = []
-    first = done = 0
+    first_row = rows_before = 0
     for n in range(file.metadata.num_row_groups):
-        size = file.metadata.row_group(n).num_rows
-        if done < end and done + size > start:
+        group_rows = file.metadata.row_group(n).num_rows
+        if rows_before < end and rows_before + group_rows > start:
             if not groups:
-                first = done
+                first_row = rows_before
             groups.append(n)
-        done += size
-    return one_chunk(file.read_row_groups(groups, columns)).slice(start - first, end - start)
+        rows_before += group_rows
+    return one_chunk(file.read_row_groups(groups, columns)).slice(start - first_row, end - start)
 
 
 def _read_rows_of_keys(file: pq.ParquetFile, layout: KeyLayout, columns: list[str], key_filter: pa.Table) -> pa.Table:
     """Rows of certain keys. The key columns are read first, and the other columns only in row groups with a match."""
     order = list(layout.order)
     key_filter = key_filter.cast(pa.schema([file.schema_arrow.field(name) for name in order]))
-    found = [file.schema_arrow.empty_table().select(columns)]
-    for group in _row_groups_with_keys(file, order[0], key_filter):
-        keys = one_chunk(file.read_row_group(group, order).select(order))
-        places = _matching_row_indices(keys, key_filter, order)
-        if len(places):
-            rows = keys if set(columns) <= set(order) else one_chunk(file.read_row_group(group, columns))
-            found.append(rows.select(columns).take(pa.array(places)))
-    return pa.concat_tables(found)
+    tables = [file.schema_arrow.empty_table().select(columns)]
+    for row_group in _row_groups_with_keys(file, order[0], key_filter):
+        keys = one_chunk(file.read_row_group(row_group, order).select(order))
+        row_indices = _matching_row_indices(keys, key_filter, order)
+        if len(row_indices):
+            rows = keys if set(columns) <= set(order) else one_chunk(file.read_row_group(row_group, columns))
+            tables.append(rows.select(columns).take(pa.array(row_indices)))
+    return pa.concat_tables(tables)
 
 
 def _row_groups_with_keys(file: pq.ParquetFile, column: str, key_filter: pa.Table) -> list[int]:
@@ -112,13 +114,13 @@ def _matching_row_indices(keys: pa.Table, key_filter: pa.Table, key_columns: lis
     if row_keys.numbers is not None and filter_keys.numbers is not None and row_keys.are_sorted():
         starts, ends = (np.searchsorted(row_keys.numbers, filter_keys.numbers, side) for side in ("left", "right"))
         lengths = ends - starts
-        done = np.cumsum(lengths) - lengths
-        inside: RowIndices = np.repeat(starts - done, lengths) + np.arange(int(lengths.sum()))
-        return inside
+        offsets = np.cumsum(lengths) - lengths
+        row_indices: RowIndices = np.repeat(starts - offsets, lengths) + np.arange(int(lengths.sum()))
+        return row_indices
     if len(key_columns) == 1:
         [name] = key_columns
-        among = key_filter.column(name).combine_chunks()
-        return np.flatnonzero(pc.is_in(keys.column(name), value_set=among).to_numpy())
+        value_set = key_filter.column(name).combine_chunks()
+        return np.flatnonzero(pc.is_in(keys.column(name), value_set=value_set).to_numpy())
     return np.flatnonzero(find_key_positions(key_filter, keys, key_columns)[1])
 
 
@@ -171,12 +173,12 @@ def _leaf_column_count(type_: pa.DataType) -> int:
 def _lower_bound(sorted_rows: pa.Table, key: LayoutKey, layout: KeyLayout) -> int:
     """Index of the first row whose key is not less than the given key."""
     types = {name: sorted_rows.schema.field(name).type for name in layout.order}
-    wanted = {
+    key_arrays = {
         name: pa.array([convert_value(v, spark_type(t, name))], t)
         for v, (name, t) in zip(key, types.items(), strict=True)
     }
     return int(
         bisect_keys(
-            KeyArrays.from_table(sorted_rows, layout.order), KeyArrays.from_table(pa.table(wanted), layout.order)
+            KeyArrays.from_table(sorted_rows, layout.order), KeyArrays.from_table(pa.table(key_arrays), layout.order)
         )[0]
     )

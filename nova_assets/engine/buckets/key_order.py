@@ -33,14 +33,14 @@ def is_sorted_by_key(table: pa.Table, key_columns: Sequence[str]) -> bool:
 
 def first_of_key_mask(table: pa.Table, key_columns: Sequence[str]) -> Mask:
     """Mask of the rows, among sorted rows, whose key differs from that of the row before."""
-    found = np.ones(table.num_rows, np.bool_)
+    mask = np.ones(table.num_rows, np.bool_)
     if table.num_rows > 1:
-        here, before = (
+        keys, previous_keys = (
             KeyArrays.from_table(table.slice(1), key_columns),
             KeyArrays.from_table(table.slice(0, table.num_rows - 1), key_columns),
         )
-        found[1:] = ~_equal(here, before)
-    return found
+        mask[1:] = ~_equal(keys, previous_keys)
+    return mask
 
 
 def last_of_key_mask(table: pa.Table, key_columns: Sequence[str]) -> Mask:
@@ -51,9 +51,9 @@ def last_of_key_mask(table: pa.Table, key_columns: Sequence[str]) -> Mask:
 def split_at_key_boundaries(sorted_rows: pa.Table, key_columns: Sequence[str], max_pieces: int) -> list[pa.Table]:
     """Sorted rows divided into at most ``max_pieces`` pieces of about equal size. All rows of a key are in one
     piece."""
-    starts = np.append(np.flatnonzero(first_of_key_mask(sorted_rows, key_columns)), sorted_rows.num_rows)
-    wanted = [sorted_rows.num_rows * n // max_pieces for n in range(max_pieces + 1)]
-    bounds = sorted(set(starts[np.searchsorted(starts, wanted)].tolist()))
+    key_starts = np.append(np.flatnonzero(first_of_key_mask(sorted_rows, key_columns)), sorted_rows.num_rows)
+    target_bounds = [sorted_rows.num_rows * n // max_pieces for n in range(max_pieces + 1)]
+    bounds = sorted(set(key_starts[np.searchsorted(key_starts, target_bounds)].tolist()))
     return [sorted_rows.slice(a, b - a) for a, b in itertools.pairwise(bounds)]
 
 
@@ -76,10 +76,10 @@ def find_key_positions(
         positions = np.searchsorted(sorted_keys.numbers, search_keys.numbers).astype(np.int64)
     else:
         positions = bisect_keys(sorted_keys, search_keys)
-    found = np.zeros(len(search_keys), np.bool_)
-    inside = np.flatnonzero(positions < len(sorted_keys))
-    found[inside] = _equal(sorted_keys.take(positions[inside]), search_keys.take(inside))
-    return positions, found
+    is_present = np.zeros(len(search_keys), np.bool_)
+    in_range = np.flatnonzero(positions < len(sorted_keys))
+    is_present[in_range] = _equal(sorted_keys.take(positions[in_range]), search_keys.take(in_range))
+    return positions, is_present
 
 
 class KeyArrays:
@@ -99,8 +99,8 @@ class KeyArrays:
     @staticmethod
     def from_table(table: pa.Table, key_columns: Sequence[str]) -> KeyArrays:
         arrays = tuple(to_single_array(table.column(name)) for name in key_columns)
-        if len(arrays) == 1 and (whole := _as_integers(arrays[0])) is not None:
-            return KeyArrays(whole, ())
+        if len(arrays) == 1 and (integers := _as_integers(arrays[0])) is not None:
+            return KeyArrays(integers, ())
         return KeyArrays(None, arrays)
 
     def __len__(self) -> int:
@@ -112,14 +112,14 @@ class KeyArrays:
             return True
         if self.numbers is not None:
             return bool((self.numbers[1:] >= self.numbers[:-1]).all())
-        here = KeyArrays(None, tuple(c[1:] for c in self.columns))
-        return not bool(_less_than(here, KeyArrays(None, tuple(c[:-1] for c in self.columns))).any())
+        keys_after_first = KeyArrays(None, tuple(c[1:] for c in self.columns))
+        return not bool(_less_than(keys_after_first, KeyArrays(None, tuple(c[:-1] for c in self.columns))).any())
 
     def take(self, row_indices: RowIndices) -> KeyArrays:
         if self.numbers is not None:
             return KeyArrays(self.numbers[row_indices], ())
-        wanted = pa.array(row_indices)
-        return KeyArrays(None, tuple(c.take(wanted) for c in self.columns))
+        indices = pa.array(row_indices)
+        return KeyArrays(None, tuple(c.take(indices) for c in self.columns))
 
 
 def one_chunk(table: pa.Table) -> pa.Table:
@@ -145,32 +145,32 @@ def bisect_keys(sorted_keys: KeyArrays, search_keys: KeyArrays) -> RowIndices:
     """Lower bound of each search key among sorted keys, by a binary search over all search keys at once."""
     low, high = np.zeros(len(search_keys), np.int64), np.full(len(search_keys), len(sorted_keys), np.int64)
     while True:
-        left = np.flatnonzero(low < high)
-        if not len(left):
+        open_searches = np.flatnonzero(low < high)
+        if not len(open_searches):
             return low
-        middle = (low[left] + high[left]) // 2
-        before = _less_than(sorted_keys.take(middle), search_keys.take(left))
-        low[left[before]] = middle[before] + 1
-        high[left[~before]] = middle[~before]
+        middle = (low[open_searches] + high[open_searches]) // 2
+        is_less = _less_than(sorted_keys.take(middle), search_keys.take(open_searches))
+        low[open_searches[is_less]] = middle[is_less] + 1
+        high[open_searches[~is_less]] = middle[~is_less]
 
 
 def _less_than(left: KeyArrays, right: KeyArrays) -> Mask:
     if left.numbers is not None and right.numbers is not None:
         return np.asarray(left.numbers < right.numbers)
-    found, same = np.zeros(len(left), np.bool_), np.ones(len(left), np.bool_)
+    is_less, is_equal = np.zeros(len(left), np.bool_), np.ones(len(left), np.bool_)
     for x, y in zip(left.columns, right.columns, strict=True):
-        found |= same & to_numpy_mask(pc.less(x, y))
-        same &= to_numpy_mask(pc.equal(x, y))
-    return found
+        is_less |= is_equal & to_numpy_mask(pc.less(x, y))
+        is_equal &= to_numpy_mask(pc.equal(x, y))
+    return is_less
 
 
 def _equal(left: KeyArrays, right: KeyArrays) -> Mask:
     if left.numbers is not None and right.numbers is not None:
         return np.asarray(left.numbers == right.numbers)
-    same = np.ones(len(left), np.bool_)
+    is_equal = np.ones(len(left), np.bool_)
     for x, y in zip(left.columns, right.columns, strict=True):
-        same &= to_numpy_mask(pc.equal(x, y))
-    return same
+        is_equal &= to_numpy_mask(pc.equal(x, y))
+    return is_equal
 
 
 def key_sort_indices(keys: KeyArrays) -> RowIndices:
@@ -179,10 +179,10 @@ def key_sort_indices(keys: KeyArrays) -> RowIndices:
         return np.argsort(keys.numbers, kind="stable").astype(np.int64)
     if keys.are_sorted():  # a check is cheap compared to sorting text
         return np.arange(len(keys))
-    by = pa.table(list(keys.columns), names=[f"k{n}" for n in range(len(keys.columns))])
-    found = pc.sort_indices(by, sort_keys=[(name, "ascending") for name in by.column_names])
-    places: RowIndices = found.to_numpy().astype(np.int64)
-    return places
+    key_table = pa.table(list(keys.columns), names=[f"k{n}" for n in range(len(keys.columns))])
+    sort_indices = pc.sort_indices(key_table, sort_keys=[(name, "ascending") for name in key_table.column_names])
+    row_indices: RowIndices = sort_indices.to_numpy().astype(np.int64)
+    return row_indices
 
 
 def to_single_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -44,8 +44,8 @@ def merge_units_by_spark(
     stay."""
     job = merge_units_job(tasks, schema, model, target)
     rows = spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(job, _RESULT_SCHEMA).collect()
-    found = dict(decode_written_files(r[0] for r in rows))
-    return [found[n] for n in range(len(tasks))]
+    files_by_task = dict(decode_written_files(r[0] for r in rows))
+    return [files_by_task[n] for n in range(len(tasks))]
 
 
 def read_units_by_spark(

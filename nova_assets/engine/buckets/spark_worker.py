@@ -83,10 +83,10 @@ def write_rows_as_runs(table: pa.Table, target: FileTarget) -> Iterator[WrittenF
 
 def write_runs_job(target: FileTarget) -> Job:
     """Task for Spark: consumes rows, and yields the written files as one column of JSON."""
-    streams = target.layout is None and not target.split_columns
+    keeps_input_order = target.layout is None and not target.split_columns
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-        if streams:
+        if keeps_input_order:
             for written in write_unsorted_files(
                 _batches_to_tables(batches, target.schema, UNSORTED_ROW_GROUP_BYTES), target, TARGET_FILE_BYTES
             ):
@@ -119,12 +119,12 @@ def read_units_job(
     unit_reads: Sequence[MergeUnitRead], schema: Schema, model: MergeModel, layout: KeyLayout, row_schema: Schema
 ) -> Job:
     """Task for Spark: consumes numbers of unit reads, and yields their rows."""
-    kind = to_arrow_schema(row_schema.with_all_nullable())
+    arrow_schema = to_arrow_schema(row_schema.with_all_nullable())
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for n in batch.column(0).to_pylist():
-                rows = read_merge_unit(unit_reads[n], schema, model, layout).cast(kind)
+                rows = read_merge_unit(unit_reads[n], schema, model, layout).cast(arrow_schema)
                 yield from rows.to_batches(
                     rows_per_batch(ARROW_BATCH_BYTES, rows.nbytes // max(1, rows.num_rows), _MAX_BATCH_ROWS)
                 )
@@ -170,28 +170,30 @@ def _split_into_files(
 
 def encode_written_files(written_files: Sequence[WrittenFile] | None, task_number: int = 0) -> pa.RecordBatch:
     """Reports of written files, encoded for the driver."""
-    files = None if written_files is None else [one.as_json() for one in written_files]
-    return pa.RecordBatch.from_pydict({"written": [json.dumps({"work": task_number, "files": files})]})
+    file_reports = None if written_files is None else [one.as_json() for one in written_files]
+    return pa.RecordBatch.from_pydict({"written": [json.dumps({"work": task_number, "files": file_reports})]})
 
 
 def decode_written_files(json_rows: Iterable[str]) -> list[tuple[int, list[WrittenFile] | None]]:
     """Number of each task, with the reports of its written files."""
-    found = [json.loads(r) for r in json_rows]
-    return [(f["work"], None if f["files"] is None else [WrittenFile.from_json(w) for w in f["files"]]) for f in found]
+    reports = [json.loads(r) for r in json_rows]
+    return [
+        (f["work"], None if f["files"] is None else [WrittenFile.from_json(w) for w in f["files"]]) for f in reports
+    ]
 
 
 def _batches_to_tables(batches: Batches, schema: pa.Schema, target_bytes: int) -> Iterator[pa.Table]:
     """Rows of a task in tables of about the given size."""
-    waiting: list[pa.RecordBatch] = []
+    pending: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
-        waiting.append(batch)
+        pending.append(batch)
         size += batch.nbytes
         if size >= target_bytes:
-            yield _concat_batches(waiting, schema)
-            waiting, size = [], 0
-    if waiting:
-        yield _concat_batches(waiting, schema)
+            yield _concat_batches(pending, schema)
+            pending, size = [], 0
+    if pending:
+        yield _concat_batches(pending, schema)
 
 
 def _concat_batches(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:

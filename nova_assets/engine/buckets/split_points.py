@@ -24,24 +24,26 @@ def sample_split_points(paths: Sequence[str], key_columns: Sequence[str], piece_
         key_columns: columns of the key.
         piece_count: number of requested ranges.
     """
-    opened, names = [open_block_file(path) for path in paths], list(key_columns)
-    step = max(1, sum(f.metadata.num_rows for f in opened) // (_SAMPLES_PER_PIECE * piece_count))
-    found: set[LayoutKey] = set()
-    for file in opened:
+    files, names = [open_block_file(path) for path in paths], list(key_columns)
+    step = max(1, sum(f.metadata.num_rows for f in files) // (_SAMPLES_PER_PIECE * piece_count))
+    samples: set[LayoutKey] = set()
+    for file in files:
         keys = file.read(names).select(names)
-        some = keys.take(pa.array(range(step // 2, keys.num_rows, step), pa.int64()))
+        sampled_rows = keys.take(pa.array(range(step // 2, keys.num_rows, step), pa.int64()))
         with suppress(ValueError, OverflowError):  # dates outside Python's range
-            found |= {tuple(to_json_value(row[name]) for name in names) for row in some.to_pylist()}
-    sampled_keys = sorted(k for k in found if None not in k)
-    places = sorted({len(sampled_keys) * n // piece_count for n in range(1, piece_count)})
-    return [sampled_keys[n] for n in places if 0 < n < len(sampled_keys)]
+            samples |= {tuple(to_json_value(row[name]) for name in names) for row in sampled_rows.to_pylist()}
+    sampled_keys = sorted(k for k in samples if None not in k)
+    indexes = sorted({len(sampled_keys) * n // piece_count for n in range(1, piece_count)})
+    return [sampled_keys[n] for n in indexes if 0 < n < len(sampled_keys)]
 
 
 def split_key_range(key_range: KeySpan, split_points: Sequence[LayoutKey]) -> list[KeySpan]:
     """Key range, split at the points that lie inside it."""
-    inside = [
+    inner_points = [
         k
         for k in split_points
         if (key_range.least is None or k > key_range.least) and (key_range.below is None or k < key_range.below)
     ]
-    return [KeySpan(a, b) for a, b in zip([key_range.least, *inside], [*inside, key_range.below], strict=True)]
+    return [
+        KeySpan(a, b) for a, b in zip([key_range.least, *inner_points], [*inner_points, key_range.below], strict=True)
+    ]

@@ -131,13 +131,13 @@ def _check_no_polars_object_columns(data: Any) -> None:
     """Reject polars columns of Python objects, which polars exports as memory addresses. Raises SchemaMismatch."""
     if not _is_dataframe_of("polars", data):
         return
-    objects = [name for name, type_ in data.schema.items() if "Object" in str(type_)]
-    if objects:
+    object_columns = [name for name, type_ in data.schema.items() if "Object" in str(type_)]
+    if object_columns:
         raise SchemaMismatch(
-            f"column {objects[0]!r} of the polars DataFrame holds Python objects",
-            found=str(data.schema[objects[0]]),
+            f"column {object_columns[0]!r} of the polars DataFrame holds Python objects",
+            found=str(data.schema[object_columns[0]]),
             next="cast the column to a type of polars first",
-            column=objects[0],
+            column=object_columns[0],
         )
 
 
@@ -220,9 +220,9 @@ def _numpy_to_python(value: Any) -> Any:
     is_array = type(value).__module__ == "numpy" and hasattr(value, "tolist") and value.ndim > 0
     if is_array or isinstance(value, list | tuple):
         return [_numpy_to_python(v) for v in value]
-    plain = to_python_value(value)
-    is_too_fine = type(plain).__module__ == "numpy" and plain.dtype.kind == "M"
-    return plain.astype("datetime64[us]").item() if is_too_fine else plain
+    python_or_numpy = to_python_value(value)
+    is_too_fine = type(python_or_numpy).__module__ == "numpy" and python_or_numpy.dtype.kind == "M"
+    return python_or_numpy.astype("datetime64[us]").item() if is_too_fine else python_or_numpy
 
 
 def _check_nesting_depth(values: Iterable[Any], remaining_depth: int) -> None:
@@ -267,15 +267,15 @@ def _read_file(file: InputFile, file_format: Format, schema: Schema | None, allo
 
 
 def _format_from_suffix(path: Path) -> Format:
-    found = readers.format_from_file_name(path.name)
-    if found is None or found == "text":
+    file_format = readers.format_from_file_name(path.name)
+    if file_format is None or file_format == "text":
         raise BadRecord(
             f"{path}: the file name does not show the file's format",
             found=path.name,
             expected=f"a name that ends in {', '.join(_SUPPORTED_SUFFIXES)} (JSON and CSV also with .gz or .zst)",
             file=str(path),
         )
-    return found
+    return file_format
 
 
 def _check_file_readable(path: Path) -> None:

@@ -89,26 +89,26 @@ class LargeParquetFiles:
         Raises:
             SchemaMismatch: files have different types for one column, or no file gives the type of a column.
         """
-        empty = [self._empty_table(p, f) for p, f in zip(self.paths, self._footers, strict=True)]
-        found = schema_of(concat_file_tables(empty, [str(p) for p in self.paths]))
-        unknown = [f.name for f in found.fields if f.type == UNKNOWN_TYPE]
-        if unknown:
+        empty_tables = [self._empty_table(p, f) for p, f in zip(self.paths, self._footers, strict=True)]
+        schema = schema_of(concat_file_tables(empty_tables, [str(p) for p in self.paths]))
+        untyped_columns = [f.name for f in schema.fields if f.type == UNKNOWN_TYPE]
+        if untyped_columns:
             raise SchemaMismatch(
-                f"column {unknown[0]!r} has no type, because all its values are null",
+                f"column {untyped_columns[0]!r} has no type, because all its values are null",
                 expected="a type",
-                next=f'declare the channel with schema="..., {unknown[0]} TYPE", or leave the column out',
-                column=unknown[0],
+                next=f'declare the channel with schema="..., {untyped_columns[0]} TYPE", or leave the column out',
+                column=untyped_columns[0],
             )
-        return found
+        return schema
 
     def split_into_parts(self) -> Iterator[ParquetPart]:
         """One part per task, each with about the same uncompressed size."""
         for path, footer in zip(self.paths, self._footers, strict=True):
-            row = uncompressed_bytes(footer) // max(1, footer.num_rows)
-            batch_rows, first = rows_per_batch(ARROW_BATCH_BYTES, row, _MAX_BATCH_ROWS), 1
+            row_bytes = uncompressed_bytes(footer) // max(1, footer.num_rows)
+            batch_rows, first_row_number = rows_per_batch(ARROW_BATCH_BYTES, row_bytes, _MAX_BATCH_ROWS), 1
             for groups in _row_groups_per_task(footer):
-                yield ParquetPart(path, groups, first, batch_rows)
-                first += sum(footer.row_group(n).num_rows for n in groups)
+                yield ParquetPart(path, groups, first_row_number, batch_rows)
+                first_row_number += sum(footer.row_group(n).num_rows for n in groups)
 
     def to_frame(self, spark: SparkSession) -> DataFrame:
         """Rows as a frame. An error of ``read_part`` ends the evaluation and is transported to the driver
@@ -138,19 +138,19 @@ def read_part(part: ParquetPart, schema: Schema | None, allow_widening: bool, ro
         SchemaMismatch: the channel cannot hold a value. The error names file, row and column.
         BadRecord: the file is damaged.
     """
-    row = part.first_row_number
+    row_number = part.first_row_number
     for table in _read_batches(part):
         with name_file_in_errors(str(part.path)):
             yield fit_to_schema(
-                convert_user_table(table, schema, TYPED, allow_widening=allow_widening, first_row_number=row),
+                convert_user_table(table, schema, TYPED, allow_widening=allow_widening, first_row_number=row_number),
                 row_schema,
             )
-        row += table.num_rows
+        row_number += table.num_rows
 
 
 def _read_batches(part: ParquetPart) -> Iterator[pa.Table]:
-    with call_columnar_reader(InputFile(part.path), open_parquet, "Parquet") as opened:
-        batches = opened.iter_batches(part.batch_rows, list(part.row_groups))
+    with call_columnar_reader(InputFile(part.path), open_parquet, "Parquet") as parquet_file:
+        batches = parquet_file.iter_batches(part.batch_rows, list(part.row_groups))
         while (
             batch := call_columnar_reader(InputFile(part.path), lambda _: next(batches, None), "Parquet")
         ) is not None:
@@ -175,8 +175,8 @@ def _has_only_deletions(footer: pq.FileMetaData) -> bool:
     names = [footer.schema.column(n).path for n in range(footer.num_columns)]
     if DELETED not in names or not footer.num_rows:
         return False
-    found = [footer.row_group(n).column(names.index(DELETED)).statistics for n in range(footer.num_row_groups)]
-    return all(s is not None and s.has_min_max and s.min is True and s.null_count == 0 for s in found)
+    statistics = [footer.row_group(n).column(names.index(DELETED)).statistics for n in range(footer.num_row_groups)]
+    return all(s is not None and s.has_min_max and s.min is True and s.null_count == 0 for s in statistics)
 
 
 def _read_parts_job(

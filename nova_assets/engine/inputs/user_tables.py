@@ -59,8 +59,8 @@ def check_has_columns(row_count: int, column_count: int) -> None:
 def _null_fill_delete_only_table(table: pa.Table, schema: Schema | None) -> pa.Table:
     if DELETED not in table.column_names or not table.num_rows:
         return table
-    marks = table.column(DELETED)
-    if marks.null_count or marks.to_pylist().count(True) < table.num_rows:
+    deleted_column = table.column(DELETED)
+    if deleted_column.null_count or deleted_column.to_pylist().count(True) < table.num_rows:
         return table
     return add_missing_columns(table, schema)
 

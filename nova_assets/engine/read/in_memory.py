@@ -46,7 +46,7 @@ def compute_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, warehouse: War
         return None
     warehouse.verified_addresses([f for b in blocks for f in b.manifest.files], prefetch=True)  # concurrently
     opened = {b.id: [open_block_file(warehouse.file_address(f)) for f in b.manifest.files] for b in blocks}
-    if sum(uncompressed_bytes(f.metadata) for some in opened.values() for f in some) > MEMORY_BYTES:
+    if sum(uncompressed_bytes(f.metadata) for files in opened.values() for f in files) > MEMORY_BYTES:
         return None
 
     def read_source_rows(some: Sequence[BlockSource], columns: Schema) -> list[pa.Table]:
@@ -54,10 +54,12 @@ def compute_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, warehouse: War
 
     if not model.has_key:
         return _concat_or_empty(read_source_rows(source_blocks(read), schema), schema)
-    marked, layout = schema.with_deleted(), KeyLayout(model.key)
-    sorted_deltas = [sort_into_buckets(one_chunk(t), layout)[0] for t in read_source_rows(read.deltas, marked)]
+    change_schema, layout = schema.with_deleted(), KeyLayout(model.key)
+    sorted_deltas = [sort_into_buckets(one_chunk(t), layout)[0] for t in read_source_rows(read.deltas, change_schema)]
     changes = (
-        arrow_merge.compose_deltas(sorted_deltas, model, model.key) if sorted_deltas else _concat_or_empty([], marked)
+        arrow_merge.compose_deltas(sorted_deltas, model, model.key)
+        if sorted_deltas
+        else _concat_or_empty([], change_schema)
     )
     if isinstance(read, DeltaChain):
         return changes
@@ -69,18 +71,18 @@ def _diff_in_memory(read: SnapshotDiff, warehouse: Warehouse) -> pa.Table | None
     shared_layout = common_layout(read)
     if shared_layout is None:
         return None
-    sides = [
+    snapshots = [
         compute_in_memory(replace(s, schema=shared_layout.schema, merge=shared_layout.model), warehouse)
         for s in (read.old, read.new)
     ]
-    old, new = (None if s is None else sort_into_buckets(one_chunk(s), shared_layout.layout)[0] for s in sides)
+    old, new = (None if s is None else sort_into_buckets(one_chunk(s), shared_layout.layout)[0] for s in snapshots)
     return None if old is None or new is None else diff_tables(old, new, shared_layout.model, shared_layout.layout)
 
 
 def _read_block_rows(block: Block, files: Sequence[pq.ParquetFile], schema: Schema) -> pa.Table:
     """Rows of a block in the columns of a schema, under the block's own column names."""
-    relaxed = schema.with_all_nullable()  # a file may be older than a required column
-    return _concat_or_empty([read_fitted_rows(block, f, f.read, relaxed) for f in files], schema)
+    nullable_schema = schema.with_all_nullable()  # a file may be older than a required column
+    return _concat_or_empty([read_fitted_rows(block, f, f.read, nullable_schema) for f in files], schema)
 
 
 def read_fitted_rows(

@@ -19,19 +19,20 @@ def filter_rows_by_keys(rows: pa.Table, keys: pa.Table, key_columns: Sequence[st
     """
     if not rows.num_rows:
         return rows
-    types = {column: rows.schema.field(column).type for column in key_columns}
+    type_by_column = {column: rows.schema.field(column).type for column in key_columns}
     if not all(
-        _has_bytewise_equality(types[c]) and _are_comparable_types(keys.schema.field(c).type, types[c])
+        _has_bytewise_equality(type_by_column[c])
+        and _are_comparable_types(keys.schema.field(c).type, type_by_column[c])
         for c in key_columns
     ):
         return None
     try:
-        wanted_keys = pa.table({c: keys.column(c).cast(type_) for c, type_ in types.items()})
+        wanted_keys = pa.table({c: keys.column(c).cast(type_) for c, type_ in type_by_column.items()})
     except pa.ArrowInvalid:  # a number outside the range of the column
         return None
     numbered = pa.table({**{c: rows.column(c) for c in key_columns}, _ROW: pa.array(range(rows.num_rows), pa.int64())})
-    found = numbered.join(wanted_keys, list(key_columns), join_type="left semi").column(_ROW)
-    return rows.take(found.combine_chunks().sort())
+    row_numbers = numbered.join(wanted_keys, list(key_columns), join_type="left semi").column(_ROW)
+    return rows.take(row_numbers.combine_chunks().sort())
 
 
 def _has_bytewise_equality(type_: pa.DataType) -> bool:

@@ -75,9 +75,11 @@ class ReadExecutor:
             return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
         shared_settings.current_scope(self.frame_scope).limit_batches(self.session.get, row_width_of_read(read))
         if isinstance(read, Snapshot | DeltaChain | SnapshotDiff):
-            cells = choose_strategy(read, "frame", self.forced_strategy) == "buckets" and self.session.can_use_workers
-            if cells and (pieces := self.merge_unit_reader.plan_unit_reads(read)) is not None:
-                return self.merge_unit_reader.read_frame(pieces)
+            can_read_units = (
+                choose_strategy(read, "frame", self.forced_strategy) == "buckets" and self.session.can_use_workers
+            )
+            if can_read_units and (plan := self.merge_unit_reader.plan_unit_reads(read)) is not None:
+                return self.merge_unit_reader.read_frame(plan)
         return SparkReader(self.session, self.warehouse).read(read)
 
     def read_without_spark(self, read: Read) -> pa.Table | None:
@@ -89,8 +91,8 @@ class ReadExecutor:
             return rows if rows is None or not read.snapshot.merge.has_key else mark_as_inserts(rows)
         if isinstance(read, ChangeUnion):
             parts = [self.read_without_spark(p) for p in read.parts]
-            known = [p for p in parts if p is not None]
-            return pa.concat_tables(known, promote_options="default") if len(known) == len(parts) else None
+            tables = [p for p in parts if p is not None]
+            return pa.concat_tables(tables, promote_options="default") if len(tables) == len(parts) else None
         if (
             not isinstance(read, Snapshot | DeltaChain | SnapshotDiff)
             or choose_strategy(read, "here", self.forced_strategy) != "arrow"
@@ -113,20 +115,22 @@ class ReadExecutor:
             or (shared_layout := common_layout(read)) is None
         ):
             return None
-        order = list(shared_layout.layout.order)
-        if set(order) != set(read.merge.key):  # written under another merge model (R18)
+        key_columns = list(shared_layout.layout.order)
+        if set(key_columns) != set(read.merge.key):  # written under another merge model (R18)
             return None
         if not isinstance(keys, pa.Table):
-            size = sum(b.bytes for b in source_blocks(read) if isinstance(b, Block))
-            keys = self._collect_distinct_keys(keys, order) if size >= MIN_LOOKUP_SNAPSHOT_BYTES else None
+            snapshot_bytes = sum(b.bytes for b in source_blocks(read) if isinstance(b, Block))
+            keys = (
+                self._collect_distinct_keys(keys, key_columns) if snapshot_bytes >= MIN_LOOKUP_SNAPSHOT_BYTES else None
+            )
         if keys is None or keys.num_rows > MAX_LOOKUP_KEYS:
             return None
         try:
-            pieces = self.merge_unit_reader.plan_unit_reads(read, keys)
+            plan = self.merge_unit_reader.plan_unit_reads(read, keys)
         except pa.ArrowException:  # keys of another type, which only Spark can compare
             return None
         try:
-            return None if pieces is None else self._read_planned_units(pieces, as_table=as_table)
+            return None if plan is None else self._read_planned_units(plan, as_table=as_table)
         except OverflowError:  # of a combined value; the fallback to Spark raises the usual error
             return None
 
@@ -139,8 +143,8 @@ class ReadExecutor:
     def _collect_distinct_keys(self, keys: DataFrame, key_columns: list[str]) -> pa.Table | None:
         from nova_assets.engine.rows.spark_columns import col
 
-        wanted = keys.select(*map(col, key_columns)).distinct().limit(MAX_LOOKUP_KEYS + 1)
-        return self.session.to_table(wanted)
+        distinct_keys = keys.select(*map(col, key_columns)).distinct().limit(MAX_LOOKUP_KEYS + 1)
+        return self.session.to_table(distinct_keys)
 
     def _try_compute_in_memory(self, read: Snapshot | DeltaChain | SnapshotDiff) -> pa.Table | None:
         try:

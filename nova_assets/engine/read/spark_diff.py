@@ -19,22 +19,24 @@ def diff_snapshots(old: DataFrame, new: DataFrame, model: MergeModel) -> DataFra
     Args:
         old, new: snapshots with the same columns, one row per key.
     """
-    on, columns = list(model.key), new.columns
-    before = old.select(*map(col, on), struct_of_columns(columns).alias(_OLD))
-    after = new.select(*map(col, on), struct_of_columns(columns).alias(_NEW))
-    both = before.join(after, on, "full_outer")
-    kind = new.schema
-    changed = both.filter(~maps_to_sorted_arrays(col(_OLD), kind).eqNullSafe(maps_to_sorted_arrays(col(_NEW), kind)))
-    live = col(_NEW).isNotNull()
-    gone = col(_OLD).isNotNull() & (~live | _needs_delete_before_insert(model))
+    key_columns, columns = list(model.key), new.columns
+    before = old.select(*map(col, key_columns), struct_of_columns(columns).alias(_OLD))
+    after = new.select(*map(col, key_columns), struct_of_columns(columns).alias(_NEW))
+    joined = before.join(after, key_columns, "full_outer")
+    row_type = new.schema
+    changed = joined.filter(
+        ~maps_to_sorted_arrays(col(_OLD), row_type).eqNullSafe(maps_to_sorted_arrays(col(_NEW), row_type))
+    )
+    is_live = col(_NEW).isNotNull()
+    is_deleted = col(_OLD).isNotNull() & (~is_live | _needs_delete_before_insert(model))
 
     def change_row(side: str, deleted: bool) -> Column:
         return F.struct(*(col(side).getField(c).alias(c) for c in columns), F.lit(deleted).alias(DELETED))
 
-    rows = F.array(F.when(gone, change_row(_OLD, True)), F.when(live, change_row(_NEW, False)))
-    each = changed.select(F.explode(F.filter(rows, lambda r: r.isNotNull())).alias(_ROW))
-    mark = F.coalesce(col(_ROW).getField(DELETED), F.lit(False))
-    return each.select(*(col(_ROW).getField(c).alias(c) for c in columns), mark.alias(DELETED))
+    rows = F.array(F.when(is_deleted, change_row(_OLD, True)), F.when(is_live, change_row(_NEW, False)))
+    change_rows = changed.select(F.explode(F.filter(rows, lambda r: r.isNotNull())).alias(_ROW))
+    is_deletion = F.coalesce(col(_ROW).getField(DELETED), F.lit(False))
+    return change_rows.select(*(col(_ROW).getField(c).alias(c) for c in columns), is_deletion.alias(DELETED))
 
 
 def added_rows_or_raise(old: DataFrame, new: DataFrame, channel_name: str, *, assume_none_removed: bool) -> DataFrame:
@@ -46,8 +48,8 @@ def added_rows_or_raise(old: DataFrame, new: DataFrame, channel_name: str, *, as
     Raises:
         UnrepresentableChange: rows were removed (R10). A Spark job checks this immediately.
     """
-    counted = _row_count_changes(old, new)
-    removed_rows = 0 if assume_none_removed else _count_removals(counted)
+    count_changes = _row_count_changes(old, new)
+    removed_rows = 0 if assume_none_removed else _count_removals(count_changes)
     if removed_rows:
         raise UnrepresentableChange(
             f"channel {channel_name!r} is append-only, and a base dropped {removed_rows} of its rows (R10)",
@@ -57,9 +59,9 @@ def added_rows_or_raise(old: DataFrame, new: DataFrame, channel_name: str, *, as
             channel=channel_name,
             dropped=removed_rows,
         )
-    added = counted.filter(col(_COUNT) > 0)
-    each = added.select(col(_ROW), F.explode(F.sequence(F.lit(1), col(_COUNT))).alias(_COUNT))
-    return each.select(*(col(_ROW).getField(c).alias(c) for c in new.columns))
+    added = count_changes.filter(col(_COUNT) > 0)
+    repeated_rows = added.select(col(_ROW), F.explode(F.sequence(F.lit(1), col(_COUNT))).alias(_COUNT))
+    return repeated_rows.select(*(col(_ROW).getField(c).alias(c) for c in new.columns))
 
 
 def count_removed_rows(old: DataFrame, new: DataFrame) -> int:
@@ -89,9 +91,16 @@ def _order_by_rank(side: str, model: MergeModel) -> Column:
 def _row_count_changes(old: DataFrame, new: DataFrame) -> DataFrame:
     """Each distinct row with its count in ``new`` minus its count in ``old``."""
     columns = new.columns
-    sides = [f.select(struct_of_columns(columns).alias(_ROW), F.lit(n).alias(_COUNT)) for f, n in ((new, 1), (old, -1))]
-    by = maps_to_sorted_arrays(col(_ROW), new.schema).alias("by")
-    return sides[0].union(sides[1]).groupBy(by).agg(F.sum(_COUNT).alias(_COUNT), F.first(_ROW).alias(_ROW))
+    counted_sides = [
+        f.select(struct_of_columns(columns).alias(_ROW), F.lit(n).alias(_COUNT)) for f, n in ((new, 1), (old, -1))
+    ]
+    comparable_row = maps_to_sorted_arrays(col(_ROW), new.schema).alias("by")
+    return (
+        counted_sides[0]
+        .union(counted_sides[1])
+        .groupBy(comparable_row)
+        .agg(F.sum(_COUNT).alias(_COUNT), F.first(_ROW).alias(_ROW))
+    )
 
 
 def _count_removals(count_changes: DataFrame) -> int:

@@ -56,20 +56,20 @@ def merge_deltas(
         is_multi_delta: whether the rows come from more than one delta.
         broadcast_keys: whether the keys of the deltas may be broadcast to every worker.
     """
-    columns, on = base.columns, list(model.key)
-    keys = deltas.select(*map(col, on))
+    columns, key_columns = base.columns, list(model.key)
+    keys = deltas.select(*map(col, key_columns))
     keys = F.broadcast(keys) if broadcast_keys else keys.hint("shuffle_hash")
     changes = deltas
     if model.needs_earlier_row:
         if not is_multi_delta:
             deltas = deltas.withColumn(DELTA_INDEX, F.lit(0))
-        touched = base.join(keys, on, "left_semi").select(
+        touched = base.join(keys, key_columns, "left_semi").select(
             *map(col, columns), F.lit(False).alias(DELETED), F.lit(_BASE_INDEX).alias(DELTA_INDEX)
         )
         changes = compose_changes(touched.union(deltas), model)
     elif is_multi_delta:
         changes = compose_changes(deltas, model)
-    untouched = base.join(keys, on, "left_anti").select(*map(col, columns))
+    untouched = base.join(keys, key_columns, "left_anti").select(*map(col, columns))
     return untouched.union(drop_deletions(changes, columns))
 
 
@@ -92,13 +92,15 @@ def filter_superseded_rows(
             nothing is known.
     """
     keys = {k: f"{_KEY} {k}" for k in model.key}
-    later = changed_keys.select(*(col(k).alias(n) for k, n in keys.items()), col(DELTA_INDEX).alias(_LATER_DELTA_INDEX))
-    # A join skips null keys.
-    sought = {k: col(k) if may_be_changed is None else F.when(may_be_changed, col(k)) for k in keys}
-    same = reduce(Column.__and__, (sought[k] == col(n) for k, n in keys.items()))
-    return rows.join(F.broadcast(later), same & (col(DELTA_INDEX) < col(_LATER_DELTA_INDEX)), "left_anti").select(
-        *map(col, columns)
+    later_changes = changed_keys.select(
+        *(col(k).alias(n) for k, n in keys.items()), col(DELTA_INDEX).alias(_LATER_DELTA_INDEX)
     )
+    # A join skips null keys.
+    key_or_null = {k: col(k) if may_be_changed is None else F.when(may_be_changed, col(k)) for k in keys}
+    has_equal_key = reduce(Column.__and__, (key_or_null[k] == col(n) for k, n in keys.items()))
+    return rows.join(
+        F.broadcast(later_changes), has_equal_key & (col(DELTA_INDEX) < col(_LATER_DELTA_INDEX)), "left_anti"
+    ).select(*map(col, columns))
 
 
 def drop_deletions(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
@@ -122,18 +124,18 @@ def compose_changes(rows: DataFrame, model: MergeModel) -> DataFrame:
         return last.select(*map(col, columns), col(DELETED))
     deleted, seq = col(DELETED), col(DELTA_INDEX)
     last_delete = F.max(F.when(deleted, seq)).over(Window.partitionBy(*map(col, model.key)))
-    kept = rows.withColumn(_LAST_DELETE, last_delete).filter(
+    remaining = rows.withColumn(_LAST_DELETE, last_delete).filter(
         deleted | col(_LAST_DELETE).isNull() | (seq >= col(_LAST_DELETE))
     )
-    side = Window.partitionBy(*map(col, model.key), deleted)
-    winner = side.orderBy(
+    rows_of_side = Window.partitionBy(*map(col, model.key), deleted)
+    winner = rows_of_side.orderBy(
         *(F.when(~deleted, col(c)).desc_nulls_last() for c in model.order_by),
         F.when(deleted, seq).otherwise(-seq),  # the first deletion, the last live row
     )
-    kept = kept.withColumn(_RANK, F.row_number().over(winner))
-    for name, value in _combined_live_columns(rows.schema, model, side).items():
-        kept = kept.withColumn(name, value)
-    return kept.filter(col(_RANK) == 1).select(*(_merged_column(c, model) for c in columns), deleted)
+    remaining = remaining.withColumn(_RANK, F.row_number().over(winner))
+    for name, value in _combined_live_columns(rows.schema, model, rows_of_side).items():
+        remaining = remaining.withColumn(name, value)
+    return remaining.filter(col(_RANK) == 1).select(*(_merged_column(c, model) for c in columns), deleted)
 
 
 def resolve_repeated_keys(rows: DataFrame, model: MergeModel) -> DataFrame:
@@ -157,42 +159,42 @@ def find_undecided_keys(rows: DataFrame, model: MergeModel) -> DataFrame:
     combiner need no decision. Columns that are combined by a user function need a decision at every tie.
     """
     functions = dict(model.combine) if isinstance(model, Keyed) else {}
-    alive = rows.filter(~col(DELETED))
+    live_rows = rows.filter(~col(DELETED))
     key, order = [col(k) for k in model.key], [col(c) for c in model.order_by]
-    chosen = struct_of_columns(c for c in rows.columns if c not in functions)
+    uncombined_values = struct_of_columns(c for c in rows.columns if c not in functions)
     greatest = Window.partitionBy(*key).orderBy(*(c.desc_nulls_last() for c in order))
-    top = alive.withColumn(_RANK, F.rank().over(greatest)).filter(col(_RANK) == 1).drop(_RANK)
-    found = _find_groups_with_differing_values(top, key, key, chosen)
+    greatest_rows = live_rows.withColumn(_RANK, F.rank().over(greatest)).filter(col(_RANK) == 1).drop(_RANK)
+    undecided_keys = _find_groups_with_differing_values(greatest_rows, key, key, uncombined_values)
     by_function = [c for c, f in functions.items() if f not in _COMBINE]
     if by_function:
-        found = found.union(
-            _find_groups_with_differing_values(alive, [*key, *order], key, struct_of_columns(by_function))
+        undecided_keys = undecided_keys.union(
+            _find_groups_with_differing_values(live_rows, [*key, *order], key, struct_of_columns(by_function))
         )
-    return found.groupBy(*key).agg(F.max(ROW_COUNT).alias(ROW_COUNT))
+    return undecided_keys.groupBy(*key).agg(F.max(ROW_COUNT).alias(ROW_COUNT))
 
 
 def _find_groups_with_differing_values(
     rows: DataFrame, group_columns: Sequence[Column], key_columns: Sequence[Column], compared_value: Column
 ) -> DataFrame:
-    kind = rows.select(compared_value.alias("v")).schema["v"].dataType
-    counted = rows.groupBy(*group_columns).agg(
-        F.count_distinct(maps_to_sorted_arrays(compared_value, kind)).alias(_DIFFERENT),
+    value_type = rows.select(compared_value.alias("v")).schema["v"].dataType
+    groups = rows.groupBy(*group_columns).agg(
+        F.count_distinct(maps_to_sorted_arrays(compared_value, value_type)).alias(_DIFFERENT),
         F.count(F.lit(1)).alias(ROW_COUNT),
     )
-    return counted.filter(col(_DIFFERENT) > 1).select(*key_columns, col(ROW_COUNT))
+    return groups.filter(col(_DIFFERENT) > 1).select(*key_columns, col(ROW_COUNT))
 
 
 def _combined_live_columns(schema: t.StructType, model: MergeModel, key_window: WindowSpec) -> dict[str, Column]:
     """Helper columns with the combined live rows of a key, in the types of the original columns. Nulls are ignored."""
-    found = {}
+    combined = {}
     for column, function in model.combine if isinstance(model, Keyed) else ():
         value, type_ = F.when(~col(DELETED), col(column)), schema[column].dataType
         if function in _COMBINE:
-            found[_combined_column_name(column)] = _COMBINE[function](value).over(key_window).cast(type_)
+            combined[_combined_column_name(column)] = _COMBINE[function](value).over(key_window).cast(type_)
         else:
             in_order = F.collect_list(value).over(key_window.orderBy(col(DELTA_INDEX)).rowsBetween(*_OVERALL))
-            found[_combined_column_name(column)] = _reduce_array(in_order, FunctionRef.parse(function).load(), type_)
-    return found
+            combined[_combined_column_name(column)] = _reduce_array(in_order, FunctionRef.parse(function).load(), type_)
+    return combined
 
 
 def _reduce_array(values: Column, combine: Callable[[Column, Column], Column], result_type: t.DataType) -> Column:

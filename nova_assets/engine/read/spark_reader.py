@@ -126,12 +126,12 @@ class SparkReader:
 
     def _can_use_anti_join(self, base: Sequence[Block], deltas: Sequence[Block], model: MergeModel) -> bool:
         """Whether the keys of the deltas alone decide which rows remain, and are few enough to broadcast."""
-        plain = all(b.manifest.format == "parquet" for b in (*base, *deltas))
-        few = sum(len(d.manifest.files) for d in deltas) <= _MAX_FILES_IN_QUERY_TEXT
+        are_all_parquet = all(b.manifest.format == "parquet" for b in (*base, *deltas))
+        are_few_files = sum(len(d.manifest.files) for d in deltas) <= _MAX_FILES_IN_QUERY_TEXT
         return (
             (bool(base) or len(deltas) > 1)
-            and plain
-            and few
+            and are_all_parquet
+            and are_few_files
             and not model.needs_earlier_row
             and _can_broadcast_keys(deltas)
         )
@@ -139,13 +139,13 @@ class SparkReader:
     def _snapshot_by_anti_join(
         self, read: Snapshot, base: Sequence[Block], deltas: Sequence[Block], schema: Schema
     ) -> DataFrame:
-        model, order = merge_model_of(read), _index_deltas_by_path(deltas)
-        rows = self.read_blocks([*base, *deltas], schema.with_deleted(), order)
-        changed = self.read_blocks(deltas, Schema(tuple(schema.field(k) for k in model.key)), order)
-        place = col(DELTA_INDEX) if order else F.lit(0)
+        model, delta_index_by_path = merge_model_of(read), _index_deltas_by_path(deltas)
+        rows = self.read_blocks([*base, *deltas], schema.with_deleted(), delta_index_by_path)
+        changed = self.read_blocks(deltas, Schema(tuple(schema.field(k) for k in model.key)), delta_index_by_path)
+        delta_index = col(DELTA_INDEX) if delta_index_by_path else F.lit(0)
         # Rows of the base and deletions need no index.
-        rows = rows.withColumn(DELTA_INDEX, F.when(F.coalesce(col(DELETED), F.lit(True)), -1).otherwise(place))
-        changed = changed if order else changed.withColumn(DELTA_INDEX, place)
+        rows = rows.withColumn(DELTA_INDEX, F.when(F.coalesce(col(DELETED), F.lit(True)), -1).otherwise(delta_index))
+        changed = changed if delta_index_by_path else changed.withColumn(DELTA_INDEX, delta_index)
         return filter_superseded_rows(rows, changed, model, schema.names, _is_in_changed_key_range(read, schema))
 
     def _merge_to_frame(
@@ -186,8 +186,8 @@ class SparkReader:
         old = self._snapshot_frame(replace(read.old, schema=read.new.schema or read.old.schema))  # under current names
         if not model.has_key:
             bases = _resolved_blocks(read.new.bases)
-            keeps = bool(bases) and all(b.manifest.drops_no_rows and b.hi == read.old.at + 1 for b in bases)
-            return added_rows_or_raise(old, new, read.new.channel, assume_none_removed=keeps)
+            keeps_all_rows = bool(bases) and all(b.manifest.drops_no_rows and b.hi == read.old.at + 1 for b in bases)
+            return added_rows_or_raise(old, new, read.new.channel, assume_none_removed=keeps_all_rows)
         if merge_model_of(read.old).key != model.key:  # written under another merge model (R18): no key, or another one
             old = old.dropDuplicates(list(model.key))
         return diff_snapshots(old, new, model)
@@ -207,27 +207,30 @@ class SparkReader:
     ) -> DataFrame:
         schema = read.schema or _NO_COLUMNS
         # schema of the latest base block, or of B_0
-        start = self.read_blocks(base, base[-1].manifest.schema) if base else self._empty_frame(schema)
+        base_frame = self.read_blocks(base, base[-1].manifest.schema) if base else self._empty_frame(schema)
         if deltas:
             changes = _reduce_with_function(model.chain_ref, self._custom_delta_frames(deltas))
-            start = _reduce_with_function(model.merge_ref, [start, changes])
-        return start if read.schema is None else cast_custom_merge_result(start, read.schema, read.channel)
+            base_frame = _reduce_with_function(model.merge_ref, [base_frame, changes])
+        return base_frame if read.schema is None else cast_custom_merge_result(base_frame, read.schema, read.channel)
 
     def _custom_delta_frames(self, deltas: Sequence[Block]) -> list[DataFrame]:
         """One frame per commit with its deltas. User functions must see all partitions of a commit together."""
         by_number: dict[int, list[Block]] = {}
         for d in deltas:
             by_number.setdefault(d.hi, []).append(d)
-        return [self.read_blocks(same, same[-1].manifest.schema) for _, same in sorted(by_number.items())]
+        return [
+            self.read_blocks(blocks_of_number, blocks_of_number[-1].manifest.schema)
+            for _, blocks_of_number in sorted(by_number.items())
+        ]
 
     # files
 
     def _keyed_delta_rows(self, deltas: Sequence[Block], schema: Schema) -> DataFrame:
         """Rows of keyed deltas: their columns, ``_deleted``, and, with several deltas, the index of the delta as
         ``DELTA_INDEX``."""
-        several, order = len(deltas) > 1, _index_deltas_by_path(deltas)
-        rows = self.read_blocks(deltas, schema.with_deleted(), order)
-        if several and not order:
+        are_several, delta_index_by_path = len(deltas) > 1, _index_deltas_by_path(deltas)
+        rows = self.read_blocks(deltas, schema.with_deleted(), delta_index_by_path)
+        if are_several and not delta_index_by_path:
             rows = rows.withColumn(DELTA_INDEX, F.lit(0))
         return rows.withColumn(DELETED, F.coalesce(col(DELETED), F.lit(False)))
 
@@ -316,8 +319,8 @@ class SparkReader:
             rows = self._add_delta_index(rows, delta_index_by_path)
         if all(o == f for f, o in zip(relaxed, stored_fields, strict=True)):
             return rows
-        found = [_stored_column_as_field(f, o).alias(f.name) for f, o in zip(relaxed, stored_fields, strict=True)]
-        return rows.select(*found, *([col(DELTA_INDEX)] if delta_index_by_path else []))
+        columns = [_stored_column_as_field(f, o).alias(f.name) for f, o in zip(relaxed, stored_fields, strict=True)]
+        return rows.select(*columns, *([col(DELTA_INDEX)] if delta_index_by_path else []))
 
     def _add_delta_index(self, rows: DataFrame, delta_index_by_path: Mapping[str, int]) -> DataFrame:
         """Rows with the index of their file's delta as ``DELTA_INDEX``.
@@ -325,15 +328,21 @@ class SparkReader:
         A file is identified by its name and the folder of its block, the last two parts of its path. They are unique in
         the warehouse, and contain no characters that a URL would escape.
         """
-        places = {"/".join(path.split("/")[-2:]): n for path, n in delta_index_by_path.items()}
+        delta_index_by_name = {"/".join(path.split("/")[-2:]): n for path, n in delta_index_by_path.items()}
         # Access by name costs nothing if the column is unused, but a user's column may have the same name.
-        taken = any(c.lower() == "_metadata" for c in rows.columns)
-        path = file_metadata_column(rows).getField("file_path") if taken else F.col("_metadata.file_path")
+        has_user_metadata_column = any(c.lower() == "_metadata" for c in rows.columns)
+        path = (
+            file_metadata_column(rows).getField("file_path")
+            if has_user_metadata_column
+            else F.col("_metadata.file_path")
+        )
         name = F.substring_index(path, "/", -2)
-        if len(places) <= _MAX_FILES_IN_QUERY_TEXT:
-            pairs = [F.lit(part) for item in places.items() for part in item]
+        if len(delta_index_by_name) <= _MAX_FILES_IN_QUERY_TEXT:
+            pairs = [F.lit(part) for item in delta_index_by_name.items() for part in item]
             return rows.withColumn(DELTA_INDEX, F.create_map(*pairs)[name])
-        table = self.session.get().createDataFrame(list(places.items()), f"{_FILE} string, {DELTA_INDEX} int")
+        table = self.session.get().createDataFrame(
+            list(delta_index_by_name.items()), f"{_FILE} string, {DELTA_INDEX} int"
+        )
         return rows.withColumn(_FILE, name).join(F.broadcast(table), _FILE).drop(_FILE)
 
     def _empty_frame(self, schema: Schema) -> DataFrame:
@@ -369,11 +378,11 @@ def _reduce_with_function(function_ref: str, frames: Sequence[DataFrame]) -> Dat
 
 
 def _resolved_blocks(sources: Sequence[BlockSource]) -> list[Block]:
-    found = []
+    blocks = []
     for source in sources:
         assert not isinstance(source, StagedBlockPlaceholder), "a read is resolved before it is carried out"
-        found.append(source)
-    return found
+        blocks.append(source)
+    return blocks
 
 
 def _index_deltas_by_path(deltas: Sequence[Block]) -> dict[str, int]:
@@ -384,12 +393,12 @@ def _index_deltas_by_path(deltas: Sequence[Block]) -> dict[str, int]:
 def _is_in_changed_key_range(read: Snapshot, schema: Schema) -> Column | None:
     """Whether a row may have a key of the deltas, by the bounds of one column; None unless keys are clustered by
     range."""
-    found = changed_key_range(read)
-    if found is None:
+    key_range = changed_key_range(read)
+    if key_range is None:
         return None
-    name, least, greatest = found
-    kind = to_spark_type(schema.field(name).type)
-    return col(name).between(F.lit(least).cast(kind), F.lit(greatest).cast(kind))
+    name, least, greatest = key_range
+    key_type = to_spark_type(schema.field(name).type)
+    return col(name).between(F.lit(least).cast(key_type), F.lit(greatest).cast(key_type))
 
 
 def _can_broadcast_keys(deltas: Sequence[Block]) -> bool:

@@ -72,13 +72,15 @@ class StreamingReader:
                 used.
             SchemaMismatch: a column does not exist.
         """
-        known = columns_of_read(read)
-        if known is None:
+        read_columns = columns_of_read(read)
+        if read_columns is None:
             return self._open_reader_of_frame(read, columns)
-        schema = to_arrow_schema(known.with_all_nullable())
-        wanted = schema if columns is None else self.engine.select(schema.empty_table(), columns).schema
-        tables = self._read_tables(read, known.select_columns(n for n in known.names if n in wanted.names))
-        return record_batches.stream_tables(wanted, _convert_missing_file_errors(tables))
+        schema = to_arrow_schema(read_columns.with_all_nullable())
+        stream_schema = schema if columns is None else self.engine.select(schema.empty_table(), columns).schema
+        tables = self._read_tables(
+            read, read_columns.select_columns(n for n in read_columns.names if n in stream_schema.names)
+        )
+        return record_batches.stream_tables(stream_schema, _convert_missing_file_errors(tables))
 
     def _open_reader_of_frame(self, read: Read, columns: Sequence[str] | None) -> pa.RecordBatchReader:
         """Reader for a read whose columns are known only from its frame."""
@@ -109,12 +111,12 @@ class StreamingReader:
     def _read_merged(self, read: Snapshot | DeltaChain | SnapshotDiff, columns: Schema) -> Tables:
         """Rows of a merge, one merge unit at a time. Base files that no delta changes are read directly."""
         unchanged_base, rest = split_off_untouched_files(read) if isinstance(read, Snapshot) else (None, read)
-        found = iter(()) if unchanged_base is None else self._read_unmerged(unchanged_base, columns)
+        unchanged_rows = iter(()) if unchanged_base is None else self._read_unmerged(unchanged_base, columns)
         if is_certainly_empty(rest):
-            return found
-        pieces = self.read_executor.merge_unit_reader.plan_unit_reads(rest)
+            return unchanged_rows
+        plan = self.read_executor.merge_unit_reader.plan_unit_reads(rest)
         return chain(
-            found, self._fetch_each(split_into_portions(rest)) if pieces is None else _read_merge_units(pieces)
+            unchanged_rows, self._fetch_each(split_into_portions(rest)) if plan is None else _read_merge_units(plan)
         )
 
     def _read_unmerged(self, read: Snapshot | DeltaChain, columns: Schema) -> Tables:
@@ -122,19 +124,19 @@ class StreamingReader:
         own_blocks, external_blocks, other_format_blocks = list[Block](), list[Block](), list[Block]()
         for block in source_blocks(read):
             assert isinstance(block, Block), "a read is resolved before it is carried out"
-            of = (
+            target_list = (
                 other_format_blocks
                 if block.manifest.format != "parquet"
                 else own_blocks
                 if block.manifest.external_folder is None
                 else external_blocks
             )
-            of.append(block)
-        listed = [(b, f) for b in own_blocks for f in b.manifest.files]
-        paths = self.warehouse.verified_addresses([f for _, f in listed], prefetch=True)
+            target_list.append(block)
+        own_files = [(b, f) for b in own_blocks for f in b.manifest.files]
+        paths = self.warehouse.verified_addresses([f for _, f in own_files], prefetch=True)
         external_files_with_paths = [(b, f, p) for b in external_blocks for f, p in _external_file_paths(b)]
         return chain(
-            _read_row_groups([(b, p) for (b, _), p in zip(listed, paths, strict=True)], columns.with_all_nullable()),
+            _read_row_groups([(b, p) for (b, _), p in zip(own_files, paths, strict=True)], columns.with_all_nullable()),
             self._read_external_files(external_files_with_paths, read, columns),
             self._fetch_each(split_into_portions(_snapshot_of_blocks(other_format_blocks, read, columns)))
             if other_format_blocks
@@ -147,9 +149,9 @@ class StreamingReader:
         """Rows of external files. Files that only Spark can interpret are passed to Spark, many at a time."""
         blocks_for_spark: list[Block] = []
         for block, file, path in files:
-            found = open_external_file(block, path, columns)
-            if found is not None:
-                yield from found.read_row_groups()
+            external_file = open_external_file(block, path, columns)
+            if external_file is not None:
+                yield from external_file.read_row_groups()
                 continue
             blocks_for_spark.append(replace(block, manifest=replace(block.manifest, files=(file,))))
             if sum(b.bytes for b in blocks_for_spark) >= MAX_PORTION_BYTES:

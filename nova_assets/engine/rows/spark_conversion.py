@@ -36,8 +36,8 @@ def convert_frame(frame: DataFrame, schema: Schema | None, *, allow_widening: bo
         if field.name not in schema:
             continue
         declared = schema.field(field.name).type
-        stays = can_widen(field.type, declared) or (allow_widening and can_widen(declared, field.type))
-        if not stays and is_convertible(arrow_type(field.type), declared):
+        stays_unchanged = can_widen(field.type, declared) or (allow_widening and can_widen(declared, field.type))
+        if not stays_unchanged and is_convertible(arrow_type(field.type), declared):
             frame = frame.withColumn(field.name, _convert_column(col(field.name), field.type, declared, field.name))
     return frame
 
@@ -70,17 +70,19 @@ def _convert_column(value: Column, source_type: DataType, declared_type: DataTyp
         return F.transform_values(with_keys, lambda _, v: _convert_column(v, items, item, column))
     if declared_type.name == "struct":
         types = {f.name: f.type for f in source_type.fields}
-        parts = [
+        error_parts = [
             _convert_column(value[f.name], types[f.name], f.type, column) if f.name in types else F.lit(None)
             for f in declared_type.fields
         ]
-        cast = [p.cast(to_spark_type(f.type)).alias(f.name) for p, f in zip(parts, declared_type.fields, strict=True)]
-        return F.when(value.isNotNull(), F.struct(*cast))
+        cast_fields = [
+            p.cast(to_spark_type(f.type)).alias(f.name) for p, f in zip(error_parts, declared_type.fields, strict=True)
+        ]
+        return F.when(value.isNotNull(), F.struct(*cast_fields))
     result = _cast_column(value, source_type, declared_type)
-    parts = [F.lit(f"{_ERROR_MARK}[{column}]["), value.cast("string"), F.lit(f"][{declared_type}]{_ERROR_MARK}")]
-    refused = F.raise_error(F.concat(*parts)).cast(to_spark_type(declared_type))
+    error_parts = [F.lit(f"{_ERROR_MARK}[{column}]["), value.cast("string"), F.lit(f"][{declared_type}]{_ERROR_MARK}")]
+    conversion_error = F.raise_error(F.concat(*error_parts)).cast(to_spark_type(declared_type))
     return F.when(value.isNull() | _is_conversion_exact(value, result, source_type, declared_type), result).otherwise(
-        refused
+        conversion_error
     )
 
 
@@ -100,11 +102,13 @@ def _is_conversion_exact(value: Column, converted: Column, source_type: DataType
         return converted.isNotNull()
     if declared_type.name not in ("float", "double") or source_type.name not in ("float", "double", "decimal"):
         return F.coalesce(try_cast(converted, to_spark_type(source_type)) == value, F.lit(False))
-    number, nearest = value.cast("double"), converted.cast("double")
+    number, converted_number = value.cast("double"), converted.cast("double")
     if source_type.name == "decimal":
-        back = try_cast(converted.cast("string"), to_spark_type(DataType("decimal", (38, source_type.args[1]))))
-        return F.coalesce(F.abs(back - value) < F.lit(0.5), F.lit(False))
-    near = (F.abs(nearest - number) < F.lit(0.5)) & ((nearest != 0) | (number == 0))
-    alike = (F.abs(number) >= F.lit(1e16)) & (converted.cast("string") == value.cast("string"))
-    infinite = F.abs(number) == F.lit(float("inf"))
-    return F.isnan(number) | near | ((F.abs(nearest) != F.lit(float("inf"))) & alike) | infinite
+        converted_back = try_cast(
+            converted.cast("string"), to_spark_type(DataType("decimal", (38, source_type.args[1])))
+        )
+        return F.coalesce(F.abs(converted_back - value) < F.lit(0.5), F.lit(False))
+    is_near = (F.abs(converted_number - number) < F.lit(0.5)) & ((converted_number != 0) | (number == 0))
+    has_equal_text = (F.abs(number) >= F.lit(1e16)) & (converted.cast("string") == value.cast("string"))
+    is_infinite = F.abs(number) == F.lit(float("inf"))
+    return F.isnan(number) | is_near | ((F.abs(converted_number) != F.lit(float("inf"))) & has_equal_text) | is_infinite

@@ -46,8 +46,8 @@ def fit_frame(
             expected=str(schema),
         )
     if reject_deletions and DELETED in frame_schema:
-        mark = _deleted_column(frame_schema)
-        frame = frame.filter(F.when(mark, F.raise_error(F.lit(DELETION_IN_BASE))).otherwise(F.lit(True)))
+        is_deletion = _deleted_column(frame_schema)
+        frame = frame.filter(F.when(is_deletion, F.raise_error(F.lit(DELETION_IN_BASE))).otherwise(F.lit(True)))
     rows = frame.select(*(_fitted_column(f, frame_schema, error_label) for f in schema.fields))
     for name in canonical_key_columns:
         rows = rows.withColumn(name, canonicalize_spark_column(col(name), schema.field(name).type))
@@ -56,8 +56,10 @@ def fit_frame(
 
 def cast_snapshot_to_schema(frame: DataFrame, schema: Schema) -> DataFrame:
     """Snapshot in the columns and types of a later schema of its channel."""
-    have = from_struct(frame.schema)
-    return frame.select(*(_fitted_column(f, have, "an older snapshot", allow_missing=True) for f in schema.fields))
+    frame_schema = from_struct(frame.schema)
+    return frame.select(
+        *(_fitted_column(f, frame_schema, "an older snapshot", allow_missing=True) for f in schema.fields)
+    )
 
 
 def cast_custom_merge_result(frame: DataFrame, schema: Schema, channel_name: str) -> DataFrame:
@@ -66,13 +68,13 @@ def cast_custom_merge_result(frame: DataFrame, schema: Schema, channel_name: str
     Raises:
         SchemaMismatch: the columns differ from those of the channel.
     """
-    given = from_struct(frame.schema)
-    reconcile_schema(channel_name, schema, given, "freeze")
+    frame_schema = from_struct(frame.schema)
+    reconcile_schema(channel_name, schema, frame_schema, "freeze")
     return cast_snapshot_to_schema(frame, schema)
 
 
 def _fitted_column(field: Field, frame_schema: Schema, error_label: str, *, allow_missing: bool = False) -> Column:
-    wanted = to_spark_type(field.type)
+    target_type = to_spark_type(field.type)
     if field.name == DELETED and DELETED not in frame_schema:
         return F.lit(False).alias(DELETED)
     if field.name == DELETED and not field.nullable:
@@ -82,23 +84,25 @@ def _fitted_column(field: Field, frame_schema: Schema, error_label: str, *, allo
             raise SchemaMismatch(
                 f"{error_label}: column {field.name!r} is missing, but must not be null", column=field.name
             )
-        return F.lit(None).cast(wanted).alias(field.name)
-    given = frame_schema.field(field.name).type
-    if str(given) == str(field.type):
+        return F.lit(None).cast(target_type).alias(field.name)
+    frame_type = frame_schema.field(field.name).type
+    if str(frame_type) == str(field.type):
         return col(field.name)
-    if not can_widen(given, field.type):
+    if not can_widen(frame_type, field.type):
         raise SchemaMismatch(
-            f"{error_label}: column {field.name!r} is {given}, not {field.type}",
-            found=str(given),
+            f"{error_label}: column {field.name!r} is {frame_type}, not {field.type}",
+            found=str(frame_type),
             expected=str(field.type),
             next="cast the column first",
             column=field.name,
         )
-    return col(field.name).cast(wanted).alias(field.name)
+    return col(field.name).cast(target_type).alias(field.name)
 
 
 def _deleted_column(frame_schema: Schema) -> Column:
-    given = frame_schema.field(DELETED).type
-    if given.name != "boolean":
-        raise SchemaMismatch(f"column {DELETED!r} is {given}", expected="boolean: true for a deletion", column=DELETED)
+    frame_type = frame_schema.field(DELETED).type
+    if frame_type.name != "boolean":
+        raise SchemaMismatch(
+            f"column {DELETED!r} is {frame_type}", expected="boolean: true for a deletion", column=DELETED
+        )
     return col(DELETED)

@@ -104,23 +104,23 @@ def connect_session(
 
 def has_server_ended(session: Any) -> bool:
     """Whether the server of a session is known to have ended."""
-    there = _sessions.get(session)
-    return there is not None and not there()
+    is_server_alive = _sessions.get(session)
+    return is_server_alive is not None and not is_server_alive()
 
 
 def find_recorded_server(home: Path) -> ConnectServer | None:
     """Server of the deployment; None if none was started."""
     record_file = _use_record_file(home)
     try:
-        found = json.loads(record_file.read_text(encoding="utf-8"))
-        address, pid = f"sc://{found['host']}:{found['port']}", int(found["pid"])
+        record = json.loads(record_file.read_text(encoding="utf-8"))
+        address, pid = f"sc://{record['host']}:{record['port']}", int(record["pid"])
     except (FileNotFoundError, ValueError, KeyError):
         return None
     from pyspark.sql.connect.local_server import Discovery, LocalConnectServer
 
     with Discovery() as discovery:
-        alive = LocalConnectServer(discovery).is_reusable()
-    return ConnectServer(address, pid, str(found.get("spark_version", "")), alive, record_file.parent / "logs")
+        is_alive = LocalConnectServer(discovery).is_reusable()
+    return ConnectServer(address, pid, str(record.get("spark_version", "")), is_alive, record_file.parent / "logs")
 
 
 def stop_server(home: Path) -> bool:
@@ -128,11 +128,11 @@ def stop_server(home: Path) -> bool:
     server = find_recorded_server(home)
     from pyspark.sql.connect.local_server import stop_local_connect_server
 
-    lost = _end_unrecorded_server()
-    stopped = bool(stop_local_connect_server())
-    if stopped and server is not None:
+    ended_unrecorded_server = _end_unrecorded_server()
+    stopped_recorded_server = bool(stop_local_connect_server())
+    if stopped_recorded_server and server is not None:
         _end_process(server.pid)
-    return stopped or lost
+    return stopped_recorded_server or ended_unrecorded_server
 
 
 def _end_unrecorded_server() -> bool:
@@ -144,28 +144,28 @@ def _end_unrecorded_server() -> bool:
     from pyspark.sql.connect.local_server import Discovery
 
     with Discovery() as discovery:  # a process that starts a server holds this lock, too
-        known, pid = discovery.load(), discovery.daemon_pid()
+        record, pid = discovery.load(), discovery.daemon_pid()
         if pid is None:
             return False
-        runs = _is_server_process(pid)
-        if runs and known is not None and known["pid"] == pid:
+        is_running = _is_server_process(pid)
+        if is_running and record is not None and record["pid"] == pid:
             return False
-        if runs:
+        if is_running:
             log.warning("the Spark server (process %d) is stopped: its starter died before the server was ready", pid)
             _end_process(pid)
         discovery.clear()
-        return runs
+        return is_running
 
 
 def _end_process(pid: int) -> None:
     """End a server. If its JVM hangs during shutdown, it is killed, since nobody could find it afterwards."""
-    until = time.monotonic() + STOP_TIMEOUT
+    deadline = time.monotonic() + STOP_TIMEOUT
     if not _is_server_process(pid):
         return
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
         while _is_server_process(pid):
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 log.warning("the Spark server (process %d) does not stop and is killed", pid)
                 os.kill(pid, signal.SIGKILL)
                 return
@@ -175,8 +175,8 @@ def _end_process(pid: int) -> None:
 def _recorded_pid(record_file: Path, address: str) -> int | None:
     """Process id of the server that is recorded under an address."""
     try:
-        found = json.loads(record_file.read_text(encoding="utf-8"))
-        return int(found["pid"]) if f"sc://{found['host']}:{found['port']}" == address else None
+        record = json.loads(record_file.read_text(encoding="utf-8"))
+        return int(record["pid"]) if f"sc://{record['host']}:{record['port']}" == address else None
     except (FileNotFoundError, ValueError, KeyError):
         return None
 
@@ -205,8 +205,8 @@ def _warn_if_settings_changed(home: Path, extra_settings: Mapping[str, str]) -> 
 
     Only a digest of the settings is recorded, since they may contain secrets.
     """
-    fixed = sorted((k, v) for k, v in extra_settings.items() if not k.startswith("spark.sql."))
-    digest = hashlib.sha256(json.dumps(fixed).encode()).hexdigest()
+    startup_settings = sorted((k, v) for k, v in extra_settings.items() if not k.startswith("spark.sql."))
+    digest = hashlib.sha256(json.dumps(startup_settings).encode()).hexdigest()
     server = find_recorded_server(home)
     settings_file = _use_record_file(home).with_name("settings.json")
     current = {"pid": None if server is None else server.pid, "settings": digest}
@@ -230,14 +230,14 @@ def _use_record_file(home: Path) -> Path:
             server.
     """
     try:
-        known = find_spec("pyspark.sql.connect.local_server")
+        module_spec = find_spec("pyspark.sql.connect.local_server")
     except ImportError as error:  # importing Connect checks for its dependencies
         raise EngineUnavailable(
             "Spark Connect needs packages that are not installed",
             found=str(error),
             next="pip install 'nova-assets[connect]'",
         ) from error
-    if known is None:
+    if module_spec is None:
         import pyspark
 
         raise EngineUnavailable(

@@ -65,11 +65,11 @@ def find_java() -> JavaRuntime:
         if program is None:
             rejected.append(f"{source}: none")
             continue
-        answer = _java_home_and_version(program)
-        if answer is None:
+        home_and_version = _java_home_and_version(program)
+        if home_and_version is None:
             rejected.append(f"{source}: {program} does not run")
             continue
-        home, version = answer
+        home, version = home_and_version
         if not MIN_JAVA <= major_version(version) <= newest:
             rejected.append(f"{source}: {program} is Java {version}")
             continue
@@ -121,17 +121,17 @@ def write_java_wrapper(java_home: Path) -> Path:
     """
     script = _WRAPPER.replace("@java@", shlex.quote(str(java_home / "bin" / "java")))
     name = "java-" + hashlib.sha256(script.encode()).hexdigest()[:12]
-    refused = []
+    failures = []
     for folder in _wrapper_folders():
         try:
             _install_executable(folder / name / "bin" / "java", script)
         except OSError as error:
-            refused.append(f"{folder}: {error.strerror}")
+            failures.append(f"{folder}: {error.strerror}")
         else:
             return folder / name
     raise EngineUnavailable(
         f"The wrapper script for the Java in {java_home} cannot be written.",
-        found="; ".join(refused),
+        found="; ".join(failures),
         expected="write access to one of these folders",
         next="set XDG_CACHE_HOME to a writable folder, or JAVA_HOME to a full Java 17 or newer",
     )
@@ -178,12 +178,12 @@ def _query_java(java_program: Path, *arguments: str) -> str | None:
     """Output of ``java_program`` about itself; None if it fails."""
     environment = {name: value for name, value in os.environ.items() if name not in _OPTION_VARIABLES}
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [java_program, *arguments], env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=60
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stderr.decode(errors="replace") if done.returncode == 0 else None
+    return process.stderr.decode(errors="replace") if process.returncode == 0 else None
 
 
 def _wrapper_folders() -> list[Path]:

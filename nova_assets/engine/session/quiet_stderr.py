@@ -57,20 +57,22 @@ def filter_java_startup_messages() -> Iterator[None]:
     """
     try:
         sys.stderr.flush()
-        saved = os.dup(2)
+        original_stderr = os.dup(2)
     except (OSError, AttributeError, ValueError):  # standard error is closed
         yield
         return
-    source, sink = os.pipe()
-    os.dup2(sink, 2)
-    os.close(sink)
-    threading.Thread(target=_forward_lines, args=(source, saved), name="nova-java-stderr", daemon=True).start()
+    pipe_reader, pipe_writer = os.pipe()
+    os.dup2(pipe_writer, 2)
+    os.close(pipe_writer)
+    threading.Thread(
+        target=_forward_lines, args=(pipe_reader, original_stderr), name="nova-java-stderr", daemon=True
+    ).start()
     try:
         yield
     finally:
         with suppress(OSError, AttributeError, ValueError):
             sys.stderr.flush()
-        os.dup2(saved, 2)
+        os.dup2(original_stderr, 2)
 
 
 def _forward_lines(pipe_fd: int, stderr_fd: int) -> None:

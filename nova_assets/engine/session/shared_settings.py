@@ -62,13 +62,13 @@ class _SessionSettings:
         holders = self.holders_by_setting[setting]
         limits = [v for v in holders.value_by_holder.values() if isinstance(v, int)]
         texts = [v for v in holders.value_by_holder.values() if isinstance(v, str)]
-        wanted = texts[-1] if texts else holders.original_value
-        if wanted is None and limits:
-            wanted = str(min(limits))
-        if wanted is None:
+        value = texts[-1] if texts else holders.original_value
+        if value is None and limits:
+            value = str(min(limits))
+        if value is None:
             self.spark.conf.unset(setting)
-        elif self.spark.conf.get(setting, None) != wanted:
-            self.spark.conf.set(setting, wanted)
+        elif self.spark.conf.get(setting, None) != value:
+            self.spark.conf.set(setting, value)
 
 
 _sessions: dict[Any, _SessionSettings] = {}
@@ -143,13 +143,13 @@ def batch_limit_scope() -> Iterator[BatchLimitScope]:
     if outer is not None:
         yield outer
         return
-    made = BatchLimitScope()
-    token = _current_scope.set(made)
+    scope = BatchLimitScope()
+    token = _current_scope.set(scope)
     try:
-        yield made
+        yield scope
     finally:
         _current_scope.reset(token)
-        made.release()
+        scope.release()
 
 
 def current_scope(default: BatchLimitScope) -> BatchLimitScope:
@@ -168,10 +168,10 @@ def _get_session_settings(spark: SparkSession) -> _SessionSettings:
 
 
 def _session_identity(spark: Any) -> object:
-    known = getattr(spark, "_nova_identity", None)
-    if known is None:
+    identity = getattr(spark, "_nova_identity", None)
+    if identity is None:
         classic = getattr(spark, "_jsparkSession", None)
-        known = spark.session_id if classic is None else (spark.sparkContext.applicationId, classic.hashCode())
+        identity = spark.session_id if classic is None else (spark.sparkContext.applicationId, classic.hashCode())
         with suppress(AttributeError):
-            spark._nova_identity = known
-    return known
+            spark._nova_identity = identity
+    return identity

@@ -82,8 +82,8 @@ class LazySparkSession:
     def _drop_ended_session(self, spark: SparkSession) -> None:
         """Forget an ended session. Raises EngineUnavailable if the session is a user's, which only the user can
         recreate."""
-        own = self._session_source is None or callable(self._session_source)
-        if not own or (not is_connect_session(spark) and spark.sparkContext not in _own_contexts):
+        can_create = self._session_source is None or callable(self._session_source)
+        if not can_create or (not is_connect_session(spark) and spark.sparkContext not in _own_contexts):
             raise EngineUnavailable(
                 "the Spark session that was passed to the store has ended",
                 found="its Java process or context has ended, most often for lack of memory; its log gives the reason",
@@ -102,17 +102,21 @@ class LazySparkSession:
             EngineUnavailable: Spark has ended.
             NovaError: an error of this package that ended a Spark task (``worker_errors``).
         """
-        before = self._session
+        session_at_start = self._session
         try:
             yield
         except EngineUnavailable:
             raise
         except Exception as error:
-            if (of_task := nova_error_from(error)) is not None:
-                raise of_task from error
+            if (task_error := nova_error_from(error)) is not None:
+                raise task_error from error
             # A frame of an ended session also fails after a new session was started.
-            replaced = before is not None and before is not self._session and is_spark_connection_lost(error)
-            spark = before if replaced else self._session
+            was_replaced = (
+                session_at_start is not None
+                and session_at_start is not self._session
+                and is_spark_connection_lost(error)
+            )
+            spark = session_at_start if was_replaced else self._session
             if spark is None or not _is_session_end_error(error, spark):
                 raise
             reason = error.what if isinstance(error, NovaError) else summarize_user_error(error).message
@@ -129,10 +133,10 @@ class LazySparkSession:
         Arrow. Checked once per session."""
         spark = self.get()
         if self._worker_check is None or self._worker_check[0] != id(spark):
-            known = _can_workers_import_nova(spark)
-            if known is None:
+            can_import = _can_workers_import_nova(spark)
+            if can_import is None:
                 return False
-            self._worker_check = id(spark), known
+            self._worker_check = id(spark), can_import
         return self._worker_check[1]
 
     def to_frame(self, table: pa.Table) -> DataFrame:
@@ -152,8 +156,8 @@ class LazySparkSession:
             if (altered := altered_file_error_from(error)) is not None:
                 raise altered from error
             raise
-        wanted = to_arrow_schema(from_struct(frame.schema))
-        return table if table.schema.equals(wanted) else table.cast(wanted)
+        target_schema = to_arrow_schema(from_struct(frame.schema))
+        return table if table.schema.equals(target_schema) else table.cast(target_schema)
 
 
 def _can_workers_import_nova(spark: SparkSession) -> bool | None:
@@ -163,11 +167,11 @@ def _can_workers_import_nova(spark: SparkSession) -> bool | None:
     try:
         return can_workers_run_nova(spark)
     except Exception as error:
-        lacking = any(word in str(error) for word in ("ModuleNotFoundError", "ImportError", "PythonException"))
+        cannot_import = any(word in str(error) for word in ("ModuleNotFoundError", "ImportError", "PythonException"))
         log.warning(
             "Spark's Python workers cannot run nova_assets, so blocks are written without a key layout: %s", error
         )
-        return False if lacking else None
+        return False if cannot_import else None
 
 
 def _check_connect_supported(spark: SparkSession) -> None:
@@ -252,9 +256,9 @@ def get_or_build_session(
     try:
         from pyspark.sql import SparkSession
 
-        running = SparkSession.getActiveSession()
-        if running is not None and not has_session_ended(running):
-            return running
+        active_session = SparkSession.getActiveSession()
+        if active_session is not None and not has_session_ended(active_session):
+            return active_session
         if spark_location == "local" and os.environ.get("SPARK_REMOTE"):
             return SparkSession.builder.getOrCreate()
         return create_session(_get_or_create, spark_location, home, extra_settings or {})
@@ -305,10 +309,10 @@ def _java_has_ended(context: Any) -> bool:
 
 def _is_session_end_error(error: BaseException, spark: Any) -> bool:
     """Whether the end of Spark caused a failure. Java closes its connections shortly before its process ends."""
-    patience = 5.0 if is_spark_connection_lost(error) else 0.0
-    until = time.monotonic() + patience
+    max_wait = 5.0 if is_spark_connection_lost(error) else 0.0
+    deadline = time.monotonic() + max_wait
     while not has_session_ended(spark):
-        if time.monotonic() >= until:
+        if time.monotonic() >= deadline:
             return False
         time.sleep(0.1)
     return True

@@ -20,11 +20,11 @@ class TaskError(Exception):
 
 def to_task_error(error: NovaError) -> TaskError:
     """Exception for a task to raise, with the error encoded in its text."""
-    told = base64.b64encode(json.dumps(error.as_dict()).encode()).decode()
-    return TaskError(f"{error.what} {_ERROR_MARK}[{told}]")
+    encoded_error = base64.b64encode(json.dumps(error.as_dict()).encode()).decode()
+    return TaskError(f"{error.what} {_ERROR_MARK}[{encoded_error}]")
 
 
 def nova_error_from(error: BaseException) -> NovaError | None:
     """Error of this package that ended a task; None if the task failed otherwise."""
-    found = _ERROR_PATTERN.search(str(error))
-    return None if found is None else error_from_dict(json.loads(base64.b64decode(found[1])))
+    match = _ERROR_PATTERN.search(str(error))
+    return None if match is None else error_from_dict(json.loads(base64.b64decode(match[1])))

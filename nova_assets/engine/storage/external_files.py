@@ -44,7 +44,7 @@ def list_files(location: str) -> list[ExternalFileInfo]:
     try:
         files, path = file_io.filesystem_and_path(location)
         prefix = location.removesuffix(path)  # the scheme, which the store leaves out
-        found = files.get_file_info(fs.FileSelector(path, recursive=True))
+        entries = files.get_file_info(fs.FileSelector(path, recursive=True))
     except (OSError, ValueError, RuntimeError) as error:  # includes Arrow's errors
         raise SourceUnavailable(
             f"{location} cannot be listed",
@@ -52,17 +52,17 @@ def list_files(location: str) -> list[ExternalFileInfo]:
             expected="a folder that exists and can be read",
             next="correct the location or its permissions; the channel keeps its earlier state",
         ) from error
-    _check_no_table_format(location, [f.path.removeprefix(path) for f in found])
-    return [ExternalFileInfo(f"{prefix}{f.path}", int(f.size or 0), int(f.mtime_ns or 0)) for f in found if f.is_file]
+    _check_no_table_format(location, [f.path.removeprefix(path) for f in entries])
+    return [ExternalFileInfo(f"{prefix}{f.path}", int(f.size or 0), int(f.mtime_ns or 0)) for f in entries if f.is_file]
 
 
 def _check_no_table_format(location: str, paths: Sequence[str]) -> None:
     parts = {part for path in paths for part in path.split("/")}
-    kinds = [kind for name, kind in _TABLE_FORMAT_BY_FOLDER.items() if name in parts]
-    kinds += ["Iceberg"] if any("/metadata/" in p and p.endswith(".metadata.json") for p in paths) else []
-    if kinds:
+    table_formats = [kind for name, kind in _TABLE_FORMAT_BY_FOLDER.items() if name in parts]
+    table_formats += ["Iceberg"] if any("/metadata/" in p and p.endswith(".metadata.json") for p in paths) else []
+    if table_formats:
         raise NotSupported(
-            f"{location} is a table of {kinds[0]}",
+            f"{location} is a table of {table_formats[0]}",
             found="files that may contain deleted rows, which only the table's metadata marks",
             expected="folders of plain Parquet or ORC files",
             next="read the table in a user function: nova.sql_function(returns='table(...)')",
@@ -80,14 +80,14 @@ def describe_files(channel: Channel, partition: str, files: Sequence[ExternalFil
     assert channel.external is not None and channel.schema is not None
     read_footer = _read_orc_footer if channel.external.format == "orc" else _read_parquet_footer
     with ThreadPoolExecutor(MAX_PARALLEL_READS, "nova-footers") as pool:
-        opened = list(pool.map(lambda f: _read_rows_and_schema(f, read_footer, channel.name), files))
+        rows_and_schemas = list(pool.map(lambda f: _read_rows_and_schema(f, read_footer, channel.name), files))
     columns: set[str] = set()
-    found = []
-    for file, (rows, schema) in zip(files, opened, strict=True):
+    data_files = []
+    for file, (rows, schema) in zip(files, rows_and_schemas, strict=True):
         columns |= {name.lower() for name in schema.names}
         _check_column_types(channel, file, schema)
-        found.append(DataFile(file.path, rows, file.bytes, partition=partition))
-    return ExternalFilesContent(tuple(found), frozenset(columns))
+        data_files.append(DataFile(file.path, rows, file.bytes, partition=partition))
+    return ExternalFilesContent(tuple(data_files), frozenset(columns))
 
 
 def verified_paths(manifest: Manifest, channel_name: str) -> list[str]:
@@ -96,11 +96,11 @@ def verified_paths(manifest: Manifest, channel_name: str) -> list[str]:
     Raises:
         FileMissing: a file was removed or changed, or is outside the block's folder.
     """
-    outside = manifest.external_folder
-    assert outside is not None
+    external_folder = manifest.external_folder
+    assert external_folder is not None
     for file in manifest.files:
-        if not outside.contains(file.path):
-            raise FileMissing(f"{file.path!r} is not in {outside.location}", path=file.path)
+        if not external_folder.contains(file.path):
+            raise FileMissing(f"{file.path!r} is not in {external_folder.location}", path=file.path)
     for file, size in zip(manifest.files, file_io.sizes_of([f.path for f in manifest.files]), strict=True):
         if size != file.bytes:
             raise _file_changed_error(file, channel_name, "no such file" if size is None else f"{size} bytes")
@@ -143,24 +143,24 @@ def _read_parquet_footer(address: str) -> _RowsAndSchema:
 def _read_orc_footer(address: str) -> _RowsAndSchema:
     files, path = file_io.filesystem_and_path(address)
     with files.open_input_file(path) as opened:
-        found = orc.ORCFile(opened)
-        return found.nrows, found.schema
+        orc_file = orc.ORCFile(opened)
+        return orc_file.nrows, orc_file.schema
 
 
 def _check_column_types(channel: Channel, file: ExternalFileInfo, file_schema: pa.Schema) -> None:
     assert channel.schema is not None
     file_types = {name.lower(): file_schema.field(n).type for n, name in enumerate(file_schema.names)}
     for field in _non_partition_fields(channel):
-        kind = file_types.get(field.name.lower())
-        if kind is None:
+        file_type = file_types.get(field.name.lower())
+        if file_type is None:
             continue
-        found = spark_type(kind, field.name)
-        if not _is_readable_as(found, field.type):
+        spark_file_type = spark_type(file_type, field.name)
+        if not _is_readable_as(spark_file_type, field.type):
             raise SchemaMismatch(
                 f"column {field.name!r} of external channel {channel.name!r} has another type in {file.path}",
-                found=str(found),
+                found=str(spark_file_type),
                 expected=str(field.type),
-                next=f"declare the column as {found} if all files have this type",
+                next=f"declare the column as {spark_file_type} if all files have this type",
                 channel=channel.name,
             )
 

@@ -55,21 +55,23 @@ def open_external_file(block: Block, path: str, schema: Schema) -> ExternalParqu
     Args:
         schema: the columns to read.
     """
-    relaxed = schema.with_all_nullable()
-    partition_scalars = _parse_partition_scalars(block, relaxed)
+    nullable_schema = schema.with_all_nullable()
+    partition_scalars = _parse_partition_scalars(block, nullable_schema)
     footer = file_io.read_parquet_metadata(path)
     file_schema = footer.schema.to_arrow_schema()
     stored_name_by_lower = {name.lower(): name for name in file_schema.names}
     if partition_scalars is None or len(stored_name_by_lower) < len(file_schema.names):
         return None
-    found = {
+    field_by_stored_name = {
         stored_name_by_lower[f.name.lower()]: f
-        for f in relaxed.fields
+        for f in nullable_schema.fields
         if f.name not in partition_scalars and f.name.lower() in stored_name_by_lower
     }
-    if not all(_has_declared_type(file_schema.field(name).type, field) for name, field in found.items()):
+    if not all(_has_declared_type(file_schema.field(name).type, field) for name, field in field_by_stored_name.items()):
         return None
-    return ExternalParquetFile(path, footer, {name: f.name for name, f in found.items()}, partition_scalars, relaxed)
+    return ExternalParquetFile(
+        path, footer, {name: f.name for name, f in field_by_stored_name.items()}, partition_scalars, nullable_schema
+    )
 
 
 def _parse_partition_scalars(block: Block, schema: Schema) -> dict[str, pa.Scalar] | None:
@@ -77,15 +79,15 @@ def _parse_partition_scalars(block: Block, schema: Schema) -> dict[str, pa.Scala
 
     The values in a name equal those that Spark reads from the folder names (``plan/external_changes``).
     """
-    found: dict[str, pa.Scalar] = {}
+    scalars: dict[str, pa.Scalar] = {}
     for column, text in partition_values(block.partition).items():
         if column not in schema:
             continue
         type_ = schema.field(column).type
         if type_.name not in ("string", "boolean", "date", *_INTEGERS):
             return None
-        found[column] = pa.scalar(None if text is None else _parse_partition_value(text, type_), arrow_type(type_))
-    return found
+        scalars[column] = pa.scalar(None if text is None else _parse_partition_value(text, type_), arrow_type(type_))
+    return scalars
 
 
 def _parse_partition_value(text: str, column_type: DataType) -> str | bool | date | int:

@@ -43,8 +43,8 @@ def open_parquet_file(address: str, footer: pq.FileMetaData | None = None) -> pq
         footer: footer of the file, if it was read before.
     """
     files, path = remote_filesystem_and_path(address)
-    more = {} if files is None else {"filesystem": files}
-    return pq.ParquetFile(path, metadata=footer, coerce_int96_timestamp_unit="us", **more)
+    filesystem_options = {} if files is None else {"filesystem": files}
+    return pq.ParquetFile(path, metadata=footer, coerce_int96_timestamp_unit="us", **filesystem_options)
 
 
 def read_parquet_metadata(address: str) -> pq.FileMetaData:
@@ -60,12 +60,12 @@ def open_input_stream(address: str) -> Any:
 
 def etag_of(open_file: Any) -> str | None:
     """ETag by which a store identifies the content of an open file; None if there is none."""
-    found = (
+    metadata = (
         open_file.metadata()
         if isinstance(open_file, pa.NativeFile) and not isinstance(open_file, pa.PythonFile)
         else None
     )
-    return next((str(v) for k, v in (found or {}).items() if str(k).lower() == "etag"), None)
+    return next((str(v) for k, v in (metadata or {}).items() if str(k).lower() == "etag"), None)
 
 
 def size_of(address: str) -> int:
@@ -73,18 +73,18 @@ def size_of(address: str) -> int:
     if not is_remote(address):
         return os.stat(address).st_size
     files, path = _remote_filesystem_and_key(address)
-    found = files.get_file_info(path)
-    if not found.is_file:
+    info = files.get_file_info(path)
+    if not info.is_file:
         raise FileNotFoundError(address)
-    return int(found.size)
+    return int(info.size)
 
 
 def sizes_of(addresses: Sequence[str]) -> list[int | None]:
     """Sizes of files of one store in bytes, fetched concurrently; None for each file that does not exist."""
     if not addresses or not is_remote(addresses[0]):
         return [_local_size(a) for a in addresses]
-    found = [_remote_filesystem_and_key(a) for a in addresses]
-    infos = found[0][0].get_file_info([path for _, path in found])
+    locations = [_remote_filesystem_and_key(a) for a in addresses]
+    infos = locations[0][0].get_file_info([path for _, path in locations])
     return [int(i.size) if i.is_file else None for i in infos]
 
 
@@ -116,34 +116,34 @@ def list_parquet_and_remove_other_files(folder: str) -> list[str]:
     not list.
     """
     files, path = filesystem_and_path(folder)
-    kept = []
-    for found in files.get_file_info(fs.FileSelector(path, allow_not_found=True)):
-        if not found.is_file:
-            files.delete_dir(found.path)
-        elif not found.base_name.endswith(PARQUET) or found.base_name.startswith((".", "_")):
-            files.delete_file(found.path)
+    file_names = []
+    for entry in files.get_file_info(fs.FileSelector(path, allow_not_found=True)):
+        if not entry.is_file:
+            files.delete_dir(entry.path)
+        elif not entry.base_name.endswith(PARQUET) or entry.base_name.startswith((".", "_")):
+            files.delete_file(entry.path)
         else:
-            kept.append(found.base_name)
-    return [join(folder, name) for name in sorted(kept)]
+            file_names.append(entry.base_name)
+    return [join(folder, name) for name in sorted(file_names)]
 
 
 def remove_files_except(folder: str, names: Container[str]) -> None:
     """Remove all files of a folder except those with the given names."""
     files, path = filesystem_and_path(folder)
-    for found in files.get_file_info(fs.FileSelector(path, allow_not_found=True)):
-        if found.is_file and found.base_name not in names:
-            files.delete_file(found.path)
+    for entry in files.get_file_info(fs.FileSelector(path, allow_not_found=True)):
+        if entry.is_file and entry.base_name not in names:
+            files.delete_file(entry.path)
 
 
 def flatten_partition_folders(folder: str, column: str) -> None:
     """Move the files of Spark's partition folders for a column up into the parent folder."""
     files, path = filesystem_and_path(folder)
-    subs = [f for f in files.get_file_info(fs.FileSelector(path)) if f.base_name.startswith(f"{column}=")]
-    for n, sub in enumerate(sorted(subs, key=lambda f: f.base_name)):
-        for found in files.get_file_info(fs.FileSelector(sub.path)):
-            if found.base_name.endswith(PARQUET) and not found.base_name.startswith((".", "_")):
-                files.move(found.path, join(path, f"p{n:05d}-{found.base_name}"))
-        files.delete_dir(sub.path)
+    partition_folders = [f for f in files.get_file_info(fs.FileSelector(path)) if f.base_name.startswith(f"{column}=")]
+    for n, partition_folder in enumerate(sorted(partition_folders, key=lambda f: f.base_name)):
+        for entry in files.get_file_info(fs.FileSelector(partition_folder.path)):
+            if entry.base_name.endswith(PARQUET) and not entry.base_name.startswith((".", "_")):
+                files.move(entry.path, join(path, f"p{n:05d}-{entry.base_name}"))
+        files.delete_dir(partition_folder.path)
 
 
 def fsync_paths(addresses: Iterable[str]) -> None:
@@ -195,12 +195,12 @@ def _local_filesystem() -> fs.FileSystem:
 def _s3_filesystem() -> fs.FileSystem:
     """S3 client of this process. Its threads and connections must not be shared between processes."""
     endpoint, region = s3_endpoint_and_region()
-    given: dict[str, Any] = {"region": region} if region else {}
-    given |= {"allow_delayed_open": True}  # a small file is one PUT request, not a multipart upload
+    options: dict[str, Any] = {"region": region} if region else {}
+    options |= {"allow_delayed_open": True}  # a small file is one PUT request, not a multipart upload
     if endpoint:
-        scheme_, _, host = endpoint.rpartition("://")
-        given |= {"endpoint_override": host.rstrip("/"), "scheme": scheme_ or "https"}
-    return fs.S3FileSystem(**given)
+        scheme, _, host = endpoint.rpartition("://")
+        options |= {"endpoint_override": host.rstrip("/"), "scheme": scheme or "https"}
+    return fs.S3FileSystem(**options)
 
 
 @lru_cache(maxsize=4)
@@ -224,7 +224,7 @@ def _hdfs_filesystem(namenode: str) -> fs.FileSystem:
             return fs.FSSpecHandler._create_file_info(path, {**info, "mtime": changed / 1000 if changed else None})
 
     host = namenode.rpartition(":")[0] or namenode
-    at = urlsplit(os.environ.get("WEBHDFS_URL") or f"http://{host}:9870")
+    url = urlsplit(os.environ.get("WEBHDFS_URL") or f"http://{host}:9870")
     user = os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
-    web = WebHDFS(at.hostname, port=at.port, user=user, use_https=at.scheme == "https")
-    return fs.PyFileSystem(Handler(web))
+    webhdfs = WebHDFS(url.hostname, port=url.port, user=user, use_https=url.scheme == "https")
+    return fs.PyFileSystem(Handler(webhdfs))

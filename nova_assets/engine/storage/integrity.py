@@ -114,10 +114,10 @@ def check_files_unaltered(files: Sequence[tuple[DataFile, str]], *, prefetch: bo
 
 def _check_local_file(file: DataFile, address: str) -> None:
     try:
-        found = os.stat(address)
-        if found.st_size != file.bytes:
-            raise size_changed_error(file, address, found.st_size)
-        state = (file.footer_digest, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+        file_stat = os.stat(address)
+        if file_stat.st_size != file.bytes:
+            raise size_changed_error(file, address, file_stat.st_size)
+        state = (file.footer_digest, file_stat.st_mtime_ns, file_stat.st_ctime_ns, file_stat.st_ino)
         if file.footer_digest and not _file_cache.is_verified(address, state):
             with pa.OSFile(address) as stream:
                 _check_footer_digest(file, stream, _TAIL_BYTES)
@@ -137,12 +137,12 @@ def _check_remote_file(file: DataFile, address: str, cache_content: bool) -> Non
             if stream.size() != file.bytes:
                 raise size_changed_error(file, address, int(stream.size()))
             state = (file.footer_digest, file_io.etag_of(stream))
-            known = not file.footer_digest or (state[1] is not None and _file_cache.is_verified(address, state))
-            whole = cache_content and file.bytes <= _FETCH_WHOLE_BYTES
-            if known and whole:
+            is_verified = not file.footer_digest or (state[1] is not None and _file_cache.is_verified(address, state))
+            fetch_whole = cache_content and file.bytes <= _FETCH_WHOLE_BYTES
+            if is_verified and fetch_whole:
                 _file_cache.cache_content(address, stream.read_at(file.bytes, 0))
-            elif not known:
-                data = _check_footer_digest(file, stream, _FETCH_WHOLE_BYTES if whole else _TAIL_BYTES)
+            elif not is_verified:
+                data = _check_footer_digest(file, stream, _FETCH_WHOLE_BYTES if fetch_whole else _TAIL_BYTES)
                 _file_cache.mark_verified(address, state)
                 if cache_content and len(data) == file.bytes:
                     _file_cache.cache_content(address, data)
@@ -156,8 +156,12 @@ def _check_footer_digest(file: DataFile, stream: Any, max_bytes: int) -> bytes:
     tail: bytes = stream.read_at(length, file.bytes - length)
     footer = extract_footer(tail)
     if footer is None and length >= 8:
-        wanted = int.from_bytes(tail[-8:-4], "little") + 8
-        footer = extract_footer(stream.read_at(wanted, file.bytes - wanted)) if wanted <= file.bytes else None
+        footer_length = int.from_bytes(tail[-8:-4], "little") + 8
+        footer = (
+            extract_footer(stream.read_at(footer_length, file.bytes - footer_length))
+            if footer_length <= file.bytes
+            else None
+        )
     if footer is None or digest_bytes(footer) != file.footer_digest:
         raise file_altered_error(
             file.path, "the footer of another file" if footer is not None else "no footer of a Parquet file"
@@ -209,10 +213,16 @@ def read_block_file_footer(address: str) -> pq.FileMetaData:
 
 
 def _open_parquet(address: str, footer: pq.FileMetaData | None) -> BlockFile:
-    held = _file_cache.pop_content(address)
-    files, path = (None, pa.BufferReader(held)) if held is not None else file_io.remote_filesystem_and_path(address)
-    more = {} if files is None else {"filesystem": files}
-    file = BlockFile(path, metadata=footer, coerce_int96_timestamp_unit="us", page_checksum_verification=True, **more)
+    cached_content = _file_cache.pop_content(address)
+    files, path = (
+        (None, pa.BufferReader(cached_content))
+        if cached_content is not None
+        else file_io.remote_filesystem_and_path(address)
+    )
+    filesystem_options = {} if files is None else {"filesystem": files}
+    file = BlockFile(
+        path, metadata=footer, coerce_int96_timestamp_unit="us", page_checksum_verification=True, **filesystem_options
+    )
     file.address = address
     return file
 
@@ -267,12 +277,12 @@ def find_defect(file: DataFile, address: str, *, thorough: bool) -> str | None:
 
 
 def _file_digest(address: str) -> str:
-    found = hashlib.blake2b(digest_size=16)
+    hasher = hashlib.blake2b(digest_size=16)
     with file_io.open_input_stream(address) as stream:
         size = int(stream.size())
         for start in range(0, size, _CHUNK):
-            found.update(stream.read_at(min(_CHUNK, size - start), start))
-    return found.hexdigest()
+            hasher.update(stream.read_at(min(_CHUNK, size - start), start))
+    return hasher.hexdigest()
 
 
 # errors

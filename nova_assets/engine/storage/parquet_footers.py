@@ -75,10 +75,16 @@ def summarize_written_file(
     Args:
         range_columns, null_count_columns: as for ``summarize_file``.
     """
-    described = _ranges_and_null_counts(report.metadata, range_columns, null_count_columns)
+    ranges_and_null_counts = _ranges_and_null_counts(report.metadata, range_columns, null_count_columns)
     uncompressed = uncompressed_bytes(report.metadata)
     return FileSummary(
-        report.path, report.rows, report.bytes, *described, report.digest, report.footer_digest, uncompressed
+        report.path,
+        report.rows,
+        report.bytes,
+        *ranges_and_null_counts,
+        report.digest,
+        report.footer_digest,
+        uncompressed,
     )
 
 
@@ -91,9 +97,13 @@ def summarize_file(path: str, range_columns: Sequence[str] = (), null_count_colu
         null_count_columns: columns whose nulls are counted.
     """
     metadata = read_block_file_footer(path)
-    described = _ranges_and_null_counts(metadata, range_columns, null_count_columns)
+    ranges_and_null_counts = _ranges_and_null_counts(metadata, range_columns, null_count_columns)
     return FileSummary(
-        path, metadata.num_rows, file_io.size_of(path), *described, uncompressed_bytes=uncompressed_bytes(metadata)
+        path,
+        metadata.num_rows,
+        file_io.size_of(path),
+        *ranges_and_null_counts,
+        uncompressed_bytes=uncompressed_bytes(metadata),
     )
 
 
@@ -128,8 +138,8 @@ def _row_group_statistics(metadata: pq.FileMetaData, column: str) -> list[Any] |
     index = next((i for i in leaves if schema.column(i).max_definition_level <= 1), None)
     if index is None or schema.column(index).max_repetition_level:
         return None
-    found = [metadata.row_group(g).column(index).statistics for g in range(metadata.num_row_groups)]
-    return None if any(s is None for s in found) else found
+    statistics = [metadata.row_group(g).column(index).statistics for g in range(metadata.num_row_groups)]
+    return None if any(s is None for s in statistics) else statistics
 
 
 def _total_null_count(statistics: list[Any] | None) -> int | None:
@@ -156,13 +166,13 @@ def _value_range(statistics: list[Any] | None) -> tuple[Any, Any] | None:
 
 def _row_group_bounds(statistics: list[Any]) -> Iterator[tuple[Any, Any]]:
     """Minimum and maximum of each row group; empty if a row group with values has no bounds."""
-    found = []
+    bounds = []
     for chunk in statistics:
         if chunk.has_min_max:
-            found.append((chunk.min, chunk.max))
+            bounds.append((chunk.min, chunk.max))
         elif not (chunk.has_null_count and chunk.num_values == 0):
             return
-    yield from found
+    yield from bounds
 
 
 def to_json_value(value: Any) -> Any:

@@ -96,9 +96,11 @@ class RemoteWarehouse(Warehouse):
             raise self.unavailable_error("be cleaned up", error) from error
 
     def list_block_entries(self) -> list[WarehouseEntry]:
-        found = super().list_block_entries()
-        filled = {e.path.rpartition("/")[0] for e in found}
-        return [e for e in found if not e.is_folder or e.path in filled or not self.address.startswith("s3:")]
+        entries = super().list_block_entries()
+        folders_with_files = {e.path.rpartition("/")[0] for e in entries}
+        return [
+            e for e in entries if not e.is_folder or e.path in folders_with_files or not self.address.startswith("s3:")
+        ]
 
     def move_to_orphans(self, name: str) -> None:
         self.check_block_name(name)
@@ -120,12 +122,12 @@ class RemoteWarehouse(Warehouse):
     def file_size(self, name: str) -> int | None:
         try:
             self.file_address(DataFile(name, 0, 0))
-            found = self.files.get_file_info(self._store_key(name))
+            info = self.files.get_file_info(self._store_key(name))
         except FileMissing:
             return None
         except OSError as error:
             raise self.unavailable_error("be read", error) from error
-        return int(found.size) if found.is_file else None
+        return int(info.size) if info.is_file else None
 
     def unfinished_uploads(self) -> list[UnfinishedUpload]:
         from nova_assets.engine.storage.unfinished_uploads import pending_uploads
@@ -156,16 +158,16 @@ class RemoteWarehouse(Warehouse):
             raise self.unavailable_error("be read", error) from error
 
     def check_writable(self) -> str:
-        made = self.exists
+        is_in_use = self.exists
         try:
             self._probe_write_and_read()
         except OSError as error:
             raise self.unavailable_error("be written", error) from error
-        return f"{self.address} ({'in use' if made else 'new'})"
+        return f"{self.address} ({'in use' if is_in_use else 'new'})"
 
     def _list_folder(self, folder: str) -> list[WarehouseEntry]:
         try:
-            found = self.files.get_file_info(fs.FileSelector(self._store_key(folder), allow_not_found=True))
+            entries = self.files.get_file_info(fs.FileSelector(self._store_key(folder), allow_not_found=True))
         except OSError as error:
             raise self.unavailable_error("be listed", error) from error
         now = datetime.now(UTC)  # a folder of S3 is only a key prefix, without a modification time
@@ -173,13 +175,13 @@ class RemoteWarehouse(Warehouse):
             WarehouseEntry(
                 f"{folder}/{f.base_name}", f.size or 0, f.mtime.astimezone(UTC) if f.mtime else now, not f.is_file
             )
-            for f in found
+            for f in entries
         ]
 
     def _files_below(self, name: str) -> list[fs.FileInfo]:
-        there = self.files.get_file_info(self._store_key(name))
-        if there.is_file:
-            return [there]
+        entry = self.files.get_file_info(self._store_key(name))
+        if entry.is_file:
+            return [entry]
         selector = fs.FileSelector(self._store_key(name), recursive=True, allow_not_found=True)
         return [f for f in self.files.get_file_info(selector) if f.is_file]
 
@@ -196,8 +198,8 @@ class RemoteWarehouse(Warehouse):
         return file_io.join(self.root_key, name)
 
     def unavailable_error(self, failed_action: str, error: OSError) -> WarehouseUnavailable:
-        of_s3 = self.address.startswith("s3:")
-        variables = "AWS_ACCESS_KEY_ID, AWS_REGION, AWS_ENDPOINT_URL" if of_s3 else "HADOOP_USER_NAME, WEBHDFS_URL"
+        is_s3 = self.address.startswith("s3:")
+        variables = "AWS_ACCESS_KEY_ID, AWS_REGION, AWS_ENDPOINT_URL" if is_s3 else "HADOOP_USER_NAME, WEBHDFS_URL"
         return WarehouseUnavailable(
             f"the warehouse {self.address} cannot {failed_action}",
             found=f"{error.strerror or error}".split("\n")[0],

@@ -21,10 +21,10 @@ def pending_uploads(address: str) -> list[UnfinishedUpload]:
     client, bucket, root = _s3_client_bucket_prefix(address)
     try:
         pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=f"{root}{BLOCKS}/")
-        found = [u for page in pages for u in page.get("Uploads", [])]
+        uploads = [u for page in pages for u in page.get("Uploads", [])]
     except Exception as error:
         raise _unavailable_error(address, "be searched for unfinished uploads", error) from error
-    return [UnfinishedUpload(u["Key"].removeprefix(root), u["UploadId"], u["Initiated"]) for u in found]
+    return [UnfinishedUpload(u["Key"].removeprefix(root), u["UploadId"], u["Initiated"]) for u in uploads]
 
 
 def abort_upload(address: str, upload: UnfinishedUpload) -> None:

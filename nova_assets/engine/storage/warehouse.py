@@ -77,8 +77,8 @@ class Warehouse:
         folder = Path(self.block_folder_address(name))
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for left in folder.iterdir():  # from a failed attempt; the folder belongs to this block alone
-                left.unlink() if not left.is_dir() else shutil.rmtree(left)
+            for leftover in folder.iterdir():  # from a failed attempt; the folder belongs to this block alone
+                leftover.unlink() if not leftover.is_dir() else shutil.rmtree(leftover)
         except OSError as error:
             raise self.unavailable_error("be written", error) from error
         return str(folder)
@@ -196,12 +196,12 @@ class Warehouse:
         """
         try:
             path = self.file_address(DataFile(name, 0, 0))
-            [found] = self.files.get_file_info([path])
+            [info] = self.files.get_file_info([path])
         except FileMissing:
             return None
         except OSError as error:
             raise self.unavailable_error("be read", error) from error
-        return found.size if found.is_file else None
+        return info.size if info.is_file else None
 
     def list_block_entries(self) -> list[WarehouseEntry]:
         """Entries of ``blocks/`` and of each folder in it. Only repair uses this list: a read never lists anything
@@ -232,14 +232,14 @@ class Warehouse:
             WarehouseUnavailable: the warehouse cannot be written.
         """
         self.check_catalog_id(catalog_id)
-        mark = self.root / CATALOGS / catalog_id
+        marker = self.root / CATALOGS / catalog_id
         try:
-            mark.parent.mkdir(parents=True, exist_ok=True)
-            fresh = mark.with_name(f".{catalog_id}.{uuid.uuid4().hex}")
-            fresh.write_text(warehouse_id)
-            file_io.fsync_paths([str(fresh)])
-            fresh.replace(mark)
-            file_io.fsync_paths([str(mark.parent)])
+            marker.parent.mkdir(parents=True, exist_ok=True)
+            temporary_file = marker.with_name(f".{catalog_id}.{uuid.uuid4().hex}")
+            temporary_file.write_text(warehouse_id)
+            file_io.fsync_paths([str(temporary_file)])
+            temporary_file.replace(marker)
+            file_io.fsync_paths([str(marker.parent)])
         except OSError as error:
             raise self.unavailable_error("be written", error) from error
 
@@ -277,14 +277,14 @@ class Warehouse:
         Raises:
             WarehouseUnavailable: the warehouse cannot be written.
         """
-        made = (self.root / BLOCKS).is_dir()
+        is_in_use = (self.root / BLOCKS).is_dir()
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             self._probe_write_and_read()
             free = shutil.disk_usage(self.root).free
         except OSError as error:
             raise self.unavailable_error("be written", error) from error
-        return f"{self.root} ({'in use' if made else 'new'}, {_format_gigabytes(free)} free)"
+        return f"{self.root} ({'in use' if is_in_use else 'new'}, {_format_gigabytes(free)} free)"
 
     def _probe_write_and_read(self) -> None:
         """Write a file, read it back, and delete it. Raises OSError, also if other bytes are read back."""
@@ -294,24 +294,24 @@ class Warehouse:
             writing.write(content)
         try:
             with files.open_input_stream(path) as reading:
-                found = reading.read()
+                content_read = reading.read()
         finally:
             files.delete_file(path)
-        if found != content:
-            raise OSError(f"{len(content)} bytes were written, but {len(found)} other bytes were read back")
+        if content_read != content:
+            raise OSError(f"{len(content)} bytes were written, but {len(content_read)} other bytes were read back")
         if files.get_file_info(path).type is not fs.FileType.NotFound:
             raise OSError(f"{path} still exists after its deletion")
 
     def _list_folder(self, folder: str) -> list[WarehouseEntry]:
         """Direct entries of a folder. Subfolders are not followed, since links may lead elsewhere or form a cycle."""
         try:
-            found = self.files.get_file_info(fs.FileSelector(str(self.root / folder), allow_not_found=True))
+            entries = self.files.get_file_info(fs.FileSelector(str(self.root / folder), allow_not_found=True))
         except OSError as error:
             raise self.unavailable_error("be listed", error) from error
         # An entry that was deleted during the listing has no modification time.
         return [
             WarehouseEntry(f"{folder}/{f.base_name}", f.size or 0, f.mtime.astimezone(UTC), not f.is_file)
-            for f in found
+            for f in entries
             if f.mtime is not None
         ]
 
@@ -321,13 +321,13 @@ class Warehouse:
         Args:
             failed_action: verb phrase after "cannot", such as "be written".
         """
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        is_disk_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         return WarehouseUnavailable(
             f"the warehouse {self.address} cannot {failed_action}",
             found=f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else ""),
-            expected="a folder that this user can write" + (", with free disk space" if full else ""),
+            expected="a folder that this user can write" + (", with free disk space" if is_disk_full else ""),
             next="free disk space, then repeat the write: none of its files was kept"
-            if full
+            if is_disk_full
             else "correct its permissions, or set NOVA_WAREHOUSE to another folder",
             warehouse=self.address,
         )

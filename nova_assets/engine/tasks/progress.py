@@ -147,16 +147,16 @@ def _report_progress_periodically(
     finished = threading.Event()
 
     def watch() -> None:
-        due, last = time.monotonic() + interval, None
+        next_report, last_counts = time.monotonic() + interval, None
         while not finished.wait(min(_POLL_SECONDS, interval)):
-            if time.monotonic() < due:
+            if time.monotonic() < next_report:
                 continue
             with suppress(Exception):  # a failed report must not fail the task
-                seen = jobs.task_counts()
-                if seen is not None and seen != last:
-                    report_progress(*seen)
-                    last = seen
-            due = time.monotonic() + interval
+                counts = jobs.task_counts()
+                if counts is not None and counts != last_counts:
+                    report_progress(*counts)
+                    last_counts = counts
+            next_report = time.monotonic() + interval
 
     watcher = threading.Thread(target=watch, name="nova-progress", daemon=True)
     watcher.start()
@@ -168,5 +168,5 @@ def _report_progress_periodically(
 
 
 def _sum_task_counts(stage_counts: Iterable[TaskCounts]) -> TaskCounts | None:
-    known = list(stage_counts)
-    return (sum(done for done, _ in known), sum(of for _, of in known)) if known else None
+    counts = list(stage_counts)
+    return (sum(done for done, _ in counts), sum(of for _, of in counts)) if counts else None

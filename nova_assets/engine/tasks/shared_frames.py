@@ -29,10 +29,10 @@ def persist_shared_frames(frames: Mapping[str, Any]) -> Iterator[Mapping[str, An
     Rows are cached in memory and spill to disk. A lost worker loses its part of the cache. That part is then as
     deterministic as the task itself.
     """
-    with ExitStack() as kept:
+    with ExitStack() as cleanup:
         for frame in _find_shared_frames(list(frames.values())):
             frame.persist(StorageLevel.MEMORY_AND_DISK)
-            kept.callback(frame.unpersist)
+            cleanup.callback(frame.unpersist)
         yield frames
 
 

@@ -65,21 +65,23 @@ def find_shared_plans(plans: list[Any], tree_patterns: Mapping[str, Any]) -> lis
 
     A shared plan is skipped if it occurs only inside one other plan that the same outputs share.
     """
-    shapes: list[_EqualPlans] = []
+    plan_groups: list[_EqualPlans] = []
     by_hash: dict[int, list[int]] = {}
     for output, plan in enumerate(plans):
-        _register_plan(plan, output, _ROOT, shapes, by_hash, tree_patterns)
-    found = [
-        s for s in shapes if len(s.outputs) > 1 and not _is_inside_shared_plan(s, shapes) and _is_self_contained(s.plan)
+        _register_plan(plan, output, _ROOT, plan_groups, by_hash, tree_patterns)
+    shared_groups = [
+        s
+        for s in plan_groups
+        if len(s.outputs) > 1 and not _is_inside_shared_plan(s, plan_groups) and _is_self_contained(s.plan)
     ]
-    return [s.plan for s in sorted(found, key=lambda s: s.height) if not _is_repeatable(s.plan, tree_patterns)]
+    return [s.plan for s in sorted(shared_groups, key=lambda s: s.height) if not _is_repeatable(s.plan, tree_patterns)]
 
 
 def _is_inside_shared_plan(equal_plans: _EqualPlans, all_plans: list[_EqualPlans]) -> bool:
     if len(equal_plans.parents) > 1 or _ROOT in equal_plans.parents:
         return False
-    above = all_plans[next(iter(equal_plans.parents))]
-    return above.outputs == equal_plans.outputs and _is_self_contained(above.plan)
+    parent = all_plans[next(iter(equal_plans.parents))]
+    return parent.outputs == equal_plans.outputs and _is_self_contained(parent.plan)
 
 
 def _register_plan(
@@ -91,29 +93,29 @@ def _register_plan(
     tree_patterns: Mapping[str, Any],
 ) -> int:
     """Register a plan and all plans below it. Returns the height of the plan."""
-    alike = indexes_by_hash.setdefault(plan.semanticHash(), [])
-    index = next((i for i in alike if all_plans[i].plan.sameResult(plan)), None)
+    candidate_indexes = indexes_by_hash.setdefault(plan.semanticHash(), [])
+    index = next((i for i in candidate_indexes if all_plans[i].plan.sameResult(plan)), None)
     if index is None:
         index = len(all_plans)
-        alike.append(index)
+        candidate_indexes.append(index)
         all_plans.append(_EqualPlans(plan, 0))
-    shape = all_plans[index]
-    shape.parents.add(parent_index)
-    shape.outputs.add(output_index)
-    below = [
+    plan_group = all_plans[index]
+    plan_group.parents.add(parent_index)
+    plan_group.outputs.add(output_index)
+    child_heights = [
         _register_plan(child, output_index, index, all_plans, indexes_by_hash, tree_patterns)
         for child in _child_plans(plan, tree_patterns)
     ]
-    shape.height = 1 + max(below, default=0)
-    return shape.height
+    plan_group.height = 1 + max(child_heights, default=0)
+    return plan_group.height
 
 
 def _child_plans(plan: Any, tree_patterns: Mapping[str, Any]) -> list[Any]:
-    below = _scala_seq_to_list(plan.children())
+    children = _scala_seq_to_list(plan.children())
     if plan.containsPattern(tree_patterns["PLAN_EXPRESSION"]):
-        inner = _scala_seq_to_list(plan.subqueries())
-        below += [p for p in inner if not p.containsPattern(tree_patterns["OUTER_REFERENCE"])]
-    return below
+        subqueries = _scala_seq_to_list(plan.subqueries())
+        children += [p for p in subqueries if not p.containsPattern(tree_patterns["OUTER_REFERENCE"])]
+    return children
 
 
 def _is_repeatable(plan: Any, tree_patterns: Mapping[str, Any]) -> bool:
@@ -153,9 +155,13 @@ def _scala_seq_to_list(sequence: Any) -> list[Any]:
 def _tree_pattern_by_name(frame: DataFrame) -> dict[str, Any]:
     """Spark's tree patterns by name, limited to the patterns of this Spark version."""
     session: Any = frame.sparkSession
-    marks = session._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
-    known = set(marks.values().mkString(" ").split())
-    return {name: getattr(marks, name)() for name in (*_UNTRUSTED_PATTERNS, "OUTER_REFERENCE") if name in known}
+    tree_pattern_class = session._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    pattern_names = set(tree_pattern_class.values().mkString(" ").split())
+    return {
+        name: getattr(tree_pattern_class, name)()
+        for name in (*_UNTRUSTED_PATTERNS, "OUTER_REFERENCE")
+        if name in pattern_names
+    }
 
 
 def _frame_of_plan(plan: Any, template_frame: DataFrame) -> DataFrame:

@@ -31,30 +31,30 @@ def find_shared_frames(frames: Sequence[DataFrame]) -> list[DataFrame]:
     parents: dict[int, set[int]] = {}
     plans: dict[int, LogicalPlan] = {}
     for n, frame in enumerate(frames):
-        for plan, above in _walk_with_parents(frame._plan, None):
+        for plan, parent in _walk_with_parents(frame._plan, None):
             plans[id(plan)] = plan
             outputs.setdefault(id(plan), set()).add(n)
-            parents.setdefault(id(plan), set()).add(id(above))
+            parents.setdefault(id(plan), set()).add(id(parent))
 
     def is_covered_by_parents(plan: int) -> bool:
         return all(p in outputs and outputs[p] == outputs[plan] for p in parents[plan])
 
-    named = [
+    outputs_with_named_sources = [
         n for p, of in outputs.items() if len(of) == 1 and type(plans[p]).__name__ in _NAMED_SOURCE_PLANS for n in of
     ]
-    if len(set(named)) > 1:
+    if len(set(outputs_with_named_sources)) > 1:
         raise NotSupported(
             "several outputs of a task read views or SQL separately; on Spark Connect, nova cannot tell whether "
             "one evaluation would produce them all (R4)",
             next="read the view once, as a frame from which the outputs are derived; or declare "
             "@nova.task(..., deterministic=True) if a second evaluation gives the same rows",
         )
-    found = [
+    shared_plans = [
         plans[p]
         for p, of in outputs.items()
         if len(of) > 1 and not is_covered_by_parents(p) and not _is_repeatable(plans[p])
     ]
-    return [DataFrame(p, frames[0].sparkSession) for p in sorted(found, key=_plan_height)]
+    return [DataFrame(p, frames[0].sparkSession) for p in sorted(shared_plans, key=_plan_height)]
 
 
 def _walk_with_parents(
@@ -67,11 +67,11 @@ def _walk_with_parents(
 
 def _child_plans(plan: LogicalPlan) -> list[LogicalPlan]:
     """All plans inside a plan: children, sides of a join, and subqueries."""
-    found: list[LogicalPlan] = []
+    children: list[LogicalPlan] = []
     for value in vars(plan).values():
-        held: Any = value if isinstance(value, list | tuple) else [value]
-        found += [v for v in held if isinstance(v, LogicalPlan)]
-    return list({id(p): p for p in found}.values())
+        values: Any = value if isinstance(value, list | tuple) else [value]
+        children += [v for v in values if isinstance(v, LogicalPlan)]
+    return list({id(p): p for p in children}.values())
 
 
 def _plan_height(plan: LogicalPlan) -> int:

@@ -46,9 +46,9 @@ class BlockTarget:
     @property
     def split_columns(self) -> tuple[str, ...]:
         """Partition columns, if the rows can belong to several partitions; otherwise empty."""
-        fixed = partition_values(self.scope)
+        fixed_columns = partition_values(self.scope)
         columns = tuple(d.column for d in self.dimensions)
-        return columns if any(c not in fixed for c in columns) else ()
+        return columns if any(c not in fixed_columns for c in columns) else ()
 
     @property
     def is_keyed(self) -> bool:

@@ -107,13 +107,13 @@ class BlockWriter:
             return self._build_manifest(written, target)
 
     def _build_target(self, staged: StagedBlock, channel: Channel | None, schema: Schema) -> BlockTarget:
-        as_it_comes = channel is None or (isinstance(channel.merge, Custom) and staged.kind == "delta")
+        is_written_unchanged = channel is None or (isinstance(channel.merge, Custom) and staged.kind == "delta")
         return BlockTarget(
             staged.id,
             f"port {staged.port!r}" if channel is None else f"channel {channel.name!r}",
             staged.kind,
             schema,
-            None if as_it_comes or channel is None else channel.merge,
+            None if is_written_unchanged or channel is None else channel.merge,
             self.warehouse.block_folder_address(staged.folder),
             channel if channel is not None and channel.partitions else None,
             staged.partition,
@@ -144,7 +144,7 @@ class BlockWriter:
     def _write_and_check(self, frame: Any, target: BlockTarget, keys_checked: bool, compute_digest: bool) -> Manifest:
         _check_no_deleted_column(frame.column_names if isinstance(frame, pa.Table) else frame.columns, target)
         written = self._write_table(frame, target) if isinstance(frame, pa.Table) else self._write_frame(frame, target)
-        rows = (
+        digest = (
             self._digest_of_written(frame, written, target) if compute_digest else None
         )  # before repeated keys are resolved
         if target.model is not None:
@@ -154,7 +154,7 @@ class BlockWriter:
             written = written if resolved is None else resolved
         if not isinstance(frame, pa.Table):
             _remove_unlisted_files(written, target)
-        return replace(self._build_manifest(written, target), digest=rows)
+        return replace(self._build_manifest(written, target), digest=digest)
 
     def _digest_of_written(self, frame: Any, written_files: Sequence[WrittenFile], target: BlockTarget) -> str:
         """Digest of the rows. For a Spark frame, the written files are read: a second evaluation could return other
@@ -198,17 +198,17 @@ class BlockWriter:
             except Exception as error:
                 if DELETION_IN_BASE in str(error):
                     _check_no_deletions(1, target)
-                refusal = parse_conversion_error(error, target.error_label)
-                if refusal is not None:
-                    raise refusal from error
+                conversion_error = parse_conversion_error(error, target.error_label)
+                if conversion_error is not None:
+                    raise conversion_error from error
                 raise
 
     def _build_manifest(self, written_files: Sequence[WrittenFile], target: BlockTarget) -> Manifest:
         """Manifest of the block, from the reports of the file writers alone."""
         file_io.fsync_paths([*(w.path for w in written_files), target.folder])
-        described = tuple(_to_data_file(w, target) for w in written_files)
-        layout = target.layout if all(f.key_placement is not None for f in described) else None
-        return Manifest(described, target.schema, sum(f.deletes for f in described), layout=layout)
+        files = tuple(_to_data_file(w, target) for w in written_files)
+        layout = target.layout if all(f.key_placement is not None for f in files) else None
+        return Manifest(files, target.schema, sum(f.deletes for f in files), layout=layout)
 
 
 def _remove_unlisted_files(written_files: Sequence[WrittenFile], target: BlockTarget) -> None:

@@ -74,22 +74,22 @@ def find_repeated_keys(table: pa.Table, model: MergeModel) -> RepeatedKeys:
         model: merge model with the key.
     """
     key = list(model.key)
-    plain = _nested_keys_as_text(table, key)
-    if plain.group_by(key).aggregate([]).num_rows == table.num_rows:  # common case, a third of the cost
+    groupable = _nested_keys_as_text(table, key)
+    if groupable.group_by(key).aggregate([]).num_rows == table.num_rows:  # common case, a third of the cost
         return RepeatedKeys(None, 0, 0, 0, ())
-    groups = _group_by_key(plain, key)
-    gone, rows = groups.column(_DELETIONS), groups.column(_ROW_COUNT)
-    live = pc.subtract(rows, gone)
-    twice = pc.or_(pc.greater(live, 1), pc.greater(gone, 1))
+    groups = _group_by_key(groupable, key)
+    deletion_counts, row_counts = groups.column(_DELETIONS), groups.column(_ROW_COUNT)
+    live_counts = pc.subtract(row_counts, deletion_counts)
+    is_repeated = pc.or_(pc.greater(live_counts, 1), pc.greater(deletion_counts, 1))
     if model.kind == "upsert" and not model.order_by:  # the live row replaces the old row as a whole
-        twice = pc.or_(twice, pc.and_(pc.greater(live, 0), pc.greater(gone, 0)))
-    wrong = groups.filter(twice)
-    places = pc.list_flatten(wrong.column(_ROW_INDEXES).combine_chunks())
-    several = groups.filter(pc.greater(live, 1)).column(_ROW_INDEXES)
-    live_rows = pc.sum(live.filter(pc.greater(live, 1))).as_py() or 0
-    first = [several[i].as_py()[0] for i in range(min(MAX_EXAMPLES, len(several)))]
-    examples = table.select(key).take(pa.array(first, pa.int64())).to_pylist()
-    return RepeatedKeys(places, len(places), len(several), live_rows, tuple(examples))
+        is_repeated = pc.or_(is_repeated, pc.and_(pc.greater(live_counts, 0), pc.greater(deletion_counts, 0)))
+    repeated_groups = groups.filter(is_repeated)
+    row_indices = pc.list_flatten(repeated_groups.column(_ROW_INDEXES).combine_chunks())
+    rows_of_ambiguous_keys = groups.filter(pc.greater(live_counts, 1)).column(_ROW_INDEXES)
+    live_rows = pc.sum(live_counts.filter(pc.greater(live_counts, 1))).as_py() or 0
+    first_rows = [rows_of_ambiguous_keys[i].as_py()[0] for i in range(min(MAX_EXAMPLES, len(rows_of_ambiguous_keys)))]
+    examples = table.select(key).take(pa.array(first_rows, pa.int64())).to_pylist()
+    return RepeatedKeys(row_indices, len(row_indices), len(rows_of_ambiguous_keys), live_rows, tuple(examples))
 
 
 def resolve_repeated_keys(rows: Sequence[Row], model: MergeModel, error_label: str) -> list[Row]:
@@ -110,20 +110,22 @@ def resolve_repeated_keys(rows: Sequence[Row], model: MergeModel, error_label: s
         by_key.setdefault(repr(canonical_value([row[c] for c in model.key])), []).append(row)
     kept: list[Row] = []
     undecided_keys: list[Row] = []
-    open_rows = 0
-    for same in by_key.values():
-        gone = [r for r in same if r.get(DELETED)]
-        live = [r for r in same if not r.get(DELETED)]
-        best = _greatest_by_order(live, model)
-        if len(_distinct_uncombined_values(best, model)) > 1:
-            undecided_keys.append({c: best[0][c] for c in model.key})
-            open_rows += len(best)
-        if gone and not (live and model.kind == "upsert" and not model.order_by):
-            kept.append(gone[0])
-        if best:
-            kept.append({**best[-1], **_combined_column_values(live, model)})
+    undecided_rows = 0
+    for rows_of_key in by_key.values():
+        deletions = [r for r in rows_of_key if r.get(DELETED)]
+        live_rows = [r for r in rows_of_key if not r.get(DELETED)]
+        greatest_rows = _greatest_by_order(live_rows, model)
+        if len(_distinct_uncombined_values(greatest_rows, model)) > 1:
+            undecided_keys.append({c: greatest_rows[0][c] for c in model.key})
+            undecided_rows += len(greatest_rows)
+        if deletions and not (live_rows and model.kind == "upsert" and not model.order_by):
+            kept.append(deletions[0])
+        if greatest_rows:
+            kept.append({**greatest_rows[-1], **_combined_column_values(live_rows, model)})
     if undecided_keys:
-        raise undecided_keys_error(error_label, model, len(undecided_keys), open_rows, undecided_keys[:MAX_EXAMPLES])
+        raise undecided_keys_error(
+            error_label, model, len(undecided_keys), undecided_rows, undecided_keys[:MAX_EXAMPLES]
+        )
     return kept
 
 
@@ -146,41 +148,43 @@ def null_key_error(error_label: str, column: str, row_count: int, example: Row |
 def undecided_keys_error(
     error_label: str, model: MergeModel, key_count: int, row_count: int, examples: Iterable[Row]
 ) -> BadKey:
-    shown = list(examples)
+    example_rows = list(examples)
     if model.order_by:
-        why = f"{', '.join(model.order_by)} is equal in all of them"
+        reason = f"{', '.join(model.order_by)} is equal in all of them"
         remedy = "remove all but one of them, or add a column to order_by"
     else:
-        why = "the merge model has no order_by"
+        reason = "the merge model has no order_by"
         remedy = "remove all but one of them, or declare the channel with order_by="
-    of = "one key" if key_count == 1 else f"{key_count} keys"
+    keys_text = "one key" if key_count == 1 else f"{key_count} keys"
     return BadKey(
-        f"{error_label} has {row_count} live rows of {of} in one block, and {why}",
-        found=_format_examples(shown),
+        f"{error_label} has {row_count} live rows of {keys_text} in one block, and {reason}",
+        found=_format_examples(example_rows),
         expected="one live row per key in a block",
         next=remedy,
         keys=key_count,
         rows=row_count,
-        examples=shown,
+        examples=example_rows,
     )
 
 
 def _format_examples(rows: Iterable[Row | None]) -> str:
-    found = []
+    texts = []
     for row in rows:
         text = ", ".join(f"{c} = {v!r}" for c, v in (row or {}).items())
-        found.append(text if len(text) <= 160 else text[:157] + "...")
-    return "; ".join(found) + ", for example"
+        texts.append(text if len(text) <= 160 else text[:157] + "...")
+    return "; ".join(texts) + ", for example"
 
 
 def _group_by_key(table: pa.Table, key_columns: list[str]) -> pa.Table:
     """Each key with the indices of its rows, its number of rows, and its number of deletions."""
-    gone = table.column(DELETED) if DELETED in table.column_names else pa.repeat(pa.scalar(False), table.num_rows)
-    table = table.select(key_columns).append_column(_DELETIONS, pc.cast(gone, pa.int64()))
+    is_deletion = (
+        table.column(DELETED) if DELETED in table.column_names else pa.repeat(pa.scalar(False), table.num_rows)
+    )
+    table = table.select(key_columns).append_column(_DELETIONS, pc.cast(is_deletion, pa.int64()))
     table = table.append_column(_ROW_INDEXES, pa.array(range(table.num_rows), pa.int64()))
-    found = table.group_by(key_columns).aggregate([(_DELETIONS, "sum"), (_ROW_INDEXES, "list"), ([], "count_all")])
+    groups = table.group_by(key_columns).aggregate([(_DELETIONS, "sum"), (_ROW_INDEXES, "list"), ([], "count_all")])
     renamed = {f"{_DELETIONS}_sum": _DELETIONS, f"{_ROW_INDEXES}_list": _ROW_INDEXES, "count_all": _ROW_COUNT}
-    return found.rename_columns([renamed.get(n, n) for n in found.column_names])
+    return groups.rename_columns([renamed.get(n, n) for n in groups.column_names])
 
 
 def _nested_keys_as_text(table: pa.Table, key_columns: list[str]) -> pa.Table:
@@ -198,8 +202,8 @@ def _greatest_by_order(rows: Sequence[Row], model: MergeModel) -> list[Row]:
     if not model.order_by:
         return list(rows)
     ranked = [(tuple(spark_sort_key(r[c]) for c in model.order_by), r) for r in rows]
-    top = max((rank for rank, _ in ranked), default=())
-    return [r for rank, r in ranked if rank == top]
+    greatest_rank = max((rank for rank, _ in ranked), default=())
+    return [r for rank, r in ranked if rank == greatest_rank]
 
 
 def _distinct_uncombined_values(rows: Sequence[Row], model: MergeModel) -> set[str]:
@@ -209,8 +213,8 @@ def _distinct_uncombined_values(rows: Sequence[Row], model: MergeModel) -> set[s
 
 
 def _combined_column_values(live_rows: Sequence[Row], model: MergeModel) -> Row:
-    found = {}
+    combined = {}
     for column, function in model.combine if isinstance(model, Keyed) else ():
         values = [r[column] for r in live_rows if r[column] is not None]
-        found[column] = _COMBINE[function](values) if values else None
-    return found
+        combined[column] = _COMBINE[function](values) if values else None
+    return combined

@@ -25,18 +25,18 @@ def check_nulls(footers: Sequence[FileSummary], target: BlockTarget) -> None:
     for column in target.required_columns:
         if total_null_count(footers, column) == 0:
             continue
-        of_key = target.model is not None and column in target.model.key
-        wrong = _read_null_rows(footers, column, include_deletions=of_key, target=target)
-        if wrong.num_rows and of_key:
-            raise key_checks.null_key_error(target.error_label, column, wrong.num_rows, _first_row(wrong))
-        if wrong.num_rows:
+        is_key_column = target.model is not None and column in target.model.key
+        null_rows = _read_null_rows(footers, column, include_deletions=is_key_column, target=target)
+        if null_rows.num_rows and is_key_column:
+            raise key_checks.null_key_error(target.error_label, column, null_rows.num_rows, _first_row(null_rows))
+        if null_rows.num_rows:
             raise SchemaMismatch(
-                f"{target.error_label}: column {column!r} must not be null, but is null in {wrong.num_rows} rows",
-                found=str(_first_row(wrong)),
+                f"{target.error_label}: column {column!r} must not be null, but is null in {null_rows.num_rows} rows",
+                found=str(_first_row(null_rows)),
                 expected=str(target.schema.field(column)),
                 next="fill the column, or remove these rows",
                 column=column,
-                rows=wrong.num_rows,
+                rows=null_rows.num_rows,
             )
 
 
@@ -45,15 +45,15 @@ def _read_null_rows(
 ) -> pa.Table:
     """Rows in which a column is null. Only the key of a deletion has a meaning, so deletions count for key columns
     only."""
-    found = []
+    tables = []
     for footer in footers:
         if footer.null_counts[column] != 0:
             table = open_block_file(footer.path).read()
-            wrong = table.column(column).is_null()
+            is_null = table.column(column).is_null()
             if target.has_deleted_column and not include_deletions:
-                wrong = pc.and_(wrong, pc.invert(table.column(DELETED)))
-            found.append(table.filter(wrong))
-    return pa.concat_tables(found) if found else pa.table({})
+                is_null = pc.and_(is_null, pc.invert(table.column(DELETED)))
+            tables.append(table.filter(is_null))
+    return pa.concat_tables(tables) if tables else pa.table({})
 
 
 def _first_row(rows: pa.Table) -> key_checks.Row:

@@ -89,15 +89,15 @@ class RepeatedKeyResolver:
     ) -> list[WrittenFile]:
         assert target.model is not None and repeated_keys.row_indices is not None
         table = read_block_files([f.path for f in footers], None)
-        kept = key_checks.resolve_repeated_keys(
+        resolved_rows = key_checks.resolve_repeated_keys(
             table.take(repeated_keys.row_indices).to_pylist(), target.model, target.error_label
         )
         unrepeated_rows = table.filter(pc.invert(_row_mask(table.num_rows, repeated_keys.row_indices)))
         try:
-            decided = pa.Table.from_pylist(kept, schema=table.schema)
+            resolved_table = pa.Table.from_pylist(resolved_rows, schema=table.schema)
         except (pa.ArrowException, OverflowError) as error:
             types = overflowable_sums(target.model, target.schema)
-            for row in kept:  # to name the key in the error
+            for row in resolved_rows:  # to name the key in the error
                 for column, type_ in types.items():
                     if row[column] is not None and not is_in_type_range(Fraction(row[column]), type_):
                         key = {k: row[k] for k in target.model.key}
@@ -107,7 +107,7 @@ class RepeatedKeyResolver:
             raise SchemaMismatch(
                 f"{target.error_label}: a combined value is too large for its column", found=str(error)
             ) from error
-        return self.file_writer.write_table(pa.concat_tables([unrepeated_rows, decided]), target)
+        return self.file_writer.write_table(pa.concat_tables([unrepeated_rows, resolved_table]), target)
 
     def _read_written_rows(self, footers: Sequence[FileSummary], target: BlockTarget) -> DataFrame:
         from pyspark.sql import functions as F
@@ -129,22 +129,26 @@ class RepeatedKeyResolver:
         model = target.model
         with temporary_settings(self.session.get(), WRITE_SETTINGS):
             is_deletion = col(DELETED).cast("int")
-            counted = self._read_written_rows(footers, target).groupBy(*map(col, model.key))
-            each = counted.agg(F.sum(1 - is_deletion).alias("live"), F.sum(is_deletion).alias("gone"))
-            wrong = (F.col("live") > 1) | (F.col("gone") > 1)
+            rows_by_key = self._read_written_rows(footers, target).groupBy(*map(col, model.key))
+            counts_by_key = rows_by_key.agg(F.sum(1 - is_deletion).alias("live"), F.sum(is_deletion).alias("gone"))
+            is_repeated = (F.col("live") > 1) | (F.col("gone") > 1)
             if model.kind == "upsert" and not model.order_by:
-                wrong = wrong | ((F.col("live") > 0) & (F.col("gone") > 0))
-            several = each.filter("live > 1")
-            twice = F.col("live") > 1
-            total = each.agg(
-                F.sum(F.when(wrong, F.col("live") + F.col("gone"))),
-                F.count_if(twice),
-                F.sum(F.when(twice, F.col("live"))),
+                is_repeated = is_repeated | ((F.col("live") > 0) & (F.col("gone") > 0))
+            ambiguous_keys = counts_by_key.filter("live > 1")
+            is_ambiguous = F.col("live") > 1
+            totals = counts_by_key.agg(
+                F.sum(F.when(is_repeated, F.col("live") + F.col("gone"))),
+                F.count_if(is_ambiguous),
+                F.sum(F.when(is_ambiguous, F.col("live"))),
             ).first()
-            assert total is not None
-            examples = several.select(*map(col, model.key)).limit(key_checks.MAX_EXAMPLES).collect() if total[1] else []
-        shown = tuple(r.asDict(recursive=True) for r in examples)
-        return key_checks.RepeatedKeys(None, total[0] or 0, total[1], total[2] or 0, shown)
+            assert totals is not None
+            examples = (
+                ambiguous_keys.select(*map(col, model.key)).limit(key_checks.MAX_EXAMPLES).collect()
+                if totals[1]
+                else []
+            )
+        example_keys = tuple(r.asDict(recursive=True) for r in examples)
+        return key_checks.RepeatedKeys(None, totals[0] or 0, totals[1], totals[2] or 0, example_keys)
 
     def _resolve_by_spark(self, footers: Sequence[FileSummary], target: BlockTarget) -> list[WrittenFile]:
         from pyspark.sql import functions as F
@@ -156,13 +160,15 @@ class RepeatedKeyResolver:
         with temporary_settings(self.session.get(), WRITE_SETTINGS):
             rows = self._read_written_rows(footers, target)
             if target.model.order_by:
-                open_ = find_undecided_keys(rows, target.model)
-                found = open_.agg(F.count(F.lit(1)), F.sum(ROW_COUNT)).first()
-                if found is not None and found[0]:
-                    shown = open_.select(*map(col, target.model.key)).limit(key_checks.MAX_EXAMPLES).collect()
-                    examples = [r.asDict(recursive=True) for r in shown]
+                undecided_keys = find_undecided_keys(rows, target.model)
+                counts = undecided_keys.agg(F.count(F.lit(1)), F.sum(ROW_COUNT)).first()
+                if counts is not None and counts[0]:
+                    example_rows = (
+                        undecided_keys.select(*map(col, target.model.key)).limit(key_checks.MAX_EXAMPLES).collect()
+                    )
+                    examples = [r.asDict(recursive=True) for r in example_rows]
                     raise key_checks.undecided_keys_error(
-                        target.error_label, target.model, found[0], found[1], examples
+                        target.error_label, target.model, counts[0], counts[1], examples
                     )
             return self.file_writer.write_frame(
                 resolve_repeated_keys(rows, target.model).select(*map(col, target.file_schema.names)), target
@@ -170,7 +176,7 @@ class RepeatedKeyResolver:
 
 
 def _row_mask(row_count: int, row_indices: pa.Array) -> pa.Array:
-    marked = bytearray(row_count)
-    for place in row_indices.to_pylist():
-        marked[place] = 1
-    return pa.array(marked, pa.uint8()).cast(pa.bool_())
+    mask = bytearray(row_count)
+    for row_index in row_indices.to_pylist():
+        mask[row_index] = 1
+    return pa.array(mask, pa.uint8()).cast(pa.bool_())

@@ -58,7 +58,7 @@ def combine_small_files(
     )  # the partition of each file is known already
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         try:
-            found = list(
+            files_by_partition = list(
                 pool.map(
                     rewrite_partition,
                     range(len(blocks_by_partition)),
@@ -69,7 +69,7 @@ def combine_small_files(
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    return [written for some in found for written in some]
+    return [written for files in files_by_partition for written in files]
 
 
 def _combine_partition_files(
@@ -83,16 +83,16 @@ def _combine_partition_files(
 
 def _combine_into_row_groups(warehouse: Warehouse, blocks: list[Block], schema: Schema) -> Iterator[pa.Table]:
     """Rows of the given blocks, combined into tables of the size of a row group."""
-    waiting: list[pa.Table] = []
-    held = 0
+    pending: list[pa.Table] = []
+    pending_bytes = 0
     for rows in _read_row_groups(warehouse, blocks, schema):
-        waiting.append(rows)
-        held += rows.nbytes
-        if held >= _ROW_GROUP:
-            yield pa.concat_tables(waiting).combine_chunks()
-            waiting, held = [], 0
-    if waiting:
-        yield pa.concat_tables(waiting).combine_chunks()
+        pending.append(rows)
+        pending_bytes += rows.nbytes
+        if pending_bytes >= _ROW_GROUP:
+            yield pa.concat_tables(pending).combine_chunks()
+            pending, pending_bytes = [], 0
+    if pending:
+        yield pa.concat_tables(pending).combine_chunks()
 
 
 def _read_row_groups(warehouse: Warehouse, blocks: list[Block], schema: Schema) -> Iterator[pa.Table]:

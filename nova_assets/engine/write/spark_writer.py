@@ -62,9 +62,11 @@ def _write_parquet_files(rows: DataFrame, target: BlockTarget) -> None:
     from nova_assets.engine.rows.spark_columns import struct_of_columns
     from nova_assets.engine.rows.spark_versions import rebalance_by_column
 
-    mark = F.sha2(F.to_json(struct_of_columns(target.split_columns)), 256)
-    marked = rebalance_by_column(rows.withColumn(_PARTITION, mark), _PARTITION)  # few files, each with one partition
-    _append_writer(marked).partitionBy(_PARTITION).parquet(file_io.to_spark_address(target.folder))
+    partition_hash = F.sha2(F.to_json(struct_of_columns(target.split_columns)), 256)
+    rows_by_partition = rebalance_by_column(
+        rows.withColumn(_PARTITION, partition_hash), _PARTITION
+    )  # few files, each with one partition
+    _append_writer(rows_by_partition).partitionBy(_PARTITION).parquet(file_io.to_spark_address(target.folder))
     file_io.flatten_partition_folders(target.folder, _PARTITION)
 
 
