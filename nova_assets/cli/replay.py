@@ -54,8 +54,7 @@ def replay(deployment: Deployment, channel: str, mended: Path | None, dry_run: b
         "left": replayed.left,
         "commit": None if replayed.commit is None else replayed.commit.id,
     }
-    would = "would be: " if dry_run else ""
-    return CommandResult(data, lambda console: console.print(f"{would}{_format_replayed(channel, replayed)}"))
+    return CommandResult(data, lambda console: console.print(_format_replayed(channel, replayed, dry_run)))
 
 
 def _read_mended_records(mended_file: Path) -> dict[tuple[str, str, int], str]:
@@ -80,9 +79,10 @@ def _quarantined_record_key(quarantine_row: Mapping[str, Any]) -> tuple[str, str
     return str(quarantine_row["file"]), str(quarantine_row["version"]), int(quarantine_row["line"])
 
 
-def _format_replayed(channel: str, replayed: ReplayResult) -> str:
+def _format_replayed(channel: str, replayed: ReplayResult, dry_run: bool) -> str:
+    ingested = "would be ingested" if dry_run else "ingested"
     again = f"; {pluralize(replayed.files, 'file')} to be received again" if replayed.files else ""
     return (
-        f"{channel}: {pluralize(replayed.rows, 'row')} ingested{again}; "
+        f"{channel}: {pluralize(replayed.rows, 'row')} {ingested}{again}; "
         f"{format_count(replayed.left)} left in the quarantine"
     )

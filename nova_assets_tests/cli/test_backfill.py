@@ -23,7 +23,7 @@ dataset          partition                      rows   size   took
 store_sales      day=2022-03-31/store=Detroit
 store_sales      day=2022-03-31/store=Paris
 products_sales   day=2022-03-31
-3 partitions would be made again
+3 partitions would be computed again
 """
     )
     assert nova("backfills").out == "there are no backfills yet; nova backfill DATASET requests one\n"
@@ -49,7 +49,7 @@ def test_asked_for_looked_at_and_cancelled(nova: Nova) -> None:
     shown = nova("backfills").out
     assert f"{name}   running      0    4   high" in shown and "wrong prices" in shown
     shown = nova("backfills", name).out
-    assert "follow: products_sales; priority: high" in shown
+    assert "downstream: products_sales; priority: high" in shown
     assert "store_sales      day=2022-03-30/store=Paris   waiting" in shown
 
     assert nova("backfill", "--cancel", name, "--dry-run").out == "4 partitions would stay as before\n"

@@ -42,7 +42,7 @@ def test_in_an_empty_folder_it_says_what_to_type_and_makes_nothing(nova: Nova, f
     assert said.code == 0
     assert "there is no catalog yet\n" in said.out and "→ nova init" in said.out
     assert "no project is configured: channels can be used, bindings cannot" in said.out
-    assert said.out.endswith("nothing is wrong, 1 to look at\n")
+    assert said.out.endswith("nothing is wrong, 1 warning\n")
     assert list(folder.iterdir()) == []
 
 

@@ -48,13 +48,13 @@ def put(folder: Path, name: str, content: str) -> None:
 
 def test_files_are_received_once_and_shown(nova: Nova, folder: Path) -> None:
     put(folder, "a.json", '{"id": 1, "price": 2.5}\n{"id": 2, "price": "dear"}\n')
-    assert nova("receive", "orders", "--dry-run").out == "1 file would be taken, 51 B\n  a.json\n"
+    assert nova("receive", "orders", "--dry-run").out == "1 file would be ingested, 51 B\n  a.json\n"
     assert nova("arrivals", "orders").out == "orders: 0 waiting, 0 taken, 0 refused, 0 gone\n"
     assert nova("channels", "--json").json["channels"] == [], "looking changes nothing"
     said = nova("receive", "orders")
     assert said.code == 0, said.err
     first, why = said.out.splitlines()
-    assert first == "orders: 1 row of 1 file, now at 1; 1 set aside in orders_quarantine"
+    assert first == "orders: 1 row from 1 file, now at 1; 1 quarantined in orders_quarantine"
     assert why.startswith("  1 such as: column 'price'") and "dear" in why
     assert nova("receive", "orders").out == "no new files have arrived for orders\n"
     shown = nova("arrivals", "orders").out
@@ -71,7 +71,7 @@ def test_what_was_set_aside_is_mended_by_hand(nova: Nova, folder: Path) -> None:
     bad = nova("read", "orders_quarantine", "--json").json["rows"]
     (folder / "bad.jsonl").write_text("".join(json.dumps({**r, "raw": '{"id": 2, "price": 9}'}) + "\n" for r in bad))
     would = nova("replay", "orders", "--mended", folder / "bad.jsonl", "--dry-run").out
-    assert would == "would be: orders: 1 row mended; 0 left in the quarantine\n"
+    assert would == "orders: 1 row would be ingested; 0 left in the quarantine\n"
     done = nova("replay", "orders", "--mended", folder / "bad.jsonl", "--json")
     assert done.code == 0 and (done.json["rows"], done.json["left"]) == (1, 0)
     assert nova("read", "orders_quarantine", "--json").json["rows"] == []
