@@ -106,14 +106,15 @@ def backfills(deployment: Deployment, backfill_id: str | None, limit: int) -> Co
     """
     with deployment.open_read_only() as store:
         if backfill_id is None:
-            found = store.backfills(limit)
+            all_backfills = store.backfills(limit)
             return CommandResult(
-                {"backfills": [_backfill_json(b) for b in found]}, lambda console: _show_backfills(console, found)
+                {"backfills": [_backfill_json(b) for b in all_backfills]},
+                lambda console: _show_backfills(console, all_backfills),
             )
-        one = store.catalog.backfill(backfill_id)
+        requested_backfill = store.catalog.backfill(backfill_id)
         parts = _attach_part_states(store, store.catalog.backfill_parts(backfill_id))
     data = {
-        **_backfill_json(one),
+        **_backfill_json(requested_backfill),
         "partitions": [
             {
                 "dataset": p.dataset,
@@ -126,17 +127,16 @@ def backfills(deployment: Deployment, backfill_id: str | None, limit: int) -> Co
             for p, state in parts
         ],
     }
-    return CommandResult(data, lambda console: _show_backfill(console, one, parts))
+    return CommandResult(data, lambda console: _show_backfill(console, requested_backfill, parts))
 
 
 def _cancel_backfill(deployment: Deployment, backfill_id: str, dry_run: bool) -> CommandResult:
     with deployment.open_read_only() if dry_run else deployment.open(with_project=False) as store:
         waiting = store.catalog.backfill(backfill_id).partition_counts.get("waiting", 0)
-        left = waiting if dry_run else store.cancel_backfill(backfill_id)
-    message = (
-        f"{pluralize(left, 'partition')} {'would stay' if dry_run else 'stays' if left == 1 else 'stay'} as before"
-    )
-    return CommandResult({"backfill": backfill_id, "left": left}, lambda console: console.print(message))
+        cancelled_count = waiting if dry_run else store.cancel_backfill(backfill_id)
+    verb = "would stay" if dry_run else "stays" if cancelled_count == 1 else "stay"
+    message = f"{pluralize(cancelled_count, 'partition')} {verb} as before"
+    return CommandResult({"backfill": backfill_id, "left": cancelled_count}, lambda console: console.print(message))
 
 
 def _parse_downstream(option_text: str) -> Literal["all", "none"] | Collection[str]:
@@ -153,26 +153,26 @@ def _current_user() -> str:
 
 
 def _preview_result(preview: BackfillPreview, created: Backfill | None) -> CommandResult:
-    parts, left = preview.affected.parts, dict(preview.affected.excluded_counts or {})
+    parts, excluded_counts = preview.affected.parts, dict(preview.affected.excluded_counts or {})
     estimated_seconds = preview.seconds
     data: dict[str, Any] = {
         "dry_run": created is None,
         "backfill": None if created is None else created.id,
         "seconds": estimated_seconds,
         "parts": [{"dataset": d, "partition": p, **_last_cost_json(preview, d, p)} for d, p in parts],
-        "left": left,
+        "left": excluded_counts,
     }
 
     def show(console: Console) -> None:
         grid = TableGrid("dataset", "partition", "rows", "size", "took", right_aligned=("rows", "size", "took"))
         for d, p in parts[:MAX_LISTED_PARTITIONS]:
             cost = preview.costs.get((d, p))
-            shown = (
+            cost_cells = (
                 ("", "", "")
                 if cost is None
                 else (format_count(cost.rows), format_bytes(cost.bytes), format_duration(cost.seconds))
             )
-            grid.add(d, p, *shown)
+            grid.add(d, p, *cost_cells)
         console.print(grid)
         if len(parts) > MAX_LISTED_PARTITIONS:
             console.print(f"and {len(parts) - MAX_LISTED_PARTITIONS} more")
@@ -180,7 +180,7 @@ def _preview_result(preview: BackfillPreview, created: Backfill | None) -> Comma
         console.print(
             f"{pluralize(len(parts), 'partition')} {'would be' if created is None else 'will be'} computed again{about}"
         )
-        for name, n in left.items():
+        for name, n in excluded_counts.items():
             console.print(f"not computed again: {name}, although {pluralize(n, 'partition')} of it read these")
         if created is not None:
             console.print(

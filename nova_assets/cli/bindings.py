@@ -68,11 +68,11 @@ def _show_bindings(console: Console, states: list[BindingState]) -> None:
     columns = ("binding", "when", "cursors", "lag", "last execution (UTC)", "due")
     grid = TableGrid(*columns, right_aligned=("lag",), shorten=("when", "due"))
     for state in states:
-        by = ", ".join(d.column for d in state.binding.dimensions)
+        partition_columns = ", ".join(d.column for d in state.binding.dimensions)
         when = "by hand" if state.binding.when is None else str(state.binding.when)
         grid.add(
             state.binding.name,
-            f"{when}, per {by}" if by else when,
+            f"{when}, per {partition_columns}" if partition_columns else when,
             _format_cursors(state),
             str(state.lag) if state.cursors else "",
             "never" if state.last is None else f"{state.last.state} {format_time(state.last.started_at)}",

@@ -77,13 +77,16 @@ def _show_channels(
         head_totals = reads.read_as_json(head)
         schema = "(set by the first block)" if state.schema is None else str(state.schema)
         counts = (str(state.head), format_count(head_totals["rows"]), format_bytes(head_totals["bytes"]))
-        by = [", ".join(state.channel.partition_columns)] if partitioned else []
+        partition_cells = [", ".join(state.channel.partition_columns)] if partitioned else []
         retain = [state.channel.retain or ""] if retained else []
-        grid.add(state.channel.name, format_merge_model(state.channel.merge), *by, *retain, *counts, schema)
+        grid.add(
+            state.channel.name, format_merge_model(state.channel.merge), *partition_cells, *retain, *counts, schema
+        )
     console.print(grid)
 
 
 def _format_empty_catalog(deployment: Deployment, statement: str) -> str:
-    where = mask_address(deployment.settings.catalog)
+    catalog_address = mask_address(deployment.settings.catalog)
     preposition = "in" if deployment.catalog_exists else "yet: there is no catalog at"
-    return f"{statement} {preposition} {where}\nnova init creates the catalog and registers the project's channels"
+    advice = "nova init creates the catalog and registers the project's channels"
+    return f"{statement} {preposition} {catalog_address}\n{advice}"

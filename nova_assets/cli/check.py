@@ -98,13 +98,13 @@ def _load_declared_project(deployment: Deployment) -> tuple[DatasetDeclarations,
         DefinitionError: the project has no SQL datasets.
     """
     project, error = Project(), None
-    with record_declarations() as heard:
+    with record_declarations() as recorded:
         try:
             project = deployment.load_project() or project
         except NovaError as wrong:
             error = wrong
-    if heard.declarations:
-        return DatasetDeclarations.merge(heard.declarations), project, heard.first_error or error
+    if recorded.declarations:
+        return DatasetDeclarations.merge(recorded.declarations), project, recorded.first_error or error
     if error is not None:
         raise error
     graphs = {id(q.graph): q.graph for q in dataset_queries_by_name(project).values()}

@@ -88,8 +88,8 @@ def _show_compactions(
         written_blocks = {} if commit is None else {(b.partition, b.range): b for b in commit.blocks}
         for c in compactions:
             block = written_blocks.get((c.partition, c.range))
-            rows, held = ("", "") if block is None else (format_count(block.rows), format_bytes(block.bytes))
-            grid.add(name, c.partition or "(whole)", c.range, c.why, rows, held)
+            rows, size = ("", "") if block is None else (format_count(block.rows), format_bytes(block.bytes))
+            grid.add(name, c.partition or "(whole)", c.range, c.why, rows, size)
     if not grid.row_count:
         console.print("Nothing to compact.")
         return

@@ -103,9 +103,9 @@ def _show_findings(console: Console, findings: list[Finding]) -> None:
         message = f.message if f.advice is None else f"{f.message}\n→ {f.advice}"
         table.add_row(f.name, Text(mark, style=style), message)
     console.print(table)
-    wrong = sum(f.status == "wrong" for f in findings)
-    warnings = sum(f.status == "warning" for f in findings)
-    if wrong:
-        console.print(f"\n{wrong} wrong, {pluralize(warnings, 'warning')}")
+    wrong_count = sum(f.status == "wrong" for f in findings)
+    warning_count = sum(f.status == "warning" for f in findings)
+    if wrong_count:
+        console.print(f"\n{wrong_count} wrong, {pluralize(warning_count, 'warning')}")
     else:
-        console.print("\nnothing is wrong" + (f", {pluralize(warnings, 'warning')}" if warnings else ""))
+        console.print("\nnothing is wrong" + (f", {pluralize(warning_count, 'warning')}" if warning_count else ""))

@@ -105,7 +105,7 @@ def check_packages() -> Iterator[Finding]:
     """Versions of this package and of its required packages."""
     versions = {name: _installed_version(name) for name in REQUIRED_PACKAGES}
     missing = [name for name, version in versions.items() if version is None]
-    shown = ", ".join(f"{name} {version}" for name, version in versions.items() if version is not None)
+    versions_text = ", ".join(f"{name} {version}" for name, version in versions.items() if version is not None)
     details = {"nova-assets": _installed_version("nova-assets"), **versions}
     if missing:
         yield Finding(
@@ -115,12 +115,12 @@ def check_packages() -> Iterator[Finding]:
         yield Finding(
             "packages",
             "warning",
-            f"{shown}; PySpark does not fully support pandas 3",
+            f"{versions_text}; PySpark does not fully support pandas 3",
             "pip install 'pandas<3'",
             details,
         )
     else:
-        yield Finding("packages", "ok", f"nova-assets {details['nova-assets']}, {shown}", None, details)
+        yield Finding("packages", "ok", f"nova-assets {details['nova-assets']}, {versions_text}", None, details)
 
 
 def check_java() -> Iterator[Finding]:
@@ -151,12 +151,12 @@ def check_spark(deployment_to_start: Deployment | None) -> Iterator[Finding]:
             "spark", "ok", f"{version}, not started (nova doctor --spark starts it)", None, {"version": version}
         )
     else:
-        began = time.monotonic()
+        started_at = time.monotonic()
         row_count, running_version = _run_spark_test_job(deployment_to_start.settings)
-        took = time.monotonic() - began
-        details = {"version": running_version, "seconds": round(took, 3)}
+        duration = time.monotonic() - started_at
+        details = {"version": running_version, "seconds": round(duration, 3)}
         is_correct = row_count == 1000
-        message = f"{running_version}, started and counted to {row_count} in {format_duration(took)}"
+        message = f"{running_version}, started and counted to {row_count} in {format_duration(duration)}"
         yield Finding(
             "spark",
             "ok" if is_correct else "wrong",
@@ -325,8 +325,8 @@ def check_project(deployment: Deployment) -> Iterator[Finding]:
         )
         return
     bindings, channels = [b.name for b in loaded.bindings], [c.name for c in loaded.channels]
-    named = f" ({', '.join(bindings)})" if bindings else ""
-    message = f"{name}: {pluralize(len(bindings), 'binding')}{named}, {pluralize(len(channels), 'channel')}"
+    binding_names = f" ({', '.join(bindings)})" if bindings else ""
+    message = f"{name}: {pluralize(len(bindings), 'binding')}{binding_names}, {pluralize(len(channels), 'channel')}"
     yield Finding("project", "ok", message, None, {"project": name, "bindings": bindings, "channels": channels})
 
 

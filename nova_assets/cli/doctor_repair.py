@@ -243,8 +243,8 @@ def _format_conclusion(examination: DamageReport, damages: list[DamageWithState]
     repairable, repaired, remaining = (sum(t.state == s for t in damages) for s in ("found", "mended", "remains"))
     if not repairable and not repaired and not remaining:
         intact = f"{pluralize(counts['files'], 'file')} of {pluralize(counts['blocks'], 'block')} are intact"
-        more = ", and Dagster shows the commits of the catalog" if "events" in counts else ""
-        return f"Nothing to repair: {intact}{more}."
+        dagster_text = ", and Dagster shows the commits of the catalog" if "events" in counts else ""
+        return f"Nothing to repair: {intact}{dagster_text}."
     if dry_run:
         not_repairable = f"; {remaining} cannot be repaired here" if remaining else ""
         return f"{repairable} would be repaired by nova doctor --repair{not_repairable}. {examined_text.capitalize()}."

@@ -57,10 +57,10 @@ def release(deployment: Deployment, execution_id: str, force: bool, dry_run: boo
     with deployment.open_read_only() if dry_run else deployment.open(with_project=False) as store:
         ended = store.release(execution_id, force=force, dry_run=dry_run)
     data = {"dry_run": dry_run, "released": not dry_run, "execution": _execution_json(ended)}
-    what = (
+    execution_text = (
         f"execution {ended.execution.id[:8]} of {_binding_or_purpose(ended.execution)}, held by {ended.execution.owner}"
     )
-    message = f"It would end {what}." if dry_run else f"Ended {what}. Its cursors have not moved."
+    message = f"It would end {execution_text}." if dry_run else f"Ended {execution_text}. Its cursors have not moved."
     return CommandResult(data, lambda console: console.print(message, soft_wrap=True))
 
 
@@ -89,9 +89,9 @@ def _show_executions(console: Console, open_executions: list[OpenExecution]) -> 
     grid = TableGrid("id", "of", "partition", "state", "since", "lease until", "holder", shorten=("holder",))
     for open_execution in open_executions:
         e = open_execution.execution
-        until = f"{format_time(e.lease_until)}{' (expired)' if open_execution.lapsed else ''}"
+        lease_text = f"{format_time(e.lease_until)}{' (expired)' if open_execution.lapsed else ''}"
         holder = f"{_HOLDER_TEXTS[open_execution.holder]}: {e.owner}"
-        grid.add(e.id[:8], _binding_or_purpose(e), e.partition, e.state, format_time(e.started_at), until, holder)
+        grid.add(e.id[:8], _binding_or_purpose(e), e.partition, e.state, format_time(e.started_at), lease_text, holder)
     console.print(grid)
     if any(one.may_end for one in open_executions):
         console.print(

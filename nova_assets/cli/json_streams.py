@@ -76,10 +76,10 @@ def redirect_streams_to_json() -> Iterator[JsonStreams]:
     def wait_until_flushed() -> None:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        done = threading.Event()
-        _PENDING_FLUSHES.append(done)
+        flushed = threading.Event()
+        _PENDING_FLUSHES.append(flushed)
         os.write(2, _FLUSH_MARKER)
-        done.wait(2)
+        flushed.wait(2)
 
     sys.stdout = sys.stderr
     try:

@@ -59,10 +59,10 @@ def plan_result(
     when = "run by hand" if trigger is None else f"when {trigger}"
 
     def show(console: Console) -> None:
-        for n, one in enumerate(plans_by_partition):
+        for n, run_plan in enumerate(plans_by_partition):
             if n:
                 console.print()
-            _show_plan(console, one, when, forced)
+            _show_plan(console, run_plan, when, forced)
         if not plans_by_partition:
             console.print(f"{binding}: no partition has unread data")
 
@@ -82,8 +82,8 @@ def _show_plan(console: Console, run_plan: RunPlan, trigger_text: str, forced_st
         console.print(_step_table(step, not console.is_terminal, forced_strategy))
     for check_plan in run_plan.checks:
         console.print()
-        how = "" if check_plan.blocking else ", not blocking"
-        console.print(f"check {check_plan.check} of {check_plan.channel}{how}", style="bold")
+        blocking_text = "" if check_plan.blocking else ", not blocking"
+        console.print(f"check {check_plan.check} of {check_plan.channel}{blocking_text}", style="bold")
         console.print(_reads_table(check_plan.inputs, not console.is_terminal, forced_strategy))
     if run_plan.cursors or run_plan.heads:
         console.print()
@@ -95,8 +95,10 @@ def _step_table(step: Step, show_all_blocks: bool, forced_strategy: ReadStrategy
     first = "writes"
     for output in step.outputs:
         name = output.port if output.channel in (None, output.port) else f"{output.port} = {output.channel}"
-        how = "" if output.channel is not None else "private" + (", not written" if output.handover == "pass" else "")
-        grid.add(first, name, output.kind, how, "", "", "", "", "")
+        handover_text = (
+            "" if output.channel is not None else "private" + (", not written" if output.handover == "pass" else "")
+        )
+        grid.add(first, name, output.kind, handover_text, "", "", "", "", "")
         first = ""
     return grid
 
@@ -133,11 +135,11 @@ def _format_read_totals(read: Read) -> tuple[str, str, str]:
     staged = any(isinstance(s, StagedBlockPlaceholder) for s in read_sources)
     if isinstance(read, PrivatePortRead) or (staged and len(read_sources) == 1):
         return "", "", ""
-    read_totals, more = reads.read_as_json(read), "+" if staged else ""
+    read_totals, incomplete_mark = reads.read_as_json(read), "+" if staged else ""
     return (
-        str(len(read_totals["files"])) + more,
-        format_count(read_totals["rows"]) + more,
-        format_bytes(read_totals["bytes"]) + more,
+        str(len(read_totals["files"])) + incomplete_mark,
+        format_count(read_totals["rows"]) + incomplete_mark,
+        format_bytes(read_totals["bytes"]) + incomplete_mark,
     )
 
 

@@ -119,13 +119,13 @@ def _show_published_versions(console: Console, versions: list[PublishedVersion],
     )  # fmt: skip
     for e in versions:
         shown_since = "in progress" if e.shown_at is None else format_time(e.shown_at)
-        until = "" if e.superseded_at is None else format_time(e.superseded_at)
+        shown_until = "" if e.superseded_at is None else format_time(e.superseded_at)
         grid.add(
             e.table,
             str(e.number),
             str(e.seq),
             shown_since,
-            until,
+            shown_until,
             format_count(e.rows),
             format_bytes(e.bytes),
             format_count(e.files),

@@ -99,14 +99,16 @@ def format_refreshed(refreshed: RefreshResult, *, dry_run: bool = False) -> list
         for folder, why in list(refreshed.ignored.items())[:MAX_LISTED]
     ]
     if refreshed.held:
-        many = pluralize(len(refreshed.held), "partition")
-        text_lines += [f"  {many} missing at once, not refreshed; nova refresh {refreshed.channel} --gone drops them"]
+        held_count_text = pluralize(len(refreshed.held), "partition")
+        text_lines += [
+            f"  {held_count_text} missing at once, not refreshed; nova refresh {refreshed.channel} --gone drops them"
+        ]
     return text_lines
 
 
 def _format_partition_names(label: str, names: Sequence[str]) -> list[str]:
-    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
-    return [f"  {label}: {', '.join(n or '(unpartitioned)' for n in names[:MAX_LISTED])}{more}"] if names else []
+    more_text = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return [f"  {label}: {', '.join(n or '(unpartitioned)' for n in names[:MAX_LISTED])}{more_text}"] if names else []
 
 
 def _show_results(console: Console, results: Sequence[RefreshResult], dry_run: bool) -> None:

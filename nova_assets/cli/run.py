@@ -163,12 +163,12 @@ def _show_executions(console: Console, binding: str, finished_executions: list[E
             continue
         blocks = execution.commit.blocks if execution.commit else ()
         numbers = ", ".join(f"{c} {n}" for c, n in execution.commit.numbers.items()) if execution.commit else ""
-        took = _duration_seconds(execution)
+        duration = _duration_seconds(execution)
         rows = format_count(sum(b.rows for b in blocks))
         grid.add(
             execution.partition or "(whole)",
             execution.state,
-            "" if took is None else format_duration(took),
+            "" if duration is None else format_duration(duration),
             rows,
             numbers,
         )
@@ -211,10 +211,10 @@ def _duration_seconds(execution: Execution) -> float | None:
 
 
 def _show_execution(console: Console, execution: Execution) -> None:
-    took = _duration_seconds(execution)
+    duration = _duration_seconds(execution)
     console.print(
         f"{execution.binding} {execution.state}"
-        + ("" if took is None else f" in {format_duration(took)}")
+        + ("" if duration is None else f" in {format_duration(duration)}")
         + f"  ({execution.id})"
     )
     commit = execution.commit

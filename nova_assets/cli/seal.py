@@ -87,8 +87,8 @@ def _show_seals(console: Console, listed_seals: list[Seal], empty_text: str) -> 
         right_aligned=("version", "at", "rows", "bytes", "files"),
     )  # fmt: skip
     for s in listed_seals:
-        held = (format_count(s.rows), format_bytes(s.bytes), format_count(s.files))
-        grid.add(s.group, str(s.version), s.state, str(s.seq), format_time(s.at), *held)
+        sizes = (format_count(s.rows), format_bytes(s.bytes), format_count(s.files))
+        grid.add(s.group, str(s.version), s.state, str(s.seq), format_time(s.at), *sizes)
     console.print(grid)
 
 

@@ -32,9 +32,9 @@ def spark(deployment: Deployment, action: str) -> CommandResult:
     message = ""
     if action == "start":
         print_progress("starting a Spark Connect server", deployment.quiet)
-        began = time.monotonic()
+        started_at = time.monotonic()
         _start_server(deployment)
-        message = f"ready in {format_duration(time.monotonic() - began)}"
+        message = f"ready in {format_duration(time.monotonic() - started_at)}"
     elif action == "stop":
         message = "stopped" if connect_server.stop_server(home) else "no server was running"
     server = connect_server.find_recorded_server(home)

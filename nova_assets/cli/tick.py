@@ -44,7 +44,9 @@ def tick(deployment: Deployment, dry_run: bool, until_done: bool) -> CommandResu
         while True:
             planned_tick = store.next_tick()
             dropped = {d: [*dropped.get(d, ()), *planned_tick.drop.get(d, ())] for d in (*dropped, *planned_tick.drop)}
-            new_runs = store.tick(planned_tick, lambda one: print_progress(_format_task_run(one), deployment.quiet))
+            new_runs = store.tick(
+                planned_tick, lambda task_run: print_progress(_format_task_run(task_run), deployment.quiet)
+            )
             runs += new_runs
             if not until_done or not new_runs or any(r.error for r in new_runs):
                 break
@@ -66,12 +68,12 @@ def _tick_result(
     ]
 
     def show(console: Console) -> None:
-        for line in (line for said in refresh_problems.values() for line in said):
+        for line in (line for problem_lines in refresh_problems.values() for line in problem_lines):
             console.print(line, markup=False, soft_wrap=True)
         for r in failed:
             console.print(f"{r.dataset} {r.partition} failed: {r.error}")
-        gone = sum(map(len, dropped_partitions.values()))
-        console.print(f"{len(task_runs) - len(failed)} computed, {len(failed)} failed, {gone} dropped")
+        dropped_count = sum(map(len, dropped_partitions.values()))
+        console.print(f"{len(task_runs) - len(failed)} computed, {len(failed)} failed, {dropped_count} dropped")
 
     return CommandResult(
         {"run": run_rows, "dropped": dropped_partitions, "amiss": refresh_problems},

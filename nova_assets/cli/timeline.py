@@ -94,8 +94,8 @@ def _instant_json(instant: Instant) -> dict[str, Any]:
 
 def _show_timeline(console: Console, chart: TimelineChart, instants: list[Instant]) -> None:
     if not instants:
-        where = f"{chart.channel} {chart.scope}".rstrip()
-        console.print(f"the timeline of {where} is empty: no insert and no run has committed a block yet")
+        channel_and_scope = f"{chart.channel} {chart.scope}".rstrip()
+        console.print(f"the timeline of {channel_and_scope} is empty: no insert and no run has committed a block yet")
         return
     is_terminal = console.is_terminal
     for line in render_chart_lines(
@@ -106,7 +106,7 @@ def _show_timeline(console: Console, chart: TimelineChart, instants: list[Instan
     columns = ("seq", "block", "rows", "deleted", "bytes", "by", "time (UTC)")
     grid = TableGrid(*columns, right_aligned=("seq", "rows", "deleted", "bytes"), shorten=("by",))
     for instant in instants:
-        seq, by, at = (
+        seq, cause, at = (
             "" if instant.seq is None else str(instant.seq),
             _format_instant_cause(instant),
             format_time(instant.at),
@@ -114,15 +114,15 @@ def _show_timeline(console: Console, chart: TimelineChart, instants: list[Instan
         for block in instant.blocks:
             counts = (format_count(block.rows), format_count(block.manifest.deletes), format_bytes(block.bytes))
             name = format_block_name(block)
-            grid.add(seq, name, *counts, by, at)
+            grid.add(seq, name, *counts, cause, at)
         if not instant.blocks:
-            grid.add(seq, "", "", "", "", by, at)
+            grid.add(seq, "", "", "", "", cause, at)
     console.print(grid)
 
 
 def _format_instant_cause(instant: Instant) -> str:
-    who = instant.binding or ("insert" if instant.action == "commit" else "")
-    words = [who] if instant.action == "commit" else [instant.action, who]
+    origin = instant.binding or ("insert" if instant.action == "commit" else "")
+    words = [origin] if instant.action == "commit" else [instant.action, origin]
     if instant.state == "requested":
         words.append("(in progress)")
     return " ".join(w for w in words if w)

@@ -48,10 +48,10 @@ def render_chart_lines(full_chart: TimelineChart, width: int, max_name_length: i
     column_width = next((c for c in _COLUMN_WIDTHS if full_chart.numbers * c <= available_width), _COLUMN_WIDTHS[-1])
     visible_chart = full_chart
     if full_chart.numbers * column_width > available_width:
-        more = max(0, len(f"… 1–{full_chart.head}") + 2 - margin)
+        extra_margin = max(0, len(f"… 1–{full_chart.head}") + 2 - margin)
         margin, visible_chart = (
-            margin + more,
-            full_chart.newest_only(max((available_width - more) // column_width, _MIN_NUMBERS)),
+            margin + extra_margin,
+            full_chart.newest_only(max((available_width - extra_margin) // column_width, _MIN_NUMBERS)),
         )
     rows = [
         (visible_chart.left_out_label, _draw_axis(visible_chart, column_width), ""),
@@ -61,13 +61,13 @@ def render_chart_lines(full_chart: TimelineChart, width: int, max_name_length: i
         (labels[lane], _draw_consumer_row(lane, visible_chart, column_width), lane.label) for lane in full_chart.lanes
     ]
     strip = visible_chart.numbers * column_width + 1
-    lines = [f"{label:<{margin}}{row:<{strip}}  {said}".rstrip() for label, row, said in rows]
+    lines = [f"{label:<{margin}}{row:<{strip}}  {remark}".rstrip() for label, row, remark in rows]
     return [_format_title(visible_chart), "", *lines, "", *_legend_lines(rows, visible_chart, width)]
 
 
 def _format_title(chart: TimelineChart) -> str:
-    where = f" {escape_unprintable(chart.scope)}" if chart.scope else ""
-    return f"{chart.channel}{where}: head {chart.head}"
+    scope_text = f" {escape_unprintable(chart.scope)}" if chart.scope else ""
+    return f"{chart.channel}{scope_text}: head {chart.head}"
 
 
 def _legend_lines(labelled_rows: Sequence[tuple[str, str, str]], chart: TimelineChart, width: int) -> list[str]:

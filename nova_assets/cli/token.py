@@ -105,9 +105,9 @@ def list_(deployment: Deployment) -> CommandResult:
            "created_at", "expires_at", "revoked_at", "state": "valid"|"expired"|"revoked"}]}
     """
     with deployment.open_read_only() as store:
-        now, found = store.catalog.now(), store.catalog.tokens()
+        now, all_tokens = store.catalog.now(), store.catalog.tokens()
     return CommandResult(
-        {"tokens": [_token_json(t, now) for t in found]}, lambda console: _show_tokens(console, found, now)
+        {"tokens": [_token_json(t, now) for t in all_tokens]}, lambda console: _show_tokens(console, all_tokens, now)
     )
 
 
@@ -194,10 +194,10 @@ def _format_grants(t: Token) -> str:
 
 
 def _show_new_token(console: Console, token_text: str | None, new_token: Token) -> None:
-    until = "" if new_token.expires_at is None else f", until {format_time(new_token.expires_at)}"
+    expiry_text = "" if new_token.expires_at is None else f", until {format_time(new_token.expires_at)}"
     summary = (
         f"The token {new_token.name} {'would grant' if token_text is None else 'grants'} "
-        f"{_format_grants(new_token)}{until}."
+        f"{_format_grants(new_token)}{expiry_text}."
     )
     console.print(escape_unprintable(summary))
     if token_text is not None:

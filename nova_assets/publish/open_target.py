@@ -37,10 +37,10 @@ def open_publish_target(
         return HivePublishTarget(base_folder / table.path, (Path(warehouse_address), default_folder), owner)
     from nova_assets.publish.iceberg import IcebergPublishTarget, configured_iceberg_catalog, default_iceberg_catalog
 
-    named = table.catalog
+    catalog_name = table.catalog
     open_iceberg_catalog = (
         partial(default_iceberg_catalog, default_folder / "iceberg")
-        if named is None
-        else partial(configured_iceberg_catalog, named)
+        if catalog_name is None
+        else partial(configured_iceberg_catalog, catalog_name)
     )
     return IcebergPublishTarget(table.name, open_iceberg_catalog, owner)

@@ -63,8 +63,10 @@ def decode_body(body: Path, body_format: str, schema: Schema | None, output_file
     except Exception as error:  # the parsers raise many kinds of errors on invalid input
         if isinstance(error, OSError) and error.errno in _SERVER_ERRNOS:
             raise ServiceUnavailable("the service has no space for the body", next="retry later") from error
-        found, expected = str(error).split("\n")[0][:300], _EXPECTED_BODY_TEXTS[body_format]
-        raise BadRecord(f"the body is {_INVALID_BODY_TEXTS[body_format]}", found=found, expected=expected) from error
+        parser_message, expected_text = str(error).split("\n")[0][:300], _EXPECTED_BODY_TEXTS[body_format]
+        raise BadRecord(
+            f"the body is {_INVALID_BODY_TEXTS[body_format]}", found=parser_message, expected=expected_text
+        ) from error
 
 
 def decoded_body_too_large(max_bytes: int) -> RequestRefused:

@@ -55,11 +55,11 @@ def redact_errors(caller: Caller, channel: str) -> Iterator[None]:
         is_message_sent = problem_from_error(error).status < 500  # messages of server errors are never sent
         if caller.has_right("read", channel) or isinstance(error, _ERRORS_WITHOUT_COLUMNS) or not is_message_sent:
             raise
-        what = _REDACTED_TEXTS.get(type(error), "channel {!r} does not accept the body").format(channel)
-        where = {name: error.fields[name] for name in ("line", "row") if isinstance(error.fields.get(name), int)}
+        public_text = _REDACTED_TEXTS.get(type(error), "channel {!r} does not accept the body").format(channel)
+        positions = {name: error.fields[name] for name in ("line", "row") if isinstance(error.fields.get(name), int)}
         raise type(error)(
-            what,
-            found=" ".join(f"{name} {number}" for name, number in where.items()) or None,
+            public_text,
+            found=" ".join(f"{name} {number}" for name, number in positions.items()) or None,
             next=f"ask someone who may read the channel for its schema: GET /v1/channels/{channel}/schema",
             channel=channel,
         ) from error

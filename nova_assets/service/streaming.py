@@ -81,7 +81,7 @@ def open_selected_rows(
     Args:
         select_rows: function from the pinned channels to a ``Selection``.
     """
-    with pinned_channels as held, select_rows(held).to_batches() as reader:
+    with pinned_channels as channels, select_rows(channels).to_batches() as reader:
         yield reader
 
 
@@ -115,5 +115,5 @@ class _BufferSink:
         self.closed = True
 
     def take_written(self) -> bytes:
-        found, self._parts = b"".join(self._parts), []
-        return found
+        written, self._parts = b"".join(self._parts), []
+        return written

@@ -40,7 +40,7 @@ def body_format(request: Request) -> str:
     Raises:
         RequestRefused: the type is unknown or the body is encoded (status 415).
     """
-    said = ", ".join(request.headers.getlist("content-type"))
+    content_type = ", ".join(request.headers.getlist("content-type"))
     encodings = request.headers.getlist("content-encoding")
     if any(e.strip().lower() != "identity" for e in encodings):
         raise RequestRefused(
@@ -50,12 +50,14 @@ def body_format(request: Request) -> str:
             next="send the body without Content-Encoding",
             status=415,
         )
-    found = _FORMAT_BY_MEDIA_TYPE.get(said.partition(";")[0].strip().lower())
-    if found is None:
+    format_ = _FORMAT_BY_MEDIA_TYPE.get(content_type.partition(";")[0].strip().lower())
+    if format_ is None:
         raise _unknown_type_error(
-            "the body has an unsupported media type", said or "no Content-Type", ", ".join(_FORMAT_BY_MEDIA_TYPE)
+            "the body has an unsupported media type",
+            content_type or "no Content-Type",
+            ", ".join(_FORMAT_BY_MEDIA_TYPE),
         )
-    return found
+    return format_
 
 
 class UploadSpool:
@@ -82,11 +84,11 @@ class UploadSpool:
 
     def _create_locked_folder(self) -> tuple[Path, int]:
         _delete_abandoned_folders(Path(tempfile.gettempdir()), self.prefix)
-        made = Path(tempfile.mkdtemp(prefix=self.prefix))
+        folder = Path(tempfile.mkdtemp(prefix=self.prefix))
         try:
-            return made, _lock_folder(made, fcntl.LOCK_EX)
+            return folder, _lock_folder(folder, fcntl.LOCK_EX)
         except OSError:
-            made.rmdir()
+            folder.rmdir()
             raise
 
     def close(self) -> None:
@@ -104,26 +106,26 @@ _UNLOCKED_SECONDS = 60.0
 
 def _delete_abandoned_folders(parent: Path, prefix: str) -> None:
     """Delete this user's folders that no process locks."""
-    for left in parent.glob(f"{prefix}*"):
+    for folder in parent.glob(f"{prefix}*"):
         with suppress(OSError):  # the folder is locked, was deleted meanwhile, or is no folder
-            held = _lock_folder(left)
+            descriptor = _lock_folder(folder)
             try:
-                status = os.fstat(held)
+                status = os.fstat(descriptor)
                 if status.st_uid == os.geteuid() and status.st_mtime < time.time() - _UNLOCKED_SECONDS:
-                    shutil.rmtree(left)
+                    shutil.rmtree(folder)
             finally:
-                os.close(held)
+                os.close(descriptor)
 
 
 def _lock_folder(folder: Path, flock_flags: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> int:
     """Lock a folder until the returned descriptor is closed or this process ends. Raises OSError."""
-    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        fcntl.flock(held, flock_flags)
+        fcntl.flock(descriptor, flock_flags)
     except OSError:
-        os.close(held)
+        os.close(descriptor)
         raise
-    return held
+    return descriptor
 
 
 @asynccontextmanager

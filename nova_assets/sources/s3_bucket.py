@@ -185,8 +185,8 @@ class S3Inbox:
                     f"{arrival.path}: the object was deleted before it was read", path=arrival.path
                 ) from error
             if arrival is not None and code in _CHANGED_CODES:
-                what = f"{arrival.path}: the object was changed after it was announced"
-                raise SourceFileChanged(what, expected=arrival.version, path=arrival.path) from error
+                message = f"{arrival.path}: the object was changed after it was announced"
+                raise SourceFileChanged(message, expected=arrival.version, path=arrival.path) from error
             if arrival is not None and code in _FORBIDDEN_CODES:
                 raise BadRecord(f"{arrival.path}: the object may not be read", found=code) from error
             raise SourceUnavailable(

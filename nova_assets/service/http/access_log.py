@@ -22,7 +22,7 @@ def log_request(request: ObservedRequest, route: str, method: str) -> None:
     state, failure = request.state, request.state.get("failure")
     caller = state.get("caller")
     channel = state.get("channel") or request.scope.get("path_params", {}).get("channel")
-    told = {
+    log_fields = {
         "request_id": request.id,
         "method": method,
         "route": route,
@@ -35,15 +35,15 @@ def log_request(request: ObservedRequest, route: str, method: str) -> None:
         "execution_id": state.get("execution_id"),
         "refused": state.get("refused"),
     }
-    told = {name: value for name, value in told.items() if value is not None}
+    log_fields = {name: value for name, value in log_fields.items() if value is not None}
     if not request.is_answer_complete:
-        told["cut_short"] = True
+        log_fields["cut_short"] = True
     if failure is None or (isinstance(failure, NovaError) and request.status < 500):
-        LOGGER.info("request", extra=told)
+        LOGGER.info("request", extra=log_fields)
     elif isinstance(failure, NovaError):
-        LOGGER.error("request", extra={**told, "error": failure.render()})
+        LOGGER.error("request", extra={**log_fields, "error": failure.render()})
     else:
-        LOGGER.error("request", extra=told, exc_info=failure)
+        LOGGER.error("request", extra=log_fields, exc_info=failure)
 
 
 def configure_json_logging(level: int = logging.INFO, stream: Any = None) -> None:

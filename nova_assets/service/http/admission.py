@@ -47,9 +47,9 @@ class AdmissionLimits:
 
     def _admission_error(self, scope: Scope) -> NovaError | None:
         """Reason to refuse a request before its handler starts, or None."""
-        wrong = malformed_request_error(scope, self.config)
-        if wrong is not None or scope["path"] == "/healthz":
-            return wrong
+        malformed_error = malformed_request_error(scope, self.config)
+        if malformed_error is not None or scope["path"] == "/healthz":
+            return malformed_error
         if self.active_requests.is_draining:
             return stopping_error()
         if scope["path"] in HEALTH_PATHS:
@@ -69,8 +69,8 @@ class AdmissionLimits:
         handler.add_done_callback(self._handler_tasks.discard)
         exchange.start_timer()
         try:
-            both: set[asyncio.Future[Any]] = {handler, exchange.refusal}
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            handler_or_refusal: set[asyncio.Future[Any]] = {handler, exchange.refusal}
+            await asyncio.wait(handler_or_refusal, return_when=asyncio.FIRST_COMPLETED)
         finally:
             exchange.stop_timer()
             if not handler.done():

@@ -25,8 +25,8 @@ def header_values(scope: Scope, name: bytes) -> list[str]:
 
 def single_header_value(scope: Scope, name: bytes) -> str | None:
     """Value of a header that occurs exactly once, otherwise None."""
-    found = header_values(scope, name)
-    return found[0] if len(found) == 1 else None
+    values = header_values(scope, name)
+    return values[0] if len(values) == 1 else None
 
 
 def request_state(scope: Scope) -> dict[str, Any]:

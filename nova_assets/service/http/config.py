@@ -71,12 +71,12 @@ class ServiceConfig:
             raise SettingsError(
                 "auth has an unknown value", found=repr(self.auth), expected=", ".join(get_args(AuthMode))
             )
-        low = [n for n in _POSITIVE_FIELDS if getattr(self, n) <= 0] + [
+        too_low = [n for n in _POSITIVE_FIELDS if getattr(self, n) <= 0] + [
             n for n in _NON_NEGATIVE_FIELDS if getattr(self, n) < 0
         ]
-        if low:
-            found = ", ".join(f"{name}={getattr(self, name)}" for name in low)
-            raise SettingsError("limits of the service are too low", found=found, expected="numbers above 0")
+        if too_low:
+            too_low_text = ", ".join(f"{name}={getattr(self, name)}" for name in too_low)
+            raise SettingsError("limits of the service are too low", found=too_low_text, expected="numbers above 0")
         if not 0 <= self.token_seconds <= 5:
             raise SettingsError(
                 "a revocation would take effect too late", found=self.token_seconds, expected="0 to 5 seconds"

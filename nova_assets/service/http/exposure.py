@@ -37,8 +37,8 @@ class Exposure:
 
     def is_proxy(self, address: str | None) -> bool:
         """Whether a peer is the configured proxy."""
-        found = parse_address(address or "")
-        return found is not None and any(found in network for network in self.proxies)
+        parsed = parse_address(address or "")
+        return parsed is not None and any(parsed in network for network in self.proxies)
 
     @property
     def requires_proxy(self) -> bool:
@@ -60,30 +60,30 @@ def resolve_exposure(config: ServiceConfig, has_token: bool) -> Exposure:
     """
     tls = _has_tls(config)
     proxies = tuple(_parse_proxy_network(text) for text in config.proxies)
-    local = is_loopback(config.host)
-    outside = not local or bool(proxies) or bool(config.public_names)
-    requires_tokens = config.auth == "tokens" or (config.auth == "auto" and outside)
-    if outside:
+    is_local = is_loopback(config.host)
+    is_outside = not is_local or bool(proxies) or bool(config.public_names)
+    requires_tokens = config.auth == "tokens" or (config.auth == "auto" and is_outside)
+    if is_outside:
         _check_outside_access(config, requires_tokens, has_token, tls)
     host = _normalize_host(config.host)
     names = {*LOOPBACK_NAMES, *map(_normalize_host, config.public_names), *([] if is_any_address(host) else [host])}
-    return Exposure(requires_tokens, tls, outside, proxies, frozenset(names), is_any_address(host))
+    return Exposure(requires_tokens, tls, is_outside, proxies, frozenset(names), is_any_address(host))
 
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach this address. Names other than localhost count as reachable from outside."""
-    found = parse_address(_normalize_host(host))
-    return _normalize_host(host) == "localhost" if found is None else found.is_loopback
+    address = parse_address(_normalize_host(host))
+    return _normalize_host(host) == "localhost" if address is None else address.is_loopback
 
 
 def parse_address(text: str) -> IPv4Address | IPv6Address | None:
     """IP address of a text, or None. An IPv4-mapped IPv6 address becomes IPv4."""
     try:
-        found = ip_address(_normalize_host(text))
+        address = ip_address(_normalize_host(text))
     except ValueError:
         return None
-    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
-    return mapped or found
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
 
 
 def _check_outside_access(config: ServiceConfig, requires_tokens: bool, has_token: bool, tls: bool) -> None:
@@ -127,7 +127,7 @@ def _has_tls(config: ServiceConfig) -> bool:
 
 def _parse_proxy_network(proxy: str) -> Network:
     try:
-        found = ip_network(_normalize_host(proxy))
+        network = ip_network(_normalize_host(proxy))
     except ValueError as error:
         raise ServiceRefused(
             f"the proxy {proxy!r} is neither an address nor a network",
@@ -135,20 +135,20 @@ def _parse_proxy_network(proxy: str) -> Network:
             expected="an address or a network, such as 10.1.2.3 or 10.1.0.0/16",
             next="name the address or network of the proxy: --proxy ADDRESS",
         ) from error
-    if found.prefixlen == 0:
+    if network.prefixlen == 0:
         raise ServiceRefused(
             f"the proxy {proxy!r} contains all addresses",
             found="a network of all addresses, so that any caller could forge its address",
             expected="only the addresses of the proxy",
             next="--proxy 10.1.2.3 or --proxy 10.1.0.0/16",
         )
-    return found
+    return network
 
 
 def is_any_address(host: str) -> bool:
     """Whether a listen address means all addresses of the machine."""
-    found = parse_address(host)
-    return host == "" or (found is not None and found.is_unspecified)
+    address = parse_address(host)
+    return host == "" or (address is not None and address.is_unspecified)
 
 
 def _normalize_host(host: str) -> str:
@@ -166,8 +166,10 @@ def parse_host_header(header: str) -> tuple[str, str] | None:
         port = rest[1:]
     else:
         name, _, port = text.partition(":")
-    odd = not name or any(c in "@/\\?#, \t" for c in name) or not (port == "" or (port.isascii() and port.isdigit()))
-    return None if odd else (_normalize_host(name), port)
+    is_invalid = (
+        not name or any(c in "@/\\?#, \t" for c in name) or not (port == "" or (port.isascii() and port.isdigit()))
+    )
+    return None if is_invalid else (_normalize_host(name), port)
 
 
 def is_allowed_host(exposure: Exposure, host_name: str, connection_addresses: Iterable[str]) -> bool:
@@ -181,7 +183,7 @@ def is_allowed_host(exposure: Exposure, host_name: str, connection_addresses: It
     address = parse_address(host_name)
     if address is None:
         return False
-    known = [parse_address(n) for n in exposure.host_names]
-    return address in known or (
+    own_addresses = [parse_address(n) for n in exposure.host_names]
+    return address in own_addresses or (
         exposure.listens_on_all_addresses and address in map(parse_address, connection_addresses)
     )

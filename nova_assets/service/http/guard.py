@@ -59,11 +59,16 @@ class TokenAuthenticator:
         Raises:
             BadToken: with the same message for every cause, so that nobody learns which tokens exist.
         """
-        given = [text.partition(" ") for text in authorization_headers]
-        if len(given) == 1 and given[0][0].lower() == "bearer":
-            parts = parse_token(given[0][2].strip())
-            token = None if parts is None else await self._find_cached_token(parts[0])
-            if parts is not None and token is not None and token.has_secret(parts[1]) and token.is_valid(self.now()):
+        schemes_and_values = [text.partition(" ") for text in authorization_headers]
+        if len(schemes_and_values) == 1 and schemes_and_values[0][0].lower() == "bearer":
+            id_and_secret = parse_token(schemes_and_values[0][2].strip())
+            token = None if id_and_secret is None else await self._find_cached_token(id_and_secret[0])
+            if (
+                id_and_secret is not None
+                and token is not None
+                and token.has_secret(id_and_secret[1])
+                and token.is_valid(self.now())
+            ):
                 return Caller(token.name, token)
         raise BadToken(
             "the request has no valid token",
@@ -73,16 +78,16 @@ class TokenAuthenticator:
         )
 
     async def _find_cached_token(self, token_id: str) -> Token | None:
-        known = self._cached_tokens.get(token_id)
-        if known is not None and time.monotonic() - known[1] < self.cache_seconds:
-            return known[0]
-        asked = time.monotonic()
+        cached = self._cached_tokens.get(token_id)
+        if cached is not None and time.monotonic() - cached[1] < self.cache_seconds:
+            return cached[0]
+        looked_up_at = time.monotonic()
         token = await asyncio.to_thread(self.find_token, token_id)
         self._cached_tokens.pop(token_id, None)
         if token is not None:  # unknown ids are not cached, so that a new token works at once
             while len(self._cached_tokens) >= _MAX_CACHED_TOKENS:
                 self._cached_tokens.pop(next(iter(self._cached_tokens)))
-            self._cached_tokens[token_id] = (token, asked)
+            self._cached_tokens[token_id] = (token, looked_up_at)
         return token
 
 
@@ -148,12 +153,16 @@ class AccessGuard:
             scope["scheme"] = "https" if scheme.lower() == "https" else "http"
         host = _last_forwarded_value(forwarded, b"x-forwarded-host")
         if host is not None:
-            others = [(n, v) for n, v in scope["headers"] if n.lower() != b"host"]
-            scope["headers"] = [*others, (b"host", host.encode("latin-1"))]
-        hops = [hop.strip() for value in forwarded.get(b"x-forwarded-for", ()) for hop in value.split(",")]
-        asking = next((hop for hop in reversed(hops) if not self.exposure.is_proxy(hop)), None)
-        if asking is not None and parse_address(asking) is not None:
-            scope["client"] = (str(parse_address(asking)), 0)
+            other_headers = [(n, v) for n, v in scope["headers"] if n.lower() != b"host"]
+            scope["headers"] = [*other_headers, (b"host", host.encode("latin-1"))]
+        forwarded_addresses = [
+            address.strip() for value in forwarded.get(b"x-forwarded-for", ()) for address in value.split(",")
+        ]
+        client_address = next(
+            (address for address in reversed(forwarded_addresses) if not self.exposure.is_proxy(address)), None
+        )
+        if client_address is not None and parse_address(client_address) is not None:
+            scope["client"] = (str(parse_address(client_address)), 0)
 
     def _check_proxy_is_configured(self, peer: str | None, forwarded: dict[bytes, list[str]]) -> None:
         """Refuse requests that bypass the configured proxy, or that come through an unknown proxy."""
@@ -173,8 +182,8 @@ class AccessGuard:
 
     def _check_host_header(self, scope: Scope) -> None:
         hosts = header_values(scope, b"host")
-        named = parse_host_header(hosts[0]) if len(hosts) == 1 else None
-        if named is None:
+        name_and_port = parse_host_header(hosts[0]) if len(hosts) == 1 else None
+        if name_and_port is None:
             raise RequestRefused(
                 "the request does not say which host it asks",
                 found=f"{len(hosts)} host headers" if len(hosts) != 1 else "an unreadable host header",
@@ -182,13 +191,13 @@ class AccessGuard:
                 status=400,
                 reason="host",
             )
-        own = [scope["server"][0]] if scope.get("server") else []
-        if not is_allowed_host(self.exposure, named[0], own):
+        connection_addresses = [scope["server"][0]] if scope.get("server") else []
+        if not is_allowed_host(self.exposure, name_and_port[0], connection_addresses):
             raise RequestRefused(
                 "the service has no such host name",
-                found=f"host: {named[0][:100]}",
+                found=f"host: {name_and_port[0][:100]}",
                 expected="localhost, an address of the service, or a name that --public-name gives",
-                next=f"if this is a name of the service: nova serve --public-name {named[0][:100]}",
+                next=f"if this is a name of the service: nova serve --public-name {name_and_port[0][:100]}",
                 status=421,
                 reason="host",
             )
@@ -213,24 +222,28 @@ def _is_same_origin(origin: str, host: str) -> bool:
     """Whether an origin is the requested host. A missing port means the default port of the origin's scheme."""
     try:
         parts = urlsplit(origin)
-        usual = {"http": 80, "https": 443}[parts.scheme]
-        port = parts.port or usual
+        default_port = {"http": 80, "https": 443}[parts.scheme]
+        port = parts.port or default_port
     except (KeyError, ValueError):
         return False
-    named = parse_host_header(host)
-    return named is not None and parts.hostname == named[0] and port == int(named[1] or usual)
+    host_name_and_port = parse_host_header(host)
+    return (
+        host_name_and_port is not None
+        and parts.hostname == host_name_and_port[0]
+        and port == int(host_name_and_port[1] or default_port)
+    )
 
 
 def _pop_forwarded_headers(scope: Scope) -> dict[bytes, list[str]]:
     """Remove the forwarded headers from a request, so that no later handler sees them. Returns their values."""
-    taken = (*_FORWARDED_HEADERS, *_OTHER_PROXY_HEADERS)
-    found: dict[bytes, list[str]] = {}
+    removed_names = (*_FORWARDED_HEADERS, *_OTHER_PROXY_HEADERS)
+    values_by_name: dict[bytes, list[str]] = {}
     for name, value in scope["headers"]:
-        if name.lower() in taken:
-            found.setdefault(name.lower(), []).append(value.decode("latin-1"))
-    if found:
-        scope["headers"] = [(n, v) for n, v in scope["headers"] if n.lower() not in taken]
-    return found
+        if name.lower() in removed_names:
+            values_by_name.setdefault(name.lower(), []).append(value.decode("latin-1"))
+    if values_by_name:
+        scope["headers"] = [(n, v) for n, v in scope["headers"] if n.lower() not in removed_names]
+    return values_by_name
 
 
 def _last_forwarded_value(forwarded: dict[bytes, list[str]], header_name: bytes) -> str | None:

@@ -19,10 +19,12 @@ def bind_listening_socket(host: str, port: int) -> socket.socket:
         PortTaken: another process listens on the port.
         ServiceRefused: this machine has no such address, or this user may not use the port.
     """
-    bare = host.strip().removeprefix("[").removesuffix("]")
-    address = "127.0.0.1" if bare.lower().rstrip(".") == "localhost" else bare or "0.0.0.0"
+    host_without_brackets = host.strip().removeprefix("[").removesuffix("]")
+    address = (
+        "127.0.0.1" if host_without_brackets.lower().rstrip(".") == "localhost" else host_without_brackets or "0.0.0.0"
+    )
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(
+        family, kind, protocol, _, socket_address = socket.getaddrinfo(
             address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         bound = socket.socket(family, kind, protocol)
@@ -31,7 +33,7 @@ def bind_listening_socket(host: str, port: int) -> socket.socket:
     try:
         if os.name == "posix":
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(place)
+        bound.bind(socket_address)
         bound.listen(2048)
     except OSError as error:
         bound.close()
@@ -42,9 +44,11 @@ def bind_listening_socket(host: str, port: int) -> socket.socket:
 
 def local_service_url(listening_socket: socket.socket, host: str, tls: bool) -> str:
     """Address of a service on this socket, for clients on this machine."""
-    found = parse_address(host)
-    address = listening_socket.getsockname()[0] if found is None or not found.is_unspecified else "127.0.0.1"
-    name = host if found is None and host else f"[{address}]" if ":" in address else address
+    parsed_host = parse_address(host)
+    address = (
+        listening_socket.getsockname()[0] if parsed_host is None or not parsed_host.is_unspecified else "127.0.0.1"
+    )
+    name = host if parsed_host is None and host else f"[{address}]" if ":" in address else address
     return f"{'https' if tls else 'http'}://{name}:{listening_socket.getsockname()[1]}"
 
 

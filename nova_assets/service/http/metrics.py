@@ -29,15 +29,25 @@ class ServiceMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        on, of = ("route", "method"), self.registry
-        self.requests = Counter("nova_service_requests", "Answered requests.", (*on, "status"), registry=of)
-        self.seconds = Histogram(
-            "nova_service_seconds", "Seconds until requests were answered.", on, buckets=_SECONDS, registry=of
+        route_labels, registry = ("route", "method"), self.registry
+        self.requests = Counter(
+            "nova_service_requests", "Answered requests.", (*route_labels, "status"), registry=registry
         )
-        self.received_bytes = Counter("nova_service_received_bytes", "Bytes of request bodies.", on, registry=of)
-        self.sent_bytes = Counter("nova_service_sent_bytes", "Bytes of response bodies.", on, registry=of)
-        self.in_flight = Gauge("nova_service_requests_in_flight", "Requests in progress.", registry=of)
-        self.refusals = Counter("nova_service_refusals", "Refused requests.", ("reason",), registry=of)
+        self.seconds = Histogram(
+            "nova_service_seconds",
+            "Seconds until requests were answered.",
+            route_labels,
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.received_bytes = Counter(
+            "nova_service_received_bytes", "Bytes of request bodies.", route_labels, registry=registry
+        )
+        self.sent_bytes = Counter(
+            "nova_service_sent_bytes", "Bytes of response bodies.", route_labels, registry=registry
+        )
+        self.in_flight = Gauge("nova_service_requests_in_flight", "Requests in progress.", registry=registry)
+        self.refusals = Counter("nova_service_refusals", "Refused requests.", ("reason",), registry=registry)
 
     def register(self, collector: Collector) -> None:
         """Add a collector with further metrics."""
@@ -76,14 +86,14 @@ class MetricsMiddleware:
 
     def _record_request(self, request: ObservedRequest) -> None:
         method = request.scope["method"] if request.scope["method"] in _METHODS else "(other)"
-        on = (route_template(request.scope), method)
-        self.metrics.requests.labels(*on, str(request.status)).inc()
-        self.metrics.seconds.labels(*on).observe(request.seconds)
-        self.metrics.received_bytes.labels(*on).inc(request.received_bytes)
-        self.metrics.sent_bytes.labels(*on).inc(request.sent_bytes)
+        route_labels = (route_template(request.scope), method)
+        self.metrics.requests.labels(*route_labels, str(request.status)).inc()
+        self.metrics.seconds.labels(*route_labels).observe(request.seconds)
+        self.metrics.received_bytes.labels(*route_labels).inc(request.received_bytes)
+        self.metrics.sent_bytes.labels(*route_labels).inc(request.sent_bytes)
         if "refused" in request.state:
             self.metrics.refusals.labels(request.state["refused"]).inc()
-        log_request(request, *on)
+        log_request(request, *route_labels)
 
 
 def route_template(scope: Scope) -> str:

@@ -51,6 +51,6 @@ class ObservedRequest:
 
 def _request_id(scope: Scope) -> str:
     """Valid request id from the caller, or a new one."""
-    given = single_header_value(scope, b"x-request-id")
-    sane = given is not None and _REQUEST_ID.fullmatch(given) is not None
-    return given if given is not None and sane else uuid.uuid4().hex
+    caller_id = single_header_value(scope, b"x-request-id")
+    is_valid = caller_id is not None and _REQUEST_ID.fullmatch(caller_id) is not None
+    return caller_id if caller_id is not None and is_valid else uuid.uuid4().hex

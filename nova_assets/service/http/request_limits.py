@@ -152,12 +152,12 @@ class LimitedExchange:
         """
         if self._body_complete or self._handler_is_receiving or (self._expects_continue and not self.received_bytes):
             return
-        taken = 0
+        dropped_bytes = 0
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not self._body_complete and taken <= self.config.max_body:
+                while not self._body_complete and dropped_bytes <= self.config.max_body:
                     message = await self._receive()
-                    taken += len(message.get("body", b""))
+                    dropped_bytes += len(message.get("body", b""))
                     self._body_complete = message["type"] != "http.request" or not message.get("more_body", False)
 
     @contextlib.asynccontextmanager
@@ -209,10 +209,10 @@ def body_too_large_error(max_bytes: int, actual_size: str) -> RequestRefused:
 
 def _slow_upload_error(config: ServiceConfig, total_time_exceeded: bool) -> RequestRefused:
     seconds = config.upload_seconds if total_time_exceeded else config.upload_idle_seconds
-    what = f"the request body did not arrive within {seconds:g} seconds"
+    message = f"the request body did not arrive within {seconds:g} seconds"
     if not total_time_exceeded:
-        what = f"no part of the request body arrived for {seconds:g} seconds"
-    return RequestRefused(what, next="nothing was done: send the request again", status=408, reason="slow")
+        message = f"no part of the request body arrived for {seconds:g} seconds"
+    return RequestRefused(message, next="nothing was done: send the request again", status=408, reason="slow")
 
 
 def _has_body(scope: Scope) -> bool:

@@ -171,14 +171,14 @@ class _UvicornServer(uvicorn.Server):
             self.listening_socket.close()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        work, loop = self.guarded_app.active_requests, asyncio.get_running_loop()
-        work.start_draining()
+        active_requests, loop = self.guarded_app.active_requests, asyncio.get_running_loop()
+        active_requests.start_draining()
         for server in self.servers:
             server.close()
-        until = loop.time() + self.guarded_app.config.shutdown_grace
-        while work.unanswered_count and loop.time() < until and not self.force_exit:
+        deadline = loop.time() + self.guarded_app.config.shutdown_grace
+        while active_requests.unanswered_count and loop.time() < deadline and not self.force_exit:
             await asyncio.sleep(_POLL_SECONDS)
-        work.refuse_unanswered()
+        active_requests.refuse_unanswered()
         await asyncio.sleep(0)
         await super().shutdown(sockets)
 

@@ -144,11 +144,11 @@ def _stream_response(
     keys = None if read_request.keys is None else _keys_as_table(service, channel, read_request.keys)
 
     def open_rows() -> AbstractContextManager[pa.RecordBatchReader]:
-        pinned = service.store.pin(
+        pinned_channels = service.store.pin(
             channel, at=read_request.at, since=read_request.since, partition=read_request.partition
         )
         return open_selected_rows(
-            pinned, lambda held: held.read(channel, since=read_request.since, keys=keys, **options)
+            pinned_channels, lambda pinned: pinned.read(channel, since=read_request.since, keys=keys, **options)
         )
 
     stream = RowStream(open_rows, None if compression == "none" else compression, service.config.stream_seconds)

@@ -94,8 +94,8 @@ class BlockShape(Shape):
             None if self.layout is None else KeyLayout.from_json(self.layout),
             None if self.outside is None else ExternalFolder.from_json(self.outside),
         )
-        where = (self.id, self.channel, self.partition, self.kind, self.lo, self.hi)
-        return Block(*where, manifest, merge_model_from_json(self.merge), self.origin, self.commit)
+        place_of_block = (self.id, self.channel, self.partition, self.kind, self.lo, self.hi)
+        return Block(*place_of_block, manifest, merge_model_from_json(self.merge), self.origin, self.commit)
 
 
 class CommitShape(Shape):

@@ -38,8 +38,8 @@ class CursorShape(Shape):
         )
 
     def to_cursor(self) -> Cursor:
-        where = (self.partition, self.channel_partition)
-        return Cursor(self.binding, self.channel, self.seq, self.head, *where, self.moved_at)
+        partitions = (self.partition, self.channel_partition)
+        return Cursor(self.binding, self.channel, self.seq, self.head, *partitions, self.moved_at)
 
 
 class PinShape(Shape):
