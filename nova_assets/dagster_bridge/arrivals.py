@@ -28,15 +28,17 @@ def receive_sensor_job() -> SensorJob:
     return SensorJob(
         name=JOB_NAME,
         op_name=OP_NAME,
-        job_description="Takes files that have arrived. Requested by the sensor nova_receive_sensor.",
-        sensor_description="Has files received that have arrived for channels with a source.",
+        job_description="Receives arrived files and seals groups. The sensor nova_receive_sensor requests the runs.",
+        sensor_description="Requests runs that receive arrived files and seal complete days or hours.",
         run=_receive_and_seal_channels,
         evaluate=lambda context, store: request_receive_run(store, watched_inboxes),
         sensor_interval=SENSOR_INTERVAL,
         pause_after_failure=PAUSE_AFTER_FAILURE,
         config_schema={
-            "channels": channels_config_field("By default all with a source or a seal."),
-            "look": Field(bool, default_value=True, description="Also for files that were never announced."),
+            "channels": channels_config_field("Names of channels; by default all with a source or a seal."),
+            "look": Field(
+                bool, default_value=True, description="List the source, to find files that were never announced."
+            ),
         },
     )
 
@@ -65,9 +67,9 @@ def _receive_and_seal(context: OpExecutionContext, store: Store, channel_name: s
             "why": dict(received.why),
             "waiting": received.waiting,
         }
-        context.log.info(f"{channel.name}: {received.rows} rows of {received.files} files; {received.bad} set aside")
+        context.log.info(f"{channel.name}: {received.rows} rows of {received.files} files; {received.bad} quarantined")
         for reason, count in received.why.items():
-            context.log.warning(f"{channel.name}: {count} set aside, such as: {reason}")
+            context.log.warning(f"{channel.name}: {count} quarantined, such as: {reason}")
     if channel.seal is not None:
         counts["sealed"] = [s.group for s in store.seal(channel.name)]
         for group in counts["sealed"]:
@@ -83,5 +85,7 @@ def request_receive_run(store: Store, watched_inboxes: WatchedInboxes) -> Sensor
     elif work.with_arrivals:
         request = build_channels_run_request(OP_NAME, list(work.with_arrivals), look=False)
     else:
-        return SensorResult(skip_reason="\n".join(work.errors) or "nothing has arrived, and nothing is to be sealed")
+        return SensorResult(
+            skip_reason="\n".join(work.errors) or "no file has arrived, and no day or hour can be sealed"
+        )
     return SensorResult(run_requests=[request])

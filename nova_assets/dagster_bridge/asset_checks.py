@@ -35,7 +35,8 @@ def build_asset_check_specs(binding: Binding) -> list[AssetCheckSpec]:
     duplicate_names = find_duplicates(s.get_python_identifier() for s in specs)
     if duplicate_names:
         raise DefinitionError(
-            f"binding {binding.name!r}: Dagster calls two checks {duplicate_names[0]!r}", next="rename one of them"
+            f"binding {binding.name!r}: two checks have the name {duplicate_names[0]!r} in Dagster",
+            next="rename one of them",
         )
     return specs
 

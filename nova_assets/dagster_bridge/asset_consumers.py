@@ -103,7 +103,7 @@ def build_consumer(context: InputContext, store: Store) -> AssetConsumer:
     if asset is None:
         raise NotSupported(
             f"step {step.step.key!r} reads channel {channel_of_asset(context.asset_key)!r}, but makes no asset",
-            expected="an asset: its key is the name under which a cursor is kept",
+            expected="an asset, because the cursor is stored under the key of the asset",
             next='read it with mode "all", or in an @dg.asset',
         )
     annotation = context.dagster_type.typing_type

@@ -22,7 +22,7 @@ from dagster import (
 from nova_assets.crash_points import crash_point
 from nova_assets.dagster_bridge.logs import forward_logs_to_dagster
 from nova_assets.dagster_bridge.materializations import build_commit_events
-from nova_assets.dagster_bridge.partitions import add_partitions_of_blocks, find_paired_columns
+from nova_assets.dagster_bridge.partitions import add_partitions_of_blocks, find_multi_partition_columns
 from nova_assets.dagster_bridge.sensor_job import SensorJob, log_periodically
 from nova_assets.dagster_bridge.timeline_metadata import timeline_metadata_by_channel
 from nova_assets.model.channel import Channel
@@ -52,9 +52,9 @@ def tick_sensor_job() -> SensorJob:
     return SensorJob(
         name=JOB_NAME,
         op_name="tick",
-        job_description="Makes what datasets in SQL lack. Requested by the sensor nova_tick_sensor.",
-        sensor_description="Has partitions of datasets in SQL made that are missing, marked or stale, as soon as what "
-        "they read is there; and drops those that no task writes any more.",
+        job_description="Computes partitions of datasets in SQL. The sensor nova_tick_sensor requests the runs.",
+        sensor_description="Requests a run if partitions of datasets in SQL are missing, marked or stale, and their "
+        "inputs are ready. The run also drops partitions that no task writes any more.",
         run=_run_tick,
         evaluate=evaluate,
         sensor_interval=SENSOR_INTERVAL,
@@ -66,7 +66,7 @@ def _run_tick(context: OpExecutionContext, store: Store) -> Output[dict[str, Any
     planned_tick = store.next_tick()
     context.log.info(describe_tick(planned_tick))
     task_runs: list[TaskOutcome] = []
-    with forward_logs_to_dagster(context.log), log_periodically(context.log.info, "datasets are still being made"):
+    with forward_logs_to_dagster(context.log), log_periodically(context.log.info, "datasets are still being computed"):
         task_runs += store.tick(planned_tick, lambda run: _report_materialization(context, store, run), context.run_id)
     failed = [r for r in task_runs if r.error is not None]
     if failed:
@@ -91,7 +91,7 @@ def _report_materialization(context: OpExecutionContext, store: Store, task_run:
     channels: dict[str, Channel] = {c.name: c for c in store.project.channels}
     crash_point("publish.before")
     blocks = [(b.channel, b.partition) for b in commit.blocks]
-    add_partitions_of_blocks(context.instance, channels, blocks, find_paired_columns(store.project))
+    add_partitions_of_blocks(context.instance, channels, blocks, find_multi_partition_columns(store.project))
     for event in build_commit_events(
         store, commit, channels, timeline_metadata_by_channel(store, {b.channel for b in commit.blocks})
     ):

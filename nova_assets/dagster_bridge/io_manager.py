@@ -83,7 +83,7 @@ class NovaIOManager(ConfigurableIOManager):
         pin = execution.pins.get(channel)
         if pin is None:
             raise NotSupported(
-                f"input {context.name!r} reads channel {channel!r}, which this run has not pinned with the others",
+                f"input {context.name!r} reads channel {channel!r}, but this run has only pinned other channels",
                 next="read several channels in one @dg.asset, or make each step of the graph an asset",
             )
         return (
@@ -118,7 +118,7 @@ def _load_as_annotated_type(store: Store, read: Read, context: InputContext) -> 
     if annotation is Any or not isinstance(annotation, type) or isinstance(frame, annotation):
         return frame
     raise DefinitionError(
-        f"input {context.name!r} is annotated with something that a channel cannot be given as",
+        f"input {context.name!r} has an annotation into which a channel cannot be converted",
         found=type_name,
         expected="pyspark.sql.DataFrame, pyarrow.Table, pandas.DataFrame or nova.View",
     )

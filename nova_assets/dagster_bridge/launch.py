@@ -70,7 +70,7 @@ def _default_dagster_instance() -> DagsterInstance:
         return DagsterInstance.get()
     except DagsterHomeNotSetError as error:
         raise DagsterUnavailable(
-            "runs are launched by the Dagster that DAGSTER_HOME names",
+            "runs can only be launched in the Dagster instance of DAGSTER_HOME",
             found="DAGSTER_HOME is not set",
             next="export DAGSTER_HOME=... as for dagster dev",
         ) from error

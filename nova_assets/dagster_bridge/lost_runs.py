@@ -63,7 +63,7 @@ def build_lost_runs_sensor(nova: NovaResource) -> SensorDefinition:
     def on_tick(context: SensorEvaluationContext) -> SensorResult:
         suspected: SuspectedRuns = json.loads(context.cursor) if context.cursor else {}
         lost, suspected = report_lost_runs(nova.store(), context.instance, suspected, code_location_of_sensor(context))
-        skip_reason = "\n".join(lost) or "every run under way is alive"
+        skip_reason = "\n".join(lost) or "every active run is alive"
         return SensorResult(skip_reason=skip_reason, cursor=json.dumps(suspected))
 
     return SensorDefinition(
@@ -71,7 +71,7 @@ def build_lost_runs_sensor(nova: NovaResource) -> SensorDefinition:
         evaluation_fn=on_tick,
         minimum_interval_seconds=SENSOR_INTERVAL,
         default_status=DefaultSensorStatus.RUNNING,
-        description="Reports runs as failed whose process is gone, and frees what they held.",
+        description="Reports a run as failed if its process is gone, and aborts its executions.",
     )
 
 
@@ -145,9 +145,9 @@ def _lost_run_reason(
     ):
         return None
     if run.status in _UNSTARTED_STATUSES:
-        return f"its process never began: nothing was heard of it since {last_heard_at:%Y-%m-%d %H:%M:%S} UTC"
+        return f"its process never started: the last event came at {last_heard_at:%Y-%m-%d %H:%M:%S} UTC"
     executions_text = "".join(f"; execution {e.id} of {e.binding} is {e.state}" for e in executions)
-    return f"its process is gone: nothing was heard of it since {last_heard_at:%Y-%m-%d %H:%M:%S} UTC{executions_text}"
+    return f"its process is gone: the last event came at {last_heard_at:%Y-%m-%d %H:%M:%S} UTC{executions_text}"
 
 
 def _report_lost_run(

@@ -34,14 +34,16 @@ def maintenance_sensor_job() -> SensorJob:
     return SensorJob(
         name=JOB_NAME,
         op_name=OP_NAME,
-        job_description="Compacts channels that are worth it. Requested by the sensor nova_upkeep_sensor.",
-        sensor_description="Collects what nobody needs, has compacted what is worth it, and tells of lags that have "
-        "changed.",
+        job_description="Compacts channels where it is worth the cost. Requested by the sensor nova_upkeep_sensor.",
+        sensor_description="Collects unneeded blocks, requests compaction where it is worth the cost, and reports "
+        "changed lags.",
         run=_compact_channels,
         evaluate=_evaluate_maintenance,
         sensor_interval=SENSOR_INTERVAL,
         pause_after_failure=PAUSE_AFTER_FAILURE,
-        config_schema={"channels": channels_config_field("Names of channels; by default every one of the project.")},
+        config_schema={
+            "channels": channels_config_field("Names of channels; by default all that are compacted automatically.")
+        },
         evaluates_during_run=True,
     )
 
@@ -53,7 +55,10 @@ def _compact_channels(context: OpExecutionContext, store: Store) -> Output[dict[
         commit = store.compact(channel, force=False)
         store.collect_garbage(channel)
         reasons = {} if commit is None else commit.details["compacted"]
-        summary = "; ".join(f"{block}: {reason}" for block, reason in reasons.items()) or "no longer worth it"
+        summary = (
+            "; ".join(f"{block}: {reason}" for block, reason in reasons.items())
+            or "compaction is no longer worth the cost"
+        )
         context.log.info(f"{channel} is compacted: {summary}")
         return summary
 
@@ -68,7 +73,7 @@ def _evaluate_maintenance(context: SensorEvaluationContext, store: Store) -> Sen
     channels = list(tick.channels_to_compact)
     result = SensorResult(
         run_requests=[build_channels_run_request(OP_NAME, channels)] if channels else [],
-        skip_reason=None if channels else "\n".join(tick.messages) or "nothing to be done",
+        skip_reason=None if channels else "\n".join(tick.messages) or "nothing to do",
         cursor=json.dumps(tick.state_digests),
     )
     own_channels = claim_channels_for_location(store, code_location_of_sensor(context))

@@ -24,7 +24,7 @@ from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_AS
 
 from nova_assets.dagster_bridge.partitions import (
     dimensions_in_dagster,
-    find_paired_columns,
+    find_multi_partition_columns,
     to_dagster_key,
 )
 from nova_assets.dagster_bridge.recorded_events import COMMIT_METADATA_KEY, AssetEvent
@@ -199,11 +199,15 @@ def build_commit_events(
         timeline_metadata: metadata on the current state of each channel, by channel.
     """
     blocks_by_partition_key: dict[tuple[str, str | None], list[Block]] = {}
-    paired = find_paired_columns(store.project)
+    multi_partition_columns = find_multi_partition_columns(store.project)
     for block in commit.blocks:
         shown = dimensions_in_dagster(store.project, channels_by_name[block.channel])
         scope = scope_for_columns([d.column for d in shown], block.partition)
-        key = to_dagster_key(shown, scope, paired) if scope and len(partition_values(scope)) == len(shown) else None
+        key = (
+            to_dagster_key(shown, scope, multi_partition_columns)
+            if scope and len(partition_values(scope)) == len(shown)
+            else None
+        )
         blocks_by_partition_key.setdefault((block.channel, key), []).append(block)
     events = [
         build_commit_event(
@@ -216,6 +220,8 @@ def build_commit_events(
         shown = dimensions_in_dagster(store.project, channels_by_name[sealed["channel"]])
         whole = len(partition_values(sealed["group"])) == len(shown)
         events.append(
-            build_seal_observation(commit, sealed, to_dagster_key(shown, sealed["group"], paired) if whole else None)
+            build_seal_observation(
+                commit, sealed, to_dagster_key(shown, sealed["group"], multi_partition_columns) if whole else None
+            )
         )
     return events

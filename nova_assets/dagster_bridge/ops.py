@@ -29,7 +29,11 @@ from nova_assets.crash_points import crash_point
 from nova_assets.dagster_bridge.asset_checks import build_asset_check_specs, to_check_evaluation, to_check_result
 from nova_assets.dagster_bridge.logs import forward_logs_to_dagster
 from nova_assets.dagster_bridge.materializations import build_commit_output, build_unchanged_output
-from nova_assets.dagster_bridge.partitions import add_partitions_of_blocks, find_paired_columns, parse_dagster_key
+from nova_assets.dagster_bridge.partitions import (
+    add_partitions_of_blocks,
+    find_multi_partition_columns,
+    parse_dagster_key,
+)
 from nova_assets.dagster_bridge.resources import IO_MANAGER_KEY, RESOURCE_KEY
 from nova_assets.dagster_bridge.run_liveness import execution_owner_of_run, is_dagster_owner_dead
 from nova_assets.dagster_bridge.timeline_metadata import timeline_metadata_by_channel
@@ -68,7 +72,7 @@ def build_begin_op(binding: Binding, upstream_channels: list[str]) -> OpDefiniti
         ins={c: In(Nothing) for c in upstream_channels},
         out={EXECUTION: Out(dict)},
         required_resource_keys={RESOURCE_KEY},
-        description=f"Pin what {binding.name} reads.",
+        description=f"Pins the inputs of {binding.name}.",
     )
     def begin(context: OpExecutionContext) -> Iterator[Output[dict[str, Any]]]:
         runtime = _runtime_of_run(context)
@@ -121,7 +125,7 @@ def build_checks_op(binding: Binding) -> OpDefinition:
         ins={EXECUTION: In(dict), **{f"after_{t.name}": In(Nothing) for t in binding.tasks}},
         out={s.get_python_identifier(): Out(Nothing) for s in specs},
         required_resource_keys={RESOURCE_KEY},
-        description=f"Look at what {binding.name} staged before it is published.",
+        description=f"Checks the staged output of {binding.name} before it is published.",
     )
     def checks(context: OpExecutionContext, execution: dict[str, Any]) -> Iterator[AssetCheckResult]:
         runtime = _runtime_of_run(context)
@@ -150,7 +154,7 @@ def build_commit_op(binding: Binding) -> OpDefinition:
         },
         out={c.name: Out(Nothing, io_manager_key=IO_MANAGER_KEY) for c in binding.writes},
         required_resource_keys={RESOURCE_KEY},
-        description=f"Publish what {binding.name} staged, and move its cursors, at once or not at all.",
+        description=f"Publishes the staged output of {binding.name} and moves its cursors, in one transaction.",
     )
     def commit(context: OpExecutionContext, execution: dict[str, Any]) -> Iterator[Output[None]]:
         store: Store = context.resources.nova.store()
@@ -159,9 +163,11 @@ def build_commit_op(binding: Binding) -> OpDefinition:
         context.log.info(describe_commit(made))
         seconds = (made.at - store.catalog.execution(made.execution_id).started_at).total_seconds()
         crash_point("publish.before")
-        paired = find_paired_columns(store.project)
+        multi_partition_columns = find_multi_partition_columns(store.project)
         channels = {c.name: c for c in binding.writes}
-        add_partitions_of_blocks(context.instance, channels, [(b.channel, b.partition) for b in made.blocks], paired)
+        add_partitions_of_blocks(
+            context.instance, channels, [(b.channel, b.partition) for b in made.blocks], multi_partition_columns
+        )
         written = sorted({b.channel for b in made.blocks}, key=lambda c: write_order[c])
         shown = timeline_metadata_by_channel(store, written)
         for channel in sorted(write_order, key=lambda c: write_order[c]):
@@ -230,13 +236,13 @@ def _attach_execution(
             begin_output["id"], context.run_id, lambda owner: is_dagster_owner_dead(owner, context.instance)
         )
     except ExecutionNotLive as ended:
-        ended.next = "run the binding again, whole"
+        ended.next = "run the whole binding again"
         raise Failure(ended.render(), allow_retries=False) from ended
 
 
 def _commit_or_rerun(context: OpExecutionContext, runtime: Runtime, execution: Execution) -> Commit:
     if execution.state == "committed" and execution.commit_id is not None:
-        context.log.info("the commit was made before; it is reported again")
+        context.log.info("the execution was committed before; its commit is reported again")
         return runtime.catalog.commit_by_id(execution.commit_id)
 
     def commit_attached() -> Commit:
@@ -246,7 +252,7 @@ def _commit_or_rerun(context: OpExecutionContext, runtime: Runtime, execution: E
     def warn_unless_superseded(conflict: CommitConflict) -> None:
         if conflict.reason == "execution":  # another run superseded this execution and runs the binding
             raise Failure(conflict.render(), allow_retries=False) from conflict
-        context.log.warning(f"{conflict}\nthe binding is planned and run again, within this step")
+        context.log.warning(f"{conflict}\nthis step plans and runs the binding again")
 
     committed = runtime.commit_or_run_again(
         execution,

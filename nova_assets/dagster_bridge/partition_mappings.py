@@ -44,20 +44,20 @@ def infer_partition_mapping(
 
     Falls back to ``AllPartitionMapping`` if Dagster has no mapping type for the relation between the partitions.
     """
-    relation_by_column = _infer_relations(query, upstream_dataset, upstream, downstream)
+    relation_by_column = _infer_column_relations(query, upstream_dataset, upstream, downstream)
     partition_mapping = (
         None if relation_by_column is None else _relations_to_mapping(upstream, downstream, relation_by_column)
     )
     if partition_mapping is None:
         log.info(
-            "%s reads partitions of %s by a rule that Dagster cannot be told: it is shown all",
+            "Dagster cannot express which partitions %s reads of %s, so Dagster shows a dependency on all partitions",
             query.name,
             upstream_dataset,
         )
     return AllPartitionMapping() if partition_mapping is None else partition_mapping
 
 
-def _infer_relations(
+def _infer_column_relations(
     query: DatasetQuery, upstream_dataset: str, upstream: Sequence[Dimension], downstream: Sequence[Dimension]
 ) -> Mapping[str, ColumnRelation] | None:
     if any(d.kind == "dynamic" for d in (*upstream, *downstream)):
@@ -112,7 +112,7 @@ def _map_one_dimension(
     upstream: Dimension, downstream: Dimension, column_relation: ColumnRelation
 ) -> PartitionMapping | None:
     """Mapping between one upstream and one downstream dimension; None if Dagster has no type for the relation."""
-    makers: Mapping[type, Callable[[], PartitionMapping | None]] = {
+    builder_by_relation: Mapping[type, Callable[[], PartitionMapping | None]] = {
         AllValues: AllPartitionMapping,
         SameValue: IdentityPartitionMapping,
         ShiftedPeriods: lambda: _time_window_mapping(column_relation.first_offset, column_relation.last_offset),  # type: ignore[union-attr]
@@ -122,7 +122,7 @@ def _map_one_dimension(
         ),
         MappedValues: lambda: _static_value_mapping(upstream, downstream, column_relation),  # type: ignore[arg-type]
     }
-    return makers[type(column_relation)]()
+    return builder_by_relation[type(column_relation)]()
 
 
 def _time_window_mapping(first_offset: int, last_offset: int) -> PartitionMapping:
@@ -182,10 +182,8 @@ def _multi_to_single_mapping(
     upstream: Sequence[Dimension], downstream: Sequence[Dimension], shared_column: str
 ) -> PartitionMapping | None:
     candidate = MultiToSingleDimensionPartitionMapping(shared_column)
-    upstream_definition, downstream_definition = (
-        build_partitions_definition(upstream),
-        build_partitions_definition(downstream),
-    )
+    upstream_definition = build_partitions_definition(upstream)
+    downstream_definition = build_partitions_definition(downstream)
     assert upstream_definition is not None and downstream_definition is not None
     try:
         candidate.validate_partition_mapping(upstream_definition, downstream_definition)

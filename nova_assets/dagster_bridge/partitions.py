@@ -123,26 +123,26 @@ def _build_dynamic_definition(
     return definition
 
 
-def find_paired_columns(project: Project) -> frozenset[str]:
+def find_multi_partition_columns(project: Project) -> frozenset[str]:
     """Columns that are one of two dimensions of a channel or binding. Dagster's keys separate the two with ``|``."""
     partitioned = [*(c.partitions for c in project.channels), *(b.dimensions for b in project.bindings)]
     return frozenset(d.column for dimensions in partitioned if len(dimensions) == 2 for d in dimensions)
 
 
 def to_dagster_key(
-    dimensions: Sequence[Dimension], partition: str, paired_columns: Collection[str] | None = None
+    dimensions: Sequence[Dimension], partition: str, multi_partition_columns: Collection[str] | None = None
 ) -> str:
     """Dagster's key of a partition.
 
     Args:
         dimensions: all dimensions of the partition.
         partition: name of the partition.
-        paired_columns: result of ``find_paired_columns``. Values of other dynamic columns keep their ``|``. If None,
-            ``|`` is escaped in every value.
+        multi_partition_columns: result of ``find_multi_partition_columns``. Values of other dynamic columns keep their
+            ``|``. If None, ``|`` is escaped in every value.
     """
     values = partition_values(partition)
     if len(dimensions) == 1:
-        return to_dagster_value_key(dimensions[0], values[dimensions[0].column], paired_columns)
+        return to_dagster_value_key(dimensions[0], values[dimensions[0].column], multi_partition_columns)
     if len(dimensions) == 2:
         return MultiPartitionKey({d.column: to_dagster_value_key(d, values[d.column]) for d in dimensions})
     return _escape_dots_and_pipes(partition)
@@ -190,34 +190,34 @@ def add_partitions_of_blocks(
     instance: DagsterInstance,
     channels_by_name: Mapping[str, Channel],
     channel_partition_pairs: Iterable[tuple[str, str]],
-    paired_columns: Collection[str] | None = None,
+    multi_partition_columns: Collection[str] | None = None,
 ) -> None:
     """Add the dynamic partitions of blocks to Dagster, which cannot derive them.
 
     Args:
         channels_by_name: definitions of the blocks' channels.
         channel_partition_pairs: (channel, partition) of each block.
-        paired_columns: as for ``to_dagster_key``.
+        multi_partition_columns: as for ``to_dagster_key``.
     """
     dimensions = {name: channel.partitions for name, channel in channels_by_name.items()}
     add_partitions_to_dagster(
         instance,
         ((dimensions.get(channel, ()), partition) for channel, partition in channel_partition_pairs),
-        paired_columns,
+        multi_partition_columns,
     )
 
 
 def add_partitions_to_dagster(
     instance: DagsterInstance,
     dimensions_and_partitions: Iterable[tuple[Sequence[Dimension], str]],
-    paired_columns: Collection[str] | None = None,
+    multi_partition_columns: Collection[str] | None = None,
 ) -> None:
     """Add dynamic partitions to Dagster, as ``add_partitions_of_blocks``, for partitions with their dimensions.
 
     Args:
         dimensions_and_partitions: (dimensions, partition) pairs. A pair whose partition does not name exactly the
             dimensions' columns is skipped.
-        paired_columns: as for ``to_dagster_key``.
+        multi_partition_columns: as for ``to_dagster_key``.
     """
     keys_by_definition: dict[str, set[str]] = {}
     for dimensions, partition in dimensions_and_partitions:
@@ -230,7 +230,7 @@ def add_partitions_to_dagster(
         for d in dimensions:
             if d.kind == "dynamic":
                 keys_by_definition.setdefault(d.column, set()).add(
-                    to_dagster_value_key(d, partition_values(partition)[d.column], paired_columns)
+                    to_dagster_value_key(d, partition_values(partition)[d.column], multi_partition_columns)
                 )
     for name, keys in keys_by_definition.items():
         new = sorted(keys - set(instance.get_dynamic_partitions(name)))
@@ -275,15 +275,19 @@ def _format_hour_key(iso_time: str) -> str:
     return f"{iso_time[:10]}-{iso_time[11:16] or '00:00'}"
 
 
-def to_dagster_value_key(dimension: Dimension, value: str | None, paired_columns: Collection[str] | None = None) -> str:
-    """Dagster's key of one value of a dimension; ``paired_columns`` as for ``to_dagster_key``."""
+def to_dagster_value_key(
+    dimension: Dimension, value: str | None, multi_partition_columns: Collection[str] | None = None
+) -> str:
+    """Dagster's key of one value of a dimension; ``multi_partition_columns`` as for ``to_dagster_key``."""
     if dimension.kind == "hourly":
         return str(value).replace("T", "-")
     text = format_value_text(value)
-    is_never_paired = (
-        dimension.kind == "dynamic" and paired_columns is not None and dimension.column not in paired_columns
+    is_single_dimension = (
+        dimension.kind == "dynamic"
+        and multi_partition_columns is not None
+        and dimension.column not in multi_partition_columns
     )
-    return (_escape_dots(text) if is_never_paired else _escape_dots_and_pipes(text)) or _EMPTY_KEY
+    return (_escape_dots(text) if is_single_dimension else _escape_dots_and_pipes(text)) or _EMPTY_KEY
 
 
 def _parse_value_key(dimension: Dimension, dagster_key: str) -> str | None:

@@ -36,8 +36,8 @@ def publish_tables_sensor_job() -> SensorJob:
     return SensorJob(
         name=JOB_NAME,
         op_name=OP_NAME,
-        job_description="Shows channels in the tables that others read. Requested by nova_tables_sensor.",
-        sensor_description="Has channels published whose tables show something older.",
+        job_description="Publishes channels to tables. The sensor nova_tables_sensor requests the runs.",
+        sensor_description="Requests a run that publishes the channels with outdated tables.",
         run=_publish_channels,
         evaluate=lambda context, store: request_publish_run(store),
         sensor_interval=SENSOR_INTERVAL,
@@ -68,7 +68,7 @@ def request_publish_run(store: Store) -> SensorResult:
             log.error("%s: %s", channel, error)
             errors.append(f"{channel}: {error}")
     if not channels_to_publish:
-        return SensorResult(skip_reason="\n".join(errors) or "every table shows the newest")
+        return SensorResult(skip_reason="\n".join(errors) or "every table is up to date")
     return SensorResult(run_requests=[build_channels_run_request(OP_NAME, channels_to_publish)])
 
 

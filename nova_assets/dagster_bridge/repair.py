@@ -97,7 +97,7 @@ class DagsterRepair:
             iterate_commit_events(self.instance, AssetKey(channel), (AssetMaterialization, AssetObservation))
         ):
             if n and n % _PROGRESS_INTERVAL == 0:
-                self.on_progress(f"{channel}: {n} of Dagster's events looked at")
+                self.on_progress(f"{channel}: {n} events of Dagster checked")
             event_keys.add(_event_key(event))
         return event_keys
 
@@ -137,7 +137,7 @@ class DagsterRepair:
                 self.instance.report_runless_asset_event(event)
                 recorded_keys.add(_event_key(event))
             if events:
-                self.on_progress(f"Dagster was told of {len(events)} blocks more")
+                self.on_progress(f"{len(events)} more events reported to Dagster")
             elif before == [c.id for c in self.catalog.unreported_commits(channels=own)]:
                 return
 
@@ -159,7 +159,7 @@ def open_existing_instance() -> Iterator[DagsterInstance]:
     try:
         instance = DagsterInstance.get()
     except Exception as error:  # storage and configuration raise errors of any type
-        said = " ".join(str(error).split())
-        raise NotSupported(f"the instance in DAGSTER_HOME ({home}) cannot be opened: {said}") from error
+        reason = " ".join(str(error).split())
+        raise NotSupported(f"the instance in DAGSTER_HOME ({home}) cannot be opened: {reason}") from error
     with instance:
         yield instance

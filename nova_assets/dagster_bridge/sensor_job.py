@@ -82,7 +82,7 @@ class SensorJob:
     def _build_sensor(self, nova: NovaResource, job_definition: JobDefinition) -> SensorDefinition:
         def on_tick(context: SensorEvaluationContext) -> SensorAnswer:
             if not self.evaluates_during_run and is_job_busy_or_paused(context, self.name, self.pause_after_failure):
-                return SkipReason("a run is under way, or failed a moment ago")
+                return SkipReason("a run is active, or failed a moment ago")
             return self.evaluate(context, nova.store())
 
         return SensorDefinition(

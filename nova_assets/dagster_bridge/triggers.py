@@ -31,7 +31,7 @@ from nova_assets.dagster_bridge.ops import ATTEMPT_TAG, FIRING_TAG
 from nova_assets.dagster_bridge.partitions import (
     add_partitions_to_dagster,
     build_partitions_definition,
-    find_paired_columns,
+    find_multi_partition_columns,
     to_dagster_key,
 )
 from nova_assets.dagster_bridge.resources import NovaResource
@@ -107,19 +107,19 @@ def evaluate_trigger(
         )
     if runs_unpartitioned(binding, store.catalog):
         return SkipReason(
-            f"it has been executed whole; nova switch {binding.name} --to partitions lets it run per partition, "
-            "and partitions=[] in its definition triggers it whole"
+            f"the binding has run unpartitioned; nova switch {binding.name} --to partitions lets it run per partition, "
+            "and partitions=[] in its definition triggers unpartitioned runs"
         )
     requests: list[RunRequest] = []
-    facts_by_partition, paired = (
-        trigger_state_by_partition(binding, store.catalog, now),
-        find_paired_columns(store.project),
-    )
-    add_partitions_to_dagster(instance, ((binding.dimensions, p) for p in facts_by_partition), paired)
-    for partition, facts in facts_by_partition.items():
-        if not _has_partition_key(binding, to_dagster_key(binding.dimensions, partition, paired), instance):
+    state_by_partition = trigger_state_by_partition(binding, store.catalog, now)
+    multi_partition_columns = find_multi_partition_columns(store.project)
+    add_partitions_to_dagster(instance, ((binding.dimensions, p) for p in state_by_partition), multi_partition_columns)
+    for partition, trigger_state in state_by_partition.items():
+        if not _has_partition_key(
+            binding, to_dagster_key(binding.dimensions, partition, multi_partition_columns), instance
+        ):
             continue  # one unknown key, such as a future day, would make Dagster reject all requests
-        answer = _evaluate_partition(binding, trigger, store, instance, partition, facts)
+        answer = _evaluate_partition(binding, trigger, store, instance, partition, trigger_state)
         if isinstance(answer, RunRequest):
             requests.append(answer)
         if len(requests) == MAX_RUNS_PER_TICK:
@@ -160,7 +160,7 @@ def _evaluate_partition(
         binding.name, last_firing.n if last_firing is not None else 0, decision.positions, partition, decision.why
     )
     if firing is None:
-        return SkipReason("another process has fired it")
+        return SkipReason("another process has fired the binding")
     crash_point("fire.after")
     log.info("%s fires: %s", binding.name, decision.why)
     return _build_run_request(binding, firing, store.project)
@@ -199,23 +199,26 @@ def _evaluate_requested_firing(
     if failed_attempts >= binding.attempts:
         outcome = f"firing {firing.n} of {firing.binding} is abandoned after {failed_attempts} failed runs"
         log.error(
-            "%s, the last of them %s; once mended, run it by hand: nova run %s", outcome, run.run_id, firing.binding
+            "%s, the last of them %s; after a repair, run the binding by hand: nova run %s",
+            outcome,
+            run.run_id,
+            firing.binding,
         )
         store.catalog.end_firing(
             firing.id, "abandoned", f"{failed_attempts} runs failed, the last of them {run.run_id}"
         )
-        return f"{outcome}, the last of them {run.run_id}; once mended, run it by hand"
+        return f"{outcome}, the last of them {run.run_id}; after a repair, run the binding by hand"
     next_attempt_at = next_retry_time(binding, firing, _run_end_time(records[0]))
     if now < next_attempt_at:
         return SkipReason(
-            f"run {run.run_id} of firing {firing.n} failed; the next comes at {next_attempt_at:%H:%M:%S} UTC"
+            f"run {run.run_id} of firing {firing.n} failed; the next attempt comes at {next_attempt_at:%H:%M:%S} UTC"
         )
     busy = find_live_execution(store.catalog, firing.binding, instance, firing.partition)
     if busy is not None:
         return SkipReason(_format_busy_execution(busy))
     again = store.catalog.retry_firing(firing.id, firing.attempt)
     return (
-        SkipReason("another process tries it again")
+        SkipReason("another process retries the firing")
         if again is None
         else _build_run_request(binding, again, store.project)
     )
@@ -239,8 +242,8 @@ def _run_end_time(record: RunRecord) -> datetime:
 
 def _format_busy_execution(blocking_execution: Execution) -> str:
     return (
-        f"execution {blocking_execution.id} of {blocking_execution.owner} is alive, "
-        f"until {blocking_execution.lease_until:%H:%M:%S} UTC if it says no more"
+        f"execution {blocking_execution.id} of {blocking_execution.owner} is alive; "
+        f"its lease lasts until {blocking_execution.lease_until:%H:%M:%S} UTC"
     )
 
 
@@ -254,7 +257,9 @@ def _build_run_request(binding: Binding, firing: Firing, project: Project) -> Ru
         **({REASON_TAG: firing.why} if firing.why else {}),
     }
     key = (
-        to_dagster_key(binding.dimensions, firing.partition, find_paired_columns(project)) if firing.partition else None
+        to_dagster_key(binding.dimensions, firing.partition, find_multi_partition_columns(project))
+        if firing.partition
+        else None
     )
     return RunRequest(
         run_key=firing.run_key,

@@ -28,7 +28,7 @@ from nova_assets.dagster_bridge.code_locations import (
 from nova_assets.dagster_bridge.materializations import build_commit_events
 from nova_assets.dagster_bridge.partitions import (
     add_partitions_of_blocks,
-    find_paired_columns,
+    find_multi_partition_columns,
 )
 from nova_assets.dagster_bridge.recorded_events import (
     AssetEvent,
@@ -64,7 +64,7 @@ def build_unreported_commits_sensor(nova: NovaResource) -> SensorDefinition:
         evaluation_fn=on_tick,
         minimum_interval_seconds=10,
         default_status=DefaultSensorStatus.RUNNING,
-        description="Shows commits made outside of Dagster, or cut off by a crash, as materializations.",
+        description="Reports commits that no run has reported: from outside Dagster, or after a crash.",
     )
 
 
@@ -91,9 +91,11 @@ def collect_missing_events(
     timeline_metadata = timeline_metadata_by_channel(
         store, {b.channel for c in commits for b in c.blocks} & channel_filter
     )
-    claims, paired = store.catalog.dagster_publishers(), find_paired_columns(store.project)
+    claims, multi_partition_columns = store.catalog.dagster_publishers(), find_multi_partition_columns(store.project)
     for commit in commits:
-        add_partitions_of_blocks(instance, definitions, [(b.channel, b.partition) for b in commit.blocks], paired)
+        add_partitions_of_blocks(
+            instance, definitions, [(b.channel, b.partition) for b in commit.blocks], multi_partition_columns
+        )
         own_events = [
             e
             for e in build_commit_events(store, commit, definitions, timeline_metadata)

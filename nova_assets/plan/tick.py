@@ -275,7 +275,7 @@ def describe_tick(tick: Tick) -> str:
     parts = []
     if tick.run:
         batch_texts = ", ".join(f"{len(b.partitions)} of {b.dataset}" for b in tick.run)
-        parts.append(f"to make: {batch_texts}")
+        parts.append(f"to compute: {batch_texts}")
     if tick.waits:
         listed_texts = ", ".join(
             f"{w.dataset} {w.partition}".rstrip() + f" for {w.waits_for}" for w in tick.waits[:_MAX_WAITING_LISTED]
@@ -284,5 +284,7 @@ def describe_tick(tick: Tick) -> str:
     if tick.drop:
         parts.append(f"to drop: {', '.join(f'{len(p)} of {d}' for d, p in tick.drop.items())}")
     for dataset, partitions in tick.held.items():
-        parts.append(f"{len(partitions)} of {dataset} have no task any more; so many are dropped by hand: nova drop")
+        parts.append(
+            f"{len(partitions)} of {dataset} have no task any more; nova drops so many only by hand: nova drop"
+        )
     return "; ".join(parts) or "nothing is missing, marked or stale"

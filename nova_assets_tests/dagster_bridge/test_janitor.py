@@ -154,7 +154,7 @@ def seconds_until_lost(it: Daemon) -> int:
         for seconds in range(0, 1000, SENSOR_INTERVAL):
             said, suspected = report_lost_runs(store, it.instance, suspected)
             if said:
-                assert "its process never began" in said[0]
+                assert "its process never started" in said[0]
                 return seconds
             it.later(seconds=SENSOR_INTERVAL)
     raise AssertionError("it is not lost")

@@ -98,7 +98,7 @@ def test_a_task_that_fails_stops_no_other_and_is_told(deployment: Deployment) ->
     said = deployment.tick()
     assert "1 of 2 failed" in said and "sales day=2022-03-30" in said and "DIVIDE_BY_ZERO" in said
     assert [day for day, _ in deployment.shown("sales")] == ["2022-03-31"]
-    assert deployment.tick() == "a run is under way, or failed a moment ago"
+    assert deployment.tick() == "a run is active, or failed a moment ago"
 
 
 def test_what_others_have_written_is_looked_at_once_a_minute(

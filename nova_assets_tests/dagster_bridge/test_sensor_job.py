@@ -16,7 +16,7 @@ from nova_assets.dagster_bridge.sensor_job import SensorJob, channels_config_fie
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
 
-BUSY = "a run is under way, or failed a moment ago"
+BUSY = "a run is active, or failed a moment ago"
 
 
 def process_or_fail(channel: str) -> str:

@@ -77,7 +77,7 @@ def test_what_came_late_is_made_again_and_nothing_else(deployed: Deployment, per
     assert [p for p in after if after[p] != before[p]] == ["day=2022-03-31/store=Paris"]
     [latest] = deployed.store.executions("store_sales", 1)
     person.go(f"runs/{latest.run_id}")
-    person.sees("Launched by", "nova_tick_sensor", "to make: 1 of store_sales")
+    person.sees("Launched by", "nova_tick_sensor", "to compute: 1 of store_sales")
     person.photographs("sql-late-run")
     person.go("assets/store_sales?view=events")
     person.sees("2022-03-31|Paris", "nova/consumed")
