@@ -20,14 +20,14 @@ def scripted(connection: nova.Connection, *statuses: int) -> list[httpx.Request]
         codes = {503: "NOVA-COMMIT-OUTCOME-UNKNOWN", 504: "NOVA-REQUEST-TIMED-OUT", 429: "NOVA-SERVICE-BUSY"}
         return httpx.Response(status, json={"detail": "not now", "status": status, "code": codes.get(status)})
 
-    connection._http = httpx.Client(base_url="http://there", transport=httpx.MockTransport(answer))
+    connection._transport.http_client = httpx.Client(base_url="http://there", transport=httpx.MockTransport(answer))
     return asked
 
 
 @pytest.mark.parametrize("status", [429, 503, 504])
 def test_an_insert_is_sent_until_it_is_acknowledged(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     """With one key; and where no answer comes, the error tells that key."""
-    monkeypatch.setattr("nova_assets.client.connection.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("nova_assets.client.transport.time.sleep", lambda seconds: None)
     with nova.connect("http://there") as connection:
         asked = scripted(connection, status)
         with pytest.raises(nova.NovaError) as error:
@@ -39,14 +39,14 @@ def test_an_insert_is_sent_until_it_is_acknowledged(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("first", [httpx.ConnectError, httpx.ReadError])
 def test_an_insert_that_never_came_through(monkeypatch: pytest.MonkeyPatch, first: type[Exception]) -> None:
     """Whether it may have come about: not where nothing of it has ever reached anybody."""
-    monkeypatch.setattr("nova_assets.client.connection.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("nova_assets.client.transport.time.sleep", lambda seconds: None)
     failures: list[type[Exception]] = [first]
 
     def fail(request: httpx.Request) -> httpx.Response:
         raise (failures.pop() if failures else httpx.ConnectError)("connection refused")
 
     with nova.connect("http://there") as connection:
-        connection._http = httpx.Client(base_url="http://there", transport=httpx.MockTransport(fail))
+        connection._transport.http_client = httpx.Client(base_url="http://there", transport=httpx.MockTransport(fail))
         with pytest.raises(nova.NovaError) as error:
             connection.insert("orders", pa.table({"id": [1]}))
     assert ("may have come about" in str(error.value)) == (first is httpx.ReadError)
@@ -55,7 +55,7 @@ def test_an_insert_that_never_came_through(monkeypatch: pytest.MonkeyPatch, firs
 @pytest.mark.parametrize(("status", "sent"), [(429, 8), (503, 1), (504, 1)])
 def test_what_may_not_be_done_twice_is_sent_once(monkeypatch: pytest.MonkeyPatch, status: int, sent: int) -> None:
     """Unless it was turned away at the door."""
-    monkeypatch.setattr("nova_assets.client.connection.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("nova_assets.client.transport.time.sleep", lambda seconds: None)
     with nova.connect("http://there") as connection:
         asked = scripted(connection, status)
         with pytest.raises(nova.NovaError):
