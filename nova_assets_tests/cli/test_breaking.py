@@ -169,7 +169,7 @@ def test_what_spark_refuses_is_shown_with_its_place(project: Path, nova_process:
     (project / "sql" / "best.sql").write_text("SELECT customer,\n  ARRAY_CONTAINS(total, total) AS most FROM daily\n")
     said = nova_process("check", NOVA_CACHE=str(tmp_path / "cache"))
     assert said.code == 1 and "Spark confirms 1 dataset" in said.out, said
-    assert "best.sql:2:3: Spark does not take the query: [DATATYPE_MISMATCH" in said.out, said.out
+    assert "best.sql:2:3: Spark rejects the query: [DATATYPE_MISMATCH" in said.out, said.out
     assert "^^^^" in said.out
 
 

@@ -36,7 +36,7 @@ def run(tmp_path: Path, spark: Any) -> Callable[..., Any]:
 def test_a_type_that_spark_has_otherwise_is_an_error_that_names_both(run: Any, spark: Any) -> None:
     spark.udf.register("doubled", lambda n: 2 * n, "bigint")
     assert run("SELECT doubled(pieces) AS twice FROM sales", doubled="bigint") == [{"twice": 6}]
-    with pytest.raises(SqlError, match="column 'twice' is int by the rules of nova, and bigint by Spark") as caught:
+    with pytest.raises(SqlError, match="nova derives type int for column 'twice', and Spark derives bigint") as caught:
         run("SELECT store,\n  doubled(pieces) AS twice\nFROM sales", doubled="int")
     assert (caught.value.line, caught.value.column) == (2, 3)
     assert "CAST(... AS BIGINT) AS twice" in caught.value.render()
@@ -50,7 +50,7 @@ def test_a_wrong_rule_is_noticed_at_the_run(run: Any, monkeypatch: pytest.Monkey
         return nova.model.schema.parse_ddl(str(right(*arguments)).replace("bigint", "int"))  # type: ignore[attr-defined]
 
     monkeypatch.setattr("nova_assets.sql.datasets.graph_builder.schema_of_query", wrong)
-    with pytest.raises(SqlError, match="column 'n' is int by the rules of nova, and bigint by Spark"):
+    with pytest.raises(SqlError, match="nova derives type int for column 'n', and Spark derives bigint"):
         run("SELECT COUNT(*) AS n FROM sales")
 
 
@@ -64,9 +64,7 @@ def test_a_wrong_rule_is_noticed_at_the_run(run: Any, monkeypatch: pytest.Monkey
 def test_what_spark_refuses_names_the_file_and_the_place(
     run: Any, sql: str, reason: str, place: tuple[int, int]
 ) -> None:
-    with pytest.raises(
-        SqlError, match=rf"(?s)made.sql:{place[0]}:{place[1]}: Spark does not take the query: .*{reason}"
-    ):
+    with pytest.raises(SqlError, match=rf"(?s)made.sql:{place[0]}:{place[1]}: Spark rejects the query: .*{reason}"):
         run(sql, nowhere_known="int")
 
 
@@ -76,5 +74,5 @@ def test_a_task_in_sql_shows_its_own_text(spark: Any) -> None:
     binding = nova.bind(nova.Workflowette("w", [task]), channels=channels)
     with World(nova.Project([binding]), spark) as store:
         store.insert("sales", [{"store": "Paris", "pieces": 3, "price": "1.50", "tags": None}])
-        with pytest.raises(SqlError, match=r"task counted:1:23: Spark does not take the query: .*UNRESOLVED_COLUMN"):
+        with pytest.raises(SqlError, match=r"task counted:1:23: Spark rejects the query: .*UNRESOLVED_COLUMN"):
             store.run("w")

@@ -102,7 +102,7 @@ def test_a_function_that_gives_other_columns_than_it_declares(run: Any, spark: A
         return spark.createDataFrame([("Ink", 1)], "product string, cost int")
 
     with pytest.raises(
-        SchemaMismatch, match="function 'priced' gives other columns than it declares, for dataset 'made'"
+        SchemaMismatch, match="function 'priced' returns other columns than it declares, for dataset 'made'"
     ):
         run("SELECT * FROM priced()", priced)
 

@@ -96,23 +96,26 @@ def test_a_function_stands_beside_datasets(tmp_path: Path) -> None:
 
 
 WRONG = [
-    ("SELECT * FROM rates(:d)", "made.sql:3:15: rates(...) cannot be called so: missing a required argument: 'base'"),
-    ("SELECT * FROM rates(:d, 'a', x => 1)", "rates(...) cannot be called so: got an unexpected keyword argument 'x'"),
+    ("SELECT * FROM rates(:d)", "made.sql:3:15: rates(...) has invalid arguments: missing a required argument: 'base'"),
+    (
+        "SELECT * FROM rates(:d, 'a', x => 1)",
+        "rates(...) has invalid arguments: got an unexpected keyword argument 'x'",
+    ),
     ("SELECT * FROM rates(:e, 'a')", "made.sql:3:21: there is no variable ':e'"),
     ("SELECT * FROM rate(:d, 'a')", "made.sql:3:15: there is no table function rate(...)"),
-    ("SELECT * FROM rates", "made.sql:3:15: rates is a function"),
+    ("SELECT * FROM rates", "made.sql:3:15: rates is a table function, not a dataset"),
     ("SELECT price FROM rates(:d, 'a')", "there is no column 'price'"),
-    ("SELECT slug(currency) AS s FROM rates(:d, 'a')", "the type of column 's' does not follow from the query"),
+    ("SELECT slug(currency) AS s FROM rates(:d, 'a')", "the type of column 's' cannot be derived from the query"),
     (
         "WITH x AS (SELECT * FROM tickets WHERE tickets.day = :d) SELECT * FROM rates(:d, 'a', (SELECT * FROM x))",
-        "made.sql:3:102: x is a name of the query around it",
+        "made.sql:3:102: x is defined by WITH of the surrounding query",
     ),
     (
         "SELECT q.rate FROM tickets k, rates(:d, 'a', (SELECT * FROM tickets p WHERE p.day = k.day)) q",
-        "k.day is a column of what stands beside it",
+        "k.day is a column of another source",
     ),
-    ("SELECT * FROM db.rates(:d, 'a')", "made.sql:3:15: rates is no function of a database"),
-    ("SELECT slugged(currency, 2) AS s FROM rates(:d, 'a')", "slugged(...) cannot be called so: too many positional"),
+    ("SELECT * FROM db.rates(:d, 'a')", "made.sql:3:15: table function rates is named with a database"),
+    ("SELECT slugged(currency, 2) AS s FROM rates(:d, 'a')", "slugged(...) has invalid arguments: too many positional"),
     (f"SELECT * FROM rates(:d, 'a', ({QUERY.replace('product', 'colour')}))", "there is no column 'colour'"),
 ]
 
@@ -129,11 +132,11 @@ def test_what_is_wrong_with_a_function(tmp_path: Path) -> None:
         _named("f", "table(a strange)")
     with pytest.raises(DefinitionError, match="function 'f': "):
         _named("f", "strange")
-    with pytest.raises(DefinitionError, match="function 'initcap': SQL has one of this name"):
+    with pytest.raises(DefinitionError, match="function 'initcap': SQL has a built-in function of this name"):
         _named("initcap", "string")
-    with pytest.raises(DefinitionError, match="has no ctx"):
+    with pytest.raises(DefinitionError, match="gets no ctx"):
         nova.sql_function(returns="string", name="f")(lambda ctx: "")
-    with pytest.raises(NovaError, match="nothing is known of rates"):
+    with pytest.raises(NovaError, match="the body of table function rates"):
         made(tmp_path, "SELECT * FROM rates(:d, 'a')", {"rates": rates.returns})
     with pytest.raises(DefinitionError, match="tickets: a function and a dataset"):
         made(tmp_path, "SELECT 1 AS n", [_named("tickets", "table(a int)")])

@@ -25,10 +25,10 @@ FUNCTIONS = {"gives": "table(n int)"}
     [
         (
             "SELECT n, n + 1 FROM sold",
-            """x.sql:1:11: column 2 of what it gives has no name
+            """x.sql:1:11: output column 2 has no name
     1 | SELECT n, n + 1 FROM sold
       |           ^^^^^
-  next:     give it one: ... AS name""",
+  next:     name it: ... AS name""",
         ),
         (
             "SELECT n FROM gives(1 + (SELECT MAX(n) FROM sold))",
@@ -46,35 +46,35 @@ FUNCTIONS = {"gives": "table(n int)"}
         ),
         (
             "SELECT n FROM sold a JOIN sold a ON a.n = a.n",
-            """x.sql:1:27: two things that are read are called 'a'
+            """x.sql:1:27: two sources are called 'a'
     1 | SELECT n FROM sold a JOIN sold a ON a.n = a.n
       |                           ^^^^^^
   expected: different names""",
         ),
         (
             "SELECT 'a FROM sold",
-            """x.sql:1:8: cannot be read: ' is not closed
+            """x.sql:1:8: syntax error: ' is not closed
     1 | SELECT 'a FROM sold
       |        ^
   expected: Spark's SQL""",
         ),
         (
             "SHOW TABLES",
-            """x.sql:1:1: cannot be read as a query
+            """x.sql:1:1: is not a query
     1 | SHOW TABLES
       | ^
-  expected: one: SELECT ..., or FOR ... INSERT ...""",
+  expected: one query: SELECT ..., or FOR ... INSERT ...""",
         ),
         (
             "CREATE EXTERNAL TABLE x USING parquet LOCATION '/x' AS SELECT 1 AS n",
-            """x.sql:1:63: others write what is external
+            """x.sql:1:63: an external table has no query, because another system writes it
     1 | CREATE EXTERNAL TABLE x USING parquet LOCATION '/x' AS SELECT 1 AS n
       |                                                               ^^^^^^
   expected: a query without CREATE""",
         ),
         (
             "CREATE EXTERNAL TABLE x (n) USING parquet LOCATION '/x'",
-            """x.sql:1:26: a column without a type
+            """x.sql:1:26: a column has no type
     1 | CREATE EXTERNAL TABLE x (n) USING parquet LOCATION '/x'
       |                          ^
   expected: name TYPE""",
@@ -104,11 +104,11 @@ def test_late_that_says_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.sql").write_text("SELECT 1 AS n")
     with pytest.raises(DefinitionError) as caught:
         nova.datasets(tmp_path, late={"a": "later"})  # type: ignore[dict-item]
-    assert str(caught.value) == "[NOVA-DEFINITION] late={'a': 'later'} says nothing\n  expected: rebuild or ignore"
+    assert str(caught.value) == "[NOVA-DEFINITION] late={'a': 'later'} is not a policy\n  expected: rebuild or ignore"
 
 
 def test_functions_that_cannot_be_called(tmp_path: Path) -> None:
-    with pytest.raises(DefinitionError, match="'shout': one of values runs in Spark's workers, and has no ctx"):
+    with pytest.raises(DefinitionError, match="'shout': a scalar function runs in Spark's workers, and gets no ctx"):
 
         @nova.sql_function(returns="string")
         def shout(ctx: object, text: str) -> str:
@@ -118,19 +118,19 @@ def test_functions_that_cannot_be_called(tmp_path: Path) -> None:
     with pytest.raises(SqlError) as caught:
         nova.datasets(tmp_path, functions=FUNCTIONS)
     assert str(caught.value) == (
-        f"[NOVA-SQL] {tmp_path}/a.sql:1:15: nothing is known of gives(...) but what it gives\n"
+        f"[NOVA-SQL] {tmp_path}/a.sql:1:15: the body of table function gives(...) is missing\n"
         "    1 | SELECT n FROM gives(1)\n"
         "      |               ^^^^^^^^\n"
         "  expected: the function itself\n"
-        "  next:     nova.datasets(..., functions=[...]) with what @nova.sql_function makes"
+        "  next:     nova.datasets(..., functions=[...]) with a function decorated by @nova.sql_function"
     )
     with pytest.raises(SqlError) as free:
         nova.sql_task("t", "SELECT * FROM gives(1)")
     assert str(free.value) == (
-        "[NOVA-SQL] task t:1:15: gives(...) stands as a table\n"
+        "[NOVA-SQL] task t:1:15: gives(...) is a table function, which this task cannot call\n"
         "    1 | SELECT * FROM gives(1)\n"
         "      |               ^^^^^^^^\n"
-        "  expected: functions that give tables in datasets: nova.datasets(folder, functions=[...])"
+        "  expected: table functions in datasets: nova.datasets(folder, functions=[...])"
     )
 
 
@@ -139,7 +139,7 @@ def test_a_parser_that_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotSupported) as caught:
         nova.sql_task("t", "SELECT 1 AS n")
     assert str(caught.value) == (
-        "[NOVA-NOT-SUPPORTED] the parser of SQL is a compiled one, which knows no FOR\n"
+        "[NOVA-NOT-SUPPORTED] the installed SQL parser is compiled, and cannot parse FOR\n"
         "  found:    /site/sqlglot/parser.cpython-311.so\n"
         "  expected: sqlglot without sqlglotc\n"
         "  next:     pip uninstall sqlglotc"

@@ -79,11 +79,11 @@ def test_errors_point_at_the_place(sql: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("sql", "what"),
     [
-        ("", "holds no statement"),
-        ("SELECT 1; SELECT 2", "holds 2 statements"),
+        ("", "contains no statement"),
+        ("SELECT 1; SELECT 2", "contains 2 statements"),
         ("SELECT a FROM", "Expected table name"),
         ("SELECT 'abc", "' is not closed"),
-        ("FROM sales |> LIMIT 3 |> WHERE day = 'x'", "pipes are not understood"),
+        ("FROM sales |> LIMIT 3 |> WHERE day = 'x'", "pipe syntax is not supported"),
         ("SELECT a FROM x WHERE (b = 1", "( is not closed"),
         ("FOR x SELECT 1", "Expected IN after the name of a variable"),
         ("FOR x IN stores SELECT 1", "Expected (values) or TIMESERIES(...) after IN"),

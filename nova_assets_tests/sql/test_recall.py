@@ -348,13 +348,13 @@ def test_nothing_but_parts_of_queries_is_ever_made(kind: str) -> None:
     whole = [{"c": "Paren"}, {"i": 0, "k": "this", "c": kind}]
     typed = [{"c": "Null", "t": [{"c": kind}]}]
     for harmful in (whole, typed, [{"c": kind}]):
-        with pytest.raises(ValueError, match=r"parts? of"):
+        with pytest.raises(ValueError, match=r"syntax (nodes|tree)"):
             decode_tree(zlib.compress(json.dumps(harmful).encode()))
 
 
 @pytest.mark.parametrize("data", [b"", b"x", zlib.compress(b"{}"), zlib.compress(b"[]"), zlib.compress(b'[{"v": 1}]')])
 def test_what_was_not_packed_is_refused(data: bytes) -> None:
-    with pytest.raises(ValueError, match="no part of a query"):
+    with pytest.raises(ValueError, match="not a syntax tree"):
         decode_tree(data)
     assert decode_tree(encode_tree(exp.Null())) == exp.Null()
 

@@ -182,9 +182,9 @@ def test_through_subqueries() -> None:
 @pytest.mark.parametrize(
     ("columns", "what"),
     [
-        ("unheard_of(n) AS c", "the type of column 'c' does not follow from the query"),
-        ("n, n", "what it gives has two columns called 'n'"),
-        ("NULL AS c", "column 'c' holds nothing but nulls, and has no type"),
+        ("unheard_of(n) AS c", "the type of column 'c' cannot be derived from the query"),
+        ("n, n", "the output has two columns called 'n'"),
+        ("NULL AS c", "column 'c' contains only nulls, and has no type"),
     ],
 )
 def test_what_does_not_follow_is_said(columns: str, what: str) -> None:

@@ -116,16 +116,21 @@ GOOD = "CREATE EXTERNAL TABLE x (n INT, day STRING) USING parquet PARTITIONED BY
 @pytest.mark.parametrize(
     ("was", "becomes", "said", "under"),
     [
-        ("EXTERNAL ", "", "is no query, and no view of a table that others keep", "x"),
-        (" LOCATION '/x'", "", "an external table says where it is", "x"),
-        ("(n INT, day STRING) ", "", "an external table says its columns", "x"),
-        ("TABLE x", "TABLE db.x", "the name of a view has no database", "db.x"),
+        ("EXTERNAL ", "", "is neither a query nor an external table", "x"),
+        (" LOCATION '/x'", "", "an external table needs a location", "x"),
+        ("(n INT, day STRING) ", "", "an external table needs columns", "x"),
+        ("TABLE x", "TABLE db.x", "an external table is named with a database", "db.x"),
         ("BY (day)", "BY (week)", "there is no column 'week'", "week"),
-        ("LOCATION '/x'", "LOCATION '/x' TBLPROPERTIES ('ready' = 'yes')", "TBLPROPERTIES has 'ready'", None),
+        (
+            "LOCATION '/x'",
+            "LOCATION '/x' TBLPROPERTIES ('ready' = 'yes')",
+            "TBLPROPERTIES does not support 'ready'",
+            None,
+        ),
         ("USING parquet", "USING csv", "external has format='csv'; expected parquet or orc", "x"),
         ("'/x'", "'gs://x/y'", "external has location='gs://x/y'; expected a folder", "x"),
-        ("n INT", "n INT PRIMARY KEY", "PRIMARY KEY means nothing here", "n"),
-        ("LOCATION '/x'", "LOCATION '/x' OPTIONS (a 'b')", "OPTIONS ('a'='b') means nothing here", "x"),
+        ("n INT", "n INT PRIMARY KEY", "PRIMARY KEY is not supported here", "n"),
+        ("LOCATION '/x'", "LOCATION '/x' OPTIONS (a 'b')", "OPTIONS ('a'='b') is not supported here", "x"),
         ("n INT", "N INT, n STRING", "two columns called 'n'", None),
     ],
 )
@@ -144,7 +149,7 @@ def test_what_is_wrong_with_it_is_shown_at_its_place(was: str, becomes: str, sai
 def test_its_scopes_give_what_its_columns_are() -> None:
     head = "FOR n IN (1, 2)\n"
     found = refused(head + GOOD.replace("BY (day)", "BY (n)").replace("n INT", "n BIGINT"))
-    assert "partition column 'n' is bigint, and the scopes give int" in found and "expected: n INT" in found
+    assert "partition column 'n' is bigint, and the scopes produce int" in found and "expected: n INT" in found
     said = refused(head + GOOD)
     assert "x.sql:2:" in said and "there is no variable 'day'" in said and "^^^" in said
 
@@ -152,22 +157,25 @@ def test_its_scopes_give_what_its_columns_are() -> None:
 def test_each_scope_is_another_partition() -> None:
     head = "FOR n IN (1, 2), day IN ('a', 'b')\n"
     said = refused(head + GOOD)
-    assert "x.sql:1:5: partitions do not tell 'n', so that several scopes would be one" in said and "^" in said
+    assert (
+        "x.sql:1:5: no partition column depends on 'n', so several scopes would share a partition" in said
+        and "^" in said
+    )
     said = refused(head + GOOD.replace("PARTITIONED BY (day) ", ""))
-    assert "all scopes are one and the same partition" in said and "expected: PARTITIONED BY (column, ...)" in said
+    assert "all scopes have the same partition" in said and "expected: PARTITIONED BY (column, ...)" in said
 
 
 def test_only_its_newest_state_is_known() -> None:
     for mode in ("NEW", "OLD"):
         said = refused(f"SELECT n FROM {mode}(plain)", PLAIN)
-        assert "'plain' is external: of what others write only the newest state is known" in said
+        assert "external table 'plain' has no history, which NEW and OLD would read" in said
         assert "expected: FROM plain" in said and "^" in said
 
 
 def test_one_name_for_one_thing() -> None:
     said = refused("CREATE EXTERNAL TABLE plain (n INT) USING parquet LOCATION '/y'", PLAIN)
-    assert "dataset 'plain' is in x.sql already" in said
-    with pytest.raises(DefinitionError, match="'plain' is a channel, and a view in plain"):
+    assert "dataset 'plain' is already defined in x.sql" in said
+    with pytest.raises(DefinitionError, match="'plain' is a declared channel, and an external table in plain"):
         build_graph([PLAIN], [nova.Channel("plain", schema="n int")])
 
 

@@ -57,7 +57,7 @@ class DiskCache:
         try:
             folder = Path(named) if named else user_cache_path("nova_assets")
         except RuntimeError as error:  # the user has no home directory
-            _log.debug("nothing is kept: %s", error)
+            _log.debug("the cache of analyses is disabled: %s", error)
             return DiskCache(None)
         return DiskCache(folder / f"definitions-{_VERSION}.db")
 
@@ -82,7 +82,7 @@ class DiskCache:
             try:
                 found = _fetch_row(db, "SELECT tree FROM kept WHERE key = ?", key)
             except sqlite3.Error as error:
-                _log.debug("%s is not read: %s", self.file, error)
+                _log.debug("cannot read %s: %s", self.file, error)
                 return None
         return None if found is None else _verified_data(key, found[0])
 
@@ -94,7 +94,7 @@ class DiskCache:
                 f"{self.file.absolute().as_uri()}?mode=ro", uri=True, timeout=LOCK_TIMEOUTS_SECONDS[0]
             )
         except (sqlite3.Error, OSError, ValueError) as error:
-            _log.debug("%s is not read: %s", self.file, error)
+            _log.debug("cannot read %s: %s", self.file, error)
             return None
 
     def _write_session(self, session: DiskCacheSession) -> None:
@@ -111,9 +111,9 @@ class DiskCache:
                 db.executemany("UPDATE kept SET used = ? WHERE key = ?", [(now, key) for key in session.used_keys])
                 db.execute("DELETE FROM kept WHERE used < ?", (now - EXPIRE_AFTER_SECONDS,))
         except (sqlite3.OperationalError, OSError) as error:  # disk full, file locked, or no permission
-            _log.debug("%s is not written: %s", self.file, error)
+            _log.debug("cannot write %s: %s", self.file, error)
         except sqlite3.DatabaseError as error:  # damaged: the next process creates a new file
-            _log.debug("%s is damaged, and removed: %s", self.file, error)
+            _log.debug("%s is damaged and was removed: %s", self.file, error)
             with suppress(OSError):
                 self.file.unlink(missing_ok=True)
 
@@ -145,7 +145,7 @@ class DiskCacheSession:
             data = None if found is None else _verified_data(key, found[0])
             record = None if data is None else json.loads(data)
         except sqlite3.Error as error:  # locked or damaged: do not wait again for every key
-            _log.debug("%s is not read: %s", self.disk_cache.file, error)
+            _log.debug("cannot read %s: %s", self.disk_cache.file, error)
             self.close()
             return None
         except (ValueError, TypeError, RecursionError):

@@ -115,7 +115,9 @@ def _check_late_policies(late_policies: Mapping[str, str], graph: Graph) -> None
         if graph.datasets:  # the graph is empty if the analysis failed, and that error is recorded already
             graph.dataset(name)
         if policy not in get_args(Late):
-            raise DefinitionError(f"late={{{name!r}: {policy!r}}} says nothing", expected=" or ".join(get_args(Late)))
+            raise DefinitionError(
+                f"late={{{name!r}: {policy!r}}} is not a policy", expected=" or ".join(get_args(Late))
+            )
 
 
 def _read_sql_file(file: Path) -> SqlText:

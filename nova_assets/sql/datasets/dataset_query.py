@@ -119,7 +119,7 @@ class DatasetQuery:
         """
         for name in scalar_function_types(self.graph.function_types):
             if name.lower() in self.statement.called_functions and name not in self.sql_functions:
-                raise NotSupported(f"it calls {name}(...), which only the session of its tasks has")
+                raise NotSupported(f"the query calls {name}(...), which exists only in the session of its tasks")
         self.function_calls.register_scalar_functions(Context(spark=engine.session))
         tables = table_function_schemas(self.graph.function_types)
         schemas = {frame: self.query.schemas[scan.dataset] for frame, scan in self._scans_by_frame()}
@@ -165,10 +165,10 @@ class DatasetQuery:
         zone = ctx.spark.conf.get("spark.sql.session.timeZone")
         if "timestamp" in self.query.variables.values() and zone not in ("UTC", "Etc/UTC", "GMT", "Z"):
             raise SettingsError(
-                f"dataset {self.name!r} compares moments, and the session is in another zone",
+                f"dataset {self.name!r} uses timestamps, and the time zone of the Spark session is not UTC",
                 found=zone,
                 expected="spark.sql.session.timeZone = UTC",
-                next="set it on the session that is given to nova; zones of days are said in TIMESERIES(tz => ...)",
+                next="set it on the session that you pass to nova; TIMESERIES(tz => ...) takes the time zone of days",
             )
 
     def input_partitions(

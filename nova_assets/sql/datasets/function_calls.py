@@ -113,7 +113,7 @@ class FunctionCalls:
         actual_columns = {c.lower() for c in frame.columns}
         if actual_columns != {c.lower() for c in schema.names}:
             raise SchemaMismatch(
-                f"function {function_name!r} gives other columns than it declares, for dataset {self.dataset_name!r}",
+                f"function {function_name!r} returns other columns than it declares, for dataset {self.dataset_name!r}",
                 found=", ".join(frame.columns),
                 expected=str(schema),
                 next='change the function, or its returns="table(...)"',
@@ -130,17 +130,17 @@ def _function_of_call(
     text = dataset.statement.text
     if call.function not in sql_functions:
         raise text.error(
-            f"nothing is known of {call.function}(...) but what it gives",
+            f"the body of table function {call.function}(...) is missing",
             call.call_span,
             expected="the function itself",
-            next="nova.datasets(..., functions=[...]) with what @nova.sql_function makes",
+            next="nova.datasets(..., functions=[...]) with a function decorated by @nova.sql_function",
         )
     function = sql_functions[call.function]
     problem = function.argument_problem(
         sum(not a.name for a in call.arguments), [a.name for a in call.arguments if a.name]
     )
     if problem is not None:
-        raise text.error(f"{call.function}(...) cannot be called so: {problem}", call.call_span)
+        raise text.error(f"{call.function}(...) has invalid arguments: {problem}", call.call_span)
     return function
 
 
@@ -150,7 +150,7 @@ def _check_scalar_calls(dataset: Dataset, scalar_functions: Mapping[str, SqlFunc
         function = by_name.get(node.name.lower())
         problem = None if function is None else function.argument_problem(len(node.expressions), [])
         if problem is not None:
-            raise dataset.statement.text.error(f"{node.name}(...) cannot be called so: {problem}", node)
+            raise dataset.statement.text.error(f"{node.name}(...) has invalid arguments: {problem}", node)
 
 
 def _bind_arguments(dataset: Dataset, call: TableFunctionCall) -> list[_BoundArgument]:

@@ -113,14 +113,16 @@ def _build_graph(
 def _check_function_name_clashes(dataset_names: Sequence[str], function_types: Mapping[str, str]) -> None:
     shared_names = sorted(set(dataset_names) & set(table_function_schemas(function_types)))
     if shared_names:
-        raise DefinitionError(f"{', '.join(shared_names)}: a function and a dataset", expected="a name for each")
+        raise DefinitionError(
+            f"a function and a dataset have the same name: {', '.join(shared_names)}", expected="different names"
+        )
 
 
 def _check_view_channel_clashes(views: Mapping[str, ExternalView], channels: Mapping[str, Channel]) -> None:
     for name, view in views.items():
         if name in channels and channels[name] != view.channel:
             raise DefinitionError(
-                f"{name!r} is a channel, and a view in {view.text.name}", expected="the one or the other"
+                f"{name!r} is a declared channel, and an external table in {view.text.name}", expected="one of the two"
             )
 
 
@@ -128,7 +130,7 @@ def _check_external_read_modes(statement: DatasetStatement, channels: Mapping[st
     for scan in statement.scans:
         if scan.mode in ("new", "old") and scan.dataset in channels and channels[scan.dataset].external is not None:
             raise statement.text.error(
-                f"{scan.dataset!r} is external: of what others write only the newest state is known",
+                f"external table {scan.dataset!r} has no history, which NEW and OLD would read",
                 scan.span,
                 expected=f"FROM {scan.dataset}",
             )
@@ -173,7 +175,13 @@ def _read_statements(
         known = datasets.get(one.name) or views.get(one.name)
         if known is not None:
             where = known.text.name
-            problems.append(text.error(f"dataset {one.name!r} is in {where} already", None, expected="one statement"))
+            problems.append(
+                text.error(
+                    f"dataset {one.name!r} is already defined in {where}",
+                    None,
+                    expected="one statement for each dataset",
+                )
+            )
         elif isinstance(one, ExternalView):
             views[one.name] = one
         else:
@@ -208,8 +216,8 @@ def _order_by_dependencies(statements: Mapping[str, DatasetStatement], problems:
             first.text.error(
                 f"{what}: {' → '.join(cycle)}",
                 scan.span,
-                expected="each dataset to follow from others",
-                next="take what both need into a dataset of its own",
+                expected="dependencies without a cycle",
+                next="move the shared part into a dataset of its own",
             )
         )
         return []
@@ -254,17 +262,15 @@ def _compute_analysis(
     query = resolve_query(statement.text, statement.query, schemas, statement.header.variable_types, tables)
     for n, select in enumerate(query.tree.selects, start=1):
         if is_generated_name(select):
-            raise statement.text.error(
-                f"column {n} of what it gives has no name", select, next="give it one: ... AS name"
-            )
+            raise statement.text.error(f"output column {n} has no name", select, next="name it: ... AS name")
     output_schema = schema_of_query(query, {**tables, **{r: schemas[r] for r in query.reads}}, function_types)
     types = statement.header.partition_column_types
     for column in types:
         if column.lower() in (n.lower() for n in output_schema.names):
             raise statement.text.error(
-                f"column {column!r} is given by PARTITION and by the query",
+                f"column {column!r} is in PARTITION and in SELECT",
                 None,
-                next=f"leave {column} out of SELECT: every row of a scope has the same",
+                next=f"remove {column} from SELECT: its value is the same in all rows of a scope",
             )
     schema = Schema((*output_schema.fields, *(Field(c, parse_type(t)) for c, t in types.items())))
     _check_partition_conditions(query, statement, partition_columns)
@@ -304,4 +310,4 @@ def _raise_problems(problems: Sequence[SqlError]) -> None:
         raise problems[0]
     if problems:
         messages = [p.render().split("] ", 1)[1] for p in problems]
-        raise DefinitionError.of(messages, "the datasets are not sound")
+        raise DefinitionError.of(messages, "the datasets cannot be analysed")

@@ -48,14 +48,17 @@ def sql_task(
     tree = parse_statement(text)
     if not isinstance(tree, exp.Query):
         raise text.error(
-            "is no query", tree, expected="SELECT ...", next="scopes and INSERT are for files: nova.datasets(folder)"
+            "is not a query",
+            tree,
+            expected="SELECT ...",
+            next="write scopes and INSERT in a SQL file: nova.datasets(folder)",
         )
     calls = mark_calls(text, tree)
     if calls:
         raise text.error(
-            f"{calls[0].function}(...) stands as a table",
+            f"{calls[0].function}(...) is a table function, which this task cannot call",
             calls[0].call_span,
-            expected="functions that give tables in datasets: nova.datasets(folder, functions=[...])",
+            expected="table functions in datasets: nova.datasets(folder, functions=[...])",
         )
     scans = mark_scans(text, tree)
     edges = [produces] if isinstance(produces, Produces) else list(produces)

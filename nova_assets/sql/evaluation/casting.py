@@ -129,7 +129,7 @@ def _cast_to_integral(source: DataType, target_name: str) -> Cast | None:
 def _parse_integer(text: str) -> int:
     match = _WHOLE_NUMBER.fullmatch(text)
     if match is None or len(match[1]) > 20:
-        raise Undecided(f"{text!r} is no whole number")
+        raise Undecided(f"{text!r} is not a whole number")
     return int(match[1])
 
 
@@ -137,7 +137,7 @@ def check_integral_range(value: int, type_name: str) -> int:
     """The value, if it fits the integer type. Raises Undecided if it does not."""
     least, greatest = INTEGRAL_RANGES[type_name]
     if not least <= value <= greatest:
-        raise Undecided(f"{value} is no {type_name}")
+        raise Undecided(f"{value} does not fit {type_name}")
     return value
 
 
@@ -152,7 +152,7 @@ def _cast_to_decimal(source: DataType, target: DataType) -> Cast | None:
 def _parse_decimal(text: str) -> Decimal:
     match = _NUMBER.fullmatch(text)
     if match is None or len(match[1]) > 40:
-        raise Undecided(f"{text!r} is no plain number")
+        raise Undecided(f"{text!r} is not a number")
     return Decimal(match[1])
 
 
@@ -161,7 +161,7 @@ def round_to_decimal(value: Decimal, type_: DataType) -> Decimal:
     precision, scale = type_.args
     with_scale = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, context=EXACT_DECIMAL_CONTEXT)
     if with_scale and with_scale.adjusted() + 1 > precision - scale:
-        raise Undecided(f"{value} is no {type_}")
+        raise Undecided(f"{value} does not fit {type_}")
     return with_scale
 
 
@@ -190,11 +190,11 @@ def parse_date(text: str) -> date:
     """Parse a date. Raises Undecided if the text has another format."""
     match = _DATE.fullmatch(text)
     if match is None:
-        raise Undecided(f"{text!r} is no date")
+        raise Undecided(f"{text!r} is not a date")
     try:
         return date(int(match[1]), int(match[2] or 1), int(match[3] or 1))
     except ValueError:
-        raise Undecided(f"{text!r} is no date") from None
+        raise Undecided(f"{text!r} is not a date") from None
 
 
 def _cast_to_timestamp(source: DataType, zone: tzinfo) -> Cast | None:
@@ -213,7 +213,7 @@ def parse_timestamp(text: str, zone: tzinfo) -> datetime:
     """Parse a timestamp. Raises Undecided if the text has another format."""
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
-        raise Undecided(f"{text!r} is no timestamp")
+        raise Undecided(f"{text!r} is not a timestamp")
     year, month, day, hour, minute, second, fraction, offset = match.groups()
     try:
         local = datetime(
@@ -221,11 +221,11 @@ def parse_timestamp(text: str, zone: tzinfo) -> datetime:
             int((fraction or "0").ljust(6, "0")),
         )  # fmt: skip
     except ValueError:
-        raise Undecided(f"{text!r} is no timestamp") from None
+        raise Undecided(f"{text!r} is not a timestamp") from None
     if offset is None:
         return local.replace(tzinfo=zone)
     if hour is None:
-        raise Undecided(f"{text!r} has a zone and no time")
+        raise Undecided(f"{text!r} has a time zone and no time")
     return datetime.fromisoformat(f"{local.isoformat()}{'+00:00' if offset == 'Z' else offset}").astimezone(zone)
 
 

@@ -55,7 +55,7 @@ class DatePattern:
                 values_by_field.get("hour", 0), values_by_field.get("minute", 0), values_by_field.get("second", 0),
             ).date()  # fmt: skip
         except (ValueError, KeyError):
-            raise Undecided(f"{text!r} is no date of {self.text!r}") from None
+            raise Undecided(f"{text!r} is not a date of {self.text!r}") from None
 
     def _parsing_regex(self) -> re.Pattern[str]:
         names = [_FIELDS[p][0] for p in self.parts if isinstance(p, str)]

@@ -120,7 +120,7 @@ def shift_days(day: date, days: int) -> date:
     try:
         return day + timedelta(days=days)
     except OverflowError:
-        raise Undecided(f"{days} days from {day} is no date") from None
+        raise Undecided(f"{days} days from {day} is out of range") from None
 
 
 def _add_interval(context: RuleContext, operand: Operand, interval: Interval, sign: int) -> Operand:
@@ -178,7 +178,7 @@ def _shift_months(value: Any, months: int) -> Any:
         return value
     year, month = divmod(value.year * 12 + value.month - 1 + months, 12)
     if not 1 <= year <= 9999:
-        raise Undecided(f"{months} months from {value} is no date")
+        raise Undecided(f"{months} months from {value} is not a date")
     return value.replace(year=year, month=month + 1, day=min(value.day, days_in_month(year, month + 1)))
 
 
@@ -382,7 +382,7 @@ def _make_date(context: RuleContext, year: Operand, month: Operand, day: Operand
         try:
             return date(y, m, d)
         except (ValueError, OverflowError):
-            raise Undecided(f"{y}-{m}-{d} is no date") from None
+            raise Undecided(f"{y}-{m}-{d} is not a date") from None
 
     return context.null_propagating_operand(DATE, make, *(as_int_operand(context, n) for n in (year, month, day)))
 

@@ -83,7 +83,7 @@ class Evaluator:
                 next="docs/reference.md lists the functions that are evaluated on partitions",
             ) from None
         if operand.type in (None, VOID):
-            raise text.error(f"{node.sql('spark')} has no type", node, next="say it: CAST(... AS TYPE)")
+            raise text.error(f"{node.sql('spark')} has no type", node, next="declare it: CAST(... AS TYPE)")
         return Evaluable(operand.value, frozenset(used.keys), operand.type)
 
     def _compile_operand(

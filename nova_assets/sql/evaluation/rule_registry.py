@@ -192,5 +192,5 @@ def describe_node(node: exp.Expr) -> str:
     if isinstance(node, exp.Anonymous):
         return f"{node.name}(...)"
     if isinstance(node, exp.Subquery | exp.Select | exp.Exists):
-        return "what a subquery gives"
+        return "the result of a subquery"
     return node.sql("spark")

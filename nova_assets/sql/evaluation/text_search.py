@@ -122,13 +122,13 @@ _ANY_CHARACTERS, _ONE_CHARACTER = object(), object()
 def _parse_like_pattern(pattern: str, escape: str) -> tuple[object, ...]:
     """Characters and wildcards of a LIKE pattern. Raises Undecided if Spark rejects the pattern."""
     if len(escape) != 1 or len(pattern) > MAX_TEXT_LENGTH:
-        raise Undecided("a pattern of LIKE is escaped by one character")
+        raise Undecided("the escape of a LIKE pattern is one character")
     parts, characters = list[object](), iter(pattern)
     for character in characters:
         if character == escape:
             escaped = next(characters, "")
             if not escaped or escaped not in ("%", "_", escape):
-                raise Undecided(f"{pattern!r} escapes what needs no escape")
+                raise Undecided(f"{pattern!r} escapes a character that needs no escape")
             parts.append(escaped)
         else:
             parts.append({"%": _ANY_CHARACTERS, "_": _ONE_CHARACTER}.get(character, character))

@@ -62,7 +62,7 @@ def parse_partition_value(text: str | None, type_: str, tz: str | None = None) -
 def _parse_date(text: str) -> date:
     found = re.fullmatch(r"\s*(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?\s*", text)
     if found is None:
-        raise ValueError(f"{text!r} is no date")
+        raise ValueError(f"{text!r} is not a date")
     year, month, day = (int(g or 1) for g in found.groups())
     return date(year, month, day)
 

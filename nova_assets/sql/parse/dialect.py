@@ -156,7 +156,7 @@ class _Parser(SparkParser):
         """Parse a table name. Reject ``*`` after the name, which PostgreSQL allows."""
         found = super()._parse_table_parts(schema, is_db_reference, wildcard, fast)
         if found is not None and self._curr and self._curr.token_type == TokenType.STAR:
-            self.raise_error("* stands behind the name of a table", self._curr)
+            self.raise_error("* follows the name of a table", self._curr)
         return found
 
     def _parse_paren(self) -> exp.Expr | None:
@@ -222,7 +222,7 @@ def parse_statement(text: SqlText) -> exp.Expr:
     open_quote = find_unclosed_quote(text.sql)
     if open_quote is not None:
         raise text.error(
-            f"cannot be read: {text.substring(open_quote)} is not closed", open_quote, expected="Spark's SQL"
+            f"syntax error: {text.substring(open_quote)} is not closed", open_quote, expected="Spark's SQL"
         )
     with convert_parser_errors(text):
         tokens = convert_keywords_to_names(DIALECT.tokenize(text.sql))
@@ -234,12 +234,12 @@ def parse_statement(text: SqlText) -> exp.Expr:
             check_tree(text, statement)
     if len(found) != 1:
         raise text.error(
-            "holds no statement" if not found else f"holds {len(found)} statements",
+            "contains no statement" if not found else f"contains {len(found)} statements",
             found[1] if len(found) > 1 else None,
-            expected="one: SELECT ..., or FOR ... INSERT OVERWRITE ... SELECT ...",
+            expected="one statement: SELECT ..., or FOR ... INSERT OVERWRITE ... SELECT ...",
         )
     if isinstance(found[0], exp.Command):
-        raise text.error("cannot be read as a query", None, expected="one: SELECT ..., or FOR ... INSERT ...")
+        raise text.error("is not a query", None, expected="one query: SELECT ..., or FOR ... INSERT ...")
     return convert_table_functions(found[0])
 
 
@@ -247,7 +247,7 @@ def _check_parser_not_compiled() -> None:
     """Raise NotSupported if the SQL parser is compiled. A compiled parser cannot be extended by own statements."""
     if not str(sqlglot.parser.__file__).endswith(".py"):
         raise NotSupported(
-            "the parser of SQL is a compiled one, which knows no FOR",
+            "the installed SQL parser is compiled, and cannot parse FOR",
             found=sqlglot.parser.__file__,
             expected="sqlglot without sqlglotc",
             next="pip uninstall sqlglotc",
@@ -281,12 +281,12 @@ def convert_parser_errors(text: SqlText) -> Iterator[None]:
     except ParseError as error:
         raise _sql_error_from_parse_error(text, error) from None
     except SqlglotError as error:
-        raise text.error(f"cannot be read: {_first_line(error)}", None, expected="Spark's SQL") from None
+        raise text.error(f"syntax error: {_first_line(error)}", None, expected="Spark's SQL") from None
     except RecursionError:
-        raise text.error("is nested too deeply to be read", None, next="take parts of it into WITH") from None
+        raise text.error("is nested too deeply to be parsed", None, next="move parts of the query into WITH") from None
     except _PARSER_CRASH_ERRORS as error:
-        what = f"cannot be understood: the parser of SQL fails ({type(error).__name__}: {_first_line(error)[:100]})"
-        raise text.error(what, None, next="write it in another way") from error
+        what = f"cannot be parsed: the SQL parser failed ({type(error).__name__}: {_first_line(error)[:100]})"
+        raise text.error(what, None, next="write the query in another way") from error
     finally:
         logger.removeFilter(_drop_log_record)
 
@@ -301,7 +301,9 @@ def _check_no_pipes(text: SqlText, tokens: list[Token]) -> None:
     """
     for token in tokens:
         if token.token_type == TokenType.PIPE_GT:
-            raise text.error("pipes are not understood", (token.start, token.end + 1), expected="SELECT ... FROM ...")
+            raise text.error(
+                "pipe syntax is not supported", (token.start, token.end + 1), expected="SELECT ... FROM ..."
+            )
 
 
 def statement_end(text: SqlText) -> int:
@@ -319,7 +321,7 @@ def _sql_error_from_parse_error(text: SqlText, error: ParseError) -> SqlError:
         end = _character_offset(text.sql, details["line"], details["col"])
         where = (max(0, end - len(details["highlight"])), max(1, end))
     what = str(details.get("description") or _first_line(error)).split(" but got <")[0].rstrip(".")
-    return text.error(f"cannot be read: {what}", where, expected="Spark's SQL")
+    return text.error(f"syntax error: {what}", where, expected="Spark's SQL")
 
 
 def _character_offset(sql: str, line: int, column: int) -> int:

@@ -56,25 +56,25 @@ def _checks_of_class(node_class: Any) -> tuple[_Check, ...]:
 @_syntax_check(exp.Select)
 def _check_select_columns(node: Any) -> _Violations:
     if not node.expressions and not node.args.get("kind"):
-        yield node, "cannot be read: SELECT of nothing", "SELECT column, ..."
+        yield node, "syntax error: SELECT has no columns", "SELECT column, ..."
 
 
 @_syntax_check(exp.In)
 def _check_in_values(node: Any) -> _Violations:
     if not any(node.args.get(k) for k in ("expressions", "query")):
-        yield node, "cannot be read: IN of nothing", "IN (value, ...)"
+        yield node, "syntax error: IN has no values", "IN (value, ...)"
 
 
 @_syntax_check(exp.Star)
 def _check_star_position(node: Any) -> _Violations:
     if isinstance(node.parent, exp.Binary | exp.Unary | exp.Between | exp.In) and not isinstance(node.parent, exp.Dot):
-        yield node.parent, "cannot be read: * is no value", "a column"
+        yield node.parent, "syntax error: * is not a value", "a column"
 
 
 @_syntax_check(exp.Is)
 def _check_operand_of_is(node: Any) -> _Violations:
     if not isinstance(node.expression, exp.Null | exp.Boolean | exp.Not):
-        yield node, "cannot be read: IS takes no value", "IS NULL, IS TRUE, IS FALSE, or = for a value"
+        yield node, "syntax error: IS does not compare with a value", "IS NULL, IS TRUE, IS FALSE, or = for a value"
 
 
 _PARENTS_WITHOUT_ALIASES = (exp.Paren, exp.Binary, exp.Unary, exp.Cast, exp.Between, exp.If, exp.Ordered, exp.Func)
@@ -84,37 +84,41 @@ _PARENTS_WITHOUT_ALIASES = (exp.Paren, exp.Binary, exp.Unary, exp.Cast, exp.Betw
 def _check_no_inner_alias(node: Any) -> _Violations:
     """Values within expressions have no alias, except in ``struct(a AS b)``."""
     if isinstance(node.parent, _PARENTS_WITHOUT_ALIASES) and node.parent.name.lower() != "struct":
-        yield node, f"cannot be read: {node.alias} stands behind a value", "an operator, or a comma"
+        yield node, f"syntax error: alias {node.alias} is not allowed within an expression", "an operator, or a comma"
 
 
 @_syntax_check(exp.Group)
 def _check_group_by(node: Any) -> _Violations:
     every = node.args.get("all") is not None
     if every and node.expressions:
-        yield node, "cannot be read: GROUP BY ALL takes no columns", "GROUP BY ALL, or GROUP BY columns"
+        yield node, "syntax error: GROUP BY ALL takes no columns", "GROUP BY ALL, or GROUP BY columns"
     if not any(node.args.values()):
-        yield node, "cannot be read: GROUP BY nothing", "GROUP BY column, ..."
+        yield node, "syntax error: GROUP BY has no columns", "GROUP BY column, ..."
 
 
 @_syntax_check(exp.Window)
 def _check_window(node: Any) -> _Violations:
     if isinstance(node.this, exp.Paren):
-        yield node, "cannot be read: OVER stands behind a value", "function(...) OVER (...)"
+        yield node, "syntax error: OVER does not follow a function call", "function(...) OVER (...)"
 
     if node.alias and (node.args.get("partition_by") or node.args.get("order")):
-        yield node, f"cannot be read: the window is {node.alias}, and described", "a name, or a description"
+        yield (
+            node,
+            f"syntax error: window {node.alias} has a name and a definition",
+            "a window's name, or its definition",
+        )
 
 
 @_syntax_check(exp.Table)
 def _check_table_name(node: Any) -> _Violations:
     if isinstance(node.this, exp.Star | exp.Placeholder | exp.Parameter):
-        yield node, "cannot be read: no table", "the name of a dataset"
+        yield node, "syntax error: this is not a table name", "the name of a dataset"
 
 
 @_syntax_check(exp.Cast)
 def _check_cast_type(node: Any) -> _Violations:
     if node.to.args.get("nullable") is not None:
-        yield node, "cannot be read: no type", "CAST(... AS type)"
+        yield node, "syntax error: this is not a type", "CAST(... AS type)"
 
 
 _SPARK_TYPES = frozenset(
@@ -127,20 +131,20 @@ _SPARK_TYPES = frozenset(
 @_syntax_check(exp.DataType)
 def _check_type_is_known(node: Any) -> _Violations:
     if isinstance(node.this, exp.DType) and node.this.name not in _SPARK_TYPES:
-        yield node.parent or node, f"cannot be read: {node.this.name} is no type of Spark's", "a type such as INT"
+        yield node.parent or node, f"syntax error: {node.this.name} is not a Spark type", "a type such as INT"
 
 
 @_syntax_check(exp.DataTypeParam)
 def _check_type_parameters(node: Any) -> _Violations:
     if node.args.get("expression") is not None or not isinstance(node.this, exp.Literal):
-        yield node, "cannot be read: no type", "a type such as DECIMAL(10, 2)"
+        yield node, "syntax error: this is not a type", "a type such as DECIMAL(10, 2)"
 
 
 @_syntax_check(exp.Anonymous, exp.AnonymousAggFunc, exp.In, exp.Tuple)
 def _check_query_has_parentheses(node: Any) -> _Violations:
     for value in () if node.name.upper() == "TABLE" else node.expressions:
         if isinstance(value, exp.Select | exp.SetOperation):
-            yield value, "cannot be read: a query stands where a value does", "(SELECT ...) in parentheses"
+            yield value, "syntax error: a query is used as a value without parentheses", "(SELECT ...) in parentheses"
 
 
 @_syntax_check(exp.All, exp.Any)
@@ -148,7 +152,7 @@ def _check_any_and_all_follow_like(node: Any) -> _Violations:
     if not isinstance(node.parent, exp.Like | exp.ILike):
         yield (
             node,
-            f"cannot be read: {node.key.upper()} is for LIKE alone",
+            f"syntax error: {node.key.upper()} is only allowed after LIKE",
             "LIKE ANY ('a%', 'b%'), IN (SELECT ...)",
         )
 
@@ -156,22 +160,26 @@ def _check_any_and_all_follow_like(node: Any) -> _Violations:
 @_syntax_check(exp.Limit, exp.Fetch)
 def _check_limit(node: Any) -> _Violations:
     if isinstance(node, exp.Fetch) or node.args.get("limit_options") is not None or node.expressions:
-        yield node, "cannot be read: LIMIT takes a number of rows", "LIMIT 10"
+        yield node, "syntax error: LIMIT takes a number of rows", "LIMIT 10"
 
 
 @_syntax_check(exp.WindowSpec)
 def _check_window_frame(node: Any) -> _Violations:
     for end in ("start", "end"):
         if node.args.get(end) not in (None, "CURRENT ROW") and not node.args.get(f"{end}_side"):
-            yield node, "cannot be read: a frame has no direction", "ROWS BETWEEN 3 PRECEDING AND CURRENT ROW"
+            yield (
+                node,
+                "syntax error: a bound of a window frame has no direction",
+                "ROWS BETWEEN 3 PRECEDING AND CURRENT ROW",
+            )
 
 
 @_syntax_check(exp.Dot)
 def _check_field_access(node: Any) -> _Violations:
     if isinstance(node.expression, exp.Subquery | exp.Paren | exp.Literal):
-        yield node, "cannot be read: no field", "value.field"
+        yield node, "syntax error: this is not a field", "value.field"
     if isinstance(node.expression, exp.Func) and not isinstance(node.this, exp.Column | exp.Identifier | exp.Dot):
-        yield node, "cannot be read: a function is no field", "value.field, or schema.function(...)"
+        yield node, "syntax error: a function is not a field", "value.field, or schema.function(...)"
 
 
 _PREDICATES = (
@@ -195,7 +203,7 @@ def _check_condition_has_parentheses(node: Any) -> _Violations:
     keys = ("this",) if isinstance(node, exp.Is) else ("this", "expression", "low", "high")  # IS NOT TRUE
     sides = (_strip_added_parentheses(node.args.get(key)) for key in keys)
     if any(isinstance(side, _PREDICATES) for side in sides):
-        yield node, "cannot be read: a condition stands where a value does", "(condition) in parentheses"
+        yield node, "syntax error: a condition is used as a value without parentheses", "(condition) in parentheses"
 
 
 def _strip_added_parentheses(node: object) -> object:
@@ -221,9 +229,9 @@ def _check_typed_literal(node: Any) -> _Violations:
     if type_ is None:
         return
     if type_ not in _TYPES_WITH_LITERALS or not node.this.is_string:
-        yield node, f"cannot be read: no value of type {type_}", "DATE '2022-03-31', TIMESTAMP '...', or CAST"
+        yield node, f"syntax error: this is not a value of type {type_}", "DATE '2022-03-31', TIMESTAMP '...', or CAST"
     elif not _DATE_OR_TIMESTAMP_TEXT.fullmatch(node.this.name.strip()):
-        yield node, f"cannot be read: {node.this.name[:50]!r} is no {type_}", "DATE '2022-03-31'"
+        yield node, f"syntax error: {node.this.name[:50]!r} is not a {type_}", "DATE '2022-03-31'"
 
 
 @_syntax_check(exp.Interval)
@@ -232,7 +240,7 @@ def _check_interval(node: Any) -> _Violations:
         return
     value = node.this.this if isinstance(node.this, exp.Neg) else node.this
     if not isinstance(value, exp.Literal):
-        yield node, "cannot be read: an interval is written as a number and a unit", "INTERVAL 5 DAYS"
+        yield node, "syntax error: an interval needs a number and a unit", "INTERVAL 5 DAYS"
 
 
 _ORDERED_CLAUSES = (("from_",), ("joins",), ("laterals",), ("where",), ("group",), ("having",))
@@ -249,7 +257,7 @@ def _check_clause_order(node: Any) -> _Violations:
         parts = [p for k in keys for p in _expressions_of(node.args.get(k))]
         starts = [place for p in parts for place in _start_offsets(p)]
         if starts and min(starts) < last_end:
-            yield parts[0], "cannot be read: the clauses of SELECT stand in another order", _CLAUSE_ORDER_TEXT
+            yield parts[0], "syntax error: the clauses of SELECT are in the wrong order", _CLAUSE_ORDER_TEXT
         last_end = max([last_end, *starts])
 
 
@@ -270,7 +278,7 @@ def _check_cte_names_unique(node: Any) -> _Violations:
     names: set[str] = set()
     for cte in node.expressions:
         if cte.alias.lower() in names:
-            yield cte.args["alias"], f"{cte.alias} stands twice in WITH", "different names"
+            yield cte.args["alias"], f"{cte.alias} is defined twice in WITH", "different names"
         names.add(cte.alias.lower())
 
 
@@ -282,7 +290,7 @@ def _check_no_aggregate(node: Any) -> _Violations:
     clause = "WHERE" if isinstance(node, exp.Where) else "GROUP BY"
     for part in node.walk(prune=lambda n: isinstance(n, exp.Query | exp.Subquery)):
         if isinstance(part, exp.AggFunc) and not isinstance(part.parent, exp.Window):
-            yield part, f"{clause} has an aggregate", "a condition on rows; HAVING is about groups"
+            yield part, f"{clause} contains an aggregate", "a condition on single rows; HAVING filters groups"
 
 
 @_syntax_check(exp.Literal)

@@ -87,9 +87,9 @@ def _check_brackets(text: SqlText, tokens: list[Token]) -> None:
         elif token.token_type in _CLOSING.values() and (
             not opened or _CLOSING[opened.pop().token_type] != token.token_type
         ):
-            raise text.error(f"cannot be read: nothing is open that {token.text} closes", _token_span(token))
+            raise text.error(f"syntax error: {token.text} closes no bracket", _token_span(token))
     if opened:
-        raise text.error(f"cannot be read: {opened[-1].text} is not closed", _token_span(opened[-1]))
+        raise text.error(f"syntax error: {opened[-1].text} is not closed", _token_span(opened[-1]))
 
 
 def _check_lists(text: SqlText, tokens: list[Token]) -> None:
@@ -104,22 +104,22 @@ def _check_lists(text: SqlText, tokens: list[Token]) -> None:
             and token.token_type in _TOKENS_AFTER_LIST
         ):
             raise text.error(
-                "cannot be read: PARTITION BY nothing", _token_span(before), expected="PARTITION BY column"
+                "syntax error: PARTITION BY has no columns", _token_span(before), expected="PARTITION BY column"
             )
         if empty:
             raise text.error(
-                "cannot be read: nothing stands beside a comma", _token_span(token), expected="Spark's SQL"
+                "syntax error: a list element is missing beside a comma", _token_span(token), expected="Spark's SQL"
             )
         if before is not None and before.token_type == TokenType.ALIAS and token.token_type == TokenType.STRING:
             raise text.error(
-                "cannot be read: a text is no name",
+                "syntax error: a string is not a name",
                 _token_span(token),
                 expected=f"AS `{token.text}`",
                 next="use backquotes",
             )
     if tokens and tokens[-1].token_type == TokenType.COMMA:
         raise text.error(
-            "cannot be read: nothing stands beside a comma", _token_span(tokens[-1]), expected="Spark's SQL"
+            "syntax error: a list element is missing beside a comma", _token_span(tokens[-1]), expected="Spark's SQL"
         )
 
 
@@ -133,7 +133,7 @@ def _check_case_branches(text: SqlText, tokens: list[Token]) -> None:
             open_whens.append(False)
         elif open_whens and kind in (TokenType.WHEN, TokenType.ELSE, TokenType.END):
             if open_whens[-1]:
-                raise text.error("cannot be read: WHEN has no THEN", _token_span(token), expected="WHEN ... THEN ...")
+                raise text.error("syntax error: WHEN has no THEN", _token_span(token), expected="WHEN ... THEN ...")
             open_whens[-1] = kind == TokenType.WHEN
             if kind == TokenType.END:
                 open_whens.pop()
@@ -166,14 +166,14 @@ def _check_token_pairs(text: SqlText, tokens: list[Token]) -> None:
     for token in tokens:
         if token.token_type in _UNKNOWN_SYMBOLS:
             raise text.error(
-                f"cannot be read: {token.text} is no sign of SQL", _token_span(token), expected="Spark's SQL"
+                f"syntax error: {token.text} is not a symbol of SQL", _token_span(token), expected="Spark's SQL"
             )
     declares = any(t.token_type == TokenType.CREATE for t in tokens)  # price INT NOT NULL
     for before, (first, second) in zip([None, *tokens], pairwise(tokens), strict=False):
         for what, expected, is_refused in _REJECTED_PAIRS.get(first.token_type, ()):
             if is_refused(_TokenPair(before, first, second, text.sql[first.end + 1 : second.start], declares)):
                 raise text.error(
-                    f"cannot be read: {what}", (_token_span(first)[0], _token_span(second)[1]), expected=expected
+                    f"syntax error: {what}", (_token_span(first)[0], _token_span(second)[1]), expected=expected
                 )
 
 
@@ -217,7 +217,7 @@ def _is_dot_without_name(pair: _TokenPair) -> bool:
     return pair.second_is(TokenType.DOT)
 
 
-_DOT_WITHOUT_NAME = ("nothing stands before the dot", "name.field", _is_dot_without_name)
+_DOT_WITHOUT_NAME = ("the name before the dot is missing", "name.field", _is_dot_without_name)
 
 
 def _make_split_operator_test(*kinds: TokenType) -> Callable[[_TokenPair], bool]:
@@ -225,33 +225,37 @@ def _make_split_operator_test(*kinds: TokenType) -> Callable[[_TokenPair], bool]
     return lambda pair: bool(pair.gap) and pair.second_is(*kinds)
 
 
-_OPERATOR_WITHOUT_VALUE = ("an operator without a value", "value + value")
+_OPERATOR_WITHOUT_VALUE = ("an operator has no value", "value + value")
 
 _REJECTED_PAIRS: Mapping[TokenType, Sequence[tuple[str, str, Callable[[_TokenPair], bool]]]] = {
-    TokenType.ALIAS: [("AS without a name", "AS name", _is_alias_without_name)],
+    TokenType.ALIAS: [("AS has no name", "AS name", _is_alias_without_name)],
     TokenType.COMMA: [
-        ("DISTINCT behind a comma", "DISTINCT a, b", lambda pair: pair.second_is(TokenType.DISTINCT)),
+        ("DISTINCT follows a comma", "DISTINCT a, b", lambda pair: pair.second_is(TokenType.DISTINCT)),
         _DOT_WITHOUT_NAME,
     ],
     TokenType.DOT: [
-        ("a text is no field", "value.field", lambda pair: pair.second_is(TokenType.STRING)),
+        ("a string is not a field", "value.field", lambda pair: pair.second_is(TokenType.STRING)),
         (*_OPERATOR_WITHOUT_VALUE, _make_split_operator_test(TokenType.NUMBER)),
     ],
     TokenType.FROM: [
-        ("nothing stands before FOR", "FROM n FOR m", lambda pair: pair.second_is(TokenType.FOR)),
+        ("the value before FOR is missing", "FROM n FOR m", lambda pair: pair.second_is(TokenType.FOR)),
         _DOT_WITHOUT_NAME,
     ],
     TokenType.GT: [(*_OPERATOR_WITHOUT_VALUE, _make_split_operator_test(TokenType.GT))],
     TokenType.L_PAREN: [
-        ("nothing stands before FROM", "(value FROM n)", lambda pair: pair.second_is(TokenType.FROM, TokenType.FOR)),
-        ("nothing stands before ORDER BY", "OVER (ORDER BY ...)", _is_order_by_outside_window),
+        (
+            "the value before FROM is missing",
+            "(value FROM n)",
+            lambda pair: pair.second_is(TokenType.FROM, TokenType.FOR),
+        ),
+        ("ORDER BY is not allowed here", "OVER (ORDER BY ...)", _is_order_by_outside_window),
     ],
     TokenType.LT: [(*_OPERATOR_WITHOUT_VALUE, _make_split_operator_test(TokenType.LT))],
     TokenType.NOT: [
-        ("! before a condition", "NOT", lambda pair: pair.first.text == "!" and pair.second_is(*_OPERATORS_WITH_NOT)),
+        ("! is used as NOT", "NOT", lambda pair: pair.first.text == "!" and pair.second_is(*_OPERATORS_WITH_NOT)),
         ("NOT NULL without IS", "IS NOT NULL", _is_bare_not_null),
     ],
-    TokenType.OVER: [("OVER without a window", "OVER (...)", lambda pair: not pair.second_is(*_TOKENS_AFTER_OVER))],
+    TokenType.OVER: [("OVER has no window", "OVER (...)", lambda pair: not pair.second_is(*_TOKENS_AFTER_OVER))],
     TokenType.STAR: [
         (*_OPERATOR_WITHOUT_VALUE, lambda pair: pair.second_is(*_TOKENS_AFTER_LIST) and _is_end_of_value(pair.before)),
     ],
@@ -269,9 +273,7 @@ def _check_intervals(text: SqlText, tokens: list[Token]) -> None:
         if token.token_type != TokenType.INTERVAL or not following:
             continue
         if following[0].token_type == TokenType.STRING and not any(c.isdigit() for c in following[0].text):
-            raise text.error(
-                "cannot be read: an interval has no number", _token_span(following[0]), expected="'5 days'"
-            )
+            raise text.error("syntax error: an interval has no number", _token_span(following[0]), expected="'5 days'")
         number = following[1:] if following[0].token_type in (TokenType.DASH, TokenType.PLUS) else following
         if (
             number
@@ -279,7 +281,7 @@ def _check_intervals(text: SqlText, tokens: list[Token]) -> None:
             and not (number[1:] and number[1].text.upper().rstrip("S") in _UNITS)
         ):
             raise text.error(
-                "cannot be read: an interval has no unit", _token_span(number[0]), expected="INTERVAL 5 DAYS"
+                "syntax error: an interval has no unit", _token_span(number[0]), expected="INTERVAL 5 DAYS"
             )
 
 
@@ -292,7 +294,7 @@ def _check_window_frames(text: SqlText, tokens: list[Token]) -> None:
         elif token.token_type == TokenType.AND and before.text.upper() in ("PRECEDING", "FOLLOWING", "ROW"):
             if ends_alone:
                 raise text.error(
-                    "cannot be read: a frame has two ends without BETWEEN",
+                    "syntax error: a window frame has two bounds without BETWEEN",
                     _token_span(token),
                     expected="ROWS BETWEEN 3 PRECEDING AND CURRENT ROW",
                 )

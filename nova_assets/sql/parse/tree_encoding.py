@@ -34,12 +34,12 @@ def decode_tree(data: bytes) -> exp.Expr:
     try:
         found = json.loads(zlib.decompress(data))
         if not all(map(_is_expression_class, _class_names(found))):
-            raise ValueError("something else than parts of queries")
+            raise ValueError("classes other than syntax nodes")
         tree = serde.load(found)
     except (zlib.error, KeyError, IndexError, TypeError, AttributeError, ImportError, RecursionError) as error:
-        raise ValueError(f"no part of a query: {error}") from error
+        raise ValueError(f"not a syntax tree: {error}") from error
     if not isinstance(tree, exp.Expr):
-        raise ValueError("no part of a query")
+        raise ValueError("not a syntax tree")
     return tree
 
 

@@ -157,7 +157,9 @@ def _unknown_dataset_error(
     text: SqlText, scan: Scan, schemas: Mapping[str, Schema], table_functions: Mapping[str, Schema]
 ) -> Exception:
     if scan.dataset in table_functions:
-        return text.error(f"{scan.dataset} is a function", scan.span, expected=f"{scan.dataset}(...)")
+        return text.error(
+            f"{scan.dataset} is a table function, not a dataset", scan.span, expected=f"{scan.dataset}(...)"
+        )
     near = similar_names(scan.dataset, schemas) or sorted(schemas)[:5]
     return text.error(
         f"there is no dataset {scan.dataset!r}",
@@ -207,7 +209,7 @@ def _check_source_names_unique(text: SqlText, tree: exp.Query) -> None:
         for part in [*([first.this] if first is not None else ()), *joined]:
             name = part.alias_or_name.lower()
             if name and name in names:
-                raise text.error(f"two things that are read are called {name!r}", part, expected="different names")
+                raise text.error(f"two sources are called {name!r}", part, expected="different names")
             names.add(name)
 
 
@@ -227,7 +229,7 @@ def _undo_column_aliases(text: SqlText, tree: exp.Query, schemas: Mapping[str, S
             aliases, columns = source.alias_column_names, schemas[source.name].names
             if len(aliases) != len(columns):
                 raise text.error(
-                    f"{name} names {len(aliases)} of {len(columns)} columns",
+                    f"{name} has aliases for {len(aliases)} of {len(columns)} columns",
                     source,
                     expected=f"a name for each of {', '.join(columns)}",
                 )
@@ -265,7 +267,7 @@ def _replace_variables(
                 raise text.error(
                     f"there is no variable {node.name!r}",
                     node,
-                    expected=", ".join(variable_types) or "none: it has no FOR",
+                    expected=", ".join(variable_types) or "no variable: the statement has no FOR",
                 )
             continue
         used[name] = variable_types[name]
@@ -334,7 +336,7 @@ def column_names_of_source(
 
 def _format_similar_names(name: str, known_names: Mapping[str, str]) -> str:
     near = similar_names(name, known_names) or list(known_names)[:8]
-    return ", ".join(known_names[n] for n in near) or "a column of what it reads"
+    return ", ".join(known_names[n] for n in near) or "a column of the sources of the query"
 
 
 def conjuncts(condition: exp.Expr | None) -> Iterator[exp.Expr]:

@@ -72,7 +72,7 @@ def _parse_scan(text: SqlText, table: exp.Table, number: int) -> Scan:
     mode = READ_MODES.get(call.name.upper()) if isinstance(call, exp.Anonymous) else None
     if mode is None:
         raise text.error(
-            f"{call.sql('spark')} is no dataset",
+            f"{call.sql('spark')} is not a dataset",
             table,
             expected="a dataset, NEW(dataset), OLD(dataset), WHOLE(dataset), or a function of your own",
         )

@@ -27,7 +27,7 @@ def convert_spark_rejections(text: SqlText) -> Iterator[None]:
     except QueryRefused as error:
         reason, fragment = str(error.fields["reason"]), error.fields.get("fragment")
         place = _find_fragment(text, fragment) if isinstance(fragment, str) else None
-        raise text.error(f"Spark does not take the query: {reason}", place) from error
+        raise text.error(f"Spark rejects the query: {reason}", place) from error
 
 
 def check_spark_columns(query: Query, inferred_schema: Schema, spark_schema: Schema) -> None:
@@ -43,16 +43,16 @@ def check_spark_columns(query: Query, inferred_schema: Schema, spark_schema: Sch
     ours, theirs = inferred_schema.names, spark_schema.names
     if [n.lower() for n in ours] != [n.lower() for n in theirs]:
         raise query.text.error(
-            f"the query gives the columns {', '.join(ours)} by the rules of nova, and {', '.join(theirs)} by Spark",
+            f"nova derives the columns {', '.join(ours)}, and Spark derives {', '.join(theirs)}",
             None,
-            next="give each column a name that is its own: ... AS name",
+            next="give each column a unique name: ... AS name",
         )
     for number, (own, spark) in enumerate(zip(inferred_schema.fields, spark_schema.fields, strict=True)):
         if str(own.type) != str(spark.type):
             raise query.text.error(
-                f"column {own.name!r} is {own.type} by the rules of nova, and {spark.type} by Spark",
+                f"nova derives type {own.type} for column {own.name!r}, and Spark derives {spark.type}",
                 _select_expression(query, number),
-                next=f"say the type: {_cast_suggestion(spark)}",
+                next=f"declare the type: {_cast_suggestion(spark)}",
             )
 
 

@@ -128,10 +128,10 @@ def check_no_outer_ctes(text: SqlText, call: TableFunctionCall) -> None:
         for table in argument.node.find_all(exp.Table) if argument.query_span is not None else ():
             if isinstance(table.this, exp.Identifier) and table.name in outside - own:
                 raise text.error(
-                    f"{table.name} is a name of the query around it",
+                    f"{table.name} is defined by WITH of the surrounding query",
                     table,
-                    expected="a query that can stand alone",
-                    next=f"take WITH {table.name} AS (...) into the brackets",
+                    expected="a query that uses nothing of the surrounding query",
+                    next=f"move WITH {table.name} AS (...) into the parentheses",
                 )
 
 
@@ -143,9 +143,9 @@ def check_no_outer_columns(text: SqlText, tree: exp.Expr) -> None:
             for column in inner.find_all(exp.Column):
                 if column.table and column.table not in own:
                     raise text.error(
-                        f"{column.sql('spark')} is a column of what stands beside it",
+                        f"{column.sql('spark')} is a column of another source",
                         column,
-                        expected="a query that can stand alone",
+                        expected="a query that uses nothing of the surrounding query",
                     )
 
 
@@ -179,7 +179,7 @@ def _is_table_type(type_: str) -> bool:
 def _parse_call(text: SqlText, table: exp.Table, number: int) -> TableFunctionCall:
     call = table.this
     if table.args.get("db") is not None:
-        raise text.error(f"{call.name} is no function of a database", table, expected=f"{call.name}(...)")
+        raise text.error(f"table function {call.name} is named with a database", table, expected=f"{call.name}(...)")
     begin = int(call.meta["start"])  # the position of the function name
     *groups, end = _argument_tokens(text, begin)
     arguments = tuple(_parse_argument(text, node, some) for node, some in zip(call.expressions, groups, strict=False))

@@ -98,7 +98,7 @@ def sql_function(returns: str, *, name: str | None = None) -> Callable[[Callable
     def make(function: Callable[..., Any]) -> SqlFunction:
         made = SqlFunction(check_name(name or function.__name__, "a function"), function, returns.strip())
         if scalar_function_types(type_by_function([made])) and wants_context(function):
-            raise DefinitionError(f"function {made.name!r}: one of values runs in Spark's workers, and has no ctx")
+            raise DefinitionError(f"function {made.name!r}: a scalar function runs in Spark's workers, and gets no ctx")
         return made
 
     return make
@@ -115,7 +115,9 @@ def type_by_function(functions: Functions | None) -> dict[str, str]:
     found = {name: f.returns if isinstance(f, SqlFunction) else f for name, f in each.items()}
     for name in found:
         if not is_free_function_name(name):
-            raise DefinitionError(f"function {name!r}: SQL has one of this name", next="give it another: name=...")
+            raise DefinitionError(
+                f"function {name!r}: SQL has a built-in function of this name", next="choose another name: name=..."
+            )
     table_function_schemas(found)
     for name, type_ in scalar_function_types(found).items():
         try:

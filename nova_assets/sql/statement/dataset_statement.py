@@ -145,13 +145,15 @@ def _split_statement(text: SqlText, statement: exp.Expr) -> _StatementParts:
     insert = for_node.this if for_node is not None else statement
     if for_node is not None and not isinstance(insert, exp.Insert):
         raise text.error(
-            "scopes stand before a query that writes nothing",
+            "FOR is followed by a query without INSERT",
             insert,
             expected="FOR ... INSERT OVERWRITE name PARTITION (column, ...) SELECT ...",
         )
     query = insert.expression if isinstance(insert, exp.Insert) else insert
     if not isinstance(query, exp.Query):
-        raise text.error("is no query", insert, expected="SELECT ..., or FOR ... INSERT OVERWRITE name ... SELECT ...")
+        raise text.error(
+            "is not a query", insert, expected="SELECT ..., or FOR ... INSERT OVERWRITE name ... SELECT ..."
+        )
     table = insert.this if isinstance(insert, exp.Insert) else None
     adds = isinstance(insert, exp.Insert) and not insert.args.get("overwrite")
     return _StatementParts(
@@ -177,9 +179,7 @@ def _dataset_name(text: SqlText, insert_target: exp.Expr | None) -> str:
         or insert_target.args.get("db") is not None
         or not isinstance(insert_target.this, exp.Identifier)
     ):
-        raise text.error(
-            "it is inserted into what is no dataset", insert_target, expected="a name, and PARTITION (...)"
-        )
+        raise text.error("INSERT does not name a dataset", insert_target, expected="a name, and PARTITION (...)")
     return insert_target.name
 
 
@@ -187,7 +187,7 @@ def _partition_clause(text: SqlText, insert_target: exp.Expr | None, for_node: F
     found = None if insert_target is None else insert_target.args.get("partition")
     if for_node is not None and found is None:
         raise text.error(
-            "scopes write one and the same partition", insert_target, expected="PARTITION (column, ...) after the name"
+            "all scopes write the same partition", insert_target, expected="PARTITION (column, ...) after the name"
         )
     return found if isinstance(found, exp.Partition) else None
 

@@ -110,17 +110,21 @@ def _table_name_node(create: exp.Create) -> exp.Expr:
 def _check_create_statement(text: SqlText, create: exp.Create, properties: dict[type[exp.Expr], exp.Expr]) -> None:
     table = create.this
     if create.kind != "TABLE" or exp.ExternalProperty not in properties:
-        what = "is no query, and no view of a table that others keep"
+        what = "is neither a query nor an external table"
         raise text.error(what, _table_name_node(create), expected=f"SELECT ..., or {_EXPECTED}")
     if create.expression is not None:
-        raise text.error("others write what is external", create.expression, expected="a query without CREATE")
+        raise text.error(
+            "an external table has no query, because another system writes it",
+            create.expression,
+            expected="a query without CREATE",
+        )
     if not isinstance(table, exp.Schema) or not table.expressions:
-        raise text.error("an external table says its columns", table, expected=_EXPECTED)
+        raise text.error("an external table needs columns", table, expected=_EXPECTED)
     if table.this.args.get("db") is not None:
-        raise text.error("the name of a view has no database", table.this, expected="a name")
+        raise text.error("an external table is named with a database", table.this, expected="a name without a database")
     location = properties.get(exp.LocationProperty)
     if location is None or not (isinstance(location.this, exp.Literal) and location.this.is_string):
-        raise text.error("an external table says where it is", table.this, expected="LOCATION '...'")
+        raise text.error("an external table needs a location", table.this, expected="LOCATION '...'")
     known = (
         exp.ExternalProperty,
         exp.FileFormatProperty,
@@ -131,22 +135,22 @@ def _check_create_statement(text: SqlText, create: exp.Create, properties: dict[
     )
     for kind, node in properties.items():
         if kind not in known:
-            raise text.error(f"{node.sql('spark')} means nothing here", _table_name_node(create), expected=_EXPECTED)
+            raise text.error(f"{node.sql('spark')} is not supported here", _table_name_node(create), expected=_EXPECTED)
 
 
 def _parse_column(text: SqlText, node: exp.Expr) -> Field:
     if not isinstance(node, exp.ColumnDef) or node.args.get("kind") is None:
-        raise text.error("a column without a type", node, expected="name TYPE")
+        raise text.error("a column has no type", node, expected="name TYPE")
     kinds = [c.kind for c in node.args.get("constraints") or ()]
     for kind in kinds:
         if not isinstance(kind, exp.CommentColumnConstraint | exp.NotNullColumnConstraint):
             raise text.error(
-                f"{kind.sql('spark')} means nothing here", node.this, expected="name TYPE [NOT NULL] [COMMENT '...']"
+                f"{kind.sql('spark')} is not supported here", node.this, expected="name TYPE [NOT NULL] [COMMENT '...']"
             )
     try:
         found = parse_type(node.args["kind"].sql("spark"))
     except DefinitionError as error:
-        raise text.error(error.what, node.this, expected="a type of Spark's") from error
+        raise text.error(error.what, node.this, expected="a Spark type") from error
     return Field(node.name, found)  # other systems may write nulls despite NOT NULL
 
 
@@ -170,18 +174,16 @@ def _parse_header(
     """The header. Raises SqlError unless each scope determines a different partition."""
     places = list(partitioned_by.this.expressions) if partitioned_by is not None else []
     if not places:
-        raise text.error(
-            "all scopes are one and the same partition", loop.this.this, expected="PARTITIONED BY (column, ...)"
-        )
+        raise text.error("all scopes have the same partition", loop.this.this, expected="PARTITIONED BY (column, ...)")
     columns = [_copy_position(exp.column(n), p) for n, p in zip(partition_names, places, strict=True)]
     head = parse_header(text, loop, exp.Partition(expressions=columns))
     behind = {v for _, computed in head.partition_expressions for v in variables_used_by(head, computed)}
     for node in loop.args["generators"]:
         if node.this.name not in behind:
             raise text.error(
-                f"partitions do not tell {node.this.name!r}, so that several scopes would be one",
+                f"no partition column depends on {node.this.name!r}, so several scopes would share a partition",
                 node.this,
-                expected="a partition column that follows from each variable of FOR",
+                expected="a partition column for each variable of FOR",
             )
     return head
 
@@ -202,7 +204,7 @@ def _partition_dimensions(
     for name in partition_names:
         if str(schema.field(name).type) != types[name]:
             raise text.error(
-                f"partition column {name!r} is {schema.field(name).type}, and the scopes give {types[name]}",
+                f"partition column {name!r} is {schema.field(name).type}, and the scopes produce {types[name]}",
                 error_node,
                 expected=f"{name} {types[name].upper()}",
             )
@@ -212,7 +214,7 @@ def _partition_dimensions(
 def _file_format(text: SqlText, properties: dict[type[exp.Expr], exp.Expr]) -> ExternalFormat:
     node = properties.get(exp.FileFormatProperty)
     if node is not None and not isinstance(node.this, exp.Expr):
-        raise text.error("USING names no format", node, expected="USING parquet, or USING orc")
+        raise text.error("USING has no format", node, expected="USING parquet, or USING orc")
     return "parquet" if node is None else node.this.name.lower()
 
 
@@ -221,7 +223,9 @@ def _done_file_name(text: SqlText, create: exp.Create) -> str | None:
     for node in _custom_properties(create):
         if node.this.name != _DONE_PROPERTY:
             raise text.error(
-                f"TBLPROPERTIES has {node.this.name!r}", node.this, expected=f"'{_DONE_PROPERTY}' = '_SUCCESS'"
+                f"TBLPROPERTIES does not support {node.this.name!r}",
+                node.this,
+                expected=f"'{_DONE_PROPERTY}' = '_SUCCESS'",
             )
         found = node.args["value"].name
     return found

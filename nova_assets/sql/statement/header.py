@@ -199,7 +199,7 @@ def _parse_generator(text: SqlText, node: Generator) -> TimeSeries | ListedValue
     if isinstance(values_node, exp.Anonymous) and values_node.name.upper() == "TIMESERIES":
         return parse_timeseries(text, name, values_node)
     raise text.error(
-        "a variable takes its values from what is not known",
+        "the values of a variable are neither a list nor TIMESERIES(...)",
         values_node,
         expected="IN ('a', 'b'), or IN TIMESERIES(start => '2024-01-01')",
     )
@@ -208,7 +208,9 @@ def _parse_generator(text: SqlText, node: Generator) -> TimeSeries | ListedValue
 def _parse_listed_values(text: SqlText, values_node: exp.Tuple) -> tuple[Value, ...]:
     found = [_evaluate_constant(text, e) for e in values_node.expressions]
     if len(set(map(type, found))) > 1:
-        raise text.error("the values of a variable are of several types", values_node, expected="values of one type")
+        raise text.error(
+            "the values of a variable have different types", values_node, expected="values of the same type"
+        )
     for value, node in zip(found, values_node.expressions, strict=True):
         if found.count(value) > 1:
             raise text.error(f"{node.sql('spark')} is listed twice", node, expected="different values")
@@ -219,7 +221,7 @@ def _evaluate_constant(text: SqlText, node: exp.Expr) -> Value:
     computed = compile_scope_expression(text, node, {}, UTC)
     value = computed.value({})
     if value is UNKNOWN or value is None:
-        raise text.error(f"{node.sql('spark')} is no plain value", node, expected="'a', 1, true or DATE '2024-01-01'")
+        raise text.error(f"{node.sql('spark')} is not a constant", node, expected="'a', 1, true or DATE '2024-01-01'")
     return value
 
 
@@ -237,7 +239,7 @@ def compile_scope_expression(
             raise text.error(
                 f"there is no variable {column.sql('spark')!r}",
                 column,
-                expected=", ".join(variable_types) or "a plain value: there is none before it",
+                expected=", ".join(variable_types) or "a constant: no variable is defined before it",
             )
 
     def resolve_variable(column: exp.Column | exp.Placeholder) -> tuple[Key, DataType]:

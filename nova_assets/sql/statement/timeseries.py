@@ -100,10 +100,10 @@ def parse_timeseries(text: SqlText, name: str, call: exp.Expr) -> TimeSeries:
     lag = _parse_count(text, arguments.get("lag"), 0)
     if start is None and last is None:
         raise text.error(
-            "TIMESERIES has no beginning",
+            "TIMESERIES has no start",
             call,
             expected="start => '2024-01-01', or last => 90",
-            next="say from which day on there is data, or how many days are kept",
+            next="give the first day with data, or the number of days to keep",
         )
     if start is not None and end is not None and end < start:
         raise text.error("TIMESERIES ends before it starts", call, expected="end after start")
@@ -124,7 +124,7 @@ def _arguments_by_name(text: SqlText, call: exp.Expr) -> dict[str, exp.Expr]:
 def _literal_value(text: SqlText, argument: exp.Expr, expected: str) -> Any:
     inner = argument.this if isinstance(argument, exp.Cast) else argument
     if not isinstance(inner, exp.Literal):
-        raise text.error("TIMESERIES takes plain values", argument, expected=expected)
+        raise text.error("TIMESERIES takes constants", argument, expected=expected)
     return inner.name
 
 
@@ -133,7 +133,7 @@ def _parse_zone(text: SqlText, argument: exp.Expr | None) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError):
-        raise text.error(f"there is no zone {name!r}", argument, expected="'UTC', 'Europe/Paris', ...") from None
+        raise text.error(f"there is no time zone {name!r}", argument, expected="'UTC', 'Europe/Paris', ...") from None
 
 
 def _parse_period(text: SqlText, argument: exp.Expr | None) -> Period:
@@ -146,7 +146,7 @@ def _parse_period(text: SqlText, argument: exp.Expr | None) -> Period:
     )
     plain = " ".join(period_sql.replace("INTERVAL", "").replace("'", "").split()).lower()
     if plain not in _PERIOD_BY_TEXT:
-        raise text.error(f"TIMESERIES has no step of {plain}", argument, expected="'1 day' or '1 hour'")
+        raise text.error(f"TIMESERIES does not support the step {plain}", argument, expected="'1 day' or '1 hour'")
     return _PERIOD_BY_TEXT[plain]
 
 
@@ -157,11 +157,11 @@ def _parse_moment(text: SqlText, argument: exp.Expr | None, zone: ZoneInfo, peri
     try:
         found = datetime.fromisoformat(_literal_value(text, argument, expected))
     except ValueError:
-        raise text.error("TIMESERIES is bounded by no moment", argument, expected=expected) from None
+        raise text.error("a bound of TIMESERIES is not a date or timestamp", argument, expected=expected) from None
     local = found.replace(tzinfo=zone) if found.tzinfo is None else found.astimezone(zone)
     whole = local.replace(minute=0, second=0, microsecond=0)
     if local != (whole.replace(hour=0) if period == "day" else whole):
-        raise text.error(f"TIMESERIES is bounded in the middle of a {period}", argument, expected=expected)
+        raise text.error(f"a bound of TIMESERIES is in the middle of a {period}", argument, expected=expected)
     return local
 
 
@@ -170,5 +170,5 @@ def _parse_count(text: SqlText, argument: exp.Expr | None, minimum: int) -> int 
         return None
     said = _literal_value(text, argument, "a whole number")
     if not str(said).isdigit() or int(said) < minimum:
-        raise text.error("TIMESERIES counts whole periods", argument, expected=f"a whole number from {minimum} on")
+        raise text.error("TIMESERIES counts in whole numbers", argument, expected=f"a whole number, at least {minimum}")
     return int(said)

@@ -64,7 +64,7 @@ def schema_of_query(query: Query, schemas: Mapping[str, Schema], functions: Mapp
     try:
         return Schema(tuple(fields))
     except DefinitionError as error:
-        what = error.what.replace("a schema", "what it gives")
+        what = error.what.replace("a schema", "the output")
         raise query.text.error(what, _find_duplicate_name(tree.selects), expected=error.expected) from None
 
 
@@ -92,13 +92,13 @@ def _make_field(query: Query, node: exp.Expr, type_node: exp.DataType | None, sp
     found = None if type_node is None else data_type_of_node(type_node)
     if found is None:
         raise query.text.error(
-            f"the type of column {name!r} does not follow from the query",
+            f"the type of column {name!r} cannot be derived from the query",
             node,
-            next=f"say it: CAST({node.unalias().sql('spark')[:60]} AS ...)",
+            next=f"declare it: CAST({node.unalias().sql('spark')[:60]} AS ...)",
         )
     if found == VOID:
         raise query.text.error(
-            f"column {name!r} holds nothing but nulls, and has no type", node, next="say it: CAST(NULL AS ...)"
+            f"column {name!r} contains only nulls, and has no type", node, next="declare it: CAST(NULL AS ...)"
         )
     return Field(spellings.get(name, name), found)
 
