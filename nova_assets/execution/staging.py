@@ -408,4 +408,4 @@ def commit_requirements(published: Iterable[AddBlock], histories: Mapping[str, H
         replaces_rows = block.kind == "base" and isinstance(history.merge, Append) and history.head > 0
         if replaces_rows and not block.manifest.drops_no_rows:
             unread.append(RequireNoConsumers(block.channel))
-    return {"schemas": tuple(schemas), "no_consumers": tuple(unread)}
+    return {"schema_changes": tuple(schemas), "required_without_consumers": tuple(unread)}

@@ -171,7 +171,7 @@ class DataInserter:
             elif not bases:
                 no_consumers = [RequireNoConsumers(channel)]
         needs = commit_requirements(published, {channel: history})
-        needs["no_consumers"] = tuple(dict.fromkeys([*needs["no_consumers"], *no_consumers]))
+        needs["required_without_consumers"] = tuple(dict.fromkeys([*needs["required_without_consumers"], *no_consumers]))
         request = CommitRequest(
             id=uuid.uuid4().hex,
             execution_id=execution.id,
