@@ -171,7 +171,9 @@ class DataInserter:
             elif not bases:
                 no_consumers = [RequireNoConsumers(channel)]
         needs = commit_requirements(published, {channel: history})
-        needs["required_without_consumers"] = tuple(dict.fromkeys([*needs["required_without_consumers"], *no_consumers]))
+        needs["required_without_consumers"] = tuple(
+            dict.fromkeys([*needs["required_without_consumers"], *no_consumers])
+        )
         request = CommitRequest(
             id=uuid.uuid4().hex,
             execution_id=execution.id,
