@@ -138,9 +138,9 @@ def test_what_is_wrong_with_a_function(tmp_path: Path) -> None:
         nova.sql_function(returns="string", name="f")(lambda ctx: "")
     with pytest.raises(NovaError, match="the body of table function rates"):
         made(tmp_path, "SELECT * FROM rates(:d, 'a')", {"rates": rates.returns})
-    with pytest.raises(DefinitionError, match="tickets: a function and a dataset"):
+    with pytest.raises(DefinitionError, match="a function and a dataset have the same name: tickets"):
         made(tmp_path, "SELECT 1 AS n", [_named("tickets", "table(a int)")])
-    with pytest.raises(SqlError, match=r"rates\(...\) stands as a table"):
+    with pytest.raises(SqlError, match=r"rates\(...\) is a table function, which this task cannot call"):
         nova.sql_task("t", "SELECT * FROM rates('2022-03-31')", produces=nova.base("made"))
 
 
