@@ -43,7 +43,7 @@ def diff_tables(old: pa.Table, new: pa.Table, model: MergeModel, layout: KeyLayo
     deletions = old.take(np.concatenate([np.flatnonzero(~is_in_new), old_row_indices[needs_delete]]))
     live_rows = new.take(np.concatenate([np.flatnonzero(is_inserted), new_row_indices]))
     rows = pa.concat_tables([_with_deleted_column(deletions, True), _with_deleted_column(live_rows, False)])
-    return sort_into_buckets(one_chunk(rows), layout)[0]
+    return sort_into_buckets(one_chunk(rows), layout).rows
 
 
 def _is_column_identical(

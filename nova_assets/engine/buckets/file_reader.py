@@ -121,7 +121,7 @@ def _matching_row_indices(keys: pa.Table, key_filter: pa.Table, key_columns: lis
         [name] = key_columns
         value_set = key_filter.column(name).combine_chunks()
         return np.flatnonzero(pc.is_in(keys.column(name), value_set=value_set).to_numpy())
-    return np.flatnonzero(find_key_positions(key_filter, keys, key_columns)[1])
+    return np.flatnonzero(find_key_positions(key_filter, keys, key_columns).is_present)
 
 
 def _read_key_range(file: pq.ParquetFile, key_range: KeySpan, layout: KeyLayout, columns: list[str]) -> pa.Table:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -57,10 +57,20 @@ def split_at_key_boundaries(sorted_rows: pa.Table, key_columns: Sequence[str], m
     return [sorted_rows.slice(a, b - a) for a, b in itertools.pairwise(bounds)]
 
 
-def find_key_positions(
-    sorted_rows: pa.Table, searched_rows: pa.Table, key_columns: Sequence[str]
-) -> tuple[RowIndices, Mask]:
-    """Position of each requested key in sorted rows, or its insertion position, and a mask of the keys that exist.
+class KeyPositions(NamedTuple):
+    """Result of a search for keys.
+
+    Args:
+        positions: position of each searched key in the sorted rows, or its insertion position.
+        is_present: whether each searched key occurs in the sorted rows.
+    """
+
+    positions: RowIndices
+    is_present: Mask
+
+
+def find_key_positions(sorted_rows: pa.Table, searched_rows: pa.Table, key_columns: Sequence[str]) -> KeyPositions:
+    """Position of each searched key in sorted rows.
 
     The time is proportional to the number of requested keys, times the logarithm of the number of sorted rows.
 
@@ -79,7 +89,7 @@ def find_key_positions(
     is_present = np.zeros(len(search_keys), np.bool_)
     in_range = np.flatnonzero(positions < len(sorted_keys))
     is_present[in_range] = _equal(sorted_keys.take(positions[in_range]), search_keys.take(in_range))
-    return positions, is_present
+    return KeyPositions(positions, is_present)
 
 
 class KeyArrays:

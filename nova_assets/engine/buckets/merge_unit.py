@@ -126,4 +126,4 @@ def _read_block_rows(
             )
         )
     rows = one_chunk(pa.concat_tables(tables))
-    return sort_into_buckets(rows, layout)[0]
+    return sort_into_buckets(rows, layout).rows

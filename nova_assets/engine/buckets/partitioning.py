@@ -92,7 +92,7 @@ def _local_epoch_micros(moment: Column, dimension: Dimension) -> Column:
     return F.unix_micros(F.from_utc_timestamp(moment, dimension.tz or "UTC"))
 
 
-def split_by_columns(table: pa.Table, columns: Sequence[str]) -> list[pa.Table]:
+def split_by_column_values(table: pa.Table, columns: Sequence[str]) -> list[pa.Table]:
     """Rows of each partition, in their original order."""
     row_indices = table.select(list(columns)).append_column(_ROW_INDEX, pa.array(np.arange(table.num_rows)))
     groups = (

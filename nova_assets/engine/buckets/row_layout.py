@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -31,10 +31,20 @@ def bucket_numbers(table: pa.Table, key_columns: tuple[str, ...], bucket_count: 
     return (hash_keys(table, key_columns) >> np.uint64(64 - bits)).astype(np.int64)
 
 
-def sort_into_buckets(table: pa.Table, layout: KeyLayout, bucket_count: int = 1) -> tuple[pa.Table, IntArray]:
-    """Rows sorted by bucket, then by key, with the deletion of a key before its live row; and the row count of each
-    bucket."""
-    row_indices = _deletions_first_indices(table)
+class BucketedRows(NamedTuple):
+    """Rows sorted by bucket, then by key, with the deletion of a key before its live row.
+
+    Args:
+        row_counts: number of rows of each bucket.
+    """
+
+    rows: pa.Table
+    row_counts: IntArray
+
+
+def sort_into_buckets(table: pa.Table, layout: KeyLayout, bucket_count: int = 1) -> BucketedRows:
+    """Sort rows by bucket, then by key."""
+    row_indices = _indices_with_deletions_first(table)
     row_counts = np.array([table.num_rows])
     if bucket_count > 1:
         bucket_by_row = bucket_numbers(table, layout.order, bucket_count)
@@ -45,7 +55,7 @@ def sort_into_buckets(table: pa.Table, layout: KeyLayout, bucket_count: int = 1)
         bucket_row_indices = row_indices[start:end]
         row_indices[start:end] = bucket_row_indices[key_sort_indices(keys.take(bucket_row_indices))]
     is_sorted = bool((np.diff(row_indices) == 1).all())
-    return (table if is_sorted else table.take(pa.array(row_indices))), row_counts
+    return BucketedRows(table if is_sorted else table.take(pa.array(row_indices)), row_counts)
 
 
 def split_into_buckets(table: pa.Table, layout: KeyLayout, bucket_count: int) -> Iterator[tuple[pa.Table, HashBucket]]:
@@ -56,7 +66,7 @@ def split_into_buckets(table: pa.Table, layout: KeyLayout, bucket_count: int) ->
             yield sorted_rows.slice(start, end - start), HashBucket(bucket_count, number)
 
 
-def _deletions_first_indices(table: pa.Table) -> RowIndices:
+def _indices_with_deletions_first(table: pa.Table) -> RowIndices:
     if DELETED not in table.column_names or not table.num_rows:
         return np.arange(table.num_rows)
     return np.argsort(~table[DELETED].to_numpy(), kind="stable")

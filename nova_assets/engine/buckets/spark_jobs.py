@@ -12,7 +12,7 @@ from nova_assets.engine.buckets.spark_worker import (
     merge_units_job,
     read_units_job,
     worker_probe_job,
-    write_runs_job,
+    write_sorted_runs_job,
 )
 from nova_assets.model.key_layout import KeyLayout
 from nova_assets.model.merge import MergeModel
@@ -31,9 +31,9 @@ ARROW_BATCH_SETTINGS: Mapping[str, int] = {
 _RESULT_SCHEMA = "written string"
 
 
-def write_runs_by_spark(frame: DataFrame, target: FileTarget) -> list[WrittenFile]:
+def write_sorted_runs_by_spark(frame: DataFrame, target: FileTarget) -> list[WrittenFile]:
     """Write a frame as runs. Each task writes its own rows, without a shuffle."""
-    rows = frame.mapInArrow(write_runs_job(target), _RESULT_SCHEMA).collect()
+    rows = frame.mapInArrow(write_sorted_runs_job(target), _RESULT_SCHEMA).collect()
     return [w for _, files in decode_written_files(r[0] for r in rows) for w in files or ()]
 
 

@@ -25,7 +25,7 @@ from nova_assets.engine.buckets.merge_unit import (
     read_merge_unit,
     read_unit_changes,
 )
-from nova_assets.engine.buckets.partitioning import split_by_columns
+from nova_assets.engine.buckets.partitioning import split_by_column_values
 from nova_assets.engine.buckets.row_layout import split_into_buckets
 from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.key_layout import KeyLayout
@@ -53,7 +53,7 @@ Batches: TypeAlias = Iterable[pa.RecordBatch]
 Job: TypeAlias = Callable[[Batches], Iterator[pa.RecordBatch]]
 
 
-def bucket_count_of_run(row_count: int, memory_bytes: int) -> int:
+def bucket_count_of_sorted_run(row_count: int, memory_bytes: int) -> int:
     """Number of buckets of a run, a power of two.
 
     Args:
@@ -63,25 +63,25 @@ def bucket_count_of_run(row_count: int, memory_bytes: int) -> int:
     return min(MAX_BUCKETS_OF_RUN, 1 << (pieces.bit_length() - 1))
 
 
-def write_rows_as_runs(table: pa.Table, target: FileTarget) -> Iterator[WrittenFile]:
+def write_sorted_runs(table: pa.Table, target: FileTarget) -> Iterator[WrittenFile]:
     """Write rows as runs: one file per partition, with the key layout of the target if it has one.
 
     Rows with a null in the key cannot have a key layout. They are written in input order, and a later check reports
     them.
     """
     for n, part in enumerate(
-        split_by_columns(table, target.split_columns) if target.split_columns and table.num_rows else [table]
+        split_by_column_values(table, target.split_columns) if target.split_columns and table.num_rows else [table]
     ):
         if not part.num_rows:
             continue
         if target.layout is None or any(part[k].null_count for k in target.layout.order):
             yield from write_unsorted_files([part], target, TARGET_FILE_BYTES, f"-{n:05d}")
         else:
-            buckets = 1 if target.layout.clustered else bucket_count_of_run(part.num_rows, part.nbytes)
+            buckets = 1 if target.layout.clustered else bucket_count_of_sorted_run(part.num_rows, part.nbytes)
             yield write_sorted_file(part, target.new_file_path("run"), target, bucket_count=buckets)
 
 
-def write_runs_job(target: FileTarget) -> Job:
+def write_sorted_runs_job(target: FileTarget) -> Job:
     """Task for Spark: consumes rows, and yields the written files as one column of JSON."""
     keeps_input_order = target.layout is None and not target.split_columns
 
@@ -93,7 +93,7 @@ def write_runs_job(target: FileTarget) -> Job:
                 yield encode_written_files([written])
             return
         for table in _batches_to_tables(batches, target.schema, RUN_BYTES):
-            yield encode_written_files(list(write_rows_as_runs(table, target)))
+            yield encode_written_files(list(write_sorted_runs(table, target)))
 
     return run
 

@@ -55,7 +55,7 @@ def compute_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, warehouse: War
     if not model.has_key:
         return _concat_or_empty(read_source_rows(source_blocks(read), schema), schema)
     change_schema, layout = schema.with_deleted(), KeyLayout(model.key)
-    sorted_deltas = [sort_into_buckets(one_chunk(t), layout)[0] for t in read_source_rows(read.deltas, change_schema)]
+    sorted_deltas = [sort_into_buckets(one_chunk(t), layout).rows for t in read_source_rows(read.deltas, change_schema)]
     changes = (
         arrow_merge.compose_deltas(sorted_deltas, model, model.key)
         if sorted_deltas
@@ -63,7 +63,7 @@ def compute_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, warehouse: War
     )
     if isinstance(read, DeltaChain):
         return changes
-    base = sort_into_buckets(one_chunk(_concat_or_empty(read_source_rows(read.bases, schema), schema)), layout)[0]
+    base = sort_into_buckets(one_chunk(_concat_or_empty(read_source_rows(read.bases, schema), schema)), layout).rows
     return arrow_merge.merge_changes(base, changes, model, model.key)
 
 
@@ -75,7 +75,7 @@ def _diff_in_memory(read: SnapshotDiff, warehouse: Warehouse) -> pa.Table | None
         compute_in_memory(replace(s, schema=shared_layout.schema, merge=shared_layout.model), warehouse)
         for s in (read.old, read.new)
     ]
-    old, new = (None if s is None else sort_into_buckets(one_chunk(s), shared_layout.layout)[0] for s in snapshots)
+    old, new = (None if s is None else sort_into_buckets(one_chunk(s), shared_layout.layout).rows for s in snapshots)
     return None if old is None or new is None else diff_tables(old, new, shared_layout.model, shared_layout.layout)
 
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 from nova_assets.engine.buckets.file_writer import FileTarget, WrittenFile, check_row_count, write_sorted_file
 from nova_assets.engine.buckets.key_order import one_chunk, split_at_key_boundaries
 from nova_assets.engine.buckets.merge_unit import MergeSourceFile, MergeUnitTask
-from nova_assets.engine.buckets.partitioning import split_by_columns
+from nova_assets.engine.buckets.partitioning import split_by_column_values
 from nova_assets.engine.buckets.row_layout import sort_into_buckets, split_into_buckets
-from nova_assets.engine.buckets.spark_worker import write_rows_as_runs
+from nova_assets.engine.buckets.spark_worker import write_sorted_runs
 from nova_assets.engine.buckets.split_points import sample_split_points, split_key_range
 from nova_assets.engine.session.shared_settings import temporary_settings
 from nova_assets.engine.session.spark_session import LazySparkSession
@@ -56,17 +56,17 @@ class BucketWriter:
         """Write a local table."""
         layout = self.target.layout
         if layout is None or not self.is_base or any(table[k].null_count for k in layout.order):
-            return list(write_rows_as_runs(table, self.target))
+            return list(write_sorted_runs(table, self.target))
         split_columns = self.target.split_columns
-        parts = split_by_columns(table, split_columns) if split_columns and table.num_rows else [table]
+        parts = split_by_column_values(table, split_columns) if split_columns and table.num_rows else [table]
         return [w for part in parts if part.num_rows for w in self._write_base_partition(part)]
 
     def write_frame(self, frame: DataFrame) -> list[WrittenFile]:
         """Write a Spark frame."""
-        from nova_assets.engine.buckets.spark_jobs import ARROW_BATCH_SETTINGS, write_runs_by_spark
+        from nova_assets.engine.buckets.spark_jobs import ARROW_BATCH_SETTINGS, write_sorted_runs_by_spark
 
         with temporary_settings(self.session.get(), ARROW_BATCH_SETTINGS):
-            runs = write_runs_by_spark(self._rebalance_by_partition(frame), self.target)
+            runs = write_sorted_runs_by_spark(self._rebalance_by_partition(frame), self.target)
         if self.target.layout is None or any(w.key_placement is None for w in runs):
             return runs
         if (self.is_base or len(runs) > 1) and sum(w.bytes for w in runs) <= MAX_LOCAL_RUN_BYTES:
@@ -94,7 +94,7 @@ class BucketWriter:
             DataSize(int(rows.nbytes * COMPRESSION_RATIO), rows.num_rows),
         )
         if layout.clustered:
-            rows, _ = sort_into_buckets(one_chunk(rows), layout)
+            rows = sort_into_buckets(one_chunk(rows), layout).rows
             for n, piece in enumerate(split_at_key_boundaries(rows, layout.order, piece_count_for(size))):
                 yield write_sorted_file(piece, target.new_file_path("part", f"-{n:05d}"), target)
             return
