@@ -14,7 +14,7 @@ from typing import Any
 
 import nova_assets as nova
 from benchmarks.bulk import Bulk
-from nova_assets.model.channel import definition_fingerprint
+from nova_assets.model.channel_registration import definition_fingerprint
 from nova_assets.model.key_layout import KeyLayout
 
 BASE_EVERY = 50

@@ -121,17 +121,29 @@ def load_settings(start_folder: Path | None = None, **arguments: Any) -> Setting
         SettingsError: pyproject.toml is unreadable or has an unknown setting, or a setting has an invalid value.
     """
     start_folder = (start_folder or Path.cwd()).resolve()
-    file = next(
+    pyproject = next(
         (p / "pyproject.toml" for p in (start_folder, *start_folder.parents) if (p / "pyproject.toml").is_file()), None
     )
-    table = _read_tool_nova(file)
+    table = _read_tool_nova(pyproject)
     _check_not_renamed(arguments, "argument {}")
     _check_not_renamed(
         {n for n in NEW_SETTING_NAMES if os.environ.get(f"NOVA_{n.upper()}")}, "environment variable NOVA_{}", str.upper
     )
-    root = file.parent if file is not None and table else start_folder
-    home = root / DEFAULT_HOME
-    values: dict[str, Any] = {
+    root = pyproject.parent if pyproject is not None and table else start_folder
+    environment = {n: os.environ[f"NOVA_{n.upper()}"] for n in _SETTING_NAMES if os.environ.get(f"NOVA_{n.upper()}")}
+    values = _default_values(root / DEFAULT_HOME)
+    sources = dict.fromkeys(values, "default")
+    for layer, layer_values in (("pyproject.toml", table), ("environment", environment), ("argument", arguments)):
+        for name, value in layer_values.items():
+            if value is not None:
+                values[name], sources[name] = value, layer
+    _remember_secrets(values)
+    return _settings_from_values(values, root, sources)
+
+
+def _default_values(home: Path) -> dict[str, Any]:
+    """Setting -> its default value."""
+    return {
         "catalog": f"sqlite:///{home / 'catalog.db'}",
         "warehouse": str(home / "warehouse"),
         "project": None,
@@ -152,13 +164,10 @@ def load_settings(start_folder: Path | None = None, **arguments: Any) -> Setting
         "views_folder": str(home / "views"),
         "views_memory": 64.0,
     }
-    sources = dict.fromkeys(values, "default")
-    environment = {n: os.environ[f"NOVA_{n.upper()}"] for n in _SETTING_NAMES if os.environ.get(f"NOVA_{n.upper()}")}
-    for layer, given in (("pyproject.toml", table), ("environment", environment), ("argument", arguments)):
-        for name, value in given.items():
-            if value is not None:
-                values[name], sources[name] = value, layer
-    _remember_secrets(values)
+
+
+def _settings_from_values(values: Mapping[str, Any], root: Path, sources: Mapping[str, str]) -> Settings:
+    """Validated settings. Raises SettingsError for an invalid value."""
     return Settings(
         catalog=_resolve_catalog_url(str(values["catalog"]), root),
         warehouse=_resolve_warehouse(str(values["warehouse"]), root),

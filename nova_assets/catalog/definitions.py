@@ -18,7 +18,8 @@ from nova_assets.catalog.tables import bindings, blocks, channels, commit_number
 from nova_assets.catalog.timeline_steps import append_step
 from nova_assets.errors import BindingNotFound, DefinitionConflict
 from nova_assets.model.binding import Binding
-from nova_assets.model.channel import Channel, definition_fingerprint, mutable_settings_after_register
+from nova_assets.model.channel import Channel
+from nova_assets.model.channel_registration import definition_fingerprint, mutable_settings_after_register
 from nova_assets.model.channel_state import ChannelState
 from nova_assets.model.period import period_seconds_or_zero
 from nova_assets.model.schema import Schema

@@ -13,7 +13,7 @@ from nova_assets.dagster_bridge.partitions import build_partitions_definition
 from nova_assets.errors import DefinitionError
 from nova_assets.model.binding import Binding
 from nova_assets.model.execution import CheckReport
-from nova_assets.model.function_parameters import find_duplicates
+from nova_assets.model.names import find_duplicates
 
 
 def build_asset_check_specs(binding: Binding) -> list[AssetCheckSpec]:

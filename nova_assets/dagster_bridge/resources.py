@@ -9,7 +9,7 @@ from typing import Any
 
 from dagster import ConfigurableResource
 
-from nova_assets.model.channel import definition_fingerprint
+from nova_assets.model.channel_registration import definition_fingerprint
 from nova_assets.model.project import Project
 from nova_assets.settings import Settings, load_settings
 from nova_assets.store.store import Store

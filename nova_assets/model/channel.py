@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from nova_assets.errors import DefinitionConflict, DefinitionError
+from nova_assets.errors import DefinitionError
 from nova_assets.model.compaction import Compaction
 from nova_assets.model.declared_schema import schema_from_declaration
 from nova_assets.model.definition_argument_checks import check_argument_types
@@ -358,38 +356,6 @@ class Channel:
         )
 
 
-def mutable_settings_after_register(
-    channel: str, registered: Mapping[str, Any], declared: Mapping[str, Any], replace_definition: bool
-) -> dict[str, Any]:
-    """Mutable settings of a channel after it is registered again.
-
-    The newest definition wins, and a setting that it leaves out returns to its default. ``retain`` is the exception:
-    leaving it out must not delete old versions, so removing a retention has to be explicit.
-
-    Args:
-        channel: the channel's name, for the error.
-        registered: settings as registered; empty for a new channel.
-        declared: settings of the new definition.
-        replace_definition: whether a changed definition is accepted.
-
-    Raises:
-        DefinitionConflict: a retention is registered, and the definition leaves out ``retain``.
-    """
-    if declared["retain"] is None and registered.get("retain") and not replace_definition:
-        raise DefinitionConflict(
-            f"channel {channel!r} is registered with retain={registered['retain']!r}, and "
-            "this definition leaves it out",
-            found="no retain=",
-            expected=f"retain={registered['retain']!r}, as it is registered",
-            next='say retain="0s" where old versions may go, or accept this definition: register(..., replace=True) or '
-            "nova init --replace",
-            channel=channel,
-            differences=["retain"],
-        )
-    after = {**declared, "retain": declared["retain"] if period_seconds_or_zero(declared["retain"]) else None}
-    return {part: value for part, value in after.items() if value}
-
-
 def _derived_column_problems(dimension: Dimension, schema: Schema) -> list[str]:
     """Problems of a partition column that is derived from another column."""
     if dimension.of is None:
@@ -404,8 +370,3 @@ def _derived_column_problems(dimension: Dimension, schema: Schema) -> list[str]:
     if dimension.kind == "hourly" and dimension.column in schema:
         found.append((dimension.column, schema.field(dimension.column).type, fitting))
     return [f"column {name!r} is {t}; expected {' or '.join(f)}" for name, t, f in found if t.name not in f]
-
-
-def definition_fingerprint(definition: Mapping[str, Any]) -> str:
-    """Short hash of a definition, 32 hex digits: equal exactly if the definitions are equal."""
-    return hashlib.sha256(json.dumps(definition, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]

@@ -28,9 +28,3 @@ def input_parameter_problems(function: Callable[..., Any], input_names: Iterable
         f"the function's parameter {n!r} has no input; consume a port of that name, or use as_="
         for n in sorted(required - inputs)
     ]
-
-
-def find_duplicates(names: Iterable[str]) -> list[str]:
-    """Names that occur more than once, sorted."""
-    all_names = list(names)
-    return sorted({n for n in all_names if all_names.count(n) > 1})

@@ -10,8 +10,7 @@ from nova_assets.model.channel import Channel
 from nova_assets.model.data_check import Check
 from nova_assets.model.definition_argument_checks import check_argument_types
 from nova_assets.model.edge import Consumes, Produces
-from nova_assets.model.function_parameters import find_duplicates
-from nova_assets.model.names import check_name
+from nova_assets.model.names import check_name, find_duplicates
 from nova_assets.model.task import Task
 from nova_assets.short_repr import short_repr
 
