@@ -313,7 +313,7 @@ def test_columns_have_the_names_that_the_alias_gives() -> None:
     renamed = "FROM sales AS s(store, day, product, pieces, price, sold_at)"
     assert reads(f"SELECT s.product {renamed} WHERE s.store = '2022-03-31'") == [days(31, 31, *STORES)]
     assert reads(f"SELECT product {renamed} WHERE day = 'Paris'") == [days(28, 32, "Paris")]
-    with pytest.raises(SqlError, match="s names 1 of 6 columns"):
+    with pytest.raises(SqlError, match="s has aliases for 1 of 6 columns"):
         reads("SELECT s.x FROM sales AS s(x)")
 
 

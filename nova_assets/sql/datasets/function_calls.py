@@ -90,22 +90,24 @@ class FunctionCalls:
             SchemaMismatch: a function returns other columns than it declares.
         """
         values = {("", n): v for n, v in scope.items()}
-        found: dict[str, Any] = {}
-        for call, function, given in reversed(self.bound_calls):  # inner calls first
+        frame_by_name: dict[str, Any] = {}
+        for call, function, arguments in reversed(self.bound_calls):  # inner calls first
             name = f"call_{call.number}"
-            each = [
+            evaluated_arguments = [
                 (
-                    g.name,
-                    run_sql(query_texts_by_call[name][g.query_span], found)
-                    if g.query_span is not None
-                    else g.evaluable.value(values),  # type: ignore[union-attr]
+                    argument.name,
+                    run_sql(query_texts_by_call[name][argument.query_span], frame_by_name)
+                    if argument.query_span is not None
+                    else argument.evaluable.value(values),  # type: ignore[union-attr]
                 )
-                for g in given
+                for argument in arguments
             ]
-            gave = function.call_with_context(ctx, [v for n, v in each if not n], {n: v for n, v in each if n})
-            made = ctx.frame(gave, self.schema_by_function[call.function])
-            found[name] = self._cast_to_declared_columns(ctx, made, call.function)
-        return found
+            returned = function.call_with_context(
+                ctx, [v for n, v in evaluated_arguments if not n], {n: v for n, v in evaluated_arguments if n}
+            )
+            made = ctx.frame(returned, self.schema_by_function[call.function])
+            frame_by_name[name] = self._cast_to_declared_columns(ctx, made, call.function)
+        return frame_by_name
 
     def _cast_to_declared_columns(self, ctx: Context, frame: Any, function_name: str) -> Any:
         """The frame, reduced to the declared columns and cast to their types."""

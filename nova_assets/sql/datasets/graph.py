@@ -141,16 +141,16 @@ class Graph:
         )
         bounds = header.series_bounds(now)
         with _LOCK:
-            known = self._scoped_tasks_by_header.pop(header_hash, None)
-            if known is None or known.bounds != bounds:
+            scoped_tasks = self._scoped_tasks_by_header.pop(header_hash, None)
+            if scoped_tasks is None or scoped_tasks.bounds != bounds:
                 try:
-                    known = _make_scoped_tasks(header, now, bounds)
+                    scoped_tasks = _make_scoped_tasks(header, now, bounds)
                 except SqlError:  # the shared header's error would name the file of another dataset
-                    known = _make_scoped_tasks(self._header(name), now, bounds)
-            self._scoped_tasks_by_header[header_hash] = known
+                    scoped_tasks = _make_scoped_tasks(self._header(name), now, bounds)
+            self._scoped_tasks_by_header[header_hash] = scoped_tasks
             if len(self._scoped_tasks_by_header) > _MAX_KEPT_HEADERS:
                 self._scoped_tasks_by_header.popitem(last=False)
-        return known
+        return scoped_tasks
 
     def _header_hash(self, name: str) -> str:
         view = self.views.get(name)
@@ -170,11 +170,11 @@ class Graph:
         """
         tasks = self.scopes_by_partition(name, now)
         if partition not in tasks:
-            known = list(tasks)
+            existing = list(tasks)
             raise PartitionError(
-                f"no task of {name!r} writes {partition or 'the whole'}{did_you_mean(partition, known)}",
+                f"no task of {name!r} writes {partition or 'the whole'}{did_you_mean(partition, existing)}",
                 found=partition,
-                expected=f"one of {len(known)}: {', '.join(known[-3:]) or 'none'}",
+                expected=f"one of {len(existing)}: {', '.join(existing[-3:]) or 'none'}",
                 next=f"nova show {name}",
             )
         return tasks[partition]
@@ -197,15 +197,15 @@ class Graph:
         if name in self.datasets or (name in self.views and self.views[name].header is not None):
             return self._scoped_tasks(name, now).partitions
         channel = self.channels[name]
-        hangs_on = _partitions_cache_key(channel, now, existing)
+        cache_key = _partitions_cache_key(channel, now, existing)
         with _LOCK:
-            known = self._channel_partitions.get(name)
-            if known is None or known[0] != hangs_on:
-                known = self._channel_partitions[name] = (
-                    hangs_on,
-                    _make_expected_partitions(channel, _expected_partition_names(channel, now, hangs_on)),
+            cached = self._channel_partitions.get(name)
+            if cached is None or cached[0] != cache_key:
+                cached = self._channel_partitions[name] = (
+                    cache_key,
+                    _make_expected_partitions(channel, _expected_partition_names(channel, now, cache_key)),
                 )
-        return known[1]
+        return cached[1]
 
     def required_reads(
         self, name: str, partition: str, now: datetime, existing: ExistingPartitions = lambda name: ()
@@ -232,18 +232,24 @@ class Graph:
 
         Arguments as for ``required_reads``.
         """
-        listed = {read: self.expected_partitions(read, now, existing).value_rows for read in self.dataset(name).reads}
+        value_rows = {
+            read: self.expected_partitions(read, now, existing).value_rows for read in self.dataset(name).reads
+        }
         text = self.dataset(name).statement.text
-        found = self._pruner(name).ignored_conditions(listed, self.scope(name, partition, now))
-        return tuple(dict.fromkeys(text.error(part.reason, part.node).what for part in found))
+        ignored = self._pruner(name).ignored_conditions(value_rows, self.scope(name, partition, now))
+        return tuple(dict.fromkeys(text.error(part.reason, part.node).what for part in ignored))
 
     def _find_required_reads(
         self, name: str, scope: ScopeValues, partitions_by_input: Mapping[str, ExpectedPartitions]
     ) -> tuple[RequiredRead, ...]:
-        found = self._pruner(name).required_partitions({n: p.value_rows for n, p in partitions_by_input.items()}, scope)
+        positions_by_scan = self._pruner(name).required_partitions(
+            {n: p.value_rows for n, p in partitions_by_input.items()}, scope
+        )
         scans = self.dataset(name).statement.scans
         return tuple(
-            RequiredRead(s.dataset, s.mode, tuple(partitions_by_input[s.dataset].names[n] for n in found[s.number]))
+            RequiredRead(
+                s.dataset, s.mode, tuple(partitions_by_input[s.dataset].names[n] for n in positions_by_scan[s.number])
+            )
             for s in scans
         )
 
@@ -270,22 +276,26 @@ class Graph:
             SqlError: the partitions cannot be determined.
         """
         dataset, tasks = self.dataset(name), self._scoped_tasks(name, now)
-        listed = {r: self.expected_partitions(r, now, existing) for r in dataset.reads}
-        input_positions = [n for p in input_partitions if (n := listed[input_name].position_by_name.get(p)) is not None]
-        values = {n: p.value_rows for n, p in listed.items()}
-        found: set[int] = set()
+        expected_by_input = {r: self.expected_partitions(r, now, existing) for r in dataset.reads}
+        input_positions = [
+            n for p in input_partitions if (n := expected_by_input[input_name].position_by_name.get(p)) is not None
+        ]
+        value_rows = {n: p.value_rows for n, p in expected_by_input.items()}
+        task_positions: set[int] = set()
         for scan in dataset.statement.scans:
             if scan.dataset == input_name and input_positions:
-                found |= self._pruner(name).reading_scopes(values, tasks.scopes, scan.number, input_positions)
-        return tuple(tasks.partitions.names[n] for n in sorted(found))
+                task_positions |= self._pruner(name).reading_scopes(
+                    value_rows, tasks.scopes, scan.number, input_positions
+                )
+        return tuple(tasks.partitions.names[n] for n in sorted(task_positions))
 
     def _pruner(self, name: str) -> PartitionPruner:
         # Spark's sessions run in UTC. Only the header has a time zone of its own.
-        known = self._pruner_by_dataset.get(name)
+        pruner = self._pruner_by_dataset.get(name)
         return (
             self._pruner_by_dataset.setdefault(name, PartitionPruner(self.dataset(name).query))
-            if known is None
-            else known
+            if pruner is None
+            else pruner
         )
 
 

@@ -82,7 +82,7 @@ def _build_graph(
     problems: list[SqlError] = []
     statements, views = _read_statements(texts, problems, analysis_cache)
     _check_function_name_clashes([*statements, *views, *(c.name for c in channels)], function_types)
-    unread = {Path(p.file).stem for p in problems}
+    unparsed_datasets = {Path(p.file).stem for p in problems}
     channel_by_name = {c.name: c for c in channels}
     _check_view_channel_clashes(views, channel_by_name)
     other_channels = {n: c for n, c in channel_by_name.items() if n not in statements} | {
@@ -92,7 +92,7 @@ def _build_graph(
     columns = {n: [c.lower() for c in x.partition_columns] for n, x in other_channels.items()}
     datasets: dict[str, Dataset] = {}
     for name in _order_by_dependencies(statements, problems):
-        if any((r in statements and r not in datasets) or r in unread for r in statements[name].reads):
+        if any((r in statements and r not in datasets) or r in unparsed_datasets for r in statements[name].reads):
             continue  # the input's own error is reported already
         try:
             _check_external_read_modes(statements[name], other_channels)
@@ -106,8 +106,8 @@ def _build_graph(
             columns[name] = [c.lower() for c in datasets[name].channel.partition_columns]
     _raise_problems(problems)
     reads = {r for d in datasets.values() for r in d.reads}
-    kept = {n: c for n, c in other_channels.items() if n in reads or n in views}
-    return Graph(datasets, kept, dict(function_types), views, analysis_cache.hits if analysis_cache else 0)
+    channels_in_graph = {n: c for n, c in other_channels.items() if n in reads or n in views}
+    return Graph(datasets, channels_in_graph, dict(function_types), views, analysis_cache.hits if analysis_cache else 0)
 
 
 def _check_function_name_clashes(dataset_names: Sequence[str], function_types: Mapping[str, str]) -> None:
@@ -172,12 +172,12 @@ def _read_statements(
         except SqlError as error:
             problems.append(error)
             continue
-        known = datasets.get(one.name) or views.get(one.name)
-        if known is not None:
-            where = known.text.name
+        earlier = datasets.get(one.name) or views.get(one.name)
+        if earlier is not None:
+            earlier_file = earlier.text.name
             problems.append(
                 text.error(
-                    f"dataset {one.name!r} is already defined in {where}",
+                    f"dataset {one.name!r} is already defined in {earlier_file}",
                     None,
                     expected="one statement for each dataset",
                 )
@@ -190,16 +190,16 @@ def _read_statements(
 
 
 def _read_statement(text: SqlText, analysis_cache: AnalysisCache | None) -> DatasetStatement | ExternalView:
-    known = None if analysis_cache is None else analysis_cache.get_statement(text)
-    if known is not None:
-        return known
+    cached = None if analysis_cache is None else analysis_cache.get_statement(text)
+    if cached is not None:
+        return cached
     statement = parse_statement(text)
     if is_external_view(statement):
         return parse_external_view(text, statement)
-    one = parse_dataset_statement(text, statement)
+    dataset_statement = parse_dataset_statement(text, statement)
     if analysis_cache is not None:
-        analysis_cache.put_statement(one)
-    return one
+        analysis_cache.put_statement(dataset_statement)
+    return dataset_statement
 
 
 def _order_by_dependencies(statements: Mapping[str, DatasetStatement], problems: list[SqlError]) -> list[str]:

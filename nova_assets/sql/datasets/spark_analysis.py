@@ -57,29 +57,34 @@ def analyse_with_spark(
         spark_config: configuration of the Spark session.
         disk_cache: cache of the results.
     """
-    asked, known, refused, not_asked = list[str](), list[str](), dict[str, SqlError](), dict[str, str]()
-    unavailable = ""
+    newly_analysed, cached_datasets, error_by_dataset, skip_reason_by_dataset = (
+        list[str](),
+        list[str](),
+        dict[str, SqlError](),
+        dict[str, str](),
+    )
+    unavailable_reason = ""
     with disk_cache.open_session() as session:
         for dataset in queries:
             key = _analysis_key(dataset, spark_config)
             schema = _cached_schema(session, key)
             try:
                 if schema is not None:
-                    known.append(dataset.name)
-                elif unavailable:
-                    not_asked[dataset.name] = unavailable
+                    cached_datasets.append(dataset.name)
+                elif unavailable_reason:
+                    skip_reason_by_dataset[dataset.name] = unavailable_reason
                     continue
                 else:
                     schema = dataset.spark_schema(get_engine())
-                    asked.append(dataset.name)
+                    newly_analysed.append(dataset.name)
                     session.put(key, {"schema": schema.as_json()}, b"")
                 check_spark_columns(dataset.query, dataset.schema, schema)
             except SqlError as error:
-                refused[dataset.name] = error
+                error_by_dataset[dataset.name] = error
             except NovaError as error:
-                not_asked[dataset.name] = error.what
-                unavailable = error.what if isinstance(error, EngineUnavailable) else ""
-    return SparkAnalysis(tuple(asked), tuple(known), refused, not_asked)
+                skip_reason_by_dataset[dataset.name] = error.what
+                unavailable_reason = error.what if isinstance(error, EngineUnavailable) else ""
+    return SparkAnalysis(tuple(newly_analysed), tuple(cached_datasets), error_by_dataset, skip_reason_by_dataset)
 
 
 def _analysis_key(query: DatasetQuery, spark_config: Mapping[str, str]) -> bytes:

@@ -60,12 +60,12 @@ def select_conditions(
     if join_result is None:
         return  # it is unknown which rows are preserved and which may be null
     yield from join_result.conditions
-    everything, nulls = frozenset(sources), join_result.nullable
-    matches = dict(_full_join_conditions(node, null_rejecting))
+    all_sources, nullable = frozenset(sources), join_result.nullable
+    join_condition_by_source = dict(_full_join_conditions(node, null_rejecting))
     for part in _conditions_after_joins(node, outer_conditions, outer_name):
-        yield Condition(part, everything, nulls, AFTER_ALL_JOINS)
-        for name in matches.keys() & nulls:
-            yield Condition(exp.or_(matches[name], part), frozenset({name}), nulls - {name})
+        yield Condition(part, all_sources, nullable, AFTER_ALL_JOINS)
+        for name in join_condition_by_source.keys() & nullable:
+            yield Condition(exp.or_(join_condition_by_source[name], part), frozenset({name}), nullable - {name})
 
 
 def _conditions_after_joins(
@@ -91,18 +91,18 @@ def _full_join_conditions(node: exp.Select, null_rejecting: NullRejecting) -> It
     left = frozenset({first.this.alias_or_name}) if first is not None else frozenset[str]()
     for join_index, join in enumerate(joins):
         right = frozenset({join.this.alias_or_name})
-        later = [_row_preserving_side(j, left, frozenset(), frozenset()) for j in joins[join_index + 1 :]]
-        side, on = (
+        later_sides = [_row_preserving_side(j, left, frozenset(), frozenset()) for j in joins[join_index + 1 :]]
+        preserving_side, on = (
             _row_preserving_side(join, left, right, _null_rejected_after(null_rejecting, join_index)),
             join.args.get("on"),
         )
         is_plain = not any(part.args.get("joins") for part in (join.this, *([first.this] if first else [])))
         if (
-            side == "FULL"
+            preserving_side == "FULL"
             and on is not None
             and is_plain
             and not is_using_or_natural(join)
-            and {"RIGHT", "FULL"}.isdisjoint(later)
+            and {"RIGHT", "FULL"}.isdisjoint(later_sides)
         ):
             yield from ((name, on) for name in (*right, *(left if join_index == 0 else ())))
         left |= right
@@ -145,14 +145,16 @@ def _null_rejecting_within(null_rejecting: NullRejecting, join_index: int) -> Nu
 
 def _analyse_join_operand(join_operand: exp.Expr, null_rejecting: NullRejecting) -> _JoinResult | None:
     """The effect of a single source, or of joins in parentheses: ``a LEFT JOIN (b JOIN c ON ...) ON ...``."""
-    found: _JoinResult | None = _JoinResult(frozenset({join_operand.alias_or_name}))
+    join_result: _JoinResult | None = _JoinResult(frozenset({join_operand.alias_or_name}))
     if isinstance(join_operand, exp.Paren | exp.Subquery) and isinstance(
         join_operand.this, exp.Table | exp.Paren | exp.Subquery
     ):
-        known = not join_operand.alias and join_operand.args.get("sample") is None  # an alias hides the inner names
-        found = _analyse_join_operand(join_operand.this, null_rejecting) if known else None
+        is_transparent = (
+            not join_operand.alias and join_operand.args.get("sample") is None
+        )  # an alias hides the inner names
+        join_result = _analyse_join_operand(join_operand.this, null_rejecting) if is_transparent else None
     joins = join_operand.args.get("joins") or ()
-    return None if found is None else _apply_joins(found, joins, null_rejecting, is_nested=True)
+    return None if join_result is None else _apply_joins(join_result, joins, null_rejecting, is_nested=True)
 
 
 def _apply_joins(
@@ -167,10 +169,10 @@ def _apply_joins(
         nulls = before.nullable | right.nullable
         keeps_right = before.keeps_right or right.keeps_right
         # USING after RIGHT or FULL refers to the column of either side. The syntax tree does not show this.
-        unknown = keeps_right and is_using_or_natural(join)
-        own = (
+        is_ambiguous = keeps_right and is_using_or_natural(join)
+        own_conditions = (
             ()
-            if unknown
+            if is_ambiguous
             else _join_conditions(
                 join, before.names, right.names, nulls, null_rejected, None if is_nested else join_index
             )
@@ -178,7 +180,7 @@ def _apply_joins(
         before = _JoinResult(
             before.names | right.names,
             nulls | _sources_nulled_by_join(join, before.names, right.names, null_rejected),
-            (*before.conditions, *right.conditions, *own),
+            (*before.conditions, *right.conditions, *own_conditions),
             keeps_right or join.side.upper() in ("RIGHT", "FULL"),
         )
     return before
@@ -223,12 +225,12 @@ def _analyse_empty_operand(
     join_operand: exp.Expr, empty_sources: frozenset[str], null_rejecting: NullRejecting
 ) -> _EmptyJoinResult:
     """The effect of empty sources on a single source, or on joins in parentheses."""
-    found = _EmptyJoinResult(frozenset({join_operand.alias_or_name}), join_operand.alias_or_name in empty_sources)
+    join_result = _EmptyJoinResult(frozenset({join_operand.alias_or_name}), join_operand.alias_or_name in empty_sources)
     if isinstance(join_operand, exp.Paren | exp.Subquery) and isinstance(
         join_operand.this, exp.Table | exp.Paren | exp.Subquery
     ):
-        found = _analyse_empty_operand(join_operand.this, empty_sources, null_rejecting)
-    return _apply_empty_joins(found, join_operand.args.get("joins") or (), empty_sources, null_rejecting)
+        join_result = _analyse_empty_operand(join_operand.this, empty_sources, null_rejecting)
+    return _apply_empty_joins(join_result, join_operand.args.get("joins") or (), empty_sources, null_rejecting)
 
 
 def _apply_empty_joins(
@@ -238,7 +240,7 @@ def _apply_empty_joins(
     for join_index, join in enumerate(joins):
         right = _analyse_empty_operand(join.this, empty_sources, _null_rejecting_within(null_rejecting, join_index))
         side = _row_preserving_side(join, left.names, right.names, _null_rejected_after(null_rejecting, join_index))
-        lost = left.without_effect | right.without_effect
+        without_effect = left.without_effect | right.without_effect
         if side == "LEFT":
             is_empty = left.is_empty
         elif side == "RIGHT":
@@ -248,7 +250,7 @@ def _apply_empty_joins(
         else:
             is_empty = left.is_empty or right.is_empty
         names = left.names | right.names
-        left = _EmptyJoinResult(names, is_empty, lost | names if is_empty else lost)
+        left = _EmptyJoinResult(names, is_empty, without_effect | names if is_empty else without_effect)
     return left
 
 
@@ -271,15 +273,15 @@ def _join_conditions(
     """
     parts = list(conjuncts(join.args.get("on")))
     filtered_sources = _sources_filtered_by_join(join, left, right, null_rejected)
-    found = [Condition(part, filtered_sources, nullable, join_index) for part in parts]
+    conditions = [Condition(part, filtered_sources, nullable, join_index) for part in parts]
     if len(parts) > 1 and filtered_sources and not filtered_sources >= left | right:
-        found.append(Condition(exp.and_(*parts), filtered_sources, nullable, join_index))
-    return tuple(found)
+        conditions.append(Condition(exp.and_(*parts), filtered_sources, nullable, join_index))
+    return tuple(conditions)
 
 
 def _clause_condition(node: exp.Select, clause: str) -> exp.Expr | None:
-    found = node.args.get(clause)
-    return None if found is None else found.this
+    clause_node = node.args.get(clause)
+    return None if clause_node is None else clause_node.this
 
 
 def _row_preserving_side(
@@ -324,11 +326,11 @@ def with_source_nulled(condition: exp.Expr, source: str) -> exp.Expr | None:
     """
     if condition.find(exp.Query) or not any(c.table == source for c in condition.find_all(exp.Column)):
         return None
-    found = condition.copy()
-    for column in list(found.find_all(exp.Column)):
+    with_nulls = condition.copy()
+    for column in list(with_nulls.find_all(exp.Column)):
         if column.table == source:
             column.replace(exp.null())
-    return found
+    return with_nulls
 
 
 def rename_other_sources(condition: exp.Expr, source: str, name_suffix: str) -> tuple[exp.Expr | None, dict[Key, Key]]:
@@ -337,10 +339,10 @@ def rename_other_sources(condition: exp.Expr, source: str, name_suffix: str) -> 
     """
     if not any(c.table == source for c in condition.find_all(exp.Column)) or condition.find(exp.Query, exp.Subquery):
         return None, {}
-    found, original_by_alias = condition.copy(), dict[Key, Key]()
-    for column in found.find_all(exp.Column):
+    renamed, original_by_alias = condition.copy(), dict[Key, Key]()
+    for column in renamed.find_all(exp.Column):
         if column.table != source:
             alias = f"{column.table}{name_suffix}"
             original_by_alias[alias, column.name.lower()] = (column.table, column.name.lower())
             column.set("table", exp.to_identifier(alias))
-    return found, original_by_alias
+    return renamed, original_by_alias

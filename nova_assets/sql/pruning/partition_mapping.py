@@ -86,15 +86,15 @@ def sample_tasks(dimensions: Sequence[Dimension], task_names: Collection[str]) -
         return names[-1:]
     all_names = set(names)
     newest = {c: str(v) for c, v in partition_values(names[-1]).items()}
-    found = {names[-1]: None}
+    sampled = {names[-1]: None}
     for d in dimensions:
         values = list(dict.fromkeys(str(partition_values(n)[d.column]) for n in names))
-        some = values[-MAX_SAMPLED_VALUES:] if d.kind not in ("daily", "hourly") else _sample_periods(values)
-        for value in some:
+        sampled_values = values[-MAX_SAMPLED_VALUES:] if d.kind not in ("daily", "hourly") else _sample_periods(values)
+        for value in sampled_values:
             name = "/".join(f"{c}={value if c == d.column else newest[c]}" for c in newest)
             if name in all_names:
-                found[name] = None
-    return list(found)
+                sampled[name] = None
+    return list(sampled)
 
 
 def _sample_periods(periods: Sequence[str]) -> list[str]:
@@ -137,14 +137,14 @@ def infer_column_relations(
         )
         if {name for name in combined if name in existing} != set(read):
             return None
-    found = {}
+    relation_by_column = {}
     for d in upstream:
         pairs = [(task, columns[d.column]) for task, columns in each]
         column_relation = _infer_relation(d, downstream, all_values_by_column[d.column], pairs)
         if column_relation is None:
             return None
-        found[d.column] = column_relation
-    return found
+        relation_by_column[d.column] = column_relation
+    return relation_by_column
 
 
 def _value_combinations(
@@ -172,10 +172,10 @@ def _infer_relation(
     candidates: list[Callable[[], ColumnRelation | None]] = [
         partial(_calendar_or_same_value, read_dimension, d, all_values, task_reads) for d in task_dimensions
     ]
-    for make in candidates:
-        found = make()
-        if found is not None:
-            return found
+    for infer_candidate in candidates:
+        relation = infer_candidate()
+        if relation is not None:
+            return relation
     if len({frozenset(read) for _, read in task_reads}) == 1:
         return FixedValues(task_reads[0][1])
     return next(filter(None, (_infer_mapped_values(read_dimension, d, task_reads) for d in task_dimensions)), None)
@@ -221,15 +221,15 @@ def _infer_shift(
         [round((parse_period(v) - parse_period(task[task_column])) / step) for v in read] for task, read in task_reads
     ]
     first, last = min(map(min, offsets)), max(map(max, offsets))
-    known = set(all_values)
-    form = "%Y-%m-%d" if read_dimension.kind == "daily" else "%Y-%m-%dT%H:00"
+    all_periods = set(all_values)
+    period_format = "%Y-%m-%d" if read_dimension.kind == "daily" else "%Y-%m-%dT%H:00"
     for task, read in task_reads:
         expected = (
-            {(parse_period(task[task_column]) + n * step).strftime(form) for n in range(first, last + 1)}
+            {(parse_period(task[task_column]) + n * step).strftime(period_format) for n in range(first, last + 1)}
             if last - first < 5000
-            else known
+            else all_periods
         )
-        if set(read) != expected & known:
+        if set(read) != expected & all_periods:
             return None
     return ShiftedPeriods(task_column, first, last)
 
@@ -239,9 +239,13 @@ def _infer_mapped_values(
 ) -> MappedValues | None:
     if read_dimension.kind != "static" or task_dimension.kind != "static":
         return None
-    found: dict[str, tuple[str, ...]] = {}
+    values_by_task_value: dict[str, tuple[str, ...]] = {}
     for task, read in task_reads:
         value = task[task_dimension.column]
-        if set(found.setdefault(value, read)) != set(read):
+        if set(values_by_task_value.setdefault(value, read)) != set(read):
             return None
-    return MappedValues(task_dimension.column, found) if set(found) == set(task_dimension.values) else None
+    return (
+        MappedValues(task_dimension.column, values_by_task_value)
+        if set(values_by_task_value) == set(task_dimension.values)
+        else None
+    )

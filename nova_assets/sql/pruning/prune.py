@@ -96,12 +96,17 @@ class PartitionPruner:
         Raises:
             SqlError: a condition on partitions cannot be evaluated.
         """
-        alike = not self.query.variables  # without variables, all scopes read the same
+        is_same_in_all_scopes = not self.query.variables  # without variables, all scopes read the same
         pruning_run = self._run(
-            partitions_by_dataset, as_indexed_rows(scopes[:1] if alike else scopes), scan_number, partition_positions
+            partitions_by_dataset,
+            as_indexed_rows(scopes[:1] if is_same_in_all_scopes else scopes),
+            scan_number,
+            partition_positions,
         )
-        found = pruning_run.reading_scopes if pruning_run.is_target_visited else pruning_run.scopes.rows.keys()
-        return frozenset(range(len(scopes)) if alike and found else found)
+        scope_positions = (
+            pruning_run.reading_scopes if pruning_run.is_target_visited else pruning_run.scopes.rows.keys()
+        )
+        return frozenset(range(len(scopes)) if is_same_in_all_scopes and scope_positions else scope_positions)
 
     def _run(
         self,
@@ -164,23 +169,27 @@ class _QueryWalk:
         """
         if not context.outer_conditions:
             return []
-        look_context = VisitContext(False, context.scopes, outer_values=context.outer_values)
-        sides = [list(self._output_values_of_side(side, look_context)) for side in scope.set_operation_scopes]
+        output_context = VisitContext(False, context.scopes, outer_values=context.outer_values)
+        sides = [list(self._output_values_of_side(side, output_context)) for side in scope.set_operation_scopes]
         names = _output_names(scope.expression)
-        same = {
+        columns_with_one_type = {
             name.lower()
             for name, left, right in zip(names, *sides, strict=False)
             if left is not None and right is not None and _shared_type(left, right) is not None
         }
         return [
-            a
-            for a in context.outer_conditions
-            if all(c.name.lower() in same for c in a.find_all(exp.Column) if c.table == context.outer_name)
+            condition
+            for condition in context.outer_conditions
+            if all(
+                c.name.lower() in columns_with_one_type
+                for c in condition.find_all(exp.Column)
+                if c.table == context.outer_name
+            )
         ]
 
     def _output_values_of_side(self, side: Scope, context: VisitContext) -> Iterator[PossibleValues | None]:
-        found = self.visit(side, context)
-        yield from (found.get(name) for name in _output_names(side.expression))
+        values_by_column = self.visit(side, context)
+        yield from (values_by_column.get(name) for name in _output_names(side.expression))
 
     def _visit_set_operation(
         self, scope: Scope, node: exp.SetOperation, context: VisitContext
@@ -193,20 +202,22 @@ class _QueryWalk:
         passed_conditions = [] if keeps_only_some_rows(node) else self._conditions_for_sides(scope, context)
         for side in scope.set_operation_scopes:
             side_names = _output_names(side.expression)
-            cut = keeps_only_some_rows(side.expression)
-            asked = [
+            is_truncated = keeps_only_some_rows(side.expression)
+            side_conditions = [
                 memo.memoize(
                     ("renamed", id(a), id(side)), partial(_rename_columns, a, context.outer_name, names, side_names)
                 )
-                for a in (() if cut else passed_conditions)
+                for a in (() if is_truncated else passed_conditions)
             ]
             output = self.visit(
                 side,
-                VisitContext(context.records_reads, context.scopes, asked, context.outer_name, context.outer_values),
+                VisitContext(
+                    context.records_reads, context.scopes, side_conditions, context.outer_name, context.outer_values
+                ),
             )
             sides.append([output.get(name) for name in side_names])
-        found = {name: _combine_sides(node, *pair) for name, *pair in zip(names, *sides, strict=False)}
-        return {name: among for name, among in found.items() if among is not None}
+        values_by_column = {name: _combine_sides(node, *pair) for name, *pair in zip(names, *sides, strict=False)}
+        return {name: values for name, values in values_by_column.items() if values is not None}
 
 
 def _shared_type(left: PossibleValues, right: PossibleValues) -> DataType | None:
@@ -236,9 +247,9 @@ def _combine_sides(
 
 
 def _rename_columns(condition: exp.Expr, source: str, old_names: Sequence[str], new_names: Sequence[str]) -> exp.Expr:
-    by_name = dict(zip(old_names, new_names, strict=False))
-    found = condition.copy()
-    for column in found.find_all(exp.Column):
-        if column.table == source and column.name in by_name:
-            column.set("this", exp.to_identifier(by_name[column.name]))
-    return found
+    new_name_by_old = dict(zip(old_names, new_names, strict=False))
+    renamed = condition.copy()
+    for column in renamed.find_all(exp.Column):
+        if column.table == source and column.name in new_name_by_old:
+            column.set("this", exp.to_identifier(new_name_by_old[column.name]))
+    return renamed

@@ -83,7 +83,7 @@ class SelectSource:
             return False
         if self.all_rows is not None:
             return len(self.all_rows) > 0 and not self.remaining_rows
-        return any(not among.values for among in self.output_values.values())
+        return any(not values.values for values in self.output_values.values())
 
     @property
     def unfiltered_rows(self) -> IndexedRows | None:
@@ -120,7 +120,7 @@ class SelectSource:
         if self.is_sampled:
             return
         self.remaining_rows = {}
-        self.output_values = {column: among.without_values() for column, among in self.output_values.items()}
+        self.output_values = {column: values.without_values() for column, values in self.output_values.items()}
 
     def keep_positions(self, positions: Sequence[int]) -> None:
         """Prune all rows except those at some positions."""
@@ -142,10 +142,10 @@ class SelectSource:
         """Values of some columns -> positions of the rows with these values."""
         if self.unfiltered_rows is not None:
             return self.unfiltered_rows.positions_by_values(columns)
-        found: dict[tuple[Value, ...], list[int]] = {}
+        positions: dict[tuple[Value, ...], list[int]] = {}
         for n, row in self.remaining_rows.items():
-            found.setdefault(tuple(row[c] for c in columns), []).append(n)
-        return found
+            positions.setdefault(tuple(row[c] for c in columns), []).append(n)
+        return positions
 
 
 def combine_values(values_by_key: Sequence[tuple[Key, frozenset[Value]]]) -> list[dict[Key, Value]] | None:
