@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nova_assets.errors import BlockCollected, VersionNotFound
 from nova_assets.model.reads import EmptyRead, SnapshotAsInserts, SnapshotDiff, StagedBlockPlaceholder, describe_read
+from nova_assets.model.schema import parse_ddl
 from nova_assets.plan import modes
-from nova_assets_tests.plan.histories import history
+from nova_assets_tests.plan.histories import block, history
 
 
 def test_a_channel_without_blocks_is_b0() -> None:
@@ -145,3 +148,12 @@ def test_r9_every_snapshot_and_change_stays_answerable_whatever_is_compacted(
         assert starts == ends[:-1] and (ends[-1] == at)
         for since in range(at + 1):
             assert type(modes.changes(h, since, at)) is type(modes.changes(plain, since, at))
+
+
+def test_a_version_has_the_schema_that_its_newest_block_had() -> None:
+    older, newer = parse_ddl("k bigint"), parse_ddl("k bigint, v bigint")
+    blocks = [block("b1"), block("d2"), block("d3")]
+    schemas = [older, older, newer]
+    written = [replace(b, manifest=replace(b.manifest, schema=s)) for b, s in zip(blocks, schemas, strict=True)]
+    changed = replace(history("b1 d2 d3"), blocks=tuple(written), schema=newer)
+    assert [modes.schema_at_version(changed, n) for n in (1, 2, 3)] == schemas
