@@ -24,6 +24,8 @@ from nova_assets.model.schema import parse_ddl
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
 
+pytestmark = pytest.mark.slow
+
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 PLAIN, ONE, TWO = ("",), ("p=a", "p=b", "p=c"), ("p=a/q=x", "p=a/q=y", "p=b/q=x")
 LAYOUTS = {PLAIN: [], ONE: [nova.dynamic("p")], TWO: [nova.dynamic("p"), nova.dynamic("q")]}

@@ -24,7 +24,7 @@ from nova_assets_tests.effort import examples
 from nova_assets_tests.stub_engine import StubEngine
 from nova_assets_tests.stub_merge import Row
 
-pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
 
 STEPS = examples(12, 24)
 SEEDS = range(int(os.environ.get("NOVA_FUZZ_SEEDS", "3")))

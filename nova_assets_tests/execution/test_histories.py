@@ -23,6 +23,8 @@ from nova_assets.store.store import Store
 from nova_assets_tests.stub_engine import StubEngine
 from nova_assets_tests.stub_merge import Row
 
+pytestmark = pytest.mark.slow
+
 DDL = "k bigint, v bigint"
 
 keyed_rows = st.dictionaries(st.integers(0, 5), st.integers(0, 9), max_size=4).map(

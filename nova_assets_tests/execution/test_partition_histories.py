@@ -23,6 +23,8 @@ from nova_assets.store.store import Store
 from nova_assets_tests.stub_engine import StubEngine
 from nova_assets_tests.stub_merge import Row
 
+pytestmark = pytest.mark.slow
+
 DDL = "p string, k bigint, v bigint"
 PARTITIONS = ("a", "b", "c")
 MODELS: dict[str, nova.Append | nova.Upsert | nova.Keyed] = {

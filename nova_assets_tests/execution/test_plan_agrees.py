@@ -18,6 +18,8 @@ from nova_assets_tests.effort import examples
 from nova_assets_tests.execution.conftest import Opener, TestClock
 from nova_assets_tests.stub_merge import Row
 
+pytestmark = pytest.mark.slow
+
 DDL = "p string, k bigint, v bigint"
 STEPS = examples(30, 90)
 

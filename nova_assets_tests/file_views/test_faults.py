@@ -25,6 +25,8 @@ from nova_assets.store.store import Store
 from nova_assets_tests.conftest import ROOT
 from nova_assets_tests.file_views.conftest import PARTITIONS, channel, opened, put
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[[], Storage]
 
 

@@ -15,6 +15,8 @@ import pytest
 
 import nova_assets as nova
 
+pytestmark = pytest.mark.slow
+
 VALUES: list[Any] = [None, "1", "\ud800", "a\x00b", -1, 2**70, 1.5, True, [None], ["\ud800"], {1: 1}, object()]
 """Of any argument."""
 

@@ -19,6 +19,8 @@ from nova_assets.crash_points import CRASH_POINTS
 from nova_assets_tests.effort import long_except
 from nova_assets_tests.scenarios.crash_worker import GRACE, LEASE, open_store, rows
 
+pytestmark = pytest.mark.slow
+
 OTHERS = ("sweep", "publish", "collect", "repair", "fire", "receive", "seal", "edition")
 RUN_POINTS = [p for p in CRASH_POINTS if not p.startswith(OTHERS)]
 INSERT_POINTS = [p for p in RUN_POINTS if p != "task.after"]

@@ -23,6 +23,8 @@ from nova_assets.service.http.config import ServiceConfig
 from nova_assets_tests import patient
 from nova_assets_tests.service.small_app import served
 
+pytestmark = pytest.mark.slow
+
 STOCK = nova.Channel("stock", schema="sku bigint")
 
 

@@ -26,6 +26,8 @@ from nova_assets.service.http.config import ServiceConfig
 from nova_assets.service.http.media_types import ARROW, LINES, PARQUET
 from nova_assets_tests.service.deployed import CHANNELS, HIDDEN, Deployed, deployed, rows_of, stream_of
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = int(os.environ.get("NOVA_TEST_EXAMPLES", "6"))
 
 

@@ -30,6 +30,8 @@ from nova_assets_tests import patient
 from nova_assets_tests.service.deployed import Deployment, deployment, rows_of, stream_of
 from nova_assets_tests.service.make_corpus import FOLDER, corpus
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = int(os.environ.get("NOVA_TEST_EXAMPLES", "60"))
 MIB = 2**20
