@@ -99,7 +99,7 @@ def test_a_worker_knows_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_where_no_worker_starts_that_is_not_the_files_fault() -> None:
     pool = WorkerPool("nova_assets.formats.no_such_module", 1)
-    with pytest.raises(nova.NovaError, match=r"(?s)ENGINE-UNAVAILABLE.*no process can be started"):
+    with pytest.raises(nova.NovaError, match=r"(?s)ENGINE-UNAVAILABLE.*no worker process can be started"):
         pool.run_job({}, memory_bytes=None)
 
 

@@ -114,7 +114,7 @@ WHOLE_FILES: dict[str, tuple[str, bytes, str]] = {
     "CSV of other columns": ("a.csv", b"id,name\n1,a\n", "columns are missing: price, at"),
     "CSV of more columns": ("a.csv", b"id,name,price,at,more\n", "that the channel does not have: more"),
     "CSV without a byte": ("a.csv", b"", "is empty"),
-    "a JSON array cut short": ("a.json", b'[{"id": 1}, {"id"', "no JSON"),
+    "a JSON array cut short": ("a.json", b'[{"id": 1}, {"id"', "not a JSON array"),
 }
 
 
