@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import TypeAlias
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from nova_assets.engine.read.literal_paths import load_paths
 from nova_assets.engine.read.spark_diff import added_rows_or_raise, diff_snapshots
 from nova_assets.engine.read.spark_merge import (
     DELTA_INDEX,
@@ -27,7 +27,7 @@ from nova_assets.engine.rows.spark_types import to_spark_type, to_struct
 from nova_assets.engine.rows.spark_versions import READER_WIDENS_TYPES, file_metadata_column
 from nova_assets.engine.session.shared_settings import temporary_settings
 from nova_assets.engine.session.spark_config import READ_SETTINGS
-from nova_assets.engine.session.spark_session import LazySparkSession, is_connect_session
+from nova_assets.engine.session.spark_session import LazySparkSession
 from nova_assets.engine.storage import external_files, file_io
 from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.errors import NotSupported
@@ -67,7 +67,6 @@ _CHECKSUMS = {"parquet.page.verify-checksum.enabled": "true"}
 """Reader option that verifies the checksums of pages that have one."""
 
 _FILE = "__nova_file"
-_GLOB = re.compile(r"[{}\[\]*?\\]")
 _NO_COLUMNS = Schema(())
 
 _Names: TypeAlias = tuple[str | None, ...]
@@ -362,14 +361,6 @@ def _stored_column_as_field(field: Field, stored_field: Field | None) -> Column:
         if stored_field.type == field.type
         else col(stored_field.name).cast(to_spark_type(field.type))
     )
-
-
-def load_paths(reader: DataFrameReader, spark: SparkSession, paths: list[str]) -> DataFrame:
-    """Frame over files by their literal paths, even if the warehouse's path contains glob characters."""
-    paths = [file_io.to_spark_address(p) for p in paths]
-    if is_connect_session(spark):  # Spark Connect interprets every path as a glob pattern
-        return reader.load([_GLOB.sub(r"\\\g<0>", p) for p in paths])
-    return reader.option("__globPaths__", "false").load(paths)
 
 
 def _reduce_with_function(function_ref: str, frames: Sequence[DataFrame]) -> DataFrame:

@@ -112,7 +112,7 @@ class RepeatedKeyResolver:
     def _read_written_rows(self, footers: Sequence[FileSummary], target: BlockTarget) -> DataFrame:
         from pyspark.sql import functions as F
 
-        from nova_assets.engine.read.spark_reader import load_paths
+        from nova_assets.engine.read.literal_paths import load_paths
         from nova_assets.engine.rows.spark_types import to_struct
 
         spark = self.session.get()

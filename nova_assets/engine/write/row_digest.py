@@ -95,7 +95,7 @@ def digest_of_files(session: LazySparkSession, paths: Sequence[str], schema: Sch
         schema: schema of the files.
     """
     if sum(file_io.size_of(p) for p in paths) > _LOCAL_READ_BYTES and session.can_use_workers:
-        from nova_assets.engine.read.spark_reader import load_paths
+        from nova_assets.engine.read.literal_paths import load_paths
         from nova_assets.engine.rows.spark_types import to_struct
 
         spark = session.get()
