@@ -19,6 +19,8 @@ from nova_assets.model.execution import BeginRequest
 from nova_assets_tests.catalog.mirror_project import channel, count_keys, open_store, project
 from nova_assets_tests.faulty_line import AtCommit, Fault, FaultyLine
 
+pytestmark = pytest.mark.slow
+
 # the URL's own options
 
 

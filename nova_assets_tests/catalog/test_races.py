@@ -16,6 +16,8 @@ from nova_assets_tests import postgres
 from nova_assets_tests.catalog.mirror_project import count_keys, open_store, project, run_in_threads
 from nova_assets_tests.stub_engine import StubEngine
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.postgres
 def test_first_opens_at_the_same_time_under_serializable_isolation(postgres_catalog_url: str) -> None:
