@@ -18,8 +18,10 @@ from dataclasses import replace
 from nova_assets.crash_points import crash_point
 from nova_assets.errors import CommitConflict, EngineUnavailable, ExecutionNotLive
 from nova_assets.execution.begin_request import build_begin_request, retry_if_owner_dead
+from nova_assets.execution.changelog import stage_missing_changelogs
 from nova_assets.execution.channel_writer import ChannelWriter
 from nova_assets.execution.commit_outcome import commit_resolving_outcome
+from nova_assets.execution.commit_request import build_commit_request
 from nova_assets.execution.conflict_retry import plan_again_after_conflict
 from nova_assets.execution.data_checks import check_failed_error, run_all_checks
 from nova_assets.execution.dead_staging import delete_dead_staging
@@ -265,9 +267,9 @@ class Runtime:
                 self.fail(execution, error)
                 raise error
         with self._fail_on_error(execution), heartbeat(self.catalog, execution, self.lease):
-            self.staging.stage_missing_changelogs(execution, run.histories)
+            stage_missing_changelogs(self.staging, execution, run.histories)
         plan = run.plan(self.staging.skipped_ports(execution))
-        request = self.staging.build_commit_request(execution, plan, run.histories, list(run.reports.values()))
+        request = build_commit_request(self.staging, execution, plan, run.histories, list(run.reports.values()))
         request = replace(request, keeps_dirty_marks=has_read_dirty_partition(run, self.catalog))
         crash_point("commit.before")
         try:

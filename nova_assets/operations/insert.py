@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nova_assets.errors import DefinitionError
+from nova_assets.execution.changelog import has_consumer_without_snapshot, stage_changelog
+from nova_assets.execution.commit_request import BlockRequirements, blocks_to_publish, load_block_requirements
 from nova_assets.execution.conflict_retry import plan_again_after_conflict
 from nova_assets.execution.runtime import Runtime
-from nova_assets.execution.staging import blocks_to_publish, commit_requirements
 from nova_assets.masking import get_logger
 from nova_assets.model.block import Kind, Origin
 from nova_assets.model.commit import Commit, CommitRequest, RequireHead, RequireNoConsumers, insert_digest
@@ -156,37 +157,35 @@ class DataInserter:
             execution, channel, kind, definition, history, frame, with_digest=idempotency_key is not None
         )
         block = self.runtime.staging.complete_blocks_by_port(execution)[channel]
-        published = blocks_to_publish(replace(block, manifest=block.manifest or manifest), history, origin)
-        no_consumers = []
+        added_blocks = blocks_to_publish(replace(block, manifest=block.manifest or manifest), history, origin)
+        required = BlockRequirements()
         if kind == "base" and head > 0:
             bases = self.catalog.channel(channel).may_get_base
-            staging = self.runtime.staging
             # Before the first base, collection did not keep snapshots at cursors, so every consumer gets a changelog.
             needs_changelog = (
-                staging.has_consumer_without_snapshot(channel, head) if bases else self.catalog.has_consumers(channel)
+                has_consumer_without_snapshot(self.catalog, channel, head)
+                if bases
+                else self.catalog.has_consumers(channel)
             )
             if needs_changelog:
-                changelog = staging.stage_changelog(execution, definition, history, manifest)
-                published = [*blocks_to_publish(changelog, history, origin), *published]
+                changelog = stage_changelog(self.runtime.staging, execution, definition, history, manifest)
+                added_blocks = [*blocks_to_publish(changelog, history, origin), *added_blocks]
             elif not bases:
-                no_consumers = [RequireNoConsumers(channel)]
-        needs = commit_requirements(published, {channel: history})
-        needs["required_without_consumers"] = tuple(
-            dict.fromkeys([*needs["required_without_consumers"], *no_consumers])
-        )
-        request = CommitRequest(
+                required = BlockRequirements(without_consumers=(RequireNoConsumers(channel),))
+        required = load_block_requirements(self.catalog, added_blocks, {channel: history}) + required
+        return CommitRequest(
             id=uuid.uuid4().hex,
             execution_id=execution.id,
             epoch=execution.epoch,
             binding=None,
-            added_blocks=tuple(published),
+            added_blocks=tuple(added_blocks),
             required_heads=(RequireHead(channel, head, scope),) if kind == "base" else (),
             idempotency=None if idempotency_key is None else (channel, idempotency_key),
             rows_digest=None if manifest.digest is None else insert_digest(kind, history.scope, manifest.digest),
-            required_sum_headrooms=self.runtime.staging.load_sum_headrooms(published, {channel: history}),
-            **needs,
+            schema_changes=required.schema_changes,
+            required_without_consumers=required.without_consumers,
+            required_sum_headrooms=required.sum_headrooms,
         )
-        return request
 
 
 def _check_kind(kind: str) -> None:

@@ -26,9 +26,9 @@ from nova_assets.errors import (
     SourceUnavailable,
     TooManyBadRecords,
 )
+from nova_assets.execution.commit_request import BlockRequirements, blocks_to_publish, load_block_requirements
 from nova_assets.execution.conflict_retry import plan_again_after_conflict
 from nova_assets.execution.runtime import Runtime
-from nova_assets.execution.staging import blocks_to_publish, commit_requirements
 from nova_assets.masking import get_logger
 from nova_assets.model.arrival import Arrival, ArrivalOutcome
 from nova_assets.model.channel import Channel
@@ -208,7 +208,8 @@ class FileReceiver:
         writer = self.runtime.channel_writer
         with writer.write(self.channel.name, quarantine.name) as execution:
             given = ((self.channel, good_rows), (quarantine, quarantined_rows))
-            parts = [self._stage_rows(execution, channel, table) for channel, table in given if table.num_rows]
+            staged = [self._stage_rows(execution, channel, table) for channel, table in given if table.num_rows]
+            required = sum((requirements for _, requirements in staged), BlockRequirements())
             heads = (
                 () if expected_quarantine_head is None else (RequireHead(quarantine.name, expected_quarantine_head),)
             )
@@ -217,17 +218,19 @@ class FileReceiver:
                 execution_id=execution.id,
                 epoch=execution.epoch,
                 binding=None,
-                added_blocks=tuple(p for published, _ in parts for p in published),
+                added_blocks=tuple(block for blocks, _ in staged for block in blocks),
                 required_heads=heads,
-                schema_changes=tuple(s for _, needs in parts for s in needs["schema_changes"]),
-                required_without_consumers=tuple(n for _, needs in parts for n in needs["required_without_consumers"]),
-                required_sum_headrooms=tuple(r for _, needs in parts for r in needs["rooms"]),
+                schema_changes=required.schema_changes,
+                required_without_consumers=required.without_consumers,
+                required_sum_headrooms=required.sum_headrooms,
                 arrival_outcomes=tuple((self.channel.name, t) for t in file_outcomes),
                 details=details,
             )
             return writer.commit(request)
 
-    def _stage_rows(self, execution: Execution, channel: Channel, table: Any) -> tuple[list[AddBlock], dict[str, Any]]:
+    def _stage_rows(
+        self, execution: Execution, channel: Channel, table: pa.Table
+    ) -> tuple[list[AddBlock], BlockRequirements]:
         """Stage rows for one of the two channels. Returns its blocks and the requirements of the commit."""
         staging, head = self.runtime.staging, execution.pins[channel.name].head
         history = self.runtime.catalog.history(channel.name, head, since=head, back_to=head)
@@ -235,12 +238,8 @@ class FileReceiver:
             table, history.schema, allow_widening=channel.on_schema_change == "evolve"
         )
         staging.write(execution, channel.name, "delta", channel, history, frame)
-        published = blocks_to_publish(staging.complete_blocks_by_port(execution)[channel.name], history, "insert")
-        histories = {channel.name: history}
-        return published, {
-            **commit_requirements(published, histories),
-            "rooms": staging.load_sum_headrooms(published, histories),
-        }
+        added_blocks = blocks_to_publish(staging.complete_blocks_by_port(execution)[channel.name], history, "insert")
+        return added_blocks, load_block_requirements(self.runtime.catalog, added_blocks, {channel.name: history})
 
     def _acknowledge_taken_files(self, notices: Sequence[Notice]) -> None:
         """Acknowledge the notices whose files are no longer waiting."""

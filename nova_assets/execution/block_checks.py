@@ -1,0 +1,117 @@
+"""Checks of a block before it may be committed: schema, partition columns, sums, dropped rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nova_assets.errors import PartitionError, SchemaMismatch, UnrepresentableChange
+from nova_assets.model.block import Block, Kind, Manifest, StagedBlock
+from nova_assets.model.catalog import Catalog
+from nova_assets.model.channel import Channel
+from nova_assets.model.engine import Engine
+from nova_assets.model.merge import Append, Custom
+from nova_assets.model.schema import DELETED, UNKNOWN_TYPE, DataType, Schema
+from nova_assets.model.schema_evolution import reconcile_schema
+from nova_assets.model.sum_bounds import overflowable_sums
+from nova_assets.model.timeline import History, PartitionHistory
+from nova_assets.plan import modes
+from nova_assets.plan.run import check_model_unchanged
+from nova_assets.plan.sum_bounds import are_sums_small, sum_headrooms, summed_blocks
+
+
+def resolve_block_schema(channel: Channel | None, history: History | None, kind: Kind, frame_schema: Schema) -> Schema:
+    """Schema in which the block is written."""
+    if channel is None or history is None:
+        return _null_columns_as_text(frame_schema)
+    _check_partition_columns(channel, frame_schema)
+    if kind == "delta" or history.scope:
+        check_model_unchanged(history)
+    if kind == "delta" and isinstance(channel.merge, Custom):
+        return _null_columns_as_text(frame_schema)
+    frame_schema = frame_schema.without_columns(DELETED)
+    schema = reconcile_schema(channel.name, history.schema, frame_schema, channel.on_schema_change, history.head)
+    if history.schema is None:
+        _check_first_schema(channel, schema)
+    return schema
+
+
+def check_sums(catalog: Catalog, engine: Engine, channel: Channel, history: History, staged: StagedBlock) -> None:
+    """Refuse a delta that would make a sum overflow its column's type, which no reader could read any more.
+
+    Rows are read only if the bounds of the files do not decide.
+    """
+    assert staged.manifest is not None
+    types = overflowable_sums(history.merge, staged.manifest.schema)
+    if not types or not staged.manifest.rows:
+        return
+    head = history.head
+    since_base = catalog.history(channel.name, head, history.scope, back_to=head)
+    if are_sums_small(sum_headrooms(since_base, staged.manifest, types), types) and not catalog.has_dropped_partitions(
+        channel.name
+    ):
+        return
+    full_history = catalog.history(channel.name, head, history.scope)
+    tight = {r.partition for r in sum_headrooms(full_history, staged.manifest, types) if r.headroom is None}
+    parts, tracks = staged.manifest.split_by_partition(), {t.partition: t for t in full_history.partition_histories}
+    for partition in sorted(tight):
+        block = Block(staged.id, channel.name, partition, "delta", head, head + 1, parts[partition], history.merge)
+        track = tracks.get(partition, PartitionHistory(partition, (), ()))
+        for older in summed_blocks(full_history, track):
+            engine.check_sums(f"channel {channel.name!r}", block, older, types)
+
+
+def check_base_keeps_rows(
+    catalog: Catalog, engine: Engine, channel: Channel, history: History, manifest: Manifest
+) -> Manifest:
+    """Check that a base of an Append channel drops no rows, since the channel cannot represent removals to its
+    consumers.
+
+    The comparison is skipped while the channel has no consumers. The commit then requires that there are still
+    none.
+    """
+    if not isinstance(channel.merge, Append) or history.head == 0 or not catalog.has_consumers(channel.name):
+        return manifest
+    dropped = engine.count_dropped_rows(modes.snapshot(history), manifest)
+    if dropped:
+        raise UnrepresentableChange(
+            f"the base for channel {channel.name!r} drops {dropped} rows, which an Append channel cannot tell its "
+            "consumers of changes (R10)",
+            found=f"{dropped} rows of version {history.head} are not in the new base",
+            expected="a base that keeps every row",
+            next="declare the channel with merge=nova.Upsert(key=...), or insert a base that keeps them",
+            channel=channel.name,
+            dropped=dropped,
+        )
+    return replace(manifest, drops_no_rows=True)
+
+
+def _null_columns_as_text(schema: Schema) -> Schema:
+    """Schema with all-null columns as text, for rows whose schema nothing later depends on."""
+    return Schema(tuple(replace(f, type=DataType("string")) if f.type == UNKNOWN_TYPE else f for f in schema.fields))
+
+
+def _check_first_schema(channel: Channel, schema: Schema) -> None:
+    """Check that the schema of the first block is one that the channel could have been declared with."""
+    problems = channel.merge.problems(schema)
+    problems += [f"partition column {c!r} has no type yet" for c in channel.partition_columns if c not in schema]
+    if problems:
+        raise SchemaMismatch(
+            f"the first data of channel {channel.name!r} does not fit its merge model: {'; '.join(problems)}",
+            found=str(schema),
+            expected="columns and types that the merge model can compare and combine",
+            next="cast or rename the columns, or declare the channel with schema=",
+            channel=channel.name,
+            problems=problems,
+        )
+
+
+def _check_partition_columns(channel: Channel, schema: Schema) -> None:
+    lacking = [c for c in channel.partition_columns if c not in schema]
+    if lacking:
+        raise PartitionError(
+            f"channel {channel.name!r} was given data that does not say in which partition it belongs",
+            found=f"columns {', '.join(schema.names)}",
+            expected=f"also {', '.join(lacking)}",
+            next="add the column, or name the partition: partition=..., --partition",
+            channel=channel.name,
+        )

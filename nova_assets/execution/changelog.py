@@ -1,0 +1,69 @@
+"""Changelogs: the changes that a base makes, staged beside it for consumers that could not derive them (R15)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from nova_assets.errors import BlockCollected
+from nova_assets.execution.staging import Staging
+from nova_assets.model.block import Block, Manifest, StagedBlock
+from nova_assets.model.catalog import Catalog
+from nova_assets.model.channel import Channel
+from nova_assets.model.execution import Execution
+from nova_assets.model.reads import Snapshot, SnapshotDiff
+from nova_assets.model.timeline import History
+from nova_assets.plan import modes
+from nova_assets.plan.garbage_collection import history_in_scope
+
+
+def stage_missing_changelogs(staging: Staging, execution: Execution, histories: Mapping[str, History]) -> None:
+    """Stage the changes of each staged base beside it, if a lagging consumer could not derive them (R15).
+
+    That happens if the snapshot at the consumer's cursor was collected before it was known that the channel may get
+    a base.
+    """
+    done = staging.complete_blocks_by_port(execution)
+    for block in done.values():
+        channel = block.channel
+        if block.kind != "base" or channel is None or block.manifest is None or _changelog_port(channel) in done:
+            continue
+        head = histories[channel].head
+        if (
+            head
+            and staging.catalog.has_consumers(channel)
+            and has_consumer_without_snapshot(staging.catalog, channel, head)
+        ):
+            history = staging.catalog.history(channel, head, histories[channel].scope, back_to=head)
+            stage_changelog(staging, execution, staging.catalog.channel(channel).channel, history, block.manifest)
+
+
+def has_consumer_without_snapshot(catalog: Catalog, channel: str, head: int) -> bool:
+    """Whether the snapshot at a lagging consumer's cursor was collected."""
+    lagging = catalog.lagging_cursors(channel, head)
+    if not lagging:
+        return False
+    history = catalog.history(channel, head, back_to=min(seq for seq, _ in lagging))
+    for seq, scope in lagging:
+        try:
+            modes.snapshot(history_in_scope(history, scope), seq)
+        except BlockCollected:
+            return True
+    return False
+
+
+def stage_changelog(
+    staging: Staging, execution: Execution, channel: Channel, history: History, base: Manifest
+) -> StagedBlock:
+    """Stage the changes that a base makes, as a delta to be committed beside it (R15)."""
+    new = Block("", channel.name, history.scope, "base", history.head + 1, history.head + 1, base, history.merge)
+    after = Snapshot(channel.name, history.head + 1, (new,), (), base.schema, history.merge)
+    frame = staging.engine.fetch(SnapshotDiff(modes.snapshot(history), after))
+    unchanged = replace(history, last_merge=None)  # a changed model takes effect with this base
+    staging.write(execution, _changelog_port(channel.name), "delta", channel, unchanged, frame)
+    return staging.complete_blocks_by_port(execution)[_changelog_port(channel.name)]
+
+
+def _changelog_port(channel: str) -> str:
+    """Port under which the changes of a base are staged. Parentheses cannot occur in a port's name."""
+    return f"(changes of {channel})"
