@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -57,7 +57,7 @@ class DamageWithState:
 def repair_deployment(deployment: Deployment, dry_run: bool) -> CommandResult:
     """Examine catalog, warehouse and Dagster, and repair the damage unless ``dry_run``."""
     if not _has_catalog_to_examine(deployment, dry_run):
-        data = {"dry_run": dry_run, "whole": True, "remaining": 0, "counts": {}, "notes": [_NO_CATALOG], "damages": []}
+        data = _report_json(dry_run, {}, [_NO_CATALOG], [])
         return CommandResult(data, lambda console: console.print(f"Nothing to repair: {_NO_CATALOG}."))
     on_progress = partial(print_progress, quiet=deployment.quiet)
     with deployment.open_read_only(with_project=True) if dry_run else deployment.open() as store:
@@ -72,17 +72,10 @@ def repair_deployment(deployment: Deployment, dry_run: bool) -> CommandResult:
                 if dry_run
                 else _damages_after_repair(examination, _run_repairs(nova_repair, dagster_repair, examination))
             )
-    remaining = sum(t.state in ("found", "remains") for t in damages)
-    data = {
-        "dry_run": dry_run,
-        "whole": remaining == 0,
-        "remaining": remaining,
-        "counts": dict(examination.counts),
-        "notes": list(examination.notes),
-        "damages": [_damage_json(t) for t in damages],
-    }
     return CommandResult(
-        data, lambda console: _show_damages(console, examination, damages, dry_run), exit_code=1 if remaining else 0
+        _report_json(dry_run, examination.counts, examination.notes, damages),
+        lambda console: _show_damages(console, examination, damages, dry_run),
+        exit_code=1 if _remaining_count(damages) else 0,
     )
 
 
@@ -115,22 +108,14 @@ def verify_files(deployment: Deployment, sample: int | None) -> CommandResult:
         sample: number of files per channel, chosen at random; None for all files.
     """
     if not _has_catalog_to_examine(deployment, dry_run=True):
-        data = {"dry_run": True, "whole": True, "remaining": 0, "counts": {}, "notes": [_NO_CATALOG], "damages": []}
+        data = _report_json(True, {}, [_NO_CATALOG], [])
         return CommandResult(data, lambda console: console.print(f"Nothing to verify: {_NO_CATALOG}."))
     on_progress = partial(print_progress, quiet=deployment.quiet)
     with deployment.open_read_only(with_project=True) as store:
         nova_repair = Repair(store.runtime, store.settings.gc_grace, on_progress, thorough=True, sample_size=sample)
         examination = nova_repair.verify_files()
     damages = _damages_without_repair(examination)
-    remaining = sum(t.state in ("found", "remains") for t in damages)
-    data = {
-        "dry_run": True,
-        "whole": remaining == 0,
-        "remaining": remaining,
-        "counts": dict(examination.counts),
-        "notes": [],
-        "damages": [_damage_json(t) for t in damages],
-    }
+    remaining = _remaining_count(damages)
 
     def show(console: Console) -> None:
         if remaining:
@@ -138,6 +123,7 @@ def verify_files(deployment: Deployment, sample: int | None) -> CommandResult:
         else:
             console.print(f"{pluralize(examination.counts['files'], 'file')} match their digests.")
 
+    data = _report_json(True, examination.counts, [], damages)
     return CommandResult(data, show, exit_code=1 if remaining else 0)
 
 
@@ -188,6 +174,24 @@ def _damages_after_repair(examination: DamageReport, outcomes: list[RepairOutcom
         else:
             damages.append(DamageWithState(damage, "remains" if damage.wrong else "told"))
     return damages
+
+
+def _remaining_count(damages: Sequence[DamageWithState]) -> int:
+    return sum(d.state in ("found", "remains") for d in damages)
+
+
+def _report_json(
+    dry_run: bool, counts: Mapping[str, int], notes: Sequence[str], damages: Sequence[DamageWithState]
+) -> dict[str, Any]:
+    remaining = _remaining_count(damages)
+    return {
+        "dry_run": dry_run,
+        "whole": remaining == 0,
+        "remaining": remaining,
+        "counts": dict(counts),
+        "notes": list(notes),
+        "damages": [_damage_json(d) for d in damages],
+    }
 
 
 def _damage_json(damage: DamageWithState) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.rendering import pluralize
 from nova_assets.errors import DefinitionError
+from nova_assets.model.channel import Channel
 from nova_assets.model.external_table import RefreshResult
 
 MAX_LISTED = 10
@@ -54,7 +55,7 @@ def refresh(deployment: Deployment, channel: tuple[str, ...], gone: bool, dry_ru
     )
 
 
-def _external_channel_names(channels: Sequence[Any], requested: Sequence[str]) -> list[str]:
+def _external_channel_names(channels: Sequence[Channel], requested: Sequence[str]) -> list[str]:
     external = [c.name for c in channels if c.external is not None]
     if not external and not requested:
         raise DefinitionError(

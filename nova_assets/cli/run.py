@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -266,5 +267,5 @@ def _format_pin(channel: str, cursor: int | None, head: int) -> str:
     return f"{channel} from {cursor} to {head}" if cursor != head else f"{channel} at {head}, nothing new"
 
 
-def _format_row_counts(rows_by_name: Any) -> str:
+def _format_row_counts(rows_by_name: Mapping[str, int | None]) -> str:
     return ", ".join(f"{name} {'passed on' if n is None else format_count(n)}" for name, n in rows_by_name.items())

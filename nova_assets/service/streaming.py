@@ -15,6 +15,8 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from nova_assets.errors import ServiceUnavailable
+from nova_assets.operations.read import Pinned
+from nova_assets.operations.selection import Selection
 
 RowsOpener = Callable[[], AbstractContextManager[pa.RecordBatchReader]]
 
@@ -74,7 +76,7 @@ class RowStreamResponse(StreamingResponse):
 
 @contextmanager
 def open_selected_rows(
-    pinned_channels: AbstractContextManager[Any], select_rows: Callable[[Any], Any]
+    pinned_channels: AbstractContextManager[Pinned], select_rows: Callable[[Pinned], Selection]
 ) -> Iterator[pa.RecordBatchReader]:
     """Rows selected from pinned channels.
 

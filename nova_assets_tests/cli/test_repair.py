@@ -114,7 +114,7 @@ def test_what_cannot_be_mended_says_what_to_type_and_ends_with_1(nova: Nova, sto
     shown = nova("doctor", "--repair").out
     assert f"  Δ(1→2) of stock: {damage['concerns'][0]} is missing\n" in shown
     assert "→ put the files back from a backup; or nova restore stock --at 1" in shown
-    assert "0 mended, 1 wrong still" in shown
+    assert "0 repaired, 1 still wrong" in shown
 
 
 def test_without_a_catalog_there_is_nothing_and_none_is_made(nova: Nova, folder: Path) -> None:

@@ -140,7 +140,6 @@ def _insert_body(
 def _stream_response(
     service: ServiceState, channel: str, read_request: ReadRequest, compression: str
 ) -> RowStreamResponse:
-    options = {"partition": read_request.partition, "columns": read_request.columns}
     keys = None if read_request.keys is None else _keys_as_table(service, channel, read_request.keys)
 
     def open_rows() -> AbstractContextManager[pa.RecordBatchReader]:
@@ -148,7 +147,14 @@ def _stream_response(
             channel, at=read_request.at, since=read_request.since, partition=read_request.partition
         )
         return open_selected_rows(
-            pinned_channels, lambda pinned: pinned.read(channel, since=read_request.since, keys=keys, **options)
+            pinned_channels,
+            lambda pinned: pinned.read(
+                channel,
+                since=read_request.since,
+                partition=read_request.partition,
+                columns=read_request.columns,
+                keys=keys,
+            ),
         )
 
     stream = RowStream(open_rows, None if compression == "none" else compression, service.config.stream_seconds)
