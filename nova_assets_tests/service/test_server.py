@@ -36,7 +36,7 @@ SERVE = """
 import sys
 from nova_assets.service.http.access_log import configure_json_logging
 from nova_assets.service.http.server import Server
-from nova_assets_tests.service.conftest import shell
+from nova_assets_tests.service.small_app import shell
 configure_json_logging()
 server = Server(shell(**eval(sys.argv[1])))
 print(server.listen(), flush=True)
