@@ -9,13 +9,14 @@ from sqlalchemy import Connection, delete, select
 
 from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.database import Database
+from nova_assets.catalog.leases import lapsed_condition
 from nova_assets.catalog.tables import executions, pins
 
-_BATCH = 500
+_READERS_PER_TRANSACTION = 500
 """Number of readers deleted in one transaction."""
 
-_BATCHES = 20
-"""Maximum number of batches in one call. The next call continues."""
+_MAX_TRANSACTIONS = 20
+"""Maximum number of transactions in one call. The next call continues."""
 
 _IS_READER = executions.c.binding.is_(None) & (executions.c.purpose == "read")
 """Executions that hold pins for a reader. Named consumers keep their executions, since these move cursors."""
@@ -39,10 +40,9 @@ def delete_dead_readers(database: Database, grace_seconds: float) -> int:
     Returns:
         Number of deleted readers. They are deleted in transactions of bounded size.
     """
-    expired_before = database.clock() - timedelta(seconds=grace_seconds)
-    ended = executions.c.state.in_(["aborted", "failed"])
-    lapsed = (executions.c.state == "running") & (executions.c.lease_until < expired_before)
-    query = select(executions.c.id).where(_IS_READER, ended | lapsed).limit(_BATCH)
+    has_lapsed = lapsed_condition(database.clock() - timedelta(seconds=grace_seconds))
+    has_ended = executions.c.state.in_(["aborted", "failed"])
+    query = select(executions.c.id).where(_IS_READER, has_ended | has_lapsed).limit(_READERS_PER_TRANSACTION)
 
     def delete_batch(c: Connection) -> int:
         return _delete_executions(c, list(c.execute(query.with_for_update(skip_locked=True)).scalars()))
@@ -50,10 +50,10 @@ def delete_dead_readers(database: Database, grace_seconds: float) -> int:
     if database.read(lambda c: c.execute(query.limit(1)).first()) is None:
         return 0
     deleted = 0
-    for _ in range(_BATCHES):
+    for _ in range(_MAX_TRANSACTIONS):
         count = database.write(delete_batch)
         deleted += count
-        if count < _BATCH:
+        if count < _READERS_PER_TRANSACTION:
             break
     return deleted
 

@@ -36,13 +36,11 @@ def instance_of_owner(owner: str, default_instance: DagsterInstance) -> DagsterI
 
 def is_dagster_owner_dead(owner: str, instance: DagsterInstance) -> bool:
     """Whether an owner is known to be dead. A run that this instance does not know may live in another instance."""
-    if not owner.startswith(_OWNER_PREFIX):
-        return is_owner_dead(owner)
     run_id, _, process = owner.removeprefix(_OWNER_PREFIX).partition("@")
     if process == this_process():
         return not is_ephemeral_run_active(run_id)
-    if process:
-        return is_owner_dead(process)
+    if process or not owner.startswith(_OWNER_PREFIX):
+        return is_owner_dead(owner)
     run = instance.get_run_by_id(run_id)
     return run is not None and run.is_finished
 
@@ -67,7 +65,6 @@ def find_live_execution(
 ) -> Execution | None:
     """Live execution for which a new run of the binding in a partition would have to wait; None if there is none."""
     for latest in catalog.executions(binding, 1, partition):
-        is_leased = latest.state == "running" and latest.lease_until >= catalog.now()
-        if is_leased and not is_dagster_owner_dead(latest.owner, instance):
+        if latest.has_valid_lease(catalog.now()) and not is_dagster_owner_dead(latest.owner, instance):
             return latest
     return None

@@ -66,20 +66,12 @@ def heartbeat(catalog: Catalog, execution: Execution, lease: float) -> Iterator[
 
     A failed renewal raises nothing. At worst, another process takes over, and then the commit is refused (R6).
     """
-    done = threading.Event()
-
-    def beat() -> None:
-        while not done.wait(lease / 3):
-            with contextlib.suppress(NovaError):
-                if not catalog.renew_lease(execution.id, execution.epoch, lease):
-                    return
-
-    thread = threading.Thread(target=beat, name=f"nova-heartbeat-{execution.id[:8]}", daemon=True)
-    thread.start()
+    has_ended = threading.Event()
+    thread = _start_renewals(catalog, execution, lease, has_ended, lambda: True)
     try:
         yield
     finally:
-        done.set()
+        has_ended.set()
         thread.join(timeout=lease)
 
 
@@ -89,12 +81,20 @@ def keep_lease_alive(catalog: Catalog, execution: Execution, lease: float, is_he
     Args:
         is_held: called before each renewal.
     """
+    _start_renewals(catalog, execution, lease, threading.Event(), is_held)
 
-    def beat() -> None:
-        pause = threading.Event()
-        while not pause.wait(lease / 3) and is_held():
+
+def _start_renewals(
+    catalog: Catalog, execution: Execution, lease: float, has_ended: threading.Event, is_held: Callable[[], bool]
+) -> threading.Thread:
+    """Start a thread that renews a lease until the event is set or the execution is no longer held."""
+
+    def renew_repeatedly() -> None:
+        while not has_ended.wait(lease / 3) and is_held():
             with contextlib.suppress(NovaError):
                 if not catalog.renew_lease(execution.id, execution.epoch, lease):
                     return
 
-    threading.Thread(target=beat, name=f"nova-heartbeat-{execution.id[:8]}", daemon=True).start()
+    thread = threading.Thread(target=renew_repeatedly, name=f"nova-heartbeat-{execution.id[:8]}", daemon=True)
+    thread.start()
+    return thread

@@ -190,3 +190,11 @@ class Execution:
     commit: Commit | None = None
     tasks: tuple[TaskReport, ...] = ()
     checks: tuple[CheckReport, ...] = ()
+
+    def has_valid_lease(self, now: datetime) -> bool:
+        """Whether the execution runs, and its lease lasts until now or longer. Its owner may be dead all the same."""
+        return self.state == "running" and self.lease_until >= now
+
+    def has_lapsed(self, now: datetime) -> bool:
+        """Whether the execution has not ended, and its lease has. A failed execution can be resumed while it lasts."""
+        return self.state in ("running", "failed") and self.lease_until < now

@@ -43,7 +43,7 @@ def leftover_damage(
         grace: time after the end of the execution or of its lease, in which its process may not have noticed the end.
         is_orphaned: the process that holds the lease is known to have ended.
     """
-    is_lapsed = execution.state in ("running", "failed") and execution.lease_until < now
+    is_lapsed = execution.has_lapsed(now)
     if is_orphaned and execution.state == "running" and not is_lapsed:
         execution_text = f"execution {execution.id[:8]} of {execution.binding or 'an insert'}"
         what = f"{execution_text} is held by {execution.owner}, which is gone"

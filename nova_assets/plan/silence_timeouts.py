@@ -53,7 +53,7 @@ def timeouts_while_running(
         grace: additional seconds after which an expired lease counts as lapsed.
         now: time by the catalog's clock.
     """
-    if any(e.state == "running" and e.lease_until >= now for e in executions):
+    if any(e.has_valid_lease(now) for e in executions):
         return None
     lapse_period = timedelta(seconds=lease + grace)
     lapsed = any(e.state in ("running", "aborted") and e.lease_until + lapse_period < now for e in executions)

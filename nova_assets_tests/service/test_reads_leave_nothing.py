@@ -139,8 +139,8 @@ def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlCatal
 
 def test_what_killed_readers_left_goes_in_bounded_batches(catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers that live keep their pins, and so does whoever moves cursors of its own."""
-    monkeypatch.setattr(read_pins, "_BATCH", 20)
-    monkeypatch.setattr(read_pins, "_BATCHES", 3)
+    monkeypatch.setattr(read_pins, "_READERS_PER_TRANSACTION", 20)
+    monkeypatch.setattr(read_pins, "_MAX_TRANSACTIONS", 3)
     begin, real = catalog.begin, catalog.database.clock
     catalog.register([nova.Channel("stock", schema="sku bigint")])
 
