@@ -36,7 +36,7 @@ class Arrivals(CatalogPart):
             The files that were unknown, or that had vanished and came back.
         """
         by_key = {a.key: a for a in files}
-        new = [by_key[k] for k in sorted(set(by_key) - self._known_keys(channel, list(by_key)))]
+        new = [by_key[k] for k in sorted(set(by_key) - self._announced_keys(channel, list(by_key)))]
         timestamp = announced_at or self.database.clock()
         return (
             self.database.write(lambda c: [a for a in new if self._insert_or_reset_arrival(c, channel, a, timestamp)])
@@ -44,14 +44,14 @@ class Arrivals(CatalogPart):
             else []
         )
 
-    def _known_keys(self, channel: str, keys: Sequence[str]) -> set[str]:
-        known_keys: set[str] = set()
+    def _announced_keys(self, channel: str, keys: Sequence[str]) -> set[str]:
+        announced_keys: set[str] = set()
         for start in range(0, len(keys), _KEYS_PER_QUERY):
             batch = keys[start : start + _KEYS_PER_QUERY]
             conditions = (arrivals.c.channel == channel, arrivals.c.key.in_(batch), arrivals.c.state != "gone")
             query = select(arrivals.c.key).where(*conditions)
-            known_keys |= set(self.database.read(lambda c, q=query: c.execute(q).scalars().all()))  # type: ignore[misc]
-        return known_keys
+            announced_keys |= set(self.database.read(lambda c, q=query: c.execute(q).scalars().all()))  # type: ignore[misc]
+        return announced_keys
 
     def _insert_or_reset_arrival(self, c: Connection, channel: str, arrival: Arrival, announced_at: datetime) -> bool:
         """Whether this process recorded the arrival, and no other process did so first."""

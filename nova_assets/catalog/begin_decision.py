@@ -8,7 +8,7 @@ from sqlalchemy import Connection, select
 
 from nova_assets.catalog.channel_rows import channel_not_found_error
 from nova_assets.catalog.cursors import partition_of_conflicting_cursor
-from nova_assets.catalog.database import Database, query_as_dict
+from nova_assets.catalog.database.transactions import Database, query_as_dict
 from nova_assets.catalog.leases import supersedable_executions
 from nova_assets.catalog.tables import bindings, channels, cursors, executions
 from nova_assets.errors import PartitionError, VersionNotFound

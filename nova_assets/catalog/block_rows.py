@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Connection, RowMapping, Select, select
 
-from nova_assets.catalog.database import batched
+from nova_assets.catalog.database.transactions import batched
 from nova_assets.catalog.tables import blocks, files
 from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.external_files import ExternalFolder

@@ -14,8 +14,8 @@ from nova_assets.catalog.catalog_damage import CatalogDamage
 from nova_assets.catalog.channel_outlines import Outlines
 from nova_assets.catalog.commits import Commits
 from nova_assets.catalog.cursors import Cursors
-from nova_assets.catalog.dagster_publishers import Publishers
-from nova_assets.catalog.database import Database
+from nova_assets.catalog.dagster_publishers import DagsterPublishers
+from nova_assets.catalog.database.transactions import Database
 from nova_assets.catalog.definitions import Definitions
 from nova_assets.catalog.executions import Executions
 from nova_assets.catalog.firings import Firings
@@ -26,7 +26,7 @@ from nova_assets.catalog.instants import Instants
 from nova_assets.catalog.published_versions import PublishedVersions
 from nova_assets.catalog.read_pins import ReadPins
 from nova_assets.catalog.repair import Repairs
-from nova_assets.catalog.scheduler_state import SchedulerCatalog
+from nova_assets.catalog.scheduler_state import SchedulerState
 from nova_assets.catalog.seals import Seals
 from nova_assets.catalog.staged_blocks import StagingArea
 from nova_assets.catalog.timeline_reads import TimelineReads
@@ -51,9 +51,9 @@ class SqlCatalog(
     Repairs,
     Arrivals,
     Seals,
-    SchedulerCatalog,
+    SchedulerState,
     Backfills,
-    Publishers,
+    DagsterPublishers,
     PublishedVersions,
     Firings,
     Tokens,

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, inspect, literal, select
 from sqlalchemy.exc import DatabaseError
 
 from nova_assets.catalog.catalog_part import CatalogPart
-from nova_assets.catalog.database import Database
+from nova_assets.catalog.database.transactions import Database
 from nova_assets.catalog.tables import metadata
 
 _SQLITE_HEADER = b"SQLite format 3\x00"

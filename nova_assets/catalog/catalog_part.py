@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nova_assets.catalog.database import Database
+from nova_assets.catalog.database.transactions import Database
 
 
 class CatalogPart:

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import RowMapping, select
 
-from nova_assets.catalog.database import Database
+from nova_assets.catalog.database.transactions import Database
 from nova_assets.catalog.tables import channels
 from nova_assets.errors import ChannelNotFound
 from nova_assets.model.channel import Channel

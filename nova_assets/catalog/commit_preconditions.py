@@ -117,9 +117,9 @@ def _check_sum_headroom(c: Connection, sum_headroom: RequireSumHeadroom) -> None
         DataFile("", n, 0, {k: (v[0], v[1]) for k, v in ranges.items()}) for n, ranges in c.execute(later_files)
     ]
     bounds = [largest_recorded_magnitude([file], sum_headroom.column) for file in added_files]
-    known_bounds = [b for b in bounds if b is not None]
-    if len(known_bounds) < len(bounds) or (
-        bounds and (sum_headroom.headroom is None or sum(known_bounds) > sum_headroom.headroom)
+    finite_bounds = [b for b in bounds if b is not None]
+    if len(finite_bounds) < len(bounds) or (
+        bounds and (sum_headroom.headroom is None or sum(finite_bounds) > sum_headroom.headroom)
     ):
         message = (
             f"others have added to column {sum_headroom.column!r} of channel {sum_headroom.channel!r} "

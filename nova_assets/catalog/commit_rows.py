@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from nova_assets.catalog.block_rows import read_blocks
-from nova_assets.catalog.database import query_as_dict
+from nova_assets.catalog.database.transactions import query_as_dict
 from nova_assets.catalog.execution_rows import storable_text
 from nova_assets.catalog.tables import (
     blocks,
@@ -39,7 +39,7 @@ def find_already_added_blocks(c: Connection, added: Sequence[AddBlock]) -> Itera
                 yield candidates_by_key[tuple(row)]
 
 
-def same_range_conditions(publish: AddBlock) -> tuple[Any, ...]:
+def blocks_with_same_range_condition(publish: AddBlock) -> tuple[Any, ...]:
     lo, hi = sequence_range(publish)
     conditions = (
         blocks.c.channel == publish.channel,
@@ -98,7 +98,7 @@ def read_commit(c: Connection, condition: Any) -> Commit | None:
     )
 
 
-def read_keyed_commit(c: Connection, channel: str, key: str) -> IdempotentCommit | None:
+def read_commit_by_idempotency_key(c: Connection, channel: str, key: str) -> IdempotentCommit | None:
     query = select(idempotency_keys.c.commit_id, idempotency_keys.c.digest).where(
         idempotency_keys.c.channel == channel, idempotency_keys.c.key == key
     )

@@ -15,10 +15,10 @@ from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.commit_preconditions import check_preconditions, commit_conflict
 from nova_assets.catalog.commit_rows import (
     block_row,
+    blocks_with_same_range_condition,
     check_idempotency_key,
     read_commit,
-    read_keyed_commit,
-    same_range_conditions,
+    read_commit_by_idempotency_key,
 )
 from nova_assets.catalog.cursors import cursor_conditions
 from nova_assets.catalog.execution_rows import delete_skip_markers, lock_execution, mark_aborted
@@ -63,7 +63,7 @@ class Commits(CatalogPart):
             CommitOutcomeUnknown: look up the outcome with ``commit_or_abort`` (R7).
         """
         return self.database.write(
-            lambda c: self._commit_in_transaction(c, request), self.on_before_commit, settled_by_caller=True
+            lambda c: self._commit_in_transaction(c, request), self.on_before_commit, outcome_resolved_by_caller=True
         )
 
     def commit_or_abort(self, execution_id: str) -> Commit | None:
@@ -94,7 +94,7 @@ class Commits(CatalogPart):
             ValueRefused: the key cannot be stored.
         """
         check_idempotency_key(channel, key)
-        return self.database.read(lambda c: read_keyed_commit(c, channel, key))
+        return self.database.read(lambda c: read_commit_by_idempotency_key(c, channel, key))
 
     def commit_by_id(self, commit_id: str) -> Commit:
         """Commit with an id. Raises NovaError if it does not exist."""
@@ -158,7 +158,7 @@ class Commits(CatalogPart):
         if request.idempotency is None:
             return None
         channel, key = request.idempotency
-        keyed_commit = read_keyed_commit(c, channel, key)
+        keyed_commit = read_commit_by_idempotency_key(c, channel, key)
         if keyed_commit is None:
             return None
         repeated = keyed_commit.as_repeated(channel, request.rows_digest)
@@ -245,7 +245,11 @@ class Commits(CatalogPart):
             CommitConflict: the earlier base no longer exists.
         """
         collected_values = {"collected_at": self.database.clock(), "collected_by": commit_id}
-        conditions = (*same_range_conditions(publish), blocks.c.origin == "compact", blocks.c.collected_at.is_(None))
+        conditions = (
+            *blocks_with_same_range_condition(publish),
+            blocks.c.origin == "compact",
+            blocks.c.collected_at.is_(None),
+        )
         if not c.execute(update(blocks).where(*conditions).values(**collected_values)).rowcount:
             raise commit_conflict(
                 f"channel {publish.channel!r} was compacted meanwhile", "compacted", "no base", "one", publish.channel
@@ -301,4 +305,4 @@ def _actions_by_channel(request: CommitRequest) -> dict[str, Action]:
     for p in request.added_blocks:
         if p.is_committed:
             origins.setdefault(p.channel, set()).add(p.origin)
-    return {channel: action_of_block_origins(found) for channel, found in sorted(origins.items())}
+    return {channel: action_of_block_origins(channel_origins) for channel, channel_origins in sorted(origins.items())}

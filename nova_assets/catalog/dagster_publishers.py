@@ -11,7 +11,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from nova_assets.catalog.catalog_part import CatalogPart
-from nova_assets.catalog.database import batched
+from nova_assets.catalog.database.transactions import batched
 from nova_assets.catalog.tables import bindings, publishers
 
 CLAIM_EXPIRY = timedelta(minutes=5)
@@ -29,7 +29,7 @@ class _Claim:
     renewed_at: datetime
 
 
-class Publishers(CatalogPart):
+class DagsterPublishers(CatalogPart):
     """Claims of code locations on channels. Each channel has at most one claim."""
 
     def claim_channels(

@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.channel_rows import channel_state_from_row, load_channel_state
-from nova_assets.catalog.database import query_as_dict
+from nova_assets.catalog.database.transactions import query_as_dict
 from nova_assets.catalog.tables import bindings, blocks, channels, commit_numbers, commits
 from nova_assets.catalog.timeline_steps import append_step
 from nova_assets.errors import BindingNotFound, DefinitionConflict

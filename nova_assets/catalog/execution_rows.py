@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, case, delete, select, update
 
-from nova_assets.catalog.database import Database, batched
+from nova_assets.catalog.database.transactions import Database, batched
 from nova_assets.catalog.tables import executions, pins, staged_blocks
 from nova_assets.errors import ExecutionInProgress, ExecutionNotLive
 from nova_assets.model.execution import Execution, Pin
@@ -24,11 +24,11 @@ def lock_execution(c: Connection, execution_id: str) -> RowMapping | None:
     return row
 
 
-def held_by_epoch_conditions(execution_id: str, epoch: int) -> tuple[Any, ...]:
+def conditions_of_held_execution(execution_id: str, epoch: int) -> tuple[Any, ...]:
     return (executions.c.id == execution_id, executions.c.epoch == epoch, executions.c.state == "running")
 
 
-def execution_row(c: Connection, execution_id: str, lock: bool = False) -> RowMapping:
+def read_execution_row(c: Connection, execution_id: str, lock: bool = False) -> RowMapping:
     query = select(executions).where(executions.c.id == execution_id)
     row = c.execute(query.with_for_update() if lock else query).mappings().first()
     if row is None:

@@ -10,13 +10,13 @@ from sqlalchemy import Connection, case, func, insert, select, update
 from nova_assets.catalog.begin_decision import decide_begin
 from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.execution_rows import (
+    conditions_of_held_execution,
     execution_from_row,
-    execution_row,
     executions_from_rows,
-    held_by_epoch_conditions,
     in_progress_error,
     mark_aborted,
     not_live_error,
+    read_execution_row,
     read_executions,
     storable_text,
 )
@@ -52,7 +52,7 @@ class Executions(CatalogPart):
 
     def execution(self, execution_id: str) -> Execution:
         """Execution with an id. Raises ExecutionNotLive if it does not exist."""
-        return self.database.read(lambda c: execution_from_row(c, execution_row(c, execution_id)))
+        return self.database.read(lambda c: execution_from_row(c, read_execution_row(c, execution_id)))
 
     def executions(
         self,
@@ -120,7 +120,9 @@ class Executions(CatalogPart):
         def extend_lease(c: Connection) -> bool:
             lease_until = self.database.clock() + timedelta(seconds=lease_seconds)
             change = (
-                update(executions).where(*held_by_epoch_conditions(execution_id, epoch)).values(lease_until=lease_until)
+                update(executions)
+                .where(*conditions_of_held_execution(execution_id, epoch))
+                .values(lease_until=lease_until)
             )
             return bool(c.execute(change).rowcount == 1)
 
@@ -167,7 +169,7 @@ class Executions(CatalogPart):
                 "finished_at": now,
                 "failures": executions.c.failures + int(counts_as_failure),
             }
-            c.execute(update(executions).where(*held_by_epoch_conditions(execution_id, epoch)).values(**values))
+            c.execute(update(executions).where(*conditions_of_held_execution(execution_id, epoch)).values(**values))
 
         self.database.write(mark_failed)
 
@@ -186,7 +188,7 @@ class Executions(CatalogPart):
         """
 
         def abort_unless_ended(c: Connection) -> None:
-            row = execution_row(c, execution_id, lock=True)
+            row = read_execution_row(c, execution_id, lock=True)
             if row["state"] == "committed" or (epoch is not None and row["epoch"] != epoch):
                 raise not_live_error(row)
             if row["state"] != "aborted":
@@ -227,7 +229,7 @@ class Executions(CatalogPart):
         ]
         if rows:
             c.execute(insert(pins), rows)
-        return execution_from_row(c, execution_row(c, request.execution_id))
+        return execution_from_row(c, read_execution_row(c, request.execution_id))
 
     def _resume_in_transaction(
         self,
@@ -238,7 +240,7 @@ class Executions(CatalogPart):
         run_id: str | None,
         dead_owners: Container[str],
     ) -> Execution:
-        row = execution_row(c, execution_id, lock=True)
+        row = read_execution_row(c, execution_id, lock=True)
         now = self.database.clock()
         if is_live(row, now, dead_owners) and row["owner"] != owner:
             raise in_progress_error(row)
@@ -254,4 +256,4 @@ class Executions(CatalogPart):
         c.execute(
             update(executions).where(executions.c.id == execution_id).values(finished_at=None, error=None, **values)
         )
-        return execution_from_row(c, execution_row(c, execution_id))
+        return execution_from_row(c, read_execution_row(c, execution_id))

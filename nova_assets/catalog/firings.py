@@ -78,7 +78,7 @@ class Firings(CatalogPart):
             return _latest_firing(c, binding, partition)
 
         try:
-            return self.database.write(lambda c: _call_or_raise_raced(insert_firing, c))
+            return self.database.write(lambda c: _raise_if_raced(insert_firing, c))
         except _ConcurrentFiring:
             return None
 
@@ -108,7 +108,7 @@ class _ConcurrentFiring(Exception):
     """Another process has recorded the same firing."""
 
 
-def _call_or_raise_raced(callback: Any, c: Connection) -> Firing | None:
+def _raise_if_raced(callback: Any, c: Connection) -> Firing | None:
     try:
         firing: Firing | None = callback(c)
         return firing

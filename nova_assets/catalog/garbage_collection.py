@@ -11,7 +11,7 @@ from sqlalchemy import Connection, delete, exists, func, insert, select, update
 
 from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.channel_rows import load_channel_state
-from nova_assets.catalog.database import Database, batched, query_as_dict
+from nova_assets.catalog.database.transactions import Database, batched, query_as_dict
 from nova_assets.catalog.history import read_history
 from nova_assets.catalog.tables import (
     bindings,

@@ -172,11 +172,11 @@ def read_history(
         tuple(sorted(loaded.blocks, key=lambda b: (b.hi, b.kind, b.id))),
         schema,
         definition.merge,
-        collected_numbers={p: tuple(sorted(n)) for p, n in loaded.numbers.items()},
+        collected_numbers={p: tuple(sorted(n)) for p, n in loaded.collected_numbers.items()},
         first_answerable_version=since or min(oldest, head),
         last_merge=newest_merge_model(c, channel, head),
-        base_floors=loaded.floors,
-        schema_at_first_version=loaded.earlier,
+        base_floors=loaded.base_floors,
+        schema_at_first_version=loaded.schema_at_first_version,
     )
 
 

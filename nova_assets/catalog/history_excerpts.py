@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import CTE, ColumnElement, Connection, RowMapping, and_, func, literal_column, select
 
 from nova_assets.catalog.block_rows import load_blocks_with_files, read_blocks
-from nova_assets.catalog.database import batched, query_as_dict
+from nova_assets.catalog.database.transactions import batched, query_as_dict
 from nova_assets.catalog.tables import blocks
 from nova_assets.model.block import Block
 from nova_assets.model.partitions import is_in_scope, partition_name, partition_values
@@ -68,34 +68,34 @@ class HistoryExcerpt:
 
     Args:
         blocks: existing blocks.
-        numbers: partition -> numbers at which it changed and whose blocks were collected.
-        floors: partition -> number of the base at which its loaded part begins.
-        earlier: schema at the oldest number that the excerpt answers.
+        collected_numbers: partition -> numbers at which it changed and whose blocks were collected.
+        base_floors: partition -> number of the base at which its loaded part begins.
+        schema_at_first_version: schema at the oldest number that the excerpt answers.
     """
 
     blocks: list[Block] = field(default_factory=list)
-    numbers: dict[str, set[int]] = field(default_factory=dict)
-    floors: dict[str, int] = field(default_factory=dict)
-    earlier: Schema | None = None
+    collected_numbers: dict[str, set[int]] = field(default_factory=dict)
+    base_floors: dict[str, int] = field(default_factory=dict)
+    schema_at_first_version: Schema | None = None
 
     def add(self, other: HistoryExcerpt) -> None:
         self.blocks += other.blocks
-        for partition, numbers in other.numbers.items():
-            self.numbers.setdefault(partition, set()).update(numbers)
-        self.floors |= other.floors
+        for partition, numbers in other.collected_numbers.items():
+            self.collected_numbers.setdefault(partition, set()).update(numbers)
+        self.base_floors |= other.base_floors
 
     def without_partitions(self, partitions: Collection[str]) -> HistoryExcerpt:
         kept_blocks = [b for b in self.blocks if b.partition not in partitions]
-        numbers = {p: n for p, n in self.numbers.items() if p not in partitions}
-        return HistoryExcerpt(kept_blocks, numbers, {p: n for p, n in self.floors.items() if p not in partitions})
+        numbers = {p: n for p, n in self.collected_numbers.items() if p not in partitions}
+        return HistoryExcerpt(kept_blocks, numbers, {p: n for p, n in self.base_floors.items() if p not in partitions})
 
-    def tracks(self) -> Iterator[PartitionHistory]:
-        blocks_by_partition: dict[str, list[Block]] = {p: [] for p in self.numbers}
+    def partition_histories(self) -> Iterator[PartitionHistory]:
+        blocks_by_partition: dict[str, list[Block]] = {p: [] for p in self.collected_numbers}
         for block in self.blocks:
             blocks_by_partition.setdefault(block.partition, []).append(block)
         for p, partition_blocks in blocks_by_partition.items():
-            numbers = {b.hi for b in partition_blocks} | self.numbers.get(p, set())
-            yield PartitionHistory(p, tuple(partition_blocks), tuple(sorted(numbers)), self.floors.get(p, 0))
+            numbers = {b.hi for b in partition_blocks} | self.collected_numbers.get(p, set())
+            yield PartitionHistory(p, tuple(partition_blocks), tuple(sorted(numbers)), self.base_floors.get(p, 0))
 
 
 def load_full_excerpt(c: Connection, selection: HistorySelection) -> HistoryExcerpt:
@@ -109,14 +109,14 @@ def load_excerpt_back_to(c: Connection, selection: HistorySelection, oldest: int
         c, selection, oldest, None if selection.single_partition is None else {selection.single_partition}
     )
     if oldest < selection.head:
-        result.earlier = _schema_at(c, selection, oldest)
+        result.schema_at_first_version = _schema_at(c, selection, oldest)
     return result
 
 
 def load_changes_excerpt(c: Connection, selection: HistorySelection, since: int) -> HistoryExcerpt:
     """Load what the changes after a number need."""
     result = _load_newer_than(c, selection, since)
-    tracks = list(result.tracks())
+    tracks = list(result.partition_histories())
     dropped = {b.partition for b in result.blocks if b.origin == "drop"}
     compared = {t.partition for t in tracks if needs_comparison(t, since, selection.head)} | dropped
     if compared:
@@ -126,7 +126,7 @@ def load_changes_excerpt(c: Connection, selection: HistorySelection, since: int)
             if dropped
             else _load_from_newest_base(c, selection, since, compared)
         )
-        result.earlier = _schema_at(c, selection, since)
+        result.schema_at_first_version = _schema_at(c, selection, since)
     return result
 
 
@@ -160,7 +160,7 @@ def _load_newer_than(c: Connection, selection: HistorySelection, since: int) -> 
     )
     for partition, hi in c.execute(collected_query):
         if is_in_scope(partition, selection.scope):
-            result.numbers.setdefault(partition, set()).add(hi)
+            result.collected_numbers.setdefault(partition, set()).add(hi)
     return result
 
 
@@ -178,12 +178,12 @@ def _load_from_newest_base(
     else:
         for batch in batched(sorted(partitions), _PARTITIONS_PER_QUERY):
             result.add(_load_from_floors(c, selection, _floors_of_partitions(selection, oldest, batch)))
-        result.add(load_whole_partitions(c, selection, set(partitions) - set(result.floors)))
-    result.floors = {p: n for p, n in result.floors.items() if n}
+        result.add(load_whole_partitions(c, selection, set(partitions) - set(result.base_floors)))
+    result.base_floors = {p: n for p, n in result.base_floors.items() if n}
     dropped = any(b.origin == "drop" and b.hi > oldest for b in result.blocks)
     incomplete_partitions = {
         t.partition
-        for t in result.tracks()
+        for t in result.partition_histories()
         if t.floor and not needs_no_older_blocks(t, oldest, selection.head, dropped)
     }
     if incomplete_partitions:
@@ -212,7 +212,7 @@ def _load_from_floors(c: Connection, selection: HistorySelection, floors: CTE) -
         if len(floors_in_scope) <= _MAX_SINGLE_QUERIES
         else _load_partitions_by_join(c, selection, floors)
     )
-    result.floors = floors_in_scope
+    result.base_floors = floors_in_scope
     return result
 
 
@@ -248,7 +248,7 @@ def _excerpt_from_rows(c: Connection, rows: Iterable[RowMapping]) -> HistoryExce
     result = HistoryExcerpt(load_blocks_with_files(c, [r for r in rows if r["collected_at"] is None]))
     for r in rows:
         if r["collected_at"] is not None and r["origin"] != "compact":
-            result.numbers.setdefault(r["partition"], set()).add(r["hi"])
+            result.collected_numbers.setdefault(r["partition"], set()).add(r["hi"])
     return result
 
 

@@ -10,10 +10,10 @@ from sqlalchemy import ColumnElement, Connection, func, select
 from nova_assets.catalog.block_rows import load_blocks_with_files
 from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.channel_rows import load_channel_state
-from nova_assets.catalog.database import batched, query_as_dict
+from nova_assets.catalog.database.transactions import batched, query_as_dict
 from nova_assets.catalog.tables import blocks, commit_numbers, commits, executions, staged_blocks, steps
 from nova_assets.model.block import Block
-from nova_assets.model.timeline import Instant, action_of_block_origins
+from nova_assets.model.timeline import Instant, InstantSummary, action_of_block_origins
 
 _COMMITS_PER_QUERY = 500
 """Maximum number of commits whose blocks one statement loads."""
@@ -37,31 +37,15 @@ class Instants(CatalogPart):
         )
         return instants if limit is None else instants[max(0, len(instants) - limit) :]
 
-    def instant_summaries(
-        self, channel: str, after: int, limit: int
-    ) -> list[tuple[int, str, str, str, str, int | None, tuple[str, ...]]]:
-        """Summaries of the first complete instants after a step.
-
-        Returns:
-            For each instant: step, prefix hash, action, commit, time (ISO format), newest sequence number and
-                partitions that it touched.
-        """
+    def instant_summaries(self, channel: str, after: int, limit: int) -> list[InstantSummary]:
+        """Summaries of the first complete instants after a step."""
         query = select(steps).where(steps.c.channel == channel, steps.c.n > after).order_by(steps.c.n).limit(limit)
 
-        def read_instants(c: Connection) -> list[tuple[int, str, str, str, str, int | None, tuple[str, ...]]]:
+        def read_summaries(c: Connection) -> list[InstantSummary]:
             rows = c.execute(query).mappings().all()
-            numbers_by_commit: dict[str, dict[str, int]] = {}
-            ids = [r["commit_id"] for r in rows]
-            for batch in batched(ids, _COMMITS_PER_QUERY):
-                for commit_column in (blocks.c.commit_id, blocks.c.collected_by):
-                    blocks_query = select(commit_column, blocks.c.partition, blocks.c.hi).where(
-                        blocks.c.channel == channel, commit_column.in_(batch)
-                    )
-                    for commit, partition, hi in c.execute(blocks_query):
-                        newest_by_partition = numbers_by_commit.setdefault(commit, {})
-                        newest_by_partition[partition] = max(hi, newest_by_partition.get(partition, 0))
+            numbers_by_commit = _newest_numbers_by_commit(c, channel, [r["commit_id"] for r in rows])
             return [
-                (
+                InstantSummary(
                     *(r["n"], r["prefix"], r["action"], r["commit_id"], r["at"].isoformat()),
                     max(numbers_by_commit.get(r["commit_id"], {}).values(), default=None),
                     tuple(sorted(numbers_by_commit.get(r["commit_id"], {}))),
@@ -69,7 +53,21 @@ class Instants(CatalogPart):
                 for r in rows
             ]
 
-        return self.database.read(read_instants)
+        return self.database.read(read_summaries)
+
+
+def _newest_numbers_by_commit(c: Connection, channel: str, commit_ids: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Commit -> partition -> newest number at which the commit added or collected a block."""
+    numbers_by_commit: dict[str, dict[str, int]] = {}
+    for batch in batched(commit_ids, _COMMITS_PER_QUERY):
+        for commit_column in (blocks.c.commit_id, blocks.c.collected_by):
+            blocks_query = select(commit_column, blocks.c.partition, blocks.c.hi).where(
+                blocks.c.channel == channel, commit_column.in_(batch)
+            )
+            for commit, partition, hi in c.execute(blocks_query):
+                newest_by_partition = numbers_by_commit.setdefault(commit, {})
+                newest_by_partition[partition] = max(hi, newest_by_partition.get(partition, 0))
+    return numbers_by_commit
 
 
 def _completed_instants(c: Connection, channel: str, limit: int | None) -> list[Instant]:

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, select
 
-from nova_assets.catalog.database import Database
+from nova_assets.catalog.database.transactions import Database
 from nova_assets.catalog.execution_rows import in_progress_error, mark_aborted
 from nova_assets.catalog.tables import executions
 

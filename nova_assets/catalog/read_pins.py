@@ -8,7 +8,7 @@ from datetime import timedelta
 from sqlalchemy import Connection, delete, select
 
 from nova_assets.catalog.catalog_part import CatalogPart
-from nova_assets.catalog.database import Database
+from nova_assets.catalog.database.transactions import Database
 from nova_assets.catalog.leases import lapsed_condition
 from nova_assets.catalog.tables import executions, pins
 

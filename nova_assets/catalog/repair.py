@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from sqlalchemy import Connection, select, update
 
 from nova_assets.catalog.catalog_part import CatalogPart
-from nova_assets.catalog.database import query_as_dict
+from nova_assets.catalog.database.transactions import query_as_dict
 from nova_assets.catalog.execution_rows import SKIPPED_FOLDER
 from nova_assets.catalog.garbage_collection import mark_collected, read_retention_state
 from nova_assets.catalog.tables import blocks, channels, commit_numbers, commits, files, staged_blocks

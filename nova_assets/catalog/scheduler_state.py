@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, case, delete, func, insert, select, update
 
 from nova_assets.catalog.catalog_part import CatalogPart
-from nova_assets.catalog.database import batched, query_as_dict
+from nova_assets.catalog.database.transactions import batched, query_as_dict
 from nova_assets.catalog.leases import live_condition
 from nova_assets.catalog.tables import backfill_parts, backfill_requests, blocks, channels, commits, executions
 from nova_assets.model.backfill import BackfillPartitionState
@@ -20,7 +20,7 @@ from nova_assets.model.scheduler_state import DirtyPartition, MaterializedPartit
 _PARTITIONS_PER_QUERY = 300
 
 
-class SchedulerCatalog(CatalogPart):
+class SchedulerState(CatalogPart):
     """State of partitions for the scheduler, and marks for recomputation."""
 
     def heads(self) -> dict[str, int]:

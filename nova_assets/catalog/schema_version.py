@@ -10,8 +10,8 @@ from sqlalchemy.exc import DBAPIError, NoSuchTableError
 
 from nova_assets.catalog.block_rows import load_blocks_with_files
 from nova_assets.catalog.channel_rows import channel_state_from_row
-from nova_assets.catalog.database import Database
-from nova_assets.catalog.database_errors import classify_failure, failure_message
+from nova_assets.catalog.database.failures import classify_failure, failure_message
+from nova_assets.catalog.database.transactions import Database
 from nova_assets.catalog.tables import VERSION_TABLE, blocks, channels, metadata
 from nova_assets.errors import CatalogVersion
 

@@ -19,7 +19,7 @@ from sqlalchemy import (
     text,
 )
 
-from nova_assets.catalog.column_types import CachedJson, UtcMicroseconds
+from nova_assets.catalog.database.column_types import CachedJson, UtcMicroseconds
 
 metadata = MetaData(
     naming_convention={

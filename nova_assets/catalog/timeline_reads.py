@@ -10,7 +10,7 @@ from sqlalchemy import Connection, RowMapping, select
 from nova_assets.catalog.block_rows import read_blocks
 from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.channel_rows import channel_not_found_error
-from nova_assets.catalog.database import batched
+from nova_assets.catalog.database.transactions import batched
 from nova_assets.catalog.history import newest_merge_model, read_history, schema_at_number
 from nova_assets.catalog.history_excerpts import HistorySelection, load_whole_partitions, scope_conditions
 from nova_assets.catalog.tables import blocks, channels, steps
@@ -31,7 +31,7 @@ class TimelineReads(CatalogPart):
 
     def channel_head(self, channel: str) -> ChannelHead:
         """Head and timeline position of a channel. Raises ChannelNotFound."""
-        return self._check_channel_found(channel, self.database.read(lambda c: _read_timeline_state(c, channel)))
+        return self._check_channel_found(channel, self.database.read(lambda c: _read_channel_head(c, channel)))
 
     def timeline_steps(
         self, channel: str, since: TimelinePosition, limit: int = 10_000
@@ -51,7 +51,7 @@ class TimelineReads(CatalogPart):
         """
 
         def read_steps(c: Connection) -> tuple[ChannelHead, list[TimelineStep] | None] | None:
-            standing = _read_timeline_state(c, channel)
+            standing = _read_channel_head(c, channel)
             if standing is None:
                 return None
             if standing.position == since:
@@ -73,7 +73,7 @@ class TimelineReads(CatalogPart):
         """
 
         def read_passed_steps(c: Connection) -> tuple[list[TimelineStep] | None] | None:
-            standing = _read_timeline_state(c, channel)
+            standing = _read_channel_head(c, channel)
             if standing is None:
                 return None
             if not _has_passed_position(c, channel, since):
@@ -97,7 +97,7 @@ class TimelineReads(CatalogPart):
         """
 
         def read_partition_names(c: Connection) -> tuple[ChannelHead, list[str]] | None:
-            standing = _read_timeline_state(c, channel)
+            standing = _read_channel_head(c, channel)
             if standing is None:
                 return None
             query = select(blocks.c.partition).where(blocks.c.channel == channel, *scope_conditions(scope)).distinct()
@@ -116,7 +116,7 @@ class TimelineReads(CatalogPart):
         """
 
         def read_partition_histories(c: Connection) -> tuple[ChannelHead, History] | None:
-            standing = _read_timeline_state(c, channel)
+            standing = _read_channel_head(c, channel)
             return None if standing is None else (standing, _history_of_partitions(c, standing, partitions))
 
         return self._check_channel_found(channel, self.database.read(read_partition_histories))
@@ -132,7 +132,7 @@ class TimelineReads(CatalogPart):
 
         def read_state_and_history(c: Connection) -> tuple[ChannelHead, History] | None:
             standing, result = (
-                _read_timeline_state(c, channel),
+                _read_channel_head(c, channel),
                 read_history(c, channel, at, scope, since, back_to),
             )
             return None if standing is None or result is None else (standing, result)
@@ -145,7 +145,7 @@ class TimelineReads(CatalogPart):
         return result
 
 
-def _read_timeline_state(c: Connection, channel: str) -> ChannelHead | None:
+def _read_channel_head(c: Connection, channel: str) -> ChannelHead | None:
     row = c.execute(select(channels).where(channels.c.name == channel)).mappings().first()
     if row is None:
         return None
@@ -164,7 +164,7 @@ def _read_timeline_state(c: Connection, channel: str) -> ChannelHead | None:
 
 def read_history_of_partitions(c: Connection, channel: str, partitions: Collection[str]) -> History | None:
     """Full history of some partitions; None for an unknown channel."""
-    standing = _read_timeline_state(c, channel)
+    standing = _read_channel_head(c, channel)
     return None if standing is None else _history_of_partitions(c, standing, partitions)
 
 
@@ -179,7 +179,7 @@ def _history_of_partitions(c: Connection, standing: ChannelHead, partitions: Col
         tuple(sorted(loaded.blocks, key=lambda b: (b.hi, b.kind, b.id))),
         standing.schema,
         standing.merge,
-        collected_numbers={p: tuple(sorted(n)) for p, n in loaded.numbers.items()},
+        collected_numbers={p: tuple(sorted(n)) for p, n in loaded.collected_numbers.items()},
         last_merge=standing.last_merge,
     )
 

@@ -141,7 +141,7 @@ def read_catalog_version(url: str) -> str | None:
         CatalogUnavailable: the catalog does not answer.
     """
     from nova_assets.catalog import schema_version
-    from nova_assets.catalog.database import Database
+    from nova_assets.catalog.database.transactions import Database
 
     file = sqlite_file_path(url)
     if file is not None and not file.exists():

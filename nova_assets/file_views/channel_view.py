@@ -209,12 +209,12 @@ class ChannelView:
         Returns:
             -1 if the view does not reach back that far.
         """
-        known_instants = self.instants()
-        has_all_instants = len(known_instants) == self.position.step - self.header.began
+        kept_instants = self.instants()
+        has_all_instants = len(kept_instants) == self.position.step - self.header.began
         if number < self.header.versions[0].number or not has_all_instants:
             return -1
         later = (
-            i.n for i in known_instants if i.action not in _UNNUMBERED_ACTIONS and i.seq is not None and i.seq > number
+            i.n for i in kept_instants if i.action not in _UNNUMBERED_ACTIONS and i.seq is not None and i.seq > number
         )
         return min(later, default=self.position.step + 1) - 1
 

@@ -155,15 +155,16 @@ class ViewQueryHandler:
                     next="ask for those after 0: what was known of it is void",
                     channel=channel,
                 )
-            found = view.instants(after)
-            return view.position, found[:limit] if len(found) >= view.position.step - after else None
+            kept_instants = view.instants(after)
+            has_all_instants = len(kept_instants) >= view.position.step - after
+            return view.position, kept_instants[:limit] if has_all_instants else None
 
         # No scope is needed, since the view records all instants of the channel.
-        position, found = self.follower.ask(channel, read_instants, [], known_position)
-        if found is not None:
-            return position, found
-        told = [ViewInstant(*told) for told in self.catalog.instant_summaries(channel, after, limit)]
-        return position, [instant for instant in told if instant.n <= position.step]
+        position, kept_instants = self.follower.ask(channel, read_instants, [], known_position)
+        if kept_instants is not None:
+            return position, kept_instants
+        instants = [ViewInstant(*summary) for summary in self.catalog.instant_summaries(channel, after, limit)]
+        return position, [instant for instant in instants if instant.n <= position.step]
 
     def collect(self, channel: str, retain_seconds: float) -> CollectedGarbage:
         """Collect all blocks that are not retained (R15).
@@ -188,9 +189,8 @@ class ViewQueryHandler:
             if partitions
             else CollectedGarbage(channel, ())
         )
-        if {
-            b.id for b in collection.blocks
-        } >= partition_by_block.keys():  # if the catalog retained some of them, try again later
+        # If the catalog retained some of the blocks, the next collection looks at them again.
+        if {b.id for b in collection.blocks} >= partition_by_block.keys():
             self.follower.mark_collected_until(channel, step)
         return collection
 

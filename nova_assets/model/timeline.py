@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from nova_assets.model.block import Block
 from nova_assets.model.merge import MergeModel
@@ -76,6 +76,25 @@ class Instant:
     binding: str | None
     blocks: tuple[Block, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+class InstantSummary(NamedTuple):
+    """An instant without its blocks.
+
+    Args:
+        step, prefix: position after the instant.
+        at: time of the commit, in ISO format.
+        seq: newest number at which it added or collected a block.
+        partitions: partitions that it touched.
+    """
+
+    step: int
+    prefix: str
+    action: str
+    commit: str
+    at: str
+    seq: int | None
+    partitions: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

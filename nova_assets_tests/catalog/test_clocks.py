@@ -19,8 +19,8 @@ from nova_assets_tests.catalog.mirror_project import channel, open_store, projec
 ROOT = Path(nova_assets.__file__).parent
 CALLS = ("datetime.now", "datetime.utcnow", "datetime.today", "date.today")
 ALLOWED = {
-    "catalog/database.py": "the host's clock for tests that set it",
-    "catalog/sqlite.py": "the host's clock, corrected by the file system's",
+    "catalog/database/transactions.py": "the host's clock for tests that set it",
+    "catalog/database/sqlite.py": "the host's clock, corrected by the file system's",
     "cli/show.py": "the moment for which a person asks",
     "dagster_bridge/partition_mappings.py": "which partitions Dagster is shown",
     "dagster_bridge/partitions.py": "which partitions Dagster is shown",
@@ -72,7 +72,7 @@ def test_leases_go_by_the_servers_clock(
 def test_a_process_with_another_clock_goes_by_that_of_the_catalogs_file_system(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nova_assets.catalog import sqlite
+    from nova_assets.catalog.database import sqlite
 
     class Ahead(datetime):
         @classmethod

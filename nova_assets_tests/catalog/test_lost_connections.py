@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import nova_assets as nova
-from nova_assets.catalog import database as database_module
 from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.database import transactions
 from nova_assets.model.execution import BeginRequest
 from nova_assets_tests.catalog.mirror_project import channel, count_keys, open_store, project
 from nova_assets_tests.faulty_line import AtCommit, Fault, FaultyLine
@@ -103,7 +103,7 @@ def test_an_outcome_that_nobody_can_tell_says_what_to_do(postgres_catalog_url: s
 def test_a_server_that_is_gone_for_two_seconds_is_waited_for(
     postgres_catalog_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database_module, "SAY_AFTER", 1.0)
+    monkeypatch.setattr(transactions, "LOG_WAITING_AFTER_SECONDS", 1.0)
     line = FaultyLine(postgres_catalog_url)
     with open_store(line.url, tmp_path) as store:
         store.register(project)
@@ -141,7 +141,7 @@ def test_a_server_that_stays_away_ends_at_the_stated_time(postgres_catalog_url: 
 def test_a_locked_file_is_told_and_ends_at_the_stated_time(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database_module, "SAY_AFTER", 0.6)
+    monkeypatch.setattr(transactions, "LOG_WAITING_AFTER_SECONDS", 0.6)
     catalog = open_catalog(f"sqlite:///{tmp_path}/catalog.db", patience=2.5)
     holding = subprocess.Popen(
         [

@@ -1,4 +1,4 @@
-"""Database transactions on SQLite and PostgreSQL: begin, retry, and look-up of a lost COMMIT."""
+"""Transactions on SQLite and PostgreSQL: begin, retry, and look-up of a lost COMMIT."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from sqlalchemy import Connection
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
-from nova_assets.catalog.database_backend import DatabaseBackend, TransactionStart
-from nova_assets.catalog.database_errors import (
+from nova_assets.catalog.database.backend import DatabaseBackend, TransactionStart
+from nova_assets.catalog.database.failures import (
     DATABASE_FAILURES,
     DatabaseFailure,
     DatabaseProblem,
     classify_failure,
     failure_message,
 )
-from nova_assets.catalog.postgres import PostgresBackend
-from nova_assets.catalog.sqlite import SqliteBackend
+from nova_assets.catalog.database.postgres import PostgresBackend
+from nova_assets.catalog.database.sqlite import SqliteBackend
 from nova_assets.errors import CatalogUnavailable, CommitOutcomeUnknown
 from nova_assets.masking import get_logger, mask_address, remember_secrets
 from nova_assets.settings import CATALOG_PATIENCE, CATALOG_TIMEOUT
@@ -37,7 +37,7 @@ log = get_logger("nova_assets.catalog")
 FIRST_CONTACT_SECONDS = 3.0
 """Seconds of waiting for a server that has never answered this process: its address may be wrong."""
 
-SAY_AFTER = 5.0
+LOG_WAITING_AFTER_SECONDS = 5.0
 """Seconds after which a warning tells people what the transaction waits for."""
 
 LOCK_RELEASE_SECONDS = 3.0
@@ -124,7 +124,7 @@ class Database:
         callback: Callable[[Connection], T],
         before_commit: Callable[[], None] | None = None,
         *,
-        settled_by_caller: bool = False,
+        outcome_resolved_by_caller: bool = False,
         no_timeout: bool = False,
     ) -> T:
         """Call ``callback`` in a write transaction, and commit it.
@@ -134,7 +134,7 @@ class Database:
 
         Args:
             before_commit: called right before COMMIT.
-            settled_by_caller: raise on a lost COMMIT. The caller looks up the outcome under a lock of its own.
+            outcome_resolved_by_caller: raise on a lost COMMIT. The caller looks up the outcome under a lock of its own.
             no_timeout: statements may take any time.
 
         Raises:
@@ -143,7 +143,7 @@ class Database:
             CatalogUnavailable: the database cannot be used; nothing was kept.
             ValueRefused: a value cannot be stored; nothing was kept.
         """
-        return self._run_with_retries(callback, True, before_commit, settled_by_caller, no_timeout)
+        return self._run_with_retries(callback, True, before_commit, outcome_resolved_by_caller, no_timeout)
 
     def close(self) -> None:
         self.backend.close()
@@ -164,7 +164,7 @@ class Database:
         callback: Callable[[Connection], T],
         write: bool,
         before_commit: Callable[[], None] | None = None,
-        settled_by_caller: bool = False,
+        outcome_resolved_by_caller: bool = False,
         no_timeout: bool = False,
     ) -> T:
         retry_policy = _RetryPolicy(self.masked_url, self.patience, self._latest_start is not None, self.backend)
@@ -176,7 +176,7 @@ class Database:
                 problem = classify_failure(failure)
                 if problem.kind == "lost" and attempt.start is not None and attempt.start.transaction_id is not None:
                     has_committed = self._find_lost_commit_outcome(
-                        attempt, failure, settled_by_caller, partial(retry_policy.log_waiting_once, problem)
+                        attempt, failure, outcome_resolved_by_caller, partial(retry_policy.log_waiting_once, problem)
                     )
                     if has_committed:
                         result: T = attempt.result
@@ -214,7 +214,11 @@ class Database:
             self.backend.on_transaction_end()
 
     def _find_lost_commit_outcome(
-        self, attempt: _Attempt, failure: DatabaseFailure, settled_by_caller: bool, on_progress: Callable[[float], None]
+        self,
+        attempt: _Attempt,
+        failure: DatabaseFailure,
+        outcome_resolved_by_caller: bool,
+        on_progress: Callable[[float], None],
     ) -> bool:
         """Whether a write transaction was committed although its connection was lost (R7).
 
@@ -232,15 +236,19 @@ class Database:
             return False
         deadline = time.monotonic() + self.patience
         while (
-            has_committed := self.backend.has_committed(attempt.start, min(deadline, time.monotonic() + SAY_AFTER))
+            has_committed := self.backend.has_committed(
+                attempt.start, min(deadline, time.monotonic() + LOG_WAITING_AFTER_SECONDS)
+            )
         ) is None:
             if time.monotonic() >= deadline:
                 break
             on_progress(deadline - time.monotonic())
-        if has_committed is not None and not settled_by_caller:
+        if has_committed is not None and not outcome_resolved_by_caller:
             return has_committed
         unanswered_text = (
-            "" if settled_by_caller else f", and could not be asked within {self.patience:.0f} s whether it took"
+            ""
+            if outcome_resolved_by_caller
+            else f", and could not be asked within {self.patience:.0f} s whether it took"
         )
         raise CommitOutcomeUnknown(
             f"the connection to {self.masked_url} was lost during COMMIT{unanswered_text}",
@@ -278,7 +286,7 @@ class _RetryPolicy:
             deadline, pause = self.started_at + self.patience, random.uniform(0.005, 0.05)
         if now > deadline:
             return False
-        if now - self.started_at > SAY_AFTER:
+        if now - self.started_at > LOG_WAITING_AFTER_SECONDS:
             self.log_waiting_once(problem, deadline - now)
         time.sleep(pause)
         return True

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
 from sqlalchemy.pool import StaticPool
 
-from nova_assets.catalog.database_backend import TransactionStart
+from nova_assets.catalog.database.backend import TransactionStart
 from nova_assets.errors import CatalogUnavailable
 from nova_assets.masking import get_logger, mask_address
 

@@ -19,9 +19,9 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
-from nova_assets.catalog.column_types import EPOCH
-from nova_assets.catalog.database_backend import TransactionStart
-from nova_assets.catalog.database_errors import ConnectionOptionIgnored, ServerIsStandby, classify_failure
+from nova_assets.catalog.database.backend import TransactionStart
+from nova_assets.catalog.database.column_types import EPOCH
+from nova_assets.catalog.database.failures import ConnectionOptionIgnored, ServerIsStandby, classify_failure
 from nova_assets.errors import CatalogUnavailable
 
 IDLE_TIMEOUT = 300.0
