@@ -145,7 +145,7 @@ def record_arrival_outcomes(c: Connection, outcomes: Sequence[tuple[str, Arrival
         conditions = (arrivals.c.channel == channel, arrivals.c.key == key, arrivals.c.state == expected_state)
         if not c.execute(update(arrivals).where(*conditions).values(**values)).rowcount:
             raise CommitConflict(
-                f"{outcome.arrival.path!r} was taken by somebody else meanwhile",
+                f"{outcome.arrival.path!r} was taken by another commit meanwhile",
                 expected=expected_state,
                 next="it is planned again",
                 reason="arrival",

@@ -106,10 +106,10 @@ def _check_one_cursor_kind(c: Connection, request: BeginRequest) -> None:
     now = "whole" if other_partition else f"for {request.partition} alone"
     target_kind, options = ("whole", "--partition, or --missing") if other_partition else ("partitions", "--whole")
     raise PartitionError(
-        f"binding {request.binding!r} has been executed {before}, and would read the same again {now}",
+        f"binding {request.binding!r} has run {before}, and would read the same rows again {now}",
         found=f"cursors of executions {before}",
-        expected="executions of one kind: each keeps cursors of its own (R13)",
-        next=f"go on as before: nova run {request.binding} with {options}; or switch its cursors, which loses and "
-        f"repeats no rows: nova switch {request.binding} --to {target_kind}",
+        expected="runs of one kind, since each kind has its own cursors (R13)",
+        next=f"run it as before: nova run {request.binding} with {options}; or switch its cursors, which neither loses "
+        f"nor repeats rows: nova switch {request.binding} --to {target_kind}",
         binding=request.binding,
     )

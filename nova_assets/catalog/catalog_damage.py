@@ -38,10 +38,10 @@ def _find_file_damage(database: Database) -> str | None:
         with file.open("rb") as opened:
             file_start = opened.read(len(_SQLITE_HEADER))
     except FileNotFoundError:
-        return f"its file {file.name} is gone"
+        return f"its file {file.name} is missing"
     except OSError as error:
         return f"its file {file.name} cannot be read: {error.strerror}"
-    return None if file_start in (_SQLITE_HEADER, b"") else f"its file {file.name} is no database any more"
+    return None if file_start in (_SQLITE_HEADER, b"") else f"its file {file.name} is no longer a database"
 
 
 def _find_table_damage(c: Connection) -> str | None:

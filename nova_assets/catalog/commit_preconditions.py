@@ -77,7 +77,7 @@ def _check_same_cursor_kind(c: Connection, binding: str, partition: str) -> None
     other_partition = partition_of_conflicting_cursor(c, binding, partition)
     if other_partition is not None:
         message = (
-            f"binding {binding!r} was meanwhile executed {f'for {other_partition}' if other_partition else 'whole'}"
+            f"binding {binding!r} has run meanwhile {f'for {other_partition}' if other_partition else 'whole'}"
         )
         raise commit_conflict(message, "cursor", other_partition or "(whole)", partition or "(whole)")
 

@@ -119,7 +119,7 @@ def check_idempotency_key(channel: str, key: str) -> None:
     """
     if len(key) > MAX_KEY_LENGTH or "\x00" in key or (not key.isascii() and storable_text(key) != key):
         raise ValueRefused(
-            f"an idempotency key for channel {channel!r} cannot be kept",
+            f"an idempotency key for channel {channel!r} cannot be stored",
             found=f"{len(key)} characters: {storable_text(key)[:40]!r}",
             expected=f"at most {MAX_KEY_LENGTH} characters, without null characters and lone surrogates",
             channel=channel,

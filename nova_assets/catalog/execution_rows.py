@@ -95,9 +95,9 @@ def in_progress_error(row: RowMapping) -> ExecutionInProgress:
 def not_live_error(row: RowMapping) -> ExecutionNotLive:
     why = f" ({row['error']})" if row["error"] else ""
     return ExecutionNotLive(
-        f"execution {row['id']} of {row['binding'] or 'an insert'} cannot go on: it is {row['state']}{why}",
+        f"execution {row['id']} of {row['binding'] or 'an insert'} cannot continue: it is {row['state']}{why}",
         found=row["state"],
-        expected="an execution that runs or failed",
+        expected="a running or failed execution",
         next=f"nova run {row['binding']}" if row["binding"] else "insert again",
         execution_id=row["id"],
     )

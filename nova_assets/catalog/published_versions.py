@@ -106,7 +106,7 @@ class PublishedVersions(CatalogPart):
             raise ExecutionInProgress(
                 f"channel {latest_row['channel']!r} is just being published in {latest_row['place']}",
                 found=f"edition {latest_row['number']}, by {live_execution['owner']}",
-                next="nothing: whoever publishes next, shows what is newest then",
+                next="nothing: the next publication shows the newest version",
                 owner=live_execution["owner"],
                 execution_id=live_execution["id"],
             )

@@ -65,7 +65,7 @@ def _check_no_foreign_tables(database: Database) -> None:
         raise CatalogVersion(
             f"{database.masked_url} is the database of another program",
             found=f"tables {', '.join(table_names[:5])}",
-            expected="a SQLite file made by nova init, or none",
+            expected="a SQLite file that nova init has created, or no file",
             next="name another file with --catalog or NOVA_CATALOG",
         )
 
@@ -127,6 +127,6 @@ def _migration_error(masked_url: str, version: str | None, reason: str) -> Catal
     return CatalogVersion(
         f"the catalog {masked_url}, of version {version}, cannot be migrated; it is left as it was",
         found=reason,
-        expected="a catalog that a released version made",
-        next="go on with the version of nova_assets that made it, or make a new catalog and insert the data again",
+        expected="a catalog that a released version has created",
+        next="use the version of nova_assets that made it, or create a new catalog and insert the data again",
     )

@@ -75,7 +75,7 @@ def reopen_or_reject_sealed_groups(c: Connection, request: CommitRequest, channe
         if sealing.late == "quarantine":
             raise GroupSealed(
                 f"{sealing.by}={group} of channel {channel!r} is sealed",
-                found=f"rows that come after it was sealed at {latest_row['at']:%Y-%m-%d %H:%M:%S} UTC",
+                found=f"rows that arrived after it was sealed at {latest_row['at']:%Y-%m-%d %H:%M:%S} UTC",
                 expected="none: the channel's seal says late='quarantine'",
                 next=f"declare it with nova.seal({sealing.by!r}, late='reopen'), or leave the rows out",
                 channel=channel,

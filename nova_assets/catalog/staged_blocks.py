@@ -59,9 +59,9 @@ class StagingArea(CatalogPart):
         change = update(staged_blocks).where(*conditions).values(manifest=manifest.as_json())
         if not self.database.write(lambda c: c.execute(change).rowcount):
             raise ExecutionNotLive(
-                "the execution was taken over by another process while this one wrote a block",
-                expected="to be the one that holds it (R6)",
-                next="nothing: what was written here is swept",
+                "another process took over the execution while this process wrote a block",
+                expected="an execution that this process still holds (R6)",
+                next="nothing: maintenance deletes the files of the block",
                 block_id=block_id,
             )
 

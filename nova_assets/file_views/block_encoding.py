@@ -67,7 +67,7 @@ class Descriptions:
         if digest not in self._cache:
             encoded = self._read_description(digest)
             if encoded is None:
-                raise ViewDamaged(f"the description {digest} is not there")
+                raise ViewDamaged(f"the description {digest} is missing")
             self._cache[digest] = encoded
         return self._cache[digest]
 

@@ -150,7 +150,7 @@ class ViewServiceClient:
         except Exception as error:  # a malformed answer
             raise NoUsableAnswer("wrong", f"{type(error).__name__}: {error}") from error
         if not proof.links and proof.position.step > known_position.step:
-            raise NoUsableAnswer("behind", f"it is {proof.position.step - known_position.step} instants further")
+            raise NoUsableAnswer("behind", f"it is {proof.position.step - known_position.step} instants ahead")
         if not proof.continues_from(known_position):
             raise NoUsableAnswer(
                 "wrong", f"it is at {proof.position.step} of another timeline than {known_position.step} is of"
@@ -176,7 +176,7 @@ class ViewServiceClient:
         if response.status_code in (429, 503, 504):
             raise NoUsableAnswer("busy", f"status {response.status_code}")
         if response.status_code == 409:
-            raise NoUsableAnswer("wrong", "it knows another timeline")
+            raise NoUsableAnswer("wrong", "it has another timeline")
         if response.status_code in (401, 403, 404, 410, 422):
             raise NoUsableAnswer("refused", f"status {response.status_code}")
         if response.status_code != 200:
@@ -210,7 +210,7 @@ class ViewServiceClient:
             if error.reason in ("paused", "refused", "behind") or started_at < self._paused_at:
                 return
             if self._pause_seconds == PAUSE:
-                log.warning("the service %s is done without, for a moment: %s", self.url, error)
+                log.warning("the service %s is not asked for a moment: %s", self.url, error)
             self._paused_at = time.monotonic()
             self._paused_until = self._paused_at + self._pause_seconds * random.uniform(0.8, 1.2)
             self._pause_seconds = min(self._pause_seconds * 2, LONGEST_PAUSE)

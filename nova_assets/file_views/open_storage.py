@@ -31,5 +31,5 @@ def open_storage(kind: str, folder: Path, cache_bytes: int, catalog_id: str) -> 
             else MemoryStorage(SqliteStorage(folder, catalog_id))
         )
     except StorageFailed as error:
-        log.warning("views are kept in memory, and forgotten with this process: %s", error)
+        log.warning("views are kept in memory, and lost when this process ends: %s", error)
         return MemoryStorage()

@@ -152,7 +152,7 @@ class ViewQueryHandler:
                 raise TimelineDiffers(
                     f"the timeline of channel {channel!r} has no instant {after} yet",
                     found=f"{view.position.step} instants",
-                    next="ask for those after 0: what was known of it is void",
+                    next="ask for the instants after 0: the timeline was replaced",
                     channel=channel,
                 )
             kept_instants = view.instants(after)
@@ -247,7 +247,7 @@ class ViewQueryHandler:
             return ()
         steps = self.catalog.steps_without_blocks(channel, known_position, LINKS + 1)
         if steps is None:
-            raise TimelineDiffers(f"the timeline of channel {channel!r} is another one", channel=channel)
+            raise TimelineDiffers(f"the timeline of channel {channel!r} was replaced", channel=channel)
         links = tuple((s.action, s.commit_id) for s in steps if s.position.step <= position.step)
         return links if len(links) <= LINKS else ()
 

@@ -83,7 +83,7 @@ class SqliteStorage:
         except sqlite3.DatabaseError as error:
             if not _is_damage_error(error):
                 raise
-            log.warning("views in %s cannot be read, and are made anew: %s", self.folder, error)
+            log.warning("views in %s cannot be read, and are loaded again: %s", self.folder, error)
             self._delete_files()
             return self._open_for_owner()
 
@@ -218,7 +218,7 @@ class SqliteStorage:
                 yield
             except sqlite3.DatabaseError as error:
                 if _is_damage_error(error):
-                    log.warning("views in %s are damaged, and made anew: %s", self.folder, error)
+                    log.warning("views in %s are damaged, and loaded again: %s", self.folder, error)
                     self._recreate_file(generation)
                 raise
 
@@ -298,8 +298,8 @@ def _lock_exclusively(lock_file: Path) -> int:
         os.close(descriptor)
         raise StorageFailed(
             f"views in {lock_file.parent} are in use by another process",
-            expected="a folder of its own for each service",
-            next="name another one with --views-folder or NOVA_VIEWS_FOLDER",
+            expected="a separate folder for each service",
+            next="name another folder with --views-folder or NOVA_VIEWS_FOLDER",
         ) from None
     return descriptor
 
@@ -313,6 +313,6 @@ def _translate_errors(action: str) -> Iterator[None]:
         raise StorageFailed(
             f"views could not be {action}",
             found=f"{type(error).__name__}: {error}",
-            expected="a folder on a disk with room that this user may write to",
-            next="make room, or name another folder with --views-folder or NOVA_VIEWS_FOLDER",
+            expected="a folder that this user may write to, on a disk with free space",
+            next="free disk space, or name another folder with --views-folder or NOVA_VIEWS_FOLDER",
         ) from error

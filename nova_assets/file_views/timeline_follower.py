@@ -140,7 +140,7 @@ class TimelineFollower:
         try:
             self._updater.write_collected_until(channel, step)
         except StorageFailed as error:
-            log.warning("what was collected is looked at again the next time: %s", error)
+            log.warning("the next collection looks at the same partitions again: %s", error)
 
     def _answer_from_view(
         self,
@@ -180,7 +180,7 @@ class TimelineFollower:
                         raise
                     self._updater.drop_damaged_view(channel, error)
                     asked_at = self._clock()
-        raise StorageFailed(f"the view of channel {channel!r} does not stay", next="nova serve --views FOLDER")
+        raise StorageFailed(f"the view of channel {channel!r} was deleted again while it was loaded", next="nova serve --views FOLDER")
 
     def _is_earlier_position(self, view: ChannelView, known_position: TimelinePosition) -> bool:
         """Whether a position is part of the view's timeline.
@@ -229,10 +229,10 @@ def _timeline_differs_error(
     channel: str, known_position: TimelinePosition, actual: TimelinePosition
 ) -> TimelineDiffers:
     return TimelineDiffers(
-        f"the timeline of channel {channel!r} is another one",
+        f"the timeline of channel {channel!r} was replaced",
         found=f"instant {actual.step}, {actual.prefix[:12] or 'the beginning'}",
-        expected=f"one that goes on from instant {known_position.step}, "
+        expected=f"a timeline that continues from instant {known_position.step}, "
         f"{known_position.prefix[:12] or 'the beginning'}",
-        next="ask again without a position: what was known of it is void",
+        next="ask again without a position: the earlier answers about this channel no longer hold",
         channel=channel,
     )

@@ -114,7 +114,7 @@ class ViewUpdater:
                     self._caught_up_at[channel] = started_at
                     return result.absent_scopes
                 failed_rounds += result is None
-        raise StorageFailed(f"the view of channel {channel!r} is written to by another process again and again")
+        raise StorageFailed(f"the view of channel {channel!r} is written by another process again and again")
 
     def write_collected_until(self, channel: str, step: int) -> None:
         """Record in the view that garbage collection is complete up to a step."""

@@ -53,7 +53,7 @@ def test_it_is_taken_by_one_commit(catalog: SqlCatalog) -> None:
     first = taking(catalog, ArrivalOutcome(FILE, "taken", 5, 1))
     second = taking(catalog, ArrivalOutcome(OTHER, "taken", 7), ArrivalOutcome(FILE, "taken", 5))
     catalog.commit(first)
-    with pytest.raises(nova.CommitConflict, match=r"'a/b.json' was taken by somebody else"):
+    with pytest.raises(nova.CommitConflict, match=r"'a/b.json' was taken by another commit"):
         catalog.commit(second)
     assert [s.arrival for s in catalog.waiting_arrivals("c", 10)] == [OTHER], "nothing of the second is there"
     (taken,) = catalog.arrivals("c", "taken")

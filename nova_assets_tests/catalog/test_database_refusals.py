@@ -91,7 +91,7 @@ def test_databases_of_other_encodings(administrated: str, tmp_path: Path, encodi
         store.insert("c", [{"k": 1, "v": 1}], idempotency_key="é")
         assert store.insert("c", [{"k": 1, "v": 1}], idempotency_key="é").repeated
         if encoding == "LATIN1":
-            with pytest.raises(nova.ValueRefused, match="cannot keep a value") as met:
+            with pytest.raises(nova.ValueRefused, match="cannot store a value") as met:
                 store.insert("c", [{"k": 2, "v": 1}], idempotency_key="€")
             assert "UTF8" in str(met.value.next)
         assert count_keys(store, "c") == Counter([1])

@@ -89,7 +89,7 @@ def test_an_outcome_that_nobody_can_tell_says_what_to_do(postgres_catalog_url: s
         return "cut" if gone.count and not data else gone(data)
 
     line.decide = decide
-    with pytest.raises(nova.CommitOutcomeUnknown, match="could not be asked within 1 s") as met:
+    with pytest.raises(nova.CommitOutcomeUnknown, match="could not be determined within 1 s") as met:
         catalog.begin(BeginRequest("x", None, pinned_channels=("c",), owner="test"))
     assert "nova timeline" in str(met.value.next) and "looked up" not in str(met.value)
     catalog.close()

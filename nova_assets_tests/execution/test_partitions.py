@@ -105,7 +105,7 @@ def test_r13_of_two_first_executions_of_both_kinds_one_wins(opened: Opener) -> N
     for begun in (part, whole):
         store.runtime.run_task(begun, "copy")
     store.runtime.commit(part)
-    with pytest.raises(nova.CommitConflict, match="was meanwhile executed for p=a"):
+    with pytest.raises(nova.CommitConflict, match="has run meanwhile for p=a"):
         store.runtime.commit(whole)
 
 

@@ -33,13 +33,13 @@ def looked_at(desk: ViewQueryHandler, monkeypatch: pytest.MonkeyPatch) -> Callab
 
     def ask(channel: str, work: Any, *more: Any, **options: Any) -> Any:
         def watched(view: Any) -> Any:
-            whole = view.history_of
+            whole = view.history_of_partitions
 
-            def history_of(partitions: list[str]) -> Any:
+            def history_of_partitions(partitions: list[str]) -> Any:
                 seen.append(list(partitions))
                 return whole(partitions)
 
-            view.history_of = history_of
+            view.history_of_partitions = history_of_partitions
             return work(view)
 
         return real(channel, watched, *more, **options)
@@ -125,4 +125,4 @@ def test_a_disk_that_is_full_keeps_no_collection_from_its_end(store: Store, monk
         return real(changes, expect)
 
     monkeypatch.setattr(storage, "write", full)
-    assert len(seen.collect("t").blocks) == 6
+    assert len(seen.collect_garbage("t").blocks) == 6

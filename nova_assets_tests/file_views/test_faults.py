@@ -49,7 +49,7 @@ def test_stale_view_after_a_sync_that_is_not_atomic(store: Store, storage: Stora
 
     def ask() -> None:
         while not ended.is_set():
-            head, seen = follower.ask("t", lambda v: (v.head.head, listed(v)))
+            head, seen = follower.ask("t", lambda v: (v.header.head, listed(v)))
             if seen != {p: list(range(1, head + 1)) for p in PARTITIONS}:
                 wrong.append((head, seen))
 
@@ -155,7 +155,7 @@ def test_a_partition_that_is_born_while_it_is_looked_for(
         return found
 
     monkeypatch.setattr(store.catalog, "head_and_full_history", bootstrap)
-    assert follower.ask("t", lambda v: (v.head.head, listed(v)), ["p=b"]) == (2, {"p=a": [1], "p=b": [2]})
+    assert follower.ask("t", lambda v: (v.header.head, listed(v)), ["p=b"]) == (2, {"p=a": [1], "p=b": [2]})
 
 
 def test_a_timeline_that_was_set_back_is_begun_anew(store: Store, storage: Storage, tmp_path: Path) -> None:
@@ -246,6 +246,7 @@ def test_an_asker_that_is_not_behind_costs_the_catalog_nothing(
     follower.ask("t", listed)
     known = store.catalog.channel("t").position
     monkeypatch.setattr(follower, "catalog", None)
+    monkeypatch.setattr(follower._updater, "_catalog", None)
     assert follower.ask("t", listed, known_position=known, allow_stale=True) == {p: [1] for p in PARTITIONS}
     assert follower.counts.met == 1
 

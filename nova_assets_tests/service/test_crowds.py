@@ -143,8 +143,8 @@ def remove(store: nova.Store, file: Path) -> None:
     [
         (drop("nova_pins"), "the table nova_pins is missing"),
         (drop("nova_tokens"), "the table nova_tokens is missing"),
-        (remove, "its file c.db is gone"),
-        (overwrite, "its file c.db is no database any more"),
+        (remove, "its file c.db is missing"),
+        (overwrite, "its file c.db is no longer a database"),
     ],
     ids=["a table", "another table", "gone", "overwritten"],
 )

@@ -105,24 +105,24 @@ _STATEMENT_TIMED_OUT = (
     "raise statement_timeout (of the role, the database or the URL's options) or the setting catalog_timeout",
 )
 _VALUE_NOT_STORABLE = (
-    "the catalog cannot keep a value",
+    "the catalog cannot store a value",
     "text without null characters and lone surrogates that the database's encoding holds, within its length",
     "shorten or change the value; a PostgreSQL catalog needs a database whose encoding is UTF8",
 )
 _DISK_FULL = (
     "the catalog {catalog} cannot be written",
-    "a disk with room",
-    "make room; then do it again: nothing of it was kept",
+    "a disk with free space",
+    "free disk space, and repeat the command: nothing was stored",
 )
 _DAMAGED = (
     "the catalog {catalog} is damaged",
-    "a database that can be read whole",
+    "a database that is completely readable",
     "restore a backup of the catalog; then: nova doctor --repair",
 )
 _SCHEMA_MISSING = (
-    "the catalog {catalog} has no schema to keep its tables in",
+    "the catalog {catalog} has no schema for its tables",
     "an existing schema in search_path",
-    "CREATE SCHEMA …, or mend search_path in the URL's options",
+    "CREATE SCHEMA …, or correct search_path in the URL's options",
 )
 _PARAMETER_REFUSED = (
     "the server of the catalog {catalog} refuses a parameter of the connection",
@@ -135,7 +135,7 @@ _SEARCH_PATH_IGNORED = (
     "remove options from the URL, and: ALTER ROLE ... SET search_path = ...; PgBouncer drops options",
 )
 _OPTION_UNKNOWN = (
-    "the catalog's URL has a parameter that is none: {catalog}",
+    "the catalog's URL has an unknown parameter: {catalog}",
     "parameters of libpq, or prepare_threshold",
     "correct the part of the URL after the question mark",
 )
@@ -143,12 +143,12 @@ _STATEMENT_REFUSED = ("the catalog {catalog} refuses a statement", None, "nova d
 _LOCKED = (
     "the catalog {catalog} is locked by another transaction",
     None,
-    "end the process that holds the lock; then do it again: nothing of it was kept",
+    "end the process that holds the lock, and repeat the command: nothing was stored",
 )
 _NO_CONNECTION_LEFT = (
     "the server of the catalog {catalog} has no connection left",
     None,
-    "raise max_connections, or put PgBouncer before it",
+    "raise max_connections, or put PgBouncer in front of it",
 )
 _RESTARTING = ("the server of the catalog {catalog} is starting, stopping or restarting", None, "try again later")
 _FILE_NOT_OPENED = (
@@ -253,7 +253,7 @@ def _classify_sqlite_error(error_name: str, reason: str) -> DatabaseProblem:
             "final",
             "{catalog} is no catalog",
             reason,
-            "a SQLite file made by nova init, or none",
+            "a SQLite file that nova init has created, or no file",
             "name another file with --catalog or NOVA_CATALOG",
             CatalogVersion,
         )

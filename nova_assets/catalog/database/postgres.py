@@ -204,9 +204,9 @@ def _shut_down_socket(socket_number: int) -> None:
 def _create_engine(url: URL, masked_url: str) -> Engine:
     if url.drivername not in ("postgresql", "postgresql+psycopg"):
         raise CatalogUnavailable(
-            f"the catalog is reached by another driver than psycopg: {masked_url}",
+            f"the catalog's URL names another driver than psycopg: {masked_url}",
             expected="postgresql://USER:PASSWORD@HOST/DATABASE",
-            next="leave out the driver",
+            next="remove the driver from the URL",
         )
     arguments: dict[str, Any] = {
         "connect_timeout": 10,
@@ -220,7 +220,7 @@ def _create_engine(url: URL, masked_url: str) -> Engine:
     arguments["prepare_threshold"] = _prepare_threshold(url, masked_url)
     for name in _FORBIDDEN_URL_PARAMETERS:
         if name in url.query:
-            raise CatalogUnavailable(f"the catalog's URL has a parameter that is none: {masked_url}", found=name)
+            raise CatalogUnavailable(f"the catalog's URL has an unknown parameter: {masked_url}", found=name)
     engine_url = url.set(drivername="postgresql+psycopg").difference_update_query(["prepare_threshold"])
     return create_engine(
         engine_url, pool_size=3, isolation_level="READ COMMITTED", use_native_hstore=False, connect_args=arguments
@@ -249,8 +249,8 @@ def _prepare_threshold(url: URL, masked_url: str) -> int | None:
         return None
     if not isinstance(value, str) or not value.isdigit():
         raise CatalogUnavailable(
-            f"prepare_threshold in the catalog's URL is no number: {masked_url}",
+            f"prepare_threshold in the catalog's URL is not a number: {masked_url}",
             found=value,
-            expected="0 for never, or after how many times a statement is prepared",
+            expected="0 to prepare no statement, or the number of uses after which a statement is prepared",
         )
     return int(value) or None

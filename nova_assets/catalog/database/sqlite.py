@@ -115,17 +115,17 @@ def _file_system_time(file: Path) -> datetime | None:
 def _create_engine(url: URL, file: Path | None) -> Engine:
     if url.query:
         raise CatalogUnavailable(
-            f"the catalog's URL has options, and one of SQLite takes none: {mask_address(str(url))}",
+            f"the catalog's URL has options, but a SQLite URL takes none: {mask_address(str(url))}",
             found=", ".join(url.query),
             expected="sqlite:///PATH",
-            next="leave out what follows the question mark",
+            next="remove the question mark and the part after it",
         )
     if file is not None:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CatalogUnavailable(
-                f"the folder of the catalog {url.database} cannot be made",
+                f"the folder of the catalog {url.database} cannot be created",
                 found=str(error),
                 next="name another file with --catalog or NOVA_CATALOG",
             ) from error

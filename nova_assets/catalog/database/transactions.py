@@ -248,13 +248,13 @@ class Database:
         unanswered_text = (
             ""
             if outcome_resolved_by_caller
-            else f", and could not be asked within {self.patience:.0f} s whether it took"
+            else f", and the outcome could not be determined within {self.patience:.0f} s"
         )
         raise CommitOutcomeUnknown(
             f"the connection to {self.masked_url} was lost during COMMIT{unanswered_text}",
             found=failure_message(failure),
             expected="an answer of the catalog",
-            next="look at what is there before it is done again: nova timeline CHANNEL, nova executions",
+            next="check the outcome before you repeat the command: nova timeline CHANNEL, nova executions",
         ) from failure
 
 
@@ -323,13 +323,13 @@ def _open_backend(url: str, masked_url: str, statement_timeout: float) -> Databa
         ) from error
     except ValueError:  # invalid port; its text may be part of a password
         raise CatalogUnavailable(
-            f"the catalog's URL cannot be read: {masked_url}", found="a port that is no number", expected=_EXPECTED_URLS
+            f"the catalog's URL cannot be read: {masked_url}", found="a port that is not a number", expected=_EXPECTED_URLS
         ) from None
     except ModuleNotFoundError as error:
         raise CatalogUnavailable(
             "the driver for PostgreSQL is not installed", found=str(error), next="pip install 'nova-assets[postgres]'"
         ) from error
-    raise CatalogUnavailable(f"the catalog is of an unknown kind: {masked_url}", expected=_EXPECTED_URLS)
+    raise CatalogUnavailable(f"the catalog's URL names an unknown kind of database: {masked_url}", expected=_EXPECTED_URLS)
 
 
 _EXPECTED_URLS = "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE"
