@@ -76,9 +76,7 @@ def _check_same_cursor_kind(c: Connection, binding: str, partition: str) -> None
     """Check that the binding was not executed meanwhile for partitions instead of unpartitioned, or the reverse."""
     other_partition = partition_of_conflicting_cursor(c, binding, partition)
     if other_partition is not None:
-        message = (
-            f"binding {binding!r} has run meanwhile {f'for {other_partition}' if other_partition else 'whole'}"
-        )
+        message = f"binding {binding!r} has run meanwhile {f'for {other_partition}' if other_partition else 'whole'}"
         raise commit_conflict(message, "cursor", other_partition or "(whole)", partition or "(whole)")
 
 

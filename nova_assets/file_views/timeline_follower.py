@@ -180,7 +180,9 @@ class TimelineFollower:
                         raise
                     self._updater.drop_damaged_view(channel, error)
                     asked_at = self._clock()
-        raise StorageFailed(f"the view of channel {channel!r} was deleted again while it was loaded", next="nova serve --views FOLDER")
+        raise StorageFailed(
+            f"the view of channel {channel!r} was deleted again while it was loaded", next="nova serve --views FOLDER"
+        )
 
     def _is_earlier_position(self, view: ChannelView, known_position: TimelinePosition) -> bool:
         """Whether a position is part of the view's timeline.

@@ -100,7 +100,9 @@ def test_a_late_process_turns_nobody_back(shop: Shop) -> None:
         with pytest.raises(nova.CommitConflict, match="a later version"):
             late.publish(number, content, [])
     assert len(shop.in_folder()) == 4
-    shop.store.catalog.delete_published_versions("actions", "hive:exports/actions", [1, 2])  # as of a catalog from a backup
+    shop.store.catalog.delete_published_versions(
+        "actions", "hive:exports/actions", [1, 2]
+    )  # as of a catalog from a backup
     assert ("hive", 3, 2) in shop.publish()
 
 

@@ -323,13 +323,17 @@ def _open_backend(url: str, masked_url: str, statement_timeout: float) -> Databa
         ) from error
     except ValueError:  # invalid port; its text may be part of a password
         raise CatalogUnavailable(
-            f"the catalog's URL cannot be read: {masked_url}", found="a port that is not a number", expected=_EXPECTED_URLS
+            f"the catalog's URL cannot be read: {masked_url}",
+            found="a port that is not a number",
+            expected=_EXPECTED_URLS,
         ) from None
     except ModuleNotFoundError as error:
         raise CatalogUnavailable(
             "the driver for PostgreSQL is not installed", found=str(error), next="pip install 'nova-assets[postgres]'"
         ) from error
-    raise CatalogUnavailable(f"the catalog's URL names an unknown kind of database: {masked_url}", expected=_EXPECTED_URLS)
+    raise CatalogUnavailable(
+        f"the catalog's URL names an unknown kind of database: {masked_url}", expected=_EXPECTED_URLS
+    )
 
 
 _EXPECTED_URLS = "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE"
