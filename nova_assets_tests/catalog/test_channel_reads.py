@@ -19,7 +19,7 @@ def test_manifests_come_back_exactly(catalog: SqlCatalog) -> None:
     request = build_commit_request(begin_execution(catalog))
     catalog.commit(request)
     (block,) = catalog.history("c").blocks
-    assert block.manifest == request.publish[0].manifest
+    assert block.manifest == request.added_blocks[0].manifest
     assert block.manifest.files[0].ranges == {"k": (1, 5)} and block.manifest.files[0].key_placement == PLACEMENT
     assert block.manifest.layout == LAYOUT
     assert (block.lo, block.hi, block.range) == (0, 1, "Δ(0→1)")
@@ -41,8 +41,8 @@ def test_outlines_say_where_blocks_lie_and_how_far_consumers_are(catalog: SqlCat
     for _ in range(3):
         catalog.commit(build_commit_request(begin_execution(catalog)))
     compaction = build_commit_request(begin_execution(catalog))
-    base = replace(compaction.publish[0], kind="base", origin="compact", span=(3, 3))
-    catalog.commit(replace(compaction, publish=(base,)))
+    base = replace(compaction.added_blocks[0], kind="base", origin="compact", span=(3, 3))
+    catalog.commit(replace(compaction, added_blocks=(base,)))
     reading(0, 2)
     deltas = [BlockSpan("delta", n - 1, n, "insert") for n in (1, 2, 3)]
     compacted = BlockSpan("base", 3, 3, "compact")
@@ -61,7 +61,7 @@ def test_outlines_put_partitions_together_or_show_one(catalog: SqlCatalog) -> No
         [nova.Channel("p", schema="d string, e string", partitions=[nova.dynamic("d"), nova.dynamic("e")])]
     )
     for days in ("12", "1", "2"):
-        like = build_commit_request(execution := begin_execution(catalog, "p")).publish[0]
+        like = build_commit_request(execution := begin_execution(catalog, "p")).added_blocks[0]
         publish = [replace(like, block_id=uuid.uuid4().hex, channel="p", partition=f"d={d}/e=x") for d in days]
         catalog.commit(CommitRequest(uuid.uuid4().hex, execution.id, execution.epoch, None, tuple(publish)))
     scopes = ("d=1", "d=2", "e=x", "")

@@ -48,7 +48,7 @@ def test_leases_go_by_the_servers_clock(
     with open_store(postgres_catalog_url, tmp_path) as store:
         store.register(project)
         held = store.catalog.begin(
-            BeginRequest("reader", None, pinned_channels=("c",), owner="another host:1:1", lease=60)
+            BeginRequest("reader", None, pinned_channels=("c",), owner="another host:1:1", lease_seconds=60)
         )
     ahead = (
         "import datetime as d\n"
@@ -81,7 +81,7 @@ def test_a_process_with_another_clock_goes_by_that_of_the_catalogs_file_system(
 
     catalog = open_catalog(f"sqlite:///{tmp_path}/catalog.db")
     catalog.register([channel])
-    catalog.begin(BeginRequest("reader", None, pinned_channels=("c",), owner="another", lease=60))
+    catalog.begin(BeginRequest("reader", None, pinned_channels=("c",), owner="another", lease_seconds=60))
     monkeypatch.setattr(sqlite, "datetime", Ahead)
     with caplog.at_level(logging.WARNING, logger="nova_assets.catalog"):
         assert catalog.sweepable_blocks(0.0) == [] and catalog.execution("reader").state == "running"

@@ -63,7 +63,7 @@ def test_an_idempotency_key_has_one_content(catalog: SqlCatalog) -> None:
     """Also where two that use a key for the first time meet in the commit itself."""
 
     def keyed(digest: str | None) -> CommitRequest:
-        return replace(build_commit_request(begin_execution(catalog), key="k"), digest=digest)
+        return replace(build_commit_request(begin_execution(catalog), key="k"), rows_digest=digest)
 
     first = catalog.commit(keyed("delta::1:aa"))
     assert catalog.commit(keyed("delta::1:aa")).id == first.id

@@ -37,7 +37,7 @@ def test_a_firing_keeps_why_it_fired_and_how_it_ended(catalog: SqlCatalog) -> No
 
 def test_what_failed_stays_counted_whatever_becomes_of_it(catalog: SqlCatalog) -> None:
     def begin(n: int, lease: float = 60) -> Execution:
-        return catalog.begin(BeginRequest(f"x{n}", "b", ("c",), ("c",), owner="o", lease=lease))
+        return catalog.begin(BeginRequest(f"x{n}", "b", ("c",), ("c",), owner="o", lease_seconds=lease))
 
     def counted() -> tuple[int, ...]:
         return tuple(catalog.execution_counts().get(("b", "", s), 0) for s in ("launched", "succeeded", "failed"))

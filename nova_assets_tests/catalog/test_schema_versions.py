@@ -51,7 +51,7 @@ def test_a_catalog_from_before_upkeep_knows_which_channels_may_be_given_a_base(u
         command.downgrade(config, "0002")
     engine.dispose()
     newer = open_catalog(url)
-    assert {s.channel.name: newer.channel(s.channel.name).bases for s in newer.channels()} == {
+    assert {s.channel.name: newer.channel(s.channel.name).may_get_base for s in newer.channels()} == {
         "read": False,
         "written": True,
     }
