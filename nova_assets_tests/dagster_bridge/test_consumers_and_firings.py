@@ -21,8 +21,9 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
-from nova_assets.dagster_bridge import build_definitions, resources, unreported_commits
+from nova_assets.dagster_bridge import build_definitions, resources
 from nova_assets.dagster_bridge.triggers import evaluate_trigger
+from nova_assets.dagster_bridge.unreported_commits import collect_missing_events
 from nova_assets.model.execution import BeginRequest
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
@@ -232,17 +233,13 @@ def test_runs_under_ephemeral_instances_hold_nothing_once_they_are_over(tmp_path
 
 def test_what_dagster_has_is_not_published_again_however_many_came_after(world: World) -> None:
     commit = world.store.insert("source", rows(0))
-    (event,) = unreported_commits.collect_missing_events(world.store, world.instance)
+    (event,) = collect_missing_events(world.store, world.instance)
     world.instance.report_runless_asset_event(event)
     for n in range(120):
         later = dg.AssetMaterialization("source", metadata={"nova/seq": n + 2, "nova/commit": f"later{n}"})
         world.instance.report_runless_asset_event(later)
-    again = [
-        e
-        for e in unreported_commits.collect_missing_events(world.store, world.instance)
-        if e.metadata["nova/commit"].value == commit.id
-    ]
-    assert again == []
+    events = collect_missing_events(world.store, world.instance)
+    assert [e for e in events if e.metadata["nova/commit"].value == commit.id] == []
 
 
 def _killed(world: World, request: Any, lease: float) -> str:
