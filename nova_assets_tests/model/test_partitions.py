@@ -33,6 +33,11 @@ def test_any_values_are_told_apart_and_given_back(a: str | None, b: str | None) 
     assert (partition_name(("c",), {"c": a}) == partition_name(("c",), {"c": b})) == (a == b)
 
 
+@pytest.mark.parametrize("value", [None, "__null__", "_null__", "%5Fnull__", "", "_"])
+def test_a_text_that_reads_like_a_null_is_given_back(value: str | None) -> None:
+    assert partition_values(partition_name(("c",), {"c": value})) == {"c": value}
+
+
 def test_scopes() -> None:
     name = "dt=2024-01-01/action=login"
     assert scope_for_columns(["dt"], name) == "dt=2024-01-01" and scope_for_columns([], name) == ""
