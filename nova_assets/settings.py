@@ -203,7 +203,7 @@ def _check_not_renamed(names: Iterable[str], place: str, spell: Callable[[str], 
     for name in names:
         if name in NEW_SETTING_NAMES:
             raise SettingsError(
-                f"the setting {name!r} is called {NEW_SETTING_NAMES[name]!r} now",
+                f"the setting {name!r} is now called {NEW_SETTING_NAMES[name]!r}",
                 found=place.format(spell(name)),
                 expected=place.format(spell(NEW_SETTING_NAMES[name])),
             )
@@ -266,7 +266,7 @@ def _resolve_catalog_url(url: str, root: Path) -> str:
             raise SettingsError(
                 "setting 'catalog' is neither a path nor an address",
                 expected="FILE, sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE",
-                next="it is not shown here, since it may hold a password",
+                next="the value is not shown, because it may contain a password",
             )
         return f"sqlite:///{(root / url).absolute()}"
     if url.startswith("postgres://") or url.startswith("postgresql://"):
@@ -288,7 +288,7 @@ def _resolve_warehouse(address: str, root: Path) -> str:
     if "@" not in address.partition("://")[2].partition("/")[0]:
         return address
     raise SettingsError(
-        "setting 'warehouse' holds a user or a password",
+        "setting 'warehouse' contains a user or a password",
         found=mask_address(address),
         expected="s3://BUCKET/PREFIX; keys are taken from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     )
@@ -299,14 +299,14 @@ def check_http_address(setting_name: str, value: Any) -> str:
         parts = urlsplit(str(value))
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
             return str(value)
-    raise SettingsError(f"setting {setting_name!r} is no address", found=repr(value), expected='"http://host:port"')
+    raise SettingsError(f"setting {setting_name!r} is not an address", found=repr(value), expected='"http://host:port"')
 
 
 def _check_one_of(setting_name: str, value: Any, allowed: tuple[str, ...]) -> str:
     if value in allowed:
         return str(value)
     raise SettingsError(
-        f"setting {setting_name!r} is none{did_you_mean(value, allowed)}",
+        f"setting {setting_name!r} has an unknown value{did_you_mean(value, allowed)}",
         found=repr(value),
         expected=", ".join(allowed),
     )
@@ -329,8 +329,8 @@ def _check_token(value: Any) -> str | None:
         return value
     raise SettingsError(
         "setting 'service_token' is no token",
-        found="something else, which may be a secret and is not shown",
-        expected="what nova token add has shown: nova_…",
+        found="another value, not shown because it may be a secret",
+        expected="the text that nova token add printed: nova_…",
     )
 
 
@@ -338,7 +338,7 @@ def _check_spark(value: Any) -> str:
     if value in ("local", "server") or str(value).startswith("sc://"):
         return str(value)
     raise SettingsError(
-        "setting 'spark' names no Spark",
+        "setting 'spark' is invalid",
         found=repr(mask_address(str(value))),
         expected='"local", "server" or "sc://host:port"',
     )
@@ -355,7 +355,7 @@ def _parse_spark_config(value: Any) -> dict[str, str]:
     if not right or not all(str(name).startswith("spark.") for name in value):
         raise SettingsError(
             "setting 'spark_config' is unreadable",
-            found="something else, which may hold secrets and is not shown",
+            found="another value, not shown because it may contain secrets",
             expected='a table of Spark settings, or "spark.driver.memory=8g;spark.sql.shuffle.partitions=64"',
         )
     return {str(name): str(text) for name, text in value.items()}
@@ -387,7 +387,9 @@ def _parse_positive_number(setting_name: str, value: Any, expected: str) -> floa
     try:
         number = float(value)
     except (TypeError, ValueError) as error:
-        raise SettingsError(f"setting {setting_name!r} is no number", found=repr(value), expected=expected) from error
+        raise SettingsError(
+            f"setting {setting_name!r} is not a number", found=repr(value), expected=expected
+        ) from error
     if not 0 < number < float("inf"):
         raise SettingsError(f"setting {setting_name!r} is not positive", found=value, expected=f"{expected}, above 0")
     return number

@@ -89,12 +89,9 @@ def _error_headline(error: BaseException) -> str:
 
 def _memory_advice(error_text: str) -> str:
     if "OutOfMemoryError" in error_text:
-        return f" (the data of one step does not fit: {MORE_MEMORY_ADVICE}, or more and smaller partitions)"
+        return f" (the data of one step does not fit into memory: {MORE_MEMORY_ADVICE}, or more and smaller partitions)"
     if any(sign in error_text for sign in _SPARK_ENDED_SIGNS):
-        return (
-            " (Spark itself has ended meanwhile, most often for want of memory: "
-            f"{MORE_MEMORY_ADVICE}; its log says why)"
-        )
+        return f" (Spark has ended, usually because it ran out of memory: {MORE_MEMORY_ADVICE}; see its log)"
     return ""
 
 

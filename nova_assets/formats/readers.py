@@ -114,6 +114,6 @@ def _read_self_describing_file(
         table = convert_table(table.replace_schema_metadata(None), schema)
         reconcile_schema("", schema.with_all_nullable(), schema_of(table).without_columns(DELETED), "freeze")
     except NovaError as error:
-        message = error.what.removeprefix("channel '' was given data of another schema: ")
+        message = error.what.removeprefix("channel '' got data with another schema: ")
         raise bad_record_error(file, message, found=error.found, expected=error.expected) from error
     return ParsedRecords(table, range(1, table.num_rows + 1))

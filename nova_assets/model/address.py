@@ -63,11 +63,11 @@ def parse_address(text: str) -> Address:
     if scheme not in ("file", "s3", "hdfs"):
         hint = {"s3a": "s3://", "s3n": "s3://", "webhdfs": "hdfs://"}.get(scheme)
         raise NotSupported(
-            f"the warehouse {scheme}:// is of a kind that is not known",
+            f"the scheme {scheme}:// of the warehouse is not supported",
             expected=EXPECTED_ADDRESS,
             next=f"write {hint}..."
             if hint
-            else "set NOVA_WAREHOUSE to a folder; one that is mounted on every machine of a cluster will do",
+            else "set NOVA_WAREHOUSE to a folder; on a cluster, to a folder that every machine mounts",
         )
     if match[2] is None and scheme != "file":
         raise _invalid_address_error(f"lacks the slashes of {scheme}://", repr(text))

@@ -222,7 +222,7 @@ class Binding:
                 f"when is {self.when!r}; expected nova.on_data(...), nova.every(...), nova.cron(...) or nova.after(...)"
             )
         if not isinstance(self.attempts, int) or self.attempts < 1:
-            found.append(f"attempts is {self.attempts!r}; expected how many runs a firing is worth, from 1")
+            found.append(f"attempts is {self.attempts!r}; expected a number of runs, at least 1")
         if period_seconds(self.backoff) is None:
             found.append(f"backoff is {self.backoff!r}; expected {EXPECTED_PERIOD}")
         return [*self.workflowette.problems(), *(f"binding {self.name!r}: {p}" for p in found)]
@@ -260,7 +260,7 @@ class Binding:
                 found.append(f"partition column {d.column!r} is not the same on all its channels: {shown}")
             found += [
                 f"it is partitioned by {d.column!r} and writes bases of channel {c.name!r}, which is not: "
-                "each execution would replace what the others wrote"
+                "each execution would replace the rows of the others"
                 for c in self.base_writes
                 if d.column not in c.partition_columns
             ]
@@ -279,14 +279,14 @@ class Binding:
                 return [f"{where} reads and writes the private port {edge.port!r}; bind a channel to it"]
             if edge.mode in ("old", "changes", "matching"):
                 return [
-                    f"{where} consumes {edge.mode}({edge.port}) of a private port, which keeps nothing; "
+                    f"{where} consumes {edge.mode}({edge.port}) of a private port, which stores nothing; "
                     "bind a channel to it"
                 ]
             return []
         if channel.external is not None and edge.mode not in ("all", "matching"):
             return [
-                f"{where} consumes {edge.mode}({edge.port}), but channel {channel.name!r} is external: of what others "
-                f"write only the newest state is known; take all({edge.port})"
+                f"{where} consumes {edge.mode}({edge.port}), but channel {channel.name!r} is external and "
+                f"has no changes to read; use all({edge.port})"
             ]
         if edge.mode == "matching" and not edge.on and not channel.merge.key:
             return [
@@ -303,19 +303,19 @@ class Binding:
             ]
         channel = self.channel(edge.port)
         if channel is not None and channel.external is not None:
-            return [f"task {task.name!r} writes channel {channel.name!r}, which is external: others write it"]
+            return [f"task {task.name!r} writes channel {channel.name!r}, which is external: another system writes it"]
         return []
 
     def _check_edge_problems(self, check: Check, edge: Consumes) -> list[str]:
         where, channel = f"check {check.name!r}", self.channel(edge.port)
         if channel is None and edge.port == check.port:
-            return [f"{where} is about the private port {edge.port!r}, of which nothing is published; bind a channel"]
+            return [f"{where} tests the private port {edge.port!r}, which publishes nothing; bind a channel"]
         if channel is None and not self._has_writing_task(edge.port):
-            return [f"port {edge.port!r}, at which {where} looks, has no channel and no task writes it"]
+            return [f"port {edge.port!r}, which {where} reads, has no channel and no task writes it"]
         if edge.moves_cursor and not self._has_writing_task(edge.port) and channel not in self.cursor_channels:
             return [
-                f"{where} consumes {edge.mode}({edge.port}), but no task does: a check keeps no cursor; "
-                f"take all({edge.port})"
+                f"{where} consumes {edge.mode}({edge.port}), but no task does. A check has no cursor; "
+                f"use all({edge.port})"
             ]
         return []
 

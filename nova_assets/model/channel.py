@@ -160,7 +160,7 @@ class Channel:
         for what, own, other in (("schema", self.schema, schema), ("partitions", self.partitions, tuple(partitions))):
             if own and own != other:
                 raise DefinitionError(
-                    f"channel {self.name!r} has another {what} than follows from its query",
+                    f"channel {self.name!r} declares another {what} than its query gives",
                     found=str(own),
                     expected=str(other),
                     next=f"leave {what}= out",
@@ -200,13 +200,13 @@ class Channel:
             near = did_you_mean(self.on_schema_change, ("freeze", "evolve"))
             found.append(f'on_schema_change is {self.on_schema_change!r}; expected "freeze" or "evolve"{near}')
         if self.fresh_within is not None and (period_seconds(self.fresh_within) or 0) < MIN_FRESHNESS_SECONDS:
-            found.append(f"fresh_within is {self.fresh_within!r}; expected {EXPECTED_PERIOD}, and a minute at least")
+            found.append(f"fresh_within is {self.fresh_within!r}; expected {EXPECTED_PERIOD}, at least one minute")
         if self.retain is not None and period_seconds_or_zero(self.retain) is None:
             found.append(f'retain is {self.retain!r}; expected {EXPECTED_PERIOD}, or "0s" to keep no old versions')
         if self.compaction is not None:
             found += self.compaction.problems()
         found += [
-            f"renamed says that {n!r} was {o!r}, but {n!r} is not in the schema"
+            f"renamed maps {o!r} to {n!r}, but {n!r} is not in the schema"
             for n, o in self.renamed.items()
             if self.schema is None or n not in self.schema
         ]
@@ -257,7 +257,7 @@ class Channel:
         if self.source.format == "text" and (self.schema is None or len(self.schema.names) != 1):
             found.append("files of text have one column; expected a schema such as 'line string'")
         if self.on_schema_change != "freeze":
-            found.append('what arrives is held to the channel\'s schema; expected on_schema_change="freeze"')
+            found.append('a channel with a source needs on_schema_change="freeze"')
         if self.merge.has_key and not self.merge.order_by:
             found.append("files arrive in any order: a keyed channel with a source needs order_by in its merge model")
         if isinstance(self.merge, Custom):
@@ -279,14 +279,16 @@ class Channel:
             return []
         found = self.external.problems()
         if self.schema is None:
-            found.append("an external channel needs a schema: its files are not opened to find one")
+            found.append("an external channel needs a schema: nova does not infer it from the files")
         if not isinstance(self.merge, Append):
-            found.append("an external channel is what its files say; leave merge= out")
+            found.append("an external channel has no merge model; leave merge= out")
         for name in ("source", "seal", "publish", "renamed"):
             if getattr(self, name):
-                found.append(f"{name}= means nothing for an external channel, which others write")
+                found.append(f"{name}= has no effect on an external channel, which another system writes")
         found += [
-            f"partition column {d.column!r} is kept for {d.keep}, but others drop" for d in self.partitions if d.keep
+            f"partition column {d.column!r} has keep={d.keep!r}, but another system drops partitions"
+            for d in self.partitions
+            if d.keep
         ]
         types = {} if self.schema is None else {f.name: f.type.name for f in self.schema.fields}
         found += [
@@ -296,7 +298,9 @@ class Channel:
             if d.kind == "hourly" and (d.tz or "UTC") != "UTC" and types.get(d.column) == "timestamp"
         ]
         found += [
-            f"partition column {d.column!r} follows from {d.of!r}, but folders say it" for d in self.partitions if d.of
+            f"partition column {d.column!r} is derived from {d.of!r}, but folder names determine it"
+            for d in self.partitions
+            if d.of
         ]
         return found
 
@@ -306,17 +310,17 @@ class Channel:
         """
         if self.external is not None:
             raise DefinitionError(
-                f"channel {self.name!r} is external: of what others write only the newest state is known",
-                expected="all of it, without changes since a number",
+                f"channel {self.name!r} is external and has no changes to read: only its newest state is known",
+                expected="a read of the whole channel, without since=",
             )
 
     def refuse_external(self) -> None:
         """Raises DefinitionError for an external channel, which only another system writes."""
         if self.external is not None:
             raise DefinitionError(
-                f"channel {self.name!r} is external: others write it",
+                f"channel {self.name!r} is external: another system writes it",
                 found=self.external.location,
-                next=f"nova refresh {self.name} looks what they have written",
+                next=f"to read what the other system has written: nova refresh {self.name}",
             )
 
     def as_json(self) -> dict[str, Any]:
@@ -362,7 +366,7 @@ def _derived_column_problems(dimension: Dimension, schema: Schema) -> list[str]:
         return []
     if dimension.of not in schema:
         return [
-            f"partition column {dimension.column!r} follows from {dimension.of!r}, which is not in the schema"
+            f"partition column {dimension.column!r} is derived from {dimension.of!r}, which is not in the schema"
             + did_you_mean(dimension.of, schema.names)
         ]
     fitting = ("timestamp",) if dimension.kind == "hourly" else ("timestamp", "timestamp_ntz", "date")

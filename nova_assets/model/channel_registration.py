@@ -37,7 +37,7 @@ def mutable_settings_after_register(
             "this definition leaves it out",
             found="no retain=",
             expected=f"retain={registered['retain']!r}, as it is registered",
-            next='say retain="0s" where old versions may go, or accept this definition: register(..., replace=True) or '
+            next='to remove the retention: retain="0s", or accept this definition with register(..., replace=True) or '
             "nova init --replace",
             channel=channel,
             differences=["retain"],

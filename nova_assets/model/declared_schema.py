@@ -29,5 +29,7 @@ def schema_from_declaration(declaration: str | Schema | pa.Schema | None) -> Sch
 
         return from_arrow_schema(declaration)
     raise DefinitionError(
-        "a schema is of no known kind", found=type(declaration).__name__, expected="Spark DDL text or a pyarrow.Schema"
+        "a schema has an unsupported type",
+        found=type(declaration).__name__,
+        expected="Spark DDL text or a pyarrow.Schema",
     )

@@ -53,7 +53,7 @@ class External:
         if self.format not in get_args(ExternalFormat):
             known = " or ".join(get_args(ExternalFormat))
             found.append(
-                f"external has format={self.format!r}; expected {known} (rows of other files are taken in by "
+                f"external has format={self.format!r}; expected {known} (to ingest files of other formats: "
                 "source=nova.files(...))"
             )
         if self.success_file is not None and (not self.success_file or "/" in self.success_file):
@@ -128,9 +128,9 @@ class RefreshResult:
     def problems_text(self) -> str:
         """Problems of this result, in one line."""
         if self.error is not None:
-            return f"{self.channel} cannot be looked at: {self.error}"
+            return f"{self.channel} cannot be listed: {self.error}"
         bad = [f"{p or 'the whole'}: {why}" for p, why in self.bad.items()]
-        held = [f"{len(self.held)} partitions are gone at once, and left as they were"] if self.held else []
+        held = [f"{len(self.held)} partitions vanished at once and keep their state"] if self.held else []
         return f"{self.channel}: " + "; ".join([*bad, *held])
 
 

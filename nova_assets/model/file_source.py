@@ -80,7 +80,7 @@ class Files:
         if self.on_extra_columns not in get_args(ExtraColumnsPolicy):
             found.append(f'source has on_extra_columns={self.on_extra_columns!r}; expected "refuse" or "drop"')
         if self.queue is not None and self.scheme == "file":
-            found.append("source has a queue, but its location is a folder, which the operating system watches")
+            found.append("source has queue=, but its location is a folder, where the operating system announces files")
         for name in ("look_back", "min_age"):
             if period_seconds(getattr(self, name)) is None:
                 found.append(f"source has {name}={getattr(self, name)!r}; expected {EXPECTED_PERIOD}")

@@ -72,7 +72,7 @@ class MergeModel:
             for c in self.order_by
             if c in schema and schema.field(c).type.fields
         ]
-        return found + ([f"the column name {DELETED!r} is kept for changes"] if DELETED in schema else [])
+        return found + ([f"the column name {DELETED!r} is reserved for changes"] if DELETED in schema else [])
 
     def as_json(self) -> dict[str, Any]:
         return {"kind": self.kind}
@@ -264,14 +264,14 @@ def _combiner_reference(column: str, function: str | Callable[..., Any]) -> str:
         if function in COMBINERS:
             return function
         raise DefinitionError(
-            f"combine of column {column!r} is not known{did_you_mean(function, COMBINERS)}",
+            f"combine of column {column!r} is unknown{did_you_mean(function, COMBINERS)}",
             found=function,
             expected=f"one of {', '.join(COMBINERS)}, or a function marked with nova.associative",
         )
     ref = FunctionRef.of(function, f"combine ({column})", getattr(function, "__nova_version__", "1"))
     if not is_associative(function):
         raise DefinitionError(
-            f"combine of column {column!r} is a function that is not declared associative",
+            f"the combine function of column {column!r} is not declared associative",
             found=str(ref),
             next="mark it with @nova.associative if f(f(a,b),c) = f(a,f(b,c))",
         )

@@ -82,7 +82,7 @@ class Dimension:
     def derivation_error(self, column_names: Sequence[str]) -> PartitionError:
         """Error for rows without the timestamp from which the partition is derived."""
         return PartitionError(
-            f"partition column {self.column!r} follows from {self.of!r}, which is not there as a moment",
+            f"partition column {self.column!r} is derived from {self.of!r}, which is missing or no timestamp",
             found=f"columns {', '.join(column_names)}",
             expected=f"{self.of} timestamp, or {self.column} itself",
             column=self.column,
@@ -161,7 +161,7 @@ class Dimension:
             f"{self.kind} partitions of {self.column!r} have no {value_text}{suggestion}",
             found="null" if value is None else value_text,
             expected=expected,
-            next=f"give each row its {self.column}, or name the partition that all are of" if value is None else None,
+            next=f"fill {self.column} in every row, or name the partition of all rows" if value is None else None,
             column=self.column,
         )
 
@@ -271,7 +271,7 @@ def partition_values(name: str) -> dict[str, str | None]:
         if not equals:
             raise PartitionError(f"{part!r} names no partition", found=name, expected="COLUMN=VALUE, joined by /")
         if unquote(column) in value_by_column:
-            raise PartitionError(f"{unquote(column)!r} is said twice", found=name, expected="each dimension once")
+            raise PartitionError(f"{unquote(column)!r} occurs twice", found=name, expected="each dimension once")
         value_by_column[unquote(column)] = parse_value_text(value)
     return value_by_column
 
@@ -375,7 +375,7 @@ def _parse_start(column: str, start: str | date) -> str:
         datetime.fromisoformat(text)
     except ValueError as error:
         raise DefinitionError(
-            f"partitions of {column!r} start at no date", found=repr(start), expected="YYYY-MM-DD"
+            f"the start of the partitions of {column!r} is not a date", found=repr(start), expected="YYYY-MM-DD"
         ) from error
     return text
 
@@ -383,7 +383,7 @@ def _parse_start(column: str, start: str | date) -> str:
 def _check_keep_period(column: str, keep: str | None) -> str | None:
     if keep is not None and period_seconds(keep) is None:
         raise DefinitionError(
-            f"partitions of {column!r} are kept for an unreadable period", found=repr(keep), expected=EXPECTED_PERIOD
+            f"keep of the partitions of {column!r} is not a period", found=repr(keep), expected=EXPECTED_PERIOD
         )
     return keep
 

@@ -120,12 +120,12 @@ class Project:
                 if len(w) > 1
             ]
             + [
-                f"channel {c!r} has a source, and is written by the binding {w[0]!r}; one or the other feeds a channel"
+                f"channel {c!r} has a source, so binding {w[0]!r} must not write it"
                 for c, w in writers.items()
                 if c in source_channels
             ]
             + [
-                f"channel {c!r} is written by the binding {w[0]!r}, but late='quarantine' in its seal is for files"
+                f"channel {c!r} is written by the binding {w[0]!r}, but late='quarantine' in its seal needs a source"
                 for c, w in writers.items()
                 if c in quarantining_channels
             ]
@@ -171,7 +171,7 @@ class Project:
         cycle = _describe_cycle(graph)
         if not cycle:
             return []
-        return [f"the triggers form a cycle that never rests: {cycle}; if that is meant, say loop=True on one of them"]
+        return [f"the triggers form an endless cycle: {cycle}; if this is intended, set loop=True on one of them"]
 
 
 def _triggering_bindings(trigger: Trigger, writer_by_channel: Mapping[str, str]) -> set[str]:

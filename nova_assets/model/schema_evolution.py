@@ -68,7 +68,7 @@ def reconcile_schema(
             else 'cast or rename the columns, or declare the channel with on_schema_change="evolve"'
         )
         raise SchemaMismatch(
-            f"channel {channel!r} was given data of another schema: {'; '.join(problems)}",
+            f"channel {channel!r} got data with another schema: {'; '.join(problems)}",
             found=str(data_schema),
             expected=str(declared),
             next=next_step,
@@ -87,9 +87,9 @@ def _schema_of_first_data(channel: str, data_schema: Schema, on_schema_change: s
         return data_schema.without_columns(*all_null_columns)
     names = ", ".join(map(quote_identifier, all_null_columns))
     raise SchemaMismatch(
-        f"the first data of channel {channel!r} has nothing but nulls in {names}: that tells no type",
+        f"the first data of channel {channel!r} has only nulls in {names}, so their types are unknown",
         found=str(data_schema),
-        expected="a value in each column, or a channel that is declared with its types",
+        expected="a value in each column, or a channel with a declared schema",
         next=f'declare the channel with schema="..., {quote_identifier(all_null_columns[0])} '
         'TYPE", or leave the column out',
         channel=channel,
@@ -131,8 +131,8 @@ def redeclare_schema(
         if old_name not in current:
             if not f.nullable:
                 problems.append(
-                    f"new column {quote_identifier(f.name)} may not be null, but is in the {head} "
-                    "versions that are there"
+                    f"new column {quote_identifier(f.name)} may not be null, but is null in the "
+                    f"{head} existing versions"
                 )
             fields.append(_new_field(f, head))
             continue
@@ -142,7 +142,7 @@ def redeclare_schema(
             problems.append(f"column {quote_identifier(f.name)} is {old.type} and cannot become {f.type}")
         if old.nullable and not f.nullable:
             problems.append(
-                f"column {quote_identifier(f.name)} may be null in what is there, and cannot become NOT NULL"
+                f"column {quote_identifier(f.name)} may be null in existing rows and cannot become NOT NULL"
             )
         fields.append(replace(f, id=old.id or ("" if old.name == f.name else old.name)))
     kept_fields = [

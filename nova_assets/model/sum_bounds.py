@@ -82,7 +82,7 @@ def sum_overflow_error(
     key_text = ", ".join(f"{c} = {v!r}" for c, v in key.items())
     return SumOverflow(
         f"{error_label}: the sum of column {column!r} would be {_format_number(value)} "
-        f"for key {key_text}, which is no {type_}",
+        f"for key {key_text}, which exceeds {type_}",
         found=_format_number(value),
         expected=f"no more than {_format_number(greatest_symmetric_value(type_) or Fraction(0))}, in all "
         "and in what came after any version",

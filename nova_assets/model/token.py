@@ -111,13 +111,13 @@ def unknown_channels_in_grants(grants: Grants, channel_names: Iterable[str]) -> 
 def token_name_taken_error(name: str, existing_token: Token | None, now: datetime) -> DefinitionConflict:
     """Error for a name that a token has, or had before."""
     if existing_token is None or existing_token.is_valid(now):
-        token_state = "one that is valid"
+        token_state = "a valid token"
     else:
-        token_state = "one that was revoked" if existing_token.revoked_at is not None else "one that has expired"
+        token_state = "a revoked token" if existing_token.revoked_at is not None else "an expired token"
     return DefinitionConflict(
         f"there is a token {name!r} already",
         found=token_state,
-        expected="a name that no token ever had: logs say by it who did what, so it is not given twice",
+        expected="a name that no token has had: logs identify callers by it, so it is never reused",
         next=f"nova token add {name}-2 …, and once that is in use: nova token revoke {name}",
         name=name,
     )
@@ -139,7 +139,7 @@ def _check_name_and_grants(name: str, grants: Grants) -> None:
         )
     if not grants:
         raise DefinitionError(
-            f"token {name!r} would allow nothing",
+            f"token {name!r} has no grants",
             expected="at least one of --read, --write, --operate",
             next=f"nova token add {name} --read '*'",
         )

@@ -193,9 +193,7 @@ def on_data(
         raise DefinitionError("on_data names no channel", next='on_data("articles")')
     for what, n in {"rows": rows, "bytes": bytes, "blocks": blocks}.items():
         if n is not None and (not isinstance(n, int) or isinstance(n, bool) or n < 1):
-            raise DefinitionError(
-                f"on_data waits for no such {what}=", found=repr(n), expected="a whole number, from 1"
-            )
+            raise DefinitionError(f"on_data has an invalid {what}=", found=repr(n), expected="a whole number, from 1")
     if older_than is not None and period_seconds(older_than) is None:
         raise DefinitionError("on_data has an unreadable older_than=", found=repr(older_than), expected=EXPECTED_PERIOD)
     names = tuple(c.name if isinstance(c, Channel) else c for c in channels)

@@ -111,13 +111,15 @@ class Workflowette:
     def _name_problems(self) -> list[str]:
         tasks, checks = [t.name for t in self.tasks], [c.name for c in self.checks]
         found = [f"two tasks are called {n!r}" for n in find_duplicates(tasks)]
-        found += [f"a task is called {n!r}, as a step of every execution is" for n in STEPS if n in tasks]
+        found += [
+            f"a task is called {n!r}, which is the name of a step of every execution" for n in STEPS if n in tasks
+        ]
         found += [f"two checks are called {n!r}" for n in find_duplicates(checks)]
         return found + [f"a check and a task are both called {n!r}" for n in sorted(set(tasks) & set(checks))]
 
     def _check_problems(self) -> list[str]:
         return [
-            f"check {c.name!r} is about port {c.port!r}, which no task writes; its first edge says what is checked"
+            f"check {c.name!r} tests port {c.port!r}, which no task writes; its first edge names the port under test"
             for c in self.checks
             if c.consumes and self.writer(c.port) is None
         ]

@@ -102,7 +102,7 @@ class ExternalTableRefresher:
         try:
             return self.refresh(name)
         except NovaError as error:
-            log.warning("external channel %s cannot be looked at: %s", name, error)
+            log.warning("external channel %s cannot be listed: %s", name, error)
             return RefreshResult(name, error=str(error))
 
     def _commit_changes(self, listing: _ChannelListing) -> RefreshResult:

@@ -74,7 +74,7 @@ def test_a_schema_mistake_names_channel_column_and_type() -> None:
             parse_ddl("id string, price double"),
             "freeze",
         )
-    assert refused.value.what == "channel 'orders' was given data of another schema: column id is string, not bigint"
+    assert refused.value.what == "channel 'orders' got data with another schema: column id is string, not bigint"
 
 
 def test_names_that_are_nothing_alike_are_not_suggested() -> None:

@@ -64,7 +64,7 @@ def test_each_setting_says_where_it_comes_from(nova: Nova, folder: Path, monkeyp
     [
         ("[tool.nova\n", "pyproject.toml cannot be read"),
         ("[tool.nova]\nwarehose = 'x'\n", "has unknown settings"),
-        ("[tool.nova]\nlease = 'long'\n", "setting 'lease' is no number"),
+        ("[tool.nova]\nlease = 'long'\n", "setting 'lease' is not a number"),
     ],
 )
 def test_a_broken_pyproject_is_reported_and_the_rest_still_looked_at(
@@ -133,7 +133,7 @@ def test_a_warehouse_that_cannot_be_made_is_reported(nova: Nova, folder: Path) -
 
 def test_a_warehouse_that_is_no_local_folder_is_reported(nova: Nova) -> None:
     said = nova("--warehouse", "ftp://bucket/blocks", "doctor", "--json")
-    assert said.code == 1 and "is of a kind that is not known" in check(said, "warehouse")["says"]
+    assert said.code == 1 and "of the warehouse is not supported" in check(said, "warehouse")["says"]
 
 
 def test_the_warehouse_of_another_catalog_is_reported(nova: Nova, folder: Path) -> None:
@@ -223,4 +223,4 @@ def test_a_service_that_does_not_answer_is_worth_a_look(nova: Nova, monkeypatch:
     assert "nova_secret" not in said.out + said.err
     assert nova("channels").code == 0
     monkeypatch.setenv("NOVA_SERVICE", "here")
-    assert "no address" in nova("channels").err
+    assert "is not an address" in nova("channels").err

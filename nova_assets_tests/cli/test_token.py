@@ -77,7 +77,7 @@ def test_a_token_is_revoked_once_and_its_name_is_not_given_again(nova: Nova) -> 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["add", "ann"], "would allow nothing"),
+        (["add", "ann"], "has no grants"),
         (["add", "a b", "--read", "*"], "unusable name"),
         (["add", "ann", "--read", "a/b"], "unusable pattern"),
         (["add", "ann", "--read", "*", "--expires", "5y"], "'5y'"),

@@ -74,7 +74,7 @@ def test_names_that_change_places(store: Store) -> None:
         ("k int, v int", "column v is bigint and cannot become int"),
         ("k int, v string", "column v is bigint and cannot become string"),
         ("k int, v bigint, w int NOT NULL", "new column w may not be null"),
-        ("k int, v bigint NOT NULL", "column v may be null in what is there"),
+        ("k int, v bigint NOT NULL", "column v may be null in existing rows"),
     ],
 )
 def test_a_declaration_that_what_is_there_cannot_follow_is_refused(schema: str, says: str, store: Store) -> None:

@@ -62,7 +62,7 @@ def test_the_first_data_of_a_channel_makes_up_no_type_either(store: Store) -> No
     store.insert("c", [{"k": 2, "new": 2.5}])
     assert rows(store) == [{"k": 1, "new": None}, {"k": 2, "new": 2.5}]
     store.register(nova.Channel("d"))
-    with pytest.raises(nova.SchemaMismatch, match="nothing but nulls in new") as caught:
+    with pytest.raises(nova.SchemaMismatch, match="only nulls in new") as caught:
         store.insert("d", [{"k": 1, "new": None}])
     assert 'schema="..., new TYPE"' in str(caught.value)
     assert store.catalog.channel("d").head == 0

@@ -211,7 +211,7 @@ def test_for_how_long_is_known_without_the_project(store: Store, opened: Opener,
     store.register(nova.Channel("visits", schema=DDL, partitions=longer, retain="1d"))  # is no other definition
     state = stranger.catalog.channel("visits")
     assert (state.retain, state.keep_by_column) == ("1d", {"dt": "9d"})
-    with pytest.raises(nova.DefinitionError, match="kept for an unreadable period"):
+    with pytest.raises(nova.DefinitionError, match="keep of the partitions of 'dt' is not a period"):
         nova.daily("dt", start="2023-12-01", keep="long")
 
 

@@ -67,7 +67,7 @@ def test_credentials_in_an_address_are_refused_and_not_shown(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("text", ["gs://lake/wh", "s3a://lake/wh", "abfss://account/wh"])
 def test_other_kinds_are_named(text: str, tmp_path: Path) -> None:
-    with pytest.raises(nova.NotSupported, match="not known"):
+    with pytest.raises(nova.NotSupported, match="not supported"):
         nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=text)
 
 

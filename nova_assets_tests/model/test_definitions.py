@@ -175,7 +175,7 @@ def test_r18_models_survive_their_recording(model: Any) -> None:
 
 
 def test_r11_combine_takes_known_or_associative_functions() -> None:
-    with refused("combine of column 'n' is not known"):
+    with refused("combine of column 'n' is unknown"):
         nova.Keyed(key="k", combine={"n": "avg"})
     with refused("not declared associative"):
         nova.Keyed(key="k", combine={"n": merge_frames})
@@ -184,7 +184,7 @@ def test_r11_combine_takes_known_or_associative_functions() -> None:
 def test_key_columns_must_be_in_the_schema() -> None:
     with refused("key column 'id' is not in the schema"):
         nova.Channel("x", merge=nova.Upsert(key="id"), schema="k bigint")
-    with refused("'_deleted' is kept for changes"):
+    with refused("'_deleted' is reserved for changes"):
         nova.Channel("x", merge=nova.Upsert(key="k"), schema="k bigint, _deleted boolean")
 
 
@@ -265,8 +265,8 @@ def test_checks_that_cannot_be() -> None:
     checks = {
         "consumes nothing": looking("x"),
         "consumes matching(b)": looking("x", nova.matching(b, keys_of="b")),
-        "is about port 'a', which no task writes": looking("x", nova.all(a)),
-        "is about the private port 'kept_by_nobody'": looking("x", nova.all("kept_by_nobody")),
+        "tests port 'a', which no task writes": looking("x", nova.all(a)),
+        "tests the private port 'kept_by_nobody'": looking("x", nova.all("kept_by_nobody")),
         "consumes new(a), but no task does": looking("x", nova.all(b), nova.new(a)),
         "a check and a task are both called 't'": looking("t", nova.all(b)),
     }
@@ -276,7 +276,7 @@ def test_checks_that_cannot_be() -> None:
     wrong = nova.check(nova.all(b), name="x")(lambda other: True)
     with refused("no parameter 'b'"):
         nova.Project([nova.bind(nova.Workflowette("w", [task, reader], checks=[wrong]))])
-    with refused("a task is called 'commit', as a step of every execution is"):
+    with refused("a task is called 'commit', which is the name of a step"):
         nova.Project([nova.bind(nova.Workflowette("w", [passing(name="commit", consumes=nova.all(a))]))])
 
 
@@ -340,11 +340,11 @@ def test_triggers_that_fire_each_other_are_refused_unless_that_is_meant() -> Non
         one = nova.bind(nova.Workflowette("one", [ab]), when=first)  # type: ignore[arg-type]
         return nova.Project([one, nova.bind(nova.Workflowette("two", [cd]), when=second)])  # type: ignore[arg-type]
 
-    with refused("the triggers form a cycle that never rests: one → two → one|two → one → two"):
+    with refused("the triggers form an endless cycle: one → two → one|two → one → two"):
         pair(nova.after("two"), nova.after("one", status="failed") & nova.every("1h"))
-    with refused("the triggers form a cycle that never rests: "):
+    with refused("the triggers form an endless cycle: "):
         pair(nova.on_data("d"), nova.on_data("b"))
-    with refused("the triggers form a cycle that never rests: one → one"):
+    with refused("the triggers form an endless cycle: one → one"):
         pair(nova.on_data("a") | nova.on_data("b"), None)
     with refused("one → one"):
         pair(nova.after("one", status="failed"), None)

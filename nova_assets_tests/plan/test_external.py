@@ -192,12 +192,12 @@ def test_definitions_that_mean_nothing_are_refused() -> None:
     said = str(caught.value)
     for what in (
         "external has location='gs://bucket/x'; expected a folder, s3://BUCKET/PREFIX or hdfs://NAMENODE:PORT/PATH",
-        "external has format='csv'; expected parquet or orc (rows of other files are taken in by source=nova.files",
+        "external has format='csv'; expected parquet or orc (to ingest files of other formats: source=nova.files",
         "external has success_file='a/b'; expected the name of a file, such as _SUCCESS",
         "an external channel needs a schema",
-        "an external channel is what its files say; leave merge= out",
-        "source= means nothing for an external channel",
-        "partition column 'day' is kept for 30d, but others drop",
+        "an external channel has no merge model; leave merge= out",
+        "source= has no effect on an external channel",
+        "partition column 'day' has keep='30d', but another system drops partitions",
     ):
         assert what in said
 
@@ -213,10 +213,8 @@ def test_tasks_neither_write_nor_follow_it() -> None:
 
     with pytest.raises(DefinitionError) as caught:
         nova.Project([nova.bind(nova.Workflowette("follow", [follow])), nova.bind(nova.Workflowette("write", [write]))])
-    assert "consumes new(tickets), but channel 'tickets' is external: of what others write only the newest" in str(
-        caught.value
-    )
-    assert "task 'write' writes channel 'tickets', which is external: others write it" in str(caught.value)
+    assert "consumes new(tickets), but channel 'tickets' is external and has no changes to read" in str(caught.value)
+    assert "task 'write' writes channel 'tickets', which is external: another system writes it" in str(caught.value)
 
 
 def test_its_definition_comes_back_from_the_catalog() -> None:

@@ -278,7 +278,7 @@ def test_nobody_writes_it_here(tills: Tills, opened: Any) -> None:
         lambda: store.restore("tickets", 0),
         lambda: store.drop("tickets", "day=2022-03-30/store=Paris"),
     ):
-        with pytest.raises(DefinitionError, match="channel 'tickets' is external: others write it"):
+        with pytest.raises(DefinitionError, match="channel 'tickets' is external: another system writes it"):
             attempt()
     assert store.compact("tickets", force=True) is None
     assert store.read("tickets").to_arrow().num_rows == 8
@@ -329,7 +329,7 @@ def test_of_what_others_write_only_the_newest_state_is_known(tills: Tills, opene
     tills.all_of_it()
     store = opened()
     store.refresh("tickets")
-    with pytest.raises(DefinitionError, match="external: of what others write only the newest state is known"):
+    with pytest.raises(DefinitionError, match="is external and has no changes to read: only its newest state is known"):
         store.read("tickets", since=0)
 
 

@@ -193,7 +193,7 @@ def test_a_jvm_out_of_memory_is_told_in_one_line() -> None:
     text += "Caused by: java.lang.OutOfMemoryError: Java heap space\n\tat java.base/x\n"
     found = summarize_user_error(Py4JJavaError(text))
     assert found.message.startswith(
-        "OutOfMemoryError: Java heap space (the data of one step does not fit: give it more"
+        "OutOfMemoryError: Java heap space (the data of one step does not fit into memory: give it more"
     )
     over = Py4JJavaError(
         "An error occurred.\n: org.apache.spark.SparkException: Job 0 cancelled because SparkContext was shut down"
@@ -201,7 +201,7 @@ def test_a_jvm_out_of_memory_is_told_in_one_line() -> None:
     assert (
         "ended" not in summarize_user_error(ConnectionRefusedError("Connection refused")).message
     )  # by a service of the user's
-    assert "(Spark itself has ended meanwhile, most often for want of memory" in summarize_user_error(over).message
+    assert "(Spark has ended, usually because it ran out of memory" in summarize_user_error(over).message
 
 
 @pytest.mark.spark

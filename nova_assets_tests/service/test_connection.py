@@ -334,7 +334,7 @@ def test_an_instant_that_has_not_been_yet(connection: nova.Connection, url: str)
 
 @pytest.mark.parametrize("url", ["localhost:8765", "http://127.0.0.1:abc", "ftp://127.0.0.1", ""])
 def test_an_address_that_is_none(url: str) -> None:
-    with pytest.raises(nova.SettingsError, match="is no address"):
+    with pytest.raises(nova.SettingsError, match="is not an address"):
         nova.connect(url)
 
 

@@ -90,8 +90,8 @@ def test_a_token_ends_when_it_expires_or_is_revoked() -> None:
         ("-x", ALL, "unusable name"),
         ("a" * 129, ALL, "unusable name"),
         ("ann\n", ALL, "unusable name"),
-        ("ann", {}, "allow nothing"),
-        ("ann", {"read": ()}, "allow nothing"),
+        ("ann", {}, "has no grants"),
+        ("ann", {"read": ()}, "has no grants"),
         ("ann", {"read": ("a b",)}, "unusable pattern"),
         ("ann", {"read": ("",)}, "unusable pattern"),
         ("ann", {"read": ("*" * 200,)}, "unusable pattern"),
@@ -146,7 +146,7 @@ def test_a_name_is_given_once_and_the_error_says_what_holds_it(catalog: SqlCatal
     assert "valid" in str(again("ann").found) and "expired" in str(again("old").found)
     assert catalog.revoke_token("ann")
     error = again("ann")
-    assert "revoked" in str(error.found) and "not given twice" in str(error.expected)
+    assert "revoked" in str(error.found) and "never reused" in str(error.expected)
     assert "nova token add ann-2" in str(error.next) and error.name == "ann"
     assert len(catalog.tokens()) == 2
 

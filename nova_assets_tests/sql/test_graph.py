@@ -115,7 +115,7 @@ def test_how_a_dataset_is_kept_may_be_said() -> None:
     found = build_graph([PRODUCTS_SALES, STORE_SALES], [TICKETS, kept]).dataset("products_sales").channel
     assert (found.merge, found.group, found.partition_columns) == (kept.merge, "sales", ("day",))
     other = nova.Channel("products_sales", schema="product string")
-    with pytest.raises(DefinitionError, match="another schema than follows from its query"):
+    with pytest.raises(DefinitionError, match="another schema than its query gives"):
         build_graph([PRODUCTS_SALES, STORE_SALES], [TICKETS, other])
 
 

@@ -161,7 +161,7 @@ def test_how_a_dataset_is_kept_is_not_recalled_but_said_now(kept: DiskCache) -> 
     found = build_graph(texts(), [TICKETS, keyed], FUNCTIONS, kept)
     assert found.cache_hits == len(SOME) and found.dataset("sales").channel.merge == keyed.merge
     wrong = nova.Channel("sales", schema="x int")
-    with pytest.raises(DefinitionError, match="another schema than follows from its query"):
+    with pytest.raises(DefinitionError, match="another schema than its query gives"):
         build_graph(texts(), [TICKETS, wrong], FUNCTIONS, kept)
 
 
