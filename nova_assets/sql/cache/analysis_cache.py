@@ -251,13 +251,13 @@ def hash_with_code_version(*parts: str) -> bytes:
 def _analysis_code_hash() -> bytes:
     """Hash of the code that analyses statements. Another version of the code may derive another result."""
     try:
-        made = sha256(version("sqlglot").encode())
+        digest = sha256(version("sqlglot").encode())
     except PackageNotFoundError:  # sqlglot is importable but not installed as a package
-        made = sha256()
+        digest = sha256()
     for room in ("nova_assets.sql", "nova_assets.model"):
         for file in _python_files_below(files(room)):
-            made.update(file.read_bytes())
-    return made.digest()
+            digest.update(file.read_bytes())
+    return digest.digest()
 
 
 def _python_files_below(folder: Traversable) -> Iterator[Traversable]:

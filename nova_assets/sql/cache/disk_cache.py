@@ -80,11 +80,11 @@ class DiskCache:
             return None
         with closing(db):
             try:
-                found = _fetch_row(db, "SELECT tree FROM kept WHERE key = ?", key)
+                row = _fetch_row(db, "SELECT tree FROM kept WHERE key = ?", key)
             except sqlite3.Error as error:
                 _log.debug("cannot read %s: %s", self.file, error)
                 return None
-        return None if found is None else _verified_data(key, found[0])
+        return None if row is None else _verified_data(key, row[0])
 
     def _connect_read_only(self) -> sqlite3.Connection | None:
         try:
@@ -141,8 +141,8 @@ class DiskCacheSession:
     def get(self, key: bytes) -> Any | None:
         """The record stored under a key. None if there is none."""
         try:
-            found = None if self._db is None else _fetch_row(self._db, "SELECT said, used FROM kept WHERE key = ?", key)
-            data = None if found is None else _verified_data(key, found[0])
+            row = None if self._db is None else _fetch_row(self._db, "SELECT said, used FROM kept WHERE key = ?", key)
+            data = None if row is None else _verified_data(key, row[0])
             record = None if data is None else json.loads(data)
         except sqlite3.Error as error:  # locked or damaged: do not wait again for every key
             _log.debug("cannot read %s: %s", self.disk_cache.file, error)
@@ -150,9 +150,9 @@ class DiskCacheSession:
             return None
         except (ValueError, TypeError, RecursionError):
             return None
-        if found is None or data is None:
+        if row is None or data is None:
             return None
-        if not isinstance(found[1], int) or found[1] < self._refresh_before:
+        if not isinstance(row[1], int) or row[1] < self._refresh_before:
             self.used_keys.append(key)
         return record
 
@@ -180,5 +180,5 @@ def _verified_data(key: bytes, checksummed: object) -> bytes | None:
 
 
 def _fetch_row(db: sqlite3.Connection, query: str, key: bytes) -> tuple[Any, ...] | None:
-    found: tuple[Any, ...] | None = db.execute(query, (key,)).fetchone()
-    return found
+    row: tuple[Any, ...] | None = db.execute(query, (key,)).fetchone()
+    return row

@@ -166,10 +166,10 @@ class _GraphComparison:
         for use in column_lineage.uses:
             number, name = use.origin
             scan = dataset.query.scans[number]
-            made = {c for c, origins in column_lineage.outputs.items() if use.origin in origins}
+            computed_columns = {c for c, origins in column_lineage.outputs.items() if use.origin in origins}
             for n in self.causes_by_column.get((scan.dataset, name), set()):
                 if use.span is not None and self.changes[n].kind not in NON_BREAKING_KINDS:
-                    places.setdefault((n, use.span), set()).update(made)
+                    places.setdefault((n, use.span), set()).update(computed_columns)
         for scan in dataset.query.scans:
             for n, change in enumerate(self.changes):
                 if change.kind == "removed" and change.dataset == scan.dataset:
@@ -177,11 +177,11 @@ class _GraphComparison:
         for (n, place), columns in sorted(places.items()):
             spelled = tuple(c for c in dataset.schema.names if c.lower() in columns)
             error = dataset.statement.text.error("", place)
-            added = BrokenReference(
+            reference = BrokenReference(
                 dataset.name, spelled, error.file, error.line, error.column, error.snippet, dataset.statement.owner
             )
-            if added not in self.changes[n].breaks:
-                self.changes[n] = replace(self.changes[n], breaks=(*self.changes[n].breaks, added))
+            if reference not in self.changes[n].breaks:
+                self.changes[n] = replace(self.changes[n], breaks=(*self.changes[n].breaks, reference))
 
     def _renamed_columns(self, old_dataset: Dataset | None, new_dataset: Dataset) -> frozenset[tuple[str, str]]:
         """(old, new) names of columns whose expression is unchanged, so that only the name differs."""
@@ -202,20 +202,20 @@ class _GraphComparison:
         change are attributed to that change.
         """
         old_schema = self.old_schemas.get(dataset)
-        both = {f.name.lower(): f for f in new_schema.fields}
+        fields_by_name = {f.name.lower(): f for f in new_schema.fields}
         for column, some in inherited_changes.items():
             self.causes_by_column.setdefault((dataset, column), set()).update(some)
         if old_schema is not None:
             names = dict(renamed_columns)
             for f in old_schema.fields:
                 self._record_column_change(dataset, f.name, old_schema, new_schema, names, inherited_changes)
-                both.setdefault(f.name.lower(), f)
+                fields_by_name.setdefault(f.name.lower(), f)
             self.changes += [
                 Change(dataset, "added", n)
                 for n in new_schema.names
                 if n.lower() not in (o.lower() for o in old_schema.names) and n.lower() not in names.values()
             ]
-        self.combined_schemas[dataset] = Schema(tuple(both.values()))
+        self.combined_schemas[dataset] = Schema(tuple(fields_by_name.values()))
 
     def _record_column_change(
         self,

@@ -36,8 +36,8 @@ class Datasets(Sequence[Binding]):
         self, graph: Graph, late: Mapping[str, Late] | None = None, bodies: Mapping[str, SqlFunction] | None = None
     ) -> None:
         self.graph = graph
-        said = late or {}
-        queries = [DatasetQuery(graph, name, said.get(name, "rebuild"), bodies) for name in graph.datasets]
+        late_by_dataset = late or {}
+        queries = [DatasetQuery(graph, name, late_by_dataset.get(name, "rebuild"), bodies) for name in graph.datasets]
         self._bindings = tuple(_make_binding(graph, q) for q in queries)
 
     @property
@@ -99,9 +99,9 @@ def datasets(
             next=f"make {root / 'NAME.sql'}",
         )
     texts = tuple(_read_sql_file(file) for file in files)
-    found = build_declared_graph(DatasetDeclarations(texts, tuple(channels), type_by_function(functions)))
-    _check_late_policies(late or {}, found)
-    return Datasets(found, late, sql_functions_by_name(functions))
+    graph = build_declared_graph(DatasetDeclarations(texts, tuple(channels), type_by_function(functions)))
+    _check_late_policies(late or {}, graph)
+    return Datasets(graph, late, sql_functions_by_name(functions))
 
 
 def dataset_queries_by_name(project: Project) -> dict[str, DatasetQuery]:

@@ -126,10 +126,10 @@ class DatasetQuery:
         schemas |= {f"call_{c.number}": tables[c.function] for c in self.query.calls}
         frames = {n: engine.to_frame([], s) for n, s in schemas.items() if f"{{{n}}}" in self.runnable.sql}
         with convert_spark_rejections(self.statement.text):
-            found = engine.create_query_frame(
+            frame_of_query = engine.create_query_frame(
                 self.runnable.sql, self._query_parameters(self.header.sample_scope), frames
             )
-        return engine.schema_of(found)
+        return engine.schema_of(frame_of_query)
 
     def _scans_by_frame(self) -> Iterable[tuple[str, Scan]]:
         return ((self.runnable.frame_by_scan[scan.number], scan) for scan in self.statement.scans)
@@ -175,13 +175,15 @@ class DatasetQuery:
         self, partition: str, now: datetime, existing: ExistingPartitions
     ) -> dict[str, frozenset[str]]:
         """Input -> the partitions that the task reads. Inputs read as a whole are left out."""
-        needs = self.required_reads(partition, now, existing)
-        found: dict[str, frozenset[str]] = {}
-        for scan, need in zip(self.statement.scans, needs, strict=True):
+        required_reads = self.required_reads(partition, now, existing)
+        partitions_by_input: dict[str, frozenset[str]] = {}
+        for scan, required_read in zip(self.statement.scans, required_reads, strict=True):
             if scan.mode == "whole":
                 continue
-            found[input_name(scan)] = found.get(input_name(scan), frozenset()) | frozenset(need.partitions)
-        return found
+            partitions_by_input[input_name(scan)] = partitions_by_input.get(input_name(scan), frozenset()) | frozenset(
+                required_read.partitions
+            )
+        return partitions_by_input
 
     def required_reads(self, partition: str, now: datetime, existing: ExistingPartitions) -> tuple[RequiredRead, ...]:
         """The partitions that the task of a partition reads, one entry for each scan.
@@ -223,8 +225,8 @@ class DatasetQuery:
         return found
 
     def _column_spelling(self, scan: Scan, column: str) -> str:
-        made, channel = self.graph.datasets.get(scan.dataset), self.graph.channels.get(scan.dataset)
-        schema = made.schema if made is not None else None if channel is None else channel.schema
+        dataset, channel = self.graph.datasets.get(scan.dataset), self.graph.channels.get(scan.dataset)
+        schema = dataset.schema if dataset is not None else None if channel is None else channel.schema
         return next((n for n in (schema.names if schema is not None else ()) if n.lower() == column), column)
 
     def as_json(self) -> dict[str, Any]:

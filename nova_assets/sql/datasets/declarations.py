@@ -81,10 +81,10 @@ class DatasetDeclarations:
         """Combine several declarations. A dataset of one declaration that another reads as a channel counts as a
         dataset.
         """
-        found = list(declarations)
-        channels = {c.name: c for d in found for c in d.channels}
-        functions = {n: t for d in found for n, t in d.function_types.items()}
-        return DatasetDeclarations(tuple(t for d in found for t in d.texts), tuple(channels.values()), functions)
+        merged = list(declarations)
+        channels = {c.name: c for d in merged for c in d.channels}
+        functions = {n: t for d in merged for n, t in d.function_types.items()}
+        return DatasetDeclarations(tuple(t for d in merged for t in d.texts), tuple(channels.values()), functions)
 
 
 @dataclass

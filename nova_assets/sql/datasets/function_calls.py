@@ -160,10 +160,10 @@ def _bind_arguments(dataset: Dataset, call: TableFunctionCall) -> list[_BoundArg
 
 
 def _compile_scope_argument(dataset: Dataset, argument: CallArgument) -> Evaluable | None:
-    head = dataset.statement.header
+    header = dataset.statement.header
     if argument.query_span is not None:
         return None
-    return compile_scope_expression(dataset.statement.text, argument.node, head.variable_data_types, head.zone)
+    return compile_scope_expression(dataset.statement.text, argument.node, header.variable_data_types, header.zone)
 
 
 def _quote_identifier(name: str) -> str:

@@ -168,24 +168,24 @@ def _read_statements(
     views: dict[str, ExternalView] = {}
     for text in texts:
         try:
-            one = _read_statement(text, analysis_cache)
+            parsed = _read_statement(text, analysis_cache)
         except SqlError as error:
             problems.append(error)
             continue
-        earlier = datasets.get(one.name) or views.get(one.name)
+        earlier = datasets.get(parsed.name) or views.get(parsed.name)
         if earlier is not None:
             earlier_file = earlier.text.name
             problems.append(
                 text.error(
-                    f"dataset {one.name!r} is already defined in {earlier_file}",
+                    f"dataset {parsed.name!r} is already defined in {earlier_file}",
                     None,
                     expected="one statement for each dataset",
                 )
             )
-        elif isinstance(one, ExternalView):
-            views[one.name] = one
+        elif isinstance(parsed, ExternalView):
+            views[parsed.name] = parsed
         else:
-            datasets[one.name] = one
+            datasets[parsed.name] = parsed
     return datasets, views
 
 

@@ -89,25 +89,25 @@ class RequiredReadsCache:
                 self.hits += 1
                 return cached[1]
             self.misses += 1
-        found = compute()
+        reads = compute()
         with _LOCK:
             reads_by_partition = self._valid_entries(dataset, input_partitions)
             self._count += partition not in reads_by_partition
-            reads_by_partition[partition] = (scope, found)
+            reads_by_partition[partition] = (scope, reads)
             while self._count > self.max_tasks and len(self._entries) > 1:
                 self._count -= len(self._entries.popitem(last=False)[1][1])
-        return found
+        return reads
 
     def _valid_entries(
         self, dataset: str, input_partitions: _InputPartitions
     ) -> dict[str, tuple[ScopeValues, tuple[RequiredRead, ...]]]:
         """The cached entries of a dataset, or none if the expected partitions of an input have changed."""
-        before, known = self._entries.pop(dataset, (input_partitions, {}))
-        if len(before) != len(input_partitions) or not all(map(is_, before, input_partitions)):
-            self._count -= len(known)
-            known = {}
-        self._entries[dataset] = (input_partitions, known)
-        return known
+        earlier_partitions, entries = self._entries.pop(dataset, (input_partitions, {}))
+        if len(earlier_partitions) != len(input_partitions) or not all(map(is_, earlier_partitions, input_partitions)):
+            self._count -= len(entries)
+            entries = {}
+        self._entries[dataset] = (input_partitions, entries)
+        return entries
 
 
 _InputPartitions: TypeAlias = tuple[ExpectedPartitions, ...]

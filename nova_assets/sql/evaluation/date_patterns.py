@@ -70,12 +70,12 @@ class DatePattern:
 @lru_cache(maxsize=256)
 def parse_pattern(text: str) -> DatePattern:
     """Parse a pattern. Raises Undecided if it has unsupported letters."""
-    parts, at = list[str | list[str]](), 0
+    parts, end = list[str | list[str]](), 0
     for token in _TOKEN.finditer(text):
         found = token[0]
-        if token.start() != at or found in _RESERVED:
+        if token.start() != end or found in _RESERVED:
             break
-        at = token.end()
+        end = token.end()
         if found[0] == "'":
             parts.append(["'"] if found == "''" else [found[1:-1].replace("''", "'")])
         elif found[0].isalpha():
@@ -84,6 +84,6 @@ def parse_pattern(text: str) -> DatePattern:
             parts.append(found)
         else:
             parts.append([found])
-    if at != len(text):
+    if end != len(text):
         raise Undecided(f"the pattern {text!r} is not evaluated on partitions")
     return DatePattern(text, tuple(parts))

@@ -287,8 +287,8 @@ def _next_day(context: RuleContext, operand: Operand, weekday: Operand) -> Opera
 
 
 def _next_weekday(day: date, weekday_name: str) -> date:
-    said = weekday_name.upper()
-    found = [n for n, w in enumerate(_WEEKDAYS) if said in (w, w[:2], w[:3])]
+    name = weekday_name.upper()
+    found = [n for n, w in enumerate(_WEEKDAYS) if name in (w, w[:2], w[:3])]
     if not found:
         raise Undecided(f"{weekday_name!r} is no day of the week")
     return shift_days(day, (found[0] - day.weekday() - 1) % 7 + 1)
@@ -367,7 +367,10 @@ def _to_date(context: RuleContext, operand: Operand, *format_operand: Operand) -
     if operand.type not in (None, STRING):
         raise context.not_understood()
     return context.null_propagating_operand(
-        DATE, lambda said, p: parse_pattern(p).parse_date(said), operand, _require_text(context, format_operand[0])
+        DATE,
+        lambda text, pattern: parse_pattern(pattern).parse_date(text),
+        operand,
+        _require_text(context, format_operand[0]),
     )
 
 

@@ -164,27 +164,27 @@ def apply_rule(context: RuleContext) -> Operand:
     node = context.node
     if type(node) is exp.Anonymous:
         return _apply_function_rule(context, node)
-    known = _ENTRY_BY_NODE_CLASS.get(type(node))
-    if known is None:
+    entry = _ENTRY_BY_NODE_CLASS.get(type(node))
+    if entry is None:
         raise context.not_understood()
     for name, argument in node.args.items():
-        if name not in known.arguments and argument not in (None, False, []):
+        if name not in entry.arguments and argument not in (None, False, []):
             raise context.not_understood(f"{describe_node(node)} has {name}, which is not evaluated on partitions")
-    return known.rule(context)
+    return entry.rule(context)
 
 
 def _apply_function_rule(context: RuleContext, node: exp.Anonymous) -> Operand:
-    known = _ENTRY_BY_FUNCTION.get(node.name.lower())
+    entry = _ENTRY_BY_FUNCTION.get(node.name.lower())
     arguments: list[Any] = node.expressions
-    if known is None or any(
+    if entry is None or any(
         v not in (None, False, []) for k, v in node.args.items() if k not in ("this", "expressions")
     ):
         raise context.not_understood()
-    if len(arguments) < known.min_arguments or (
-        known.max_arguments is not None and len(arguments) > known.max_arguments
+    if len(arguments) < entry.min_arguments or (
+        entry.max_arguments is not None and len(arguments) > entry.max_arguments
     ):
         raise context.not_understood()
-    return known.rule(context, *map(context.compile_part, arguments))
+    return entry.rule(context, *map(context.compile_part, arguments))
 
 
 def describe_node(node: exp.Expr) -> str:

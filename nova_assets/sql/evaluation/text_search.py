@@ -63,14 +63,14 @@ def _like_with_escape(context: RuleContext) -> Operand:
     like, escape = context.node.this, context.node.expression
     if type(like) not in (exp.Like, exp.ILike) or type(escape) is not exp.Literal or not escape.is_string:
         raise context.not_understood()
-    unnamed = [k for k, v in like.args.items() if k not in ("this", "expression", "negate") and v]
-    if unnamed or len(escape.name) != 1:
+    unsupported = [k for k, v in like.args.items() if k not in ("this", "expression", "negate") and v]
+    if unsupported or len(escape.name) != 1:
         raise context.not_understood()
     rule = _like if type(like) is exp.Like else _ilike
-    found = rule(
+    matches = rule(
         context, context.compile_part(like.this), context.compile_part(like.expression), context.compile_part(escape)
     )
-    return negate(context, found) if like.args.get("negate") else found
+    return negate(context, matches) if like.args.get("negate") else matches
 
 
 @function_rule("like", 2, 3)
@@ -85,8 +85,8 @@ def _like(context: RuleContext, this: Operand, pattern: Operand, *escape: Operan
 
 @function_rule("ilike", 2, 3)
 def _ilike(context: RuleContext, this: Operand, pattern: Operand, *escape: Operand) -> Operand:
-    def matches(value: str, like: str, by: str = "\\") -> bool:
-        return _matches_like(require_ascii(value).lower(), require_ascii(like).lower(), by)
+    def matches(value: str, like: str, escape_character: str = "\\") -> bool:
+        return _matches_like(require_ascii(value).lower(), require_ascii(like).lower(), escape_character)
 
     parts = [
         as_text_operand(context, this),

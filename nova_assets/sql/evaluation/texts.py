@@ -201,12 +201,14 @@ def _concat_ws(context: RuleContext, separator: Operand, *operands: Operand) -> 
     between, parts = as_text_operand(context, separator), [as_text_operand(context, o) for o in operands]
 
     def value(values: Values) -> Value:
-        by, each = between.value(values), [p.value(values) for p in parts]
-        if by is None:
+        separator_text, part_values = between.value(values), [p.value(values) for p in parts]
+        if separator_text is None:
             return None
-        if by is UNKNOWN or UNKNOWN in each:
+        if separator_text is UNKNOWN or UNKNOWN in part_values:
             return UNKNOWN
-        return context.call_catching_undecided(lambda: _check_length(by.join(v for v in each if v is not None)))
+        return context.call_catching_undecided(
+            lambda: _check_length(separator_text.join(v for v in part_values if v is not None))
+        )
 
     return Operand(STRING, value)
 

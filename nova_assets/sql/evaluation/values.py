@@ -60,10 +60,10 @@ def parse_partition_value(text: str | None, type_: str, tz: str | None = None) -
 
 
 def _parse_date(text: str) -> date:
-    found = re.fullmatch(r"\s*(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?\s*", text)
-    if found is None:
+    match = re.fullmatch(r"\s*(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?\s*", text)
+    if match is None:
         raise ValueError(f"{text!r} is not a date")
-    year, month, day = (int(g or 1) for g in found.groups())
+    year, month, day = (int(g or 1) for g in match.groups())
     return date(year, month, day)
 
 
@@ -71,12 +71,12 @@ def _parse_timestamp(text: str, zone: tzinfo) -> datetime:
     if re.fullmatch(r"\s*\d{4}(-\d{1,2}){0,2}\s*", text):
         day = _parse_date(text)
         return datetime(day.year, day.month, day.day, tzinfo=zone)
-    found = datetime.fromisoformat(text.strip())
-    return found.replace(tzinfo=zone) if found.tzinfo is None else found.astimezone(zone)
+    moment = datetime.fromisoformat(text.strip())
+    return moment.replace(tzinfo=zone) if moment.tzinfo is None else moment.astimezone(zone)
 
 
 def _parse_boolean(text: str) -> bool:
-    said = text.strip().lower()
-    if said not in ("true", "t", "yes", "y", "1", "false", "f", "no", "n", "0"):
+    lower_text = text.strip().lower()
+    if lower_text not in ("true", "t", "yes", "y", "1", "false", "f", "no", "n", "0"):
         raise ValueError(f"{text!r} is neither true nor false")
-    return said in ("true", "t", "yes", "y", "1")
+    return lower_text in ("true", "t", "yes", "y", "1")

@@ -79,10 +79,10 @@ _PLAIN_AGGREGATES = frozenset(
 def _function_builders() -> dict[str, Any]:
     """Builders of calls that change the number of rows. All other calls are kept as written: a name with arguments."""
     aggregates = set(map(str.upper, spark_functions.AGGREGATES))
-    found = {name: _make_aggregate_builder(name) for name in aggregates}
+    builders = {name: _make_aggregate_builder(name) for name in aggregates}
     others = spark_functions.WINDOW_FUNCTIONS | spark_functions.GENERATOR_FUNCTIONS | spark_functions.TABLE_FUNCTIONS
-    kept = {*(aggregates - _PLAIN_AGGREGATES), *map(str.upper, others), _ARRAY_FUNCTION}
-    return found | {name: make for name, make in SparkParser.FUNCTIONS.items() if name in kept}
+    names_with_own_class = {*(aggregates - _PLAIN_AGGREGATES), *map(str.upper, others), _ARRAY_FUNCTION}
+    return builders | {name: build for name, build in SparkParser.FUNCTIONS.items() if name in names_with_own_class}
 
 
 class _Parser(SparkParser):
@@ -145,10 +145,10 @@ class _Parser(SparkParser):
     def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr | None:
         """Parse a type, and mark typed literals such as ``DATE '2022-03-31'``, which are no casts in the text."""
         first, second = self._curr, self._next
-        found: exp.Expr | None = super()._parse_type(parse_interval, fallback_to_identifier)
-        if isinstance(found, exp.Cast) and second and second.token_type in (TokenType.STRING, TokenType.NUMBER):
-            found.meta[TYPED_LITERAL_KEY] = first.text.upper()
-        return found
+        parsed_type: exp.Expr | None = super()._parse_type(parse_interval, fallback_to_identifier)
+        if isinstance(parsed_type, exp.Cast) and second and second.token_type in (TokenType.STRING, TokenType.NUMBER):
+            parsed_type.meta[TYPED_LITERAL_KEY] = first.text.upper()
+        return parsed_type
 
     def _parse_table_parts(
         self, schema: bool = False, is_db_reference: bool = False, wildcard: bool = False, fast: bool = False
@@ -161,10 +161,10 @@ class _Parser(SparkParser):
 
     def _parse_paren(self) -> exp.Expr | None:
         """Parse parentheses, and mark them as written by the author."""
-        found: exp.Expr | None = super()._parse_paren()
-        if isinstance(found, exp.Paren):
-            found.meta[WRITTEN_PARENTHESES_KEY] = True
-        return found
+        parsed: exp.Expr | None = super()._parse_paren()
+        if isinstance(parsed, exp.Paren):
+            parsed.meta[WRITTEN_PARENTHESES_KEY] = True
+        return parsed
 
     def _parse_placeholder(self) -> exp.Expr | None:
         """Parse a placeholder with its position, which the parser records for names only."""
@@ -187,9 +187,9 @@ class _Parser(SparkParser):
         name = self._parse_id_var()
         if not self._match(TokenType.IN):
             self.raise_error("Expected IN after the name of a variable")
-        among = self._parse_wrapped_csv(self._parse_disjunction) if self._curr.text == "(" else None
-        if among is not None:
-            return self.expression(Generator(this=name, expression=exp.Tuple(expressions=among)))
+        listed_values = self._parse_wrapped_csv(self._parse_disjunction) if self._curr.text == "(" else None
+        if listed_values is not None:
+            return self.expression(Generator(this=name, expression=exp.Tuple(expressions=listed_values)))
         function = self._parse_function()
         if function is None:
             self.raise_error("Expected (values) or TIMESERIES(...) after IN")
@@ -316,12 +316,12 @@ def statement_end(text: SqlText) -> int:
 
 def _sql_error_from_parse_error(text: SqlText, error: ParseError) -> SqlError:
     details = error.errors[0] if error.errors else {}
-    where = None
+    span = None
     if details.get("line") is not None and details.get("highlight") is not None:
         end = _character_offset(text.sql, details["line"], details["col"])
-        where = (max(0, end - len(details["highlight"])), max(1, end))
-    what = str(details.get("description") or _first_line(error)).split(" but got <")[0].rstrip(".")
-    return text.error(f"syntax error: {what}", where, expected="Spark's SQL")
+        span = (max(0, end - len(details["highlight"])), max(1, end))
+    message = str(details.get("description") or _first_line(error)).split(" but got <")[0].rstrip(".")
+    return text.error(f"syntax error: {message}", span, expected="Spark's SQL")
 
 
 def _character_offset(sql: str, line: int, column: int) -> int:

@@ -287,19 +287,19 @@ def _check_intervals(text: SqlText, tokens: list[Token]) -> None:
 
 def _check_window_frames(text: SqlText, tokens: list[Token]) -> None:
     """Raise SqlError for a frame with two bounds but no BETWEEN: ``ROWS 1 PRECEDING AND CURRENT ROW``."""
-    ends_alone = False
+    has_single_bound = False
     for before, token in pairwise(tokens):
         if before.text.upper() in ("ROWS", "RANGE"):
-            ends_alone = token.token_type not in (TokenType.BETWEEN, TokenType.L_PAREN)
+            has_single_bound = token.token_type not in (TokenType.BETWEEN, TokenType.L_PAREN)
         elif token.token_type == TokenType.AND and before.text.upper() in ("PRECEDING", "FOLLOWING", "ROW"):
-            if ends_alone:
+            if has_single_bound:
                 raise text.error(
                     "syntax error: a window frame has two bounds without BETWEEN",
                     _token_span(token),
                     expected="ROWS BETWEEN 3 PRECEDING AND CURRENT ROW",
                 )
         elif token.token_type == TokenType.R_PAREN:
-            ends_alone = False
+            has_single_bound = False
 
 
 _CLAUSE_KEYWORDS = (
@@ -345,7 +345,7 @@ def convert_keywords_to_names(tokens: list[Token]) -> list[Token]:
     Spark SQL has no reserved words. A keyword followed by the next clause, a comma or a closing parenthesis begins no
     clause itself.
     """
-    found = list(tokens)
+    converted = list(tokens)
     for n, (token, following) in enumerate(pairwise(tokens)):
         if token.token_type not in _CLAUSE_KEYWORDS or following.token_type not in _TOKENS_BEFORE_NEXT_CLAUSE:
             continue
@@ -355,8 +355,8 @@ def convert_keywords_to_names(tokens: list[Token]) -> list[Token]:
             tokens[n : n + 3]
         ):
             continue
-        found[n] = Token(TokenType.VAR, token.text, token.line, token.col, token.start, token.end, token.comments)
-    return found
+        converted[n] = Token(TokenType.VAR, token.text, token.line, token.col, token.start, token.end, token.comments)
+    return converted
 
 
 def _is_as_used_as_name(tokens: list[Token]) -> bool:

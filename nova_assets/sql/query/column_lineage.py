@@ -72,9 +72,9 @@ class _LineageTracer:
     def _source_of_column(self, column: exp.Column) -> exp.Table | Scope | None:
         scope: Scope | None = self.scope_by_column.get(id(column))
         while scope is not None:
-            found = scope.sources.get(column.table)
-            if found is not None:
-                return found if isinstance(found, exp.Table | Scope) else None
+            source = scope.sources.get(column.table)
+            if source is not None:
+                return source if isinstance(source, exp.Table | Scope) else None
             scope = scope.parent
         return None
 
@@ -98,7 +98,7 @@ class _LineageTracer:
         elif isinstance(node, exp.Select):
             names = [n.lower() for n in scope.outer_columns or node.named_selects]
             if column.lower() in names:
-                made = node.selects[names.index(column.lower())]
-                yield from (self._column_origins(c) for c in made.find_all(exp.Column))
+                output_expression = node.selects[names.index(column.lower())]
+                yield from (self._column_origins(c) for c in output_expression.find_all(exp.Column))
         else:
             yield from (self._column_origins(c) for c in node.find_all(exp.Column))

@@ -104,11 +104,11 @@ def resolve_query(
             raise _unknown_dataset_error(text, scan, schemas, table_functions)
     calls = tuple(_resolve_call(text, call, table_functions) for call in calls)
     for table in reversed(list(tree.find_all(exp.Table))):  # inner calls first
-        number, called = scan_number(table), call_number(table)
+        number, call_index = scan_number(table), call_number(table)
         if number is not None:
             _name_table_by_dataset(table, scans[number])
-        if called is not None:
-            replace_call_with_table(table, calls[called])
+        if call_index is not None:
+            replace_call_with_table(table, calls[call_index])
     for column in tree.find_all(exp.Column):
         column.meta[_UNQUALIFIED_KEY] = not column.table
     for join in tree.find_all(exp.Join):
@@ -118,19 +118,28 @@ def resolve_query(
         named = node.unnest().this if isinstance(node, exp.Cast | exp.TryCast) else node  # named by its column
         if not isinstance(named, exp.Alias | exp.Aliases | exp.Column | exp.Dot | exp.Star):
             node.meta[_UNNAMED_KEY] = True
-    known = {s.dataset: schemas[s.dataset] for s in scans} | {c.function: table_functions[c.function] for c in calls}
+    used_schemas = {s.dataset: schemas[s.dataset] for s in scans} | {
+        c.function: table_functions[c.function] for c in calls
+    }
     names = (*(a.alias for a in tree.find_all(exp.Alias)), *(n for n in tree.named_selects if n))
-    qualified = _qualify_columns(text, tree, known)
-    for column in qualified.find_all(exp.Column):
+    qualified_tree = _qualify_columns(text, tree, used_schemas)
+    for column in qualified_tree.find_all(exp.Column):
         if column.meta.get(_UNQUALIFIED_KEY) and column.table:
             column.args["table"].meta.clear()  # the qualifier's position in FROM is not the column's position
-    _undo_column_aliases(text, qualified, known)
-    used_variables, bare = _replace_variables(text, qualified, variable_types or {})
-    check_no_outer_columns(text, qualified)
-    for scope in traverse_scope(qualified):
-        _check_columns_exist(text, scope, known, scans)
+    _undo_column_aliases(text, qualified_tree, used_schemas)
+    used_variables, names_by_span = _replace_variables(text, qualified_tree, variable_types or {})
+    check_no_outer_columns(text, qualified_tree)
+    for scope in traverse_scope(qualified_tree):
+        _check_columns_exist(text, scope, used_schemas, scans)
     return Query(
-        text, qualified, scans, used_variables, names, bare, calls, {s.dataset: schemas[s.dataset] for s in scans}
+        text,
+        qualified_tree,
+        scans,
+        used_variables,
+        names,
+        names_by_span,
+        calls,
+        {s.dataset: schemas[s.dataset] for s in scans},
     )
 
 
@@ -182,8 +191,8 @@ def make_mapping_schema(
     schemas: Mapping[str, Schema], function_types: Mapping[str, str] | None = None
 ) -> MappingSchema:
     """Schemas and return types of user-defined functions, in the format of sqlglot's optimizer."""
-    found: dict[str, object] = {n: {f.name: str(f.type) for f in s.fields} for n, s in schemas.items()}
-    return MappingSchema(found, dialect=DIALECT, udf_mapping=dict(function_types or {}))
+    types_by_table: dict[str, object] = {n: {f.name: str(f.type) for f in s.fields} for n, s in schemas.items()}
+    return MappingSchema(types_by_table, dialect=DIALECT, udf_mapping=dict(function_types or {}))
 
 
 def _qualify_columns(text: SqlText, tree: exp.Query, schemas: Mapping[str, Schema]) -> exp.Query:
@@ -249,11 +258,11 @@ def _replace_variables(
     """Replace the scope's variables by typed placeholders. Returns the types of the variables used, and the places
     in the text where a variable is named without a colon.
     """
-    lower = {name.lower(): name for name in variable_types}
+    name_by_lower_name = {name.lower(): name for name in variable_types}
     used: dict[str, str] = {}
-    bare: dict[Span, str] = {}
+    name_by_span: dict[Span, str] = {}
     for node in list(tree.find_all(exp.Column, exp.Placeholder)):
-        name = lower.get(node.name.lower())
+        name = name_by_lower_name.get(node.name.lower())
         if isinstance(node, exp.Column) and node.table:
             if name is not None and node.meta.get(_UNQUALIFIED_KEY):
                 raise text.error(
@@ -273,9 +282,9 @@ def _replace_variables(
         used[name] = variable_types[name]
         place = span_of(node)
         if isinstance(node, exp.Column) and place is not None:
-            bare[place] = name
+            name_by_span[place] = name
         node.replace(_make_variable_marker(name, variable_types[name], node))
-    return used, tuple(bare.items())
+    return used, tuple(name_by_span.items())
 
 
 def _make_variable_marker(name: str, type_: str, replaced_node: exp.Expr) -> exp.Expr:
@@ -315,10 +324,10 @@ def _is_output_alias(column: exp.Column) -> bool:
 
 
 def _visible_columns(scope: Scope, schemas: Mapping[str, Schema]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    columns: dict[str, str] = {}
     for source in scope.sources.values():
-        found |= column_names_of_source(source, schemas, ()) or {}
-    return found
+        columns |= column_names_of_source(source, schemas, ()) or {}
+    return columns
 
 
 def column_names_of_source(

@@ -48,7 +48,7 @@ def mark_scans(text: SqlText, tree: exp.Query) -> tuple[Scan, ...]:
     Raises:
         SqlError: a source cannot be a dataset.
     """
-    found: list[Scan] = []
+    scans: list[Scan] = []
     for scope in traverse_scope(tree):
         for table in scope.tables:
             if table.name in scope.cte_sources and not isinstance(table.this, exp.Anonymous):
@@ -56,9 +56,9 @@ def mark_scans(text: SqlText, tree: exp.Query) -> tuple[Scan, ...]:
             if is_table_function(table, READ_MODES):
                 continue
             if _SCAN_KEY not in table.meta:
-                found.append(_parse_scan(text, table, len(found)))
-                table.meta[_SCAN_KEY] = found[-1].number
-    return tuple(found)
+                scans.append(_parse_scan(text, table, len(scans)))
+                table.meta[_SCAN_KEY] = scans[-1].number
+    return tuple(scans)
 
 
 def _parse_scan(text: SqlText, table: exp.Table, number: int) -> Scan:

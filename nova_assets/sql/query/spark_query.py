@@ -53,12 +53,14 @@ def make_runnable(query: Query, query_start: int = 0, partition_columns: Sequenc
             parameter ``partition_`` + name.
     """
     replacements = [(place, f":{name}") for place, name in query.variables_without_colon]
-    found = _build_runnable(query.text, query.scans, tuple(query.variables), query_start, replacements, query.calls)
+    runnable = _build_runnable(query.text, query.scans, tuple(query.variables), query_start, replacements, query.calls)
     if not partition_columns:
-        return found
+        return runnable
     named = ", ".join(f"CAST(:partition_{c} AS {type_}) AS {_quote_identifier(c)}" for c, type_ in partition_columns)
-    sql = f"SELECT {INNER_QUERY_ALIAS}.*, {named} FROM (\n{found.sql}\n) AS {INNER_QUERY_ALIAS}"
-    return replace(found, sql=sql, variables=(*found.variables, *(f"partition_{c}" for c, _ in partition_columns)))
+    sql = f"SELECT {INNER_QUERY_ALIAS}.*, {named} FROM (\n{runnable.sql}\n) AS {INNER_QUERY_ALIAS}"
+    return replace(
+        runnable, sql=sql, variables=(*runnable.variables, *(f"partition_{c}" for c, _ in partition_columns))
+    )
 
 
 def make_runnable_without_schemas(text: SqlText, tree: exp.Query, scans: Sequence[Scan]) -> RunnableSql:
@@ -74,22 +76,24 @@ def _build_runnable(
     variable_replacements: Sequence[tuple[Span, str]],
     calls: Sequence[TableFunctionCall] = (),
 ) -> RunnableSql:
-    frames = {s.number: f"scan_{s.number}" for s in scans}
-    call_frames = {c.number: f"call_{c.number}" for c in calls}
+    frame_by_scan = {s.number: f"scan_{s.number}" for s in scans}
+    frame_by_call = {c.number: f"call_{c.number}" for c in calls}
     replacements = [
         *variable_replacements,
-        *((s.span, _frame_reference(frames[s.number], s.dataset, s.has_alias)) for s in scans),
-        *((c.call_span, _frame_reference(call_frames[c.number], c.function, c.has_alias)) for c in calls),
+        *((s.span, _frame_reference(frame_by_scan[s.number], s.dataset, s.has_alias)) for s in scans),
+        *((c.call_span, _frame_reference(frame_by_call[c.number], c.function, c.has_alias)) for c in calls),
     ]
-    inner = {
-        call_frames[c.number]: {a: _replace_spans(text.sql[: a[1]], a[0], replacements).strip() for a in c.query_spans}
+    query_texts_by_call = {
+        frame_by_call[c.number]: {
+            a: _replace_spans(text.sql[: a[1]], a[0], replacements).strip() for a in c.query_spans
+        }
         for c in calls
     }
     sql = _replace_spans(text.sql[: statement_end(text)], query_start, replacements).strip()
-    shown = {frames[s.number]: _scan_text(s) for s in scans} | {
-        call_frames[c.number]: text.substring(c.call_span) for c in calls
+    display_name_by_frame = {frame_by_scan[s.number]: _scan_text(s) for s in scans} | {
+        frame_by_call[c.number]: text.substring(c.call_span) for c in calls
     }
-    return RunnableSql(sql, frames, variables, shown, inner)
+    return RunnableSql(sql, frame_by_scan, variables, display_name_by_frame, query_texts_by_call)
 
 
 def _scan_text(scan: Scan) -> str:
@@ -109,12 +113,12 @@ def _replace_spans(text: str, start: int, replacements: Sequence[tuple[Span, str
     """The text from an offset, with some spans replaced. Spans within a replaced span are ignored, and literal
     braces are escaped.
     """
-    found, at = [], start
-    for (first, end), instead in sorted(replacements):
-        if at <= first and end <= len(text):
-            found += [_escape_braces(text[at:first]), instead]
-            at = end
-    return "".join([*found, _escape_braces(text[at:])])
+    pieces, position = [], start
+    for (first, end), replacement in sorted(replacements):
+        if position <= first and end <= len(text):
+            pieces += [_escape_braces(text[position:first]), replacement]
+            position = end
+    return "".join([*pieces, _escape_braces(text[position:])])
 
 
 def _escape_braces(text: str) -> str:

@@ -67,10 +67,10 @@ def is_free_function_name(name: str) -> bool:
     if name.lower() in spark_functions.EXPRESSION_FUNCTIONS | spark_functions.TABLE_FUNCTIONS:
         return False
     try:
-        found = sqlglot.parse_one(f"{name}(x)", dialect=DIALECT)
+        call = sqlglot.parse_one(f"{name}(x)", dialect=DIALECT)
     except SqlglotError:
         return False
-    return isinstance(found, exp.Anonymous)
+    return isinstance(call, exp.Anonymous)
 
 
 def is_table_function(table: exp.Expr, read_modes: Mapping[str, object]) -> bool:
@@ -90,12 +90,12 @@ def mark_table_function_calls(
     Raises:
         SqlError: an argument is neither a value nor a query.
     """
-    found: list[TableFunctionCall] = []
+    calls: list[TableFunctionCall] = []
     for table in tree.find_all(exp.Table):
         if is_table_function(table, read_modes):
-            table.meta[_CALL_KEY] = len(found)
-            found.append(_parse_call(text, table, len(found)))
-    return tuple(found)
+            table.meta[_CALL_KEY] = len(calls)
+            calls.append(_parse_call(text, table, len(calls)))
+    return tuple(calls)
 
 
 def call_number(table: exp.Expr) -> int | None:
@@ -118,15 +118,15 @@ def check_no_outer_ctes(text: SqlText, call: TableFunctionCall) -> None:
     """Raise SqlError if a query passed to a function uses a CTE of the surrounding query. Such a query runs on its
     own.
     """
-    around = call.node.find_ancestor(exp.Query)
-    outside = set[str]()
-    while around is not None:
-        outside |= {c.alias for c in around.ctes}
-        around = around.find_ancestor(exp.Query)
+    outer_query = call.node.find_ancestor(exp.Query)
+    outer_names = set[str]()
+    while outer_query is not None:
+        outer_names |= {c.alias for c in outer_query.ctes}
+        outer_query = outer_query.find_ancestor(exp.Query)
     for argument in call.arguments:
-        own = {c.alias for c in argument.node.find_all(exp.CTE)} if argument.query_span is not None else set()
+        own_names = {c.alias for c in argument.node.find_all(exp.CTE)} if argument.query_span is not None else set()
         for table in argument.node.find_all(exp.Table) if argument.query_span is not None else ():
-            if isinstance(table.this, exp.Identifier) and table.name in outside - own:
+            if isinstance(table.this, exp.Identifier) and table.name in outer_names - own_names:
                 raise text.error(
                     f"{table.name} is defined by WITH of the surrounding query",
                     table,
@@ -139,9 +139,9 @@ def check_no_outer_columns(text: SqlText, tree: exp.Expr) -> None:
     """Raise SqlError if a query passed to a function refers to columns of the surrounding query."""
     for table in tree.find_all(exp.Table):
         for inner in table.args.get(_INPUT_QUERIES_KEY) or ():
-            own = {t.alias_or_name for t in inner.find_all(exp.Table, exp.Subquery, exp.CTE)}
+            own_names = {t.alias_or_name for t in inner.find_all(exp.Table, exp.Subquery, exp.CTE)}
             for column in inner.find_all(exp.Column):
-                if column.table and column.table not in own:
+                if column.table and column.table not in own_names:
                     raise text.error(
                         f"{column.sql('spark')} is a column of another source",
                         column,
@@ -155,16 +155,16 @@ def table_function_schemas(function_types: Mapping[str, str]) -> dict[str, Schem
     Raises:
         DefinitionError: a type cannot be parsed.
     """
-    found = {}
+    schema_by_function = {}
     for name, type_ in function_types.items():
         if _is_table_type(type_):
             try:
-                found[name] = parse_ddl(type_.strip()[len("table(") : -1])
+                schema_by_function[name] = parse_ddl(type_.strip()[len("table(") : -1])
             except DefinitionError as error:
                 raise DefinitionError(
                     f"function {name!r}: {error.what}", found=type_, expected=error.expected
                 ) from None
-    return found
+    return schema_by_function
 
 
 def scalar_function_types(function_types: Mapping[str, str]) -> dict[str, str]:
@@ -180,10 +180,13 @@ def _parse_call(text: SqlText, table: exp.Table, number: int) -> TableFunctionCa
     call = table.this
     if table.args.get("db") is not None:
         raise text.error(f"table function {call.name} is named with a database", table, expected=f"{call.name}(...)")
-    begin = int(call.meta["start"])  # the position of the function name
-    *groups, end = _argument_tokens(text, begin)
-    arguments = tuple(_parse_argument(text, node, some) for node, some in zip(call.expressions, groups, strict=False))
-    return TableFunctionCall(number, call.name, arguments, table, (begin, end[-1].end + 1), bool(table.alias))
+    start = int(call.meta["start"])  # the position of the function name
+    *groups, end = _argument_tokens(text, start)
+    arguments = tuple(
+        _parse_argument(text, node, argument_tokens)
+        for node, argument_tokens in zip(call.expressions, groups, strict=False)
+    )
+    return TableFunctionCall(number, call.name, arguments, table, (start, end[-1].end + 1), bool(table.alias))
 
 
 def _parse_argument(text: SqlText, argument_node: exp.Expr, tokens: list[Token]) -> CallArgument:

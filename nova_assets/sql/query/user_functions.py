@@ -95,13 +95,15 @@ def sql_function(returns: str, *, name: str | None = None) -> Callable[[Callable
         DefinitionError: the type cannot be parsed.
     """
 
-    def make(function: Callable[..., Any]) -> SqlFunction:
-        made = SqlFunction(check_name(name or function.__name__, "a function"), function, returns.strip())
-        if scalar_function_types(type_by_function([made])) and wants_context(function):
-            raise DefinitionError(f"function {made.name!r}: a scalar function runs in Spark's workers, and gets no ctx")
-        return made
+    def decorate(function: Callable[..., Any]) -> SqlFunction:
+        sql_function_ = SqlFunction(check_name(name or function.__name__, "a function"), function, returns.strip())
+        if scalar_function_types(type_by_function([sql_function_])) and wants_context(function):
+            raise DefinitionError(
+                f"function {sql_function_.name!r}: a scalar function runs in Spark's workers, and gets no ctx"
+            )
+        return sql_function_
 
-    return make
+    return decorate
 
 
 def type_by_function(functions: Functions | None) -> dict[str, str]:
@@ -110,21 +112,21 @@ def type_by_function(functions: Functions | None) -> dict[str, str]:
     Raises:
         DefinitionError: a type cannot be parsed, or SQL has a built-in function of that name.
     """
-    each: Mapping[str, str | SqlFunction]
-    each = functions if isinstance(functions, Mapping) else {f.name: f for f in functions or ()}
-    found = {name: f.returns if isinstance(f, SqlFunction) else f for name, f in each.items()}
-    for name in found:
+    function_by_name: Mapping[str, str | SqlFunction]
+    function_by_name = functions if isinstance(functions, Mapping) else {f.name: f for f in functions or ()}
+    types = {name: f.returns if isinstance(f, SqlFunction) else f for name, f in function_by_name.items()}
+    for name in types:
         if not is_free_function_name(name):
             raise DefinitionError(
                 f"function {name!r}: SQL has a built-in function of this name", next="choose another name: name=..."
             )
-    table_function_schemas(found)
-    for name, type_ in scalar_function_types(found).items():
+    table_function_schemas(types)
+    for name, type_ in scalar_function_types(types).items():
         try:
             parse_type(type_)
         except DefinitionError as error:
             raise DefinitionError(f"function {name!r}: {error.what}", found=type_, expected=error.expected) from None
-    return found
+    return types
 
 
 def sql_functions_by_name(functions: Functions | None) -> dict[str, SqlFunction]:

@@ -85,14 +85,14 @@ def parse_dataset_statement(text: SqlText, statement: exp.Expr | None = None) ->
     parts = _split_statement(text, statement)
     head = parse_header(text, parts.for_node, parts.partition)
     description, owner = comment_and_owner(statement)
-    scanned = parts.query.copy()
+    marked_query = parts.query.copy()
     return DatasetStatement(
         _check_dataset_name(text, parts.name, statement),
         text,
         parts.kind,
-        mark_scans(text, scanned),
-        bool(mark_calls(text, scanned)),
-        frozenset(n.name.lower() for n in scanned.find_all(exp.Anonymous)),
+        mark_scans(text, marked_query),
+        bool(mark_calls(text, marked_query)),
+        frozenset(n.name.lower() for n in marked_query.find_all(exp.Anonymous)),
         head.syntax_hash,
         _query_start(text) if parts.has_insert else 0,
         description,
@@ -116,9 +116,9 @@ def _check_dataset_name(text: SqlText, dataset_name: str, statement: exp.Expr) -
 def make_header_tree(dataset_statement: DatasetStatement) -> exp.Expr:
     """Syntax tree of the header without the query, as input for ``header_from_tree``."""
     parts = _split_statement(dataset_statement.text, dataset_statement.load_tree())
-    loop = parts.for_node.args if parts.for_node is not None else {}
-    heads = {key: [n.copy() for n in loop.get(key) or ()] for key in ("generators", "lets")}
-    return For(this=parts.partition.copy() if parts.partition is not None else exp.Null(), **heads)
+    for_arguments = parts.for_node.args if parts.for_node is not None else {}
+    header_parts = {key: [n.copy() for n in for_arguments.get(key) or ()] for key in ("generators", "lets")}
+    return For(this=parts.partition.copy() if parts.partition is not None else exp.Null(), **header_parts)
 
 
 def header_from_tree(text: SqlText, header_tree: exp.Expr) -> StatementHeader:
@@ -167,8 +167,8 @@ def _split_statement(text: SqlText, statement: exp.Expr) -> _StatementParts:
 
 
 def _unwrap_query(query: exp.Query) -> exp.Query:
-    found = query.unnest()
-    return found if isinstance(found, exp.Query) else query
+    unwrapped = query.unnest()
+    return unwrapped if isinstance(unwrapped, exp.Query) else query
 
 
 def _dataset_name(text: SqlText, insert_target: exp.Expr | None) -> str:
@@ -184,12 +184,12 @@ def _dataset_name(text: SqlText, insert_target: exp.Expr | None) -> str:
 
 
 def _partition_clause(text: SqlText, insert_target: exp.Expr | None, for_node: For | None) -> exp.Partition | None:
-    found = None if insert_target is None else insert_target.args.get("partition")
-    if for_node is not None and found is None:
+    clause = None if insert_target is None else insert_target.args.get("partition")
+    if for_node is not None and clause is None:
         raise text.error(
             "all scopes write the same partition", insert_target, expected="PARTITION (column, ...) after the name"
         )
-    return found if isinstance(found, exp.Partition) else None
+    return clause if isinstance(clause, exp.Partition) else None
 
 
 def _query_start(text: SqlText) -> int:

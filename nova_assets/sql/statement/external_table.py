@@ -72,22 +72,24 @@ def parse_external_view(text: SqlText, statement: exp.Expr) -> ExternalView:
     properties = {type(p): p for p in (create.args["properties"].expressions if create.args.get("properties") else ())}
     _check_create_statement(text, create, properties)
     columns = [_parse_column(text, c) for c in create.this.expressions]
-    by = properties.get(exp.PartitionedByProperty)
-    more, names = _parse_partition_columns(text, by.this.expressions if by is not None else (), columns)
-    head = None if loop is None else _parse_header(text, loop, by, names)
+    partitioned_by = properties.get(exp.PartitionedByProperty)
+    partition_only_columns, partition_names = _parse_partition_columns(
+        text, partitioned_by.this.expressions if partitioned_by is not None else (), columns
+    )
+    header = None if loop is None else _parse_header(text, loop, partitioned_by, partition_names)
     description, owner = comment_and_owner(statement)
     comment = properties.get(exp.SchemaCommentProperty)
     try:
-        schema = Schema((*columns, *more))
+        schema = Schema((*columns, *partition_only_columns))
         channel = Channel(
             check_name(create.this.this.name, f"the view of {text.name}"),
             schema=schema,
-            partitions=_partition_dimensions(text, head, names, schema, _table_name_node(create)),
+            partitions=_partition_dimensions(text, header, partition_names, schema, _table_name_node(create)),
             external=External(
                 properties[exp.LocationProperty].this.name,
                 _file_format(text, properties),
                 _done_file_name(text, create),
-                None if head is None else head.scopes_by_partition,
+                None if header is None else header.scopes_by_partition,
             ),
             description=description or (comment.this.name if comment is not None else None) or None,
             owners=[owner] if owner else (),
@@ -98,13 +100,13 @@ def parse_external_view(text: SqlText, statement: exp.Expr) -> ExternalView:
         raise text.error(
             error.what.partition(": ")[2] or error.what, _table_name_node(create), expected=_EXPECTED
         ) from error
-    return ExternalView(text, channel, head)
+    return ExternalView(text, channel, header)
 
 
 def _table_name_node(create: exp.Create) -> exp.Expr:
     """The node of the table name."""
-    found: exp.Expr = create.this.this if isinstance(create.this, exp.Schema) else create.this
-    return found
+    name_node: exp.Expr = create.this.this if isinstance(create.this, exp.Schema) else create.this
+    return name_node
 
 
 def _check_create_statement(text: SqlText, create: exp.Create, properties: dict[type[exp.Expr], exp.Expr]) -> None:
@@ -148,10 +150,10 @@ def _parse_column(text: SqlText, node: exp.Expr) -> Field:
                 f"{kind.sql('spark')} is not supported here", node.this, expected="name TYPE [NOT NULL] [COMMENT '...']"
             )
     try:
-        found = parse_type(node.args["kind"].sql("spark"))
+        type_ = parse_type(node.args["kind"].sql("spark"))
     except DefinitionError as error:
         raise text.error(error.what, node.this, expected="a Spark type") from error
-    return Field(node.name, found)  # other systems may write nulls despite NOT NULL
+    return Field(node.name, type_)  # other systems may write nulls despite NOT NULL
 
 
 def _parse_partition_columns(
@@ -172,14 +174,14 @@ def _parse_header(
     text: SqlText, loop: For, partitioned_by: exp.Expr | None, partition_names: list[str]
 ) -> StatementHeader:
     """The header. Raises SqlError unless each scope determines a different partition."""
-    places = list(partitioned_by.this.expressions) if partitioned_by is not None else []
-    if not places:
+    partition_nodes = list(partitioned_by.this.expressions) if partitioned_by is not None else []
+    if not partition_nodes:
         raise text.error("all scopes have the same partition", loop.this.this, expected="PARTITIONED BY (column, ...)")
-    columns = [_copy_position(exp.column(n), p) for n, p in zip(partition_names, places, strict=True)]
+    columns = [_copy_position(exp.column(n), p) for n, p in zip(partition_names, partition_nodes, strict=True)]
     head = parse_header(text, loop, exp.Partition(expressions=columns))
-    behind = {v for _, computed in head.partition_expressions for v in variables_used_by(head, computed)}
+    used_variables = {v for _, computed in head.partition_expressions for v in variables_used_by(head, computed)}
     for node in loop.args["generators"]:
-        if node.this.name not in behind:
+        if node.this.name not in used_variables:
             raise text.error(
                 f"no partition column depends on {node.this.name!r}, so several scopes would share a partition",
                 node.this,
@@ -219,7 +221,7 @@ def _file_format(text: SqlText, properties: dict[type[exp.Expr], exp.Expr]) -> E
 
 
 def _done_file_name(text: SqlText, create: exp.Create) -> str | None:
-    found = None
+    file_name = None
     for node in _custom_properties(create):
         if node.this.name != _DONE_PROPERTY:
             raise text.error(
@@ -227,8 +229,8 @@ def _done_file_name(text: SqlText, create: exp.Create) -> str | None:
                 node.this,
                 expected=f"'{_DONE_PROPERTY}' = '_SUCCESS'",
             )
-        found = node.args["value"].name
-    return found
+        file_name = node.args["value"].name
+    return file_name
 
 
 def _custom_properties(create: exp.Create) -> Iterator[exp.Expr]:

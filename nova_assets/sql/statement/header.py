@@ -110,19 +110,19 @@ class StatementHeader:
         Raises:
             SqlError: two scopes write the same partition.
         """
-        found: dict[str, ScopeValues] = {}
+        scope_by_partition: dict[str, ScopeValues] = {}
         for scope in self.scopes(now):
             name = self.partition_name_of(self.partition_values_of(scope))
-            if name in found:
+            if name in scope_by_partition:
                 raise self.text.error(
                     f"two scopes write partition {name or '(the whole)'}: "
-                    f"{format_scope(found[name])} and {format_scope(scope)}",
+                    f"{format_scope(scope_by_partition[name])} and {format_scope(scope)}",
                     None,
                     expected="a partition for each scope",
                     next="name every variable of FOR in PARTITION (...)",
                 )
-            found[name] = scope
-        return found
+            scope_by_partition[name] = scope
+        return scope_by_partition
 
     def partition_name_of(self, partition_values: Mapping[str, Value]) -> str:
         return partition_name(
@@ -303,23 +303,23 @@ def _partition_dimension(header: StatementHeader, column: str, expression: Evalu
         values = [header.partition_values_of(s)[column] for s in _scopes_for_values(header, generators[0])]
         return Dimension(column, "static", values=tuple(dict.fromkeys(str(partition_value_text(v)) for v in values)))
     if len(generators) == 1 and isinstance(generators[0], TimeSeries):
-        found = _calendar_dimension(header, column, generators[0])
-        if found is not None:
-            return found
+        calendar_dimension = _calendar_dimension(header, column, generators[0])
+        if calendar_dimension is not None:
+            return calendar_dimension
     return Dimension(column, "dynamic")
 
 
 def variables_used_by(header: StatementHeader, expression: Evaluable) -> set[str]:
     """The variables of ``FOR`` on which an expression depends, directly or through ``LET``."""
     lets = dict(header.lets)
-    found: set[str] = set()
-    waiting = [name for _, name in expression.keys]
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting += [n for _, n in lets[name].keys] if name in lets else []
-    return found
+    used: set[str] = set()
+    pending = [name for _, name in expression.keys]
+    while pending:
+        name = pending.pop()
+        if name not in used:
+            used.add(name)
+            pending += [n for _, n in lets[name].keys] if name in lets else []
+    return used
 
 
 def _scopes_for_values(header: StatementHeader, generator: ListedValues) -> list[ScopeValues]:

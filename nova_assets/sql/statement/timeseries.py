@@ -111,14 +111,14 @@ def parse_timeseries(text: SqlText, name: str, call: exp.Expr) -> TimeSeries:
 
 
 def _arguments_by_name(text: SqlText, call: exp.Expr) -> dict[str, exp.Expr]:
-    found: dict[str, exp.Expr] = {}
+    argument_by_name: dict[str, exp.Expr] = {}
     for n, argument in enumerate(call.expressions):
         named = isinstance(argument, exp.Kwarg | exp.PropertyEQ)
         name = argument.this.name.lower() if named else _NAMES[n] if n < len(_NAMES) else ""
-        if name not in _NAMES or name in found:
+        if name not in _NAMES or name in argument_by_name:
             raise text.error("TIMESERIES has no such argument", argument, expected=", ".join(_NAMES))
-        found[name] = argument.expression if named else argument
-    return found
+        argument_by_name[name] = argument.expression if named else argument
+    return argument_by_name
 
 
 def _literal_value(text: SqlText, argument: exp.Expr, expected: str) -> Any:
@@ -155,12 +155,12 @@ def _parse_moment(text: SqlText, argument: exp.Expr | None, zone: ZoneInfo, peri
         return None
     expected = "'2024-01-01'" if period == "day" else "'2024-01-01 00:00'"
     try:
-        found = datetime.fromisoformat(_literal_value(text, argument, expected))
+        moment = datetime.fromisoformat(_literal_value(text, argument, expected))
     except ValueError:
         raise text.error("a bound of TIMESERIES is not a date or timestamp", argument, expected=expected) from None
-    local = found.replace(tzinfo=zone) if found.tzinfo is None else found.astimezone(zone)
-    whole = local.replace(minute=0, second=0, microsecond=0)
-    if local != (whole.replace(hour=0) if period == "day" else whole):
+    local = moment.replace(tzinfo=zone) if moment.tzinfo is None else moment.astimezone(zone)
+    hour_start = local.replace(minute=0, second=0, microsecond=0)
+    if local != (hour_start.replace(hour=0) if period == "day" else hour_start):
         raise text.error(f"a bound of TIMESERIES is in the middle of a {period}", argument, expected=expected)
     return local
 
@@ -168,7 +168,7 @@ def _parse_moment(text: SqlText, argument: exp.Expr | None, zone: ZoneInfo, peri
 def _parse_count(text: SqlText, argument: exp.Expr | None, minimum: int) -> int | None:
     if argument is None:
         return None
-    said = _literal_value(text, argument, "a whole number")
-    if not str(said).isdigit() or int(said) < minimum:
+    count_text = _literal_value(text, argument, "a whole number")
+    if not str(count_text).isdigit() or int(count_text) < minimum:
         raise text.error("TIMESERIES counts in whole numbers", argument, expected=f"a whole number, at least {minimum}")
-    return int(said)
+    return int(count_text)

@@ -18,8 +18,8 @@ def map_type(key: DataType | None, value: DataType | None) -> DataType | None:
 
 
 def struct_type(fields: Sequence[tuple[str, DataType | None]]) -> DataType | None:
-    made = [Field(name, type_) for name, type_ in fields if type_ is not None]
-    return DataType("struct", fields=tuple(made)) if len(made) == len(fields) and made else None
+    known_fields = [Field(name, type_) for name, type_ in fields if type_ is not None]
+    return DataType("struct", fields=tuple(known_fields)) if len(known_fields) == len(fields) and known_fields else None
 
 
 def element_type(type_: DataType | None) -> DataType | None:

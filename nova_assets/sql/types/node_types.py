@@ -41,8 +41,10 @@ def _annotator_for_rule(rule: NodeTypeRule) -> dict[str, Any]:
 
 
 def _set_node_type(annotator: TypeAnnotator, node: exp.Expr, type_: DataType | None) -> exp.Expr:
-    known = type_ is not None and not _has_void_within(type_)
-    return annotator._set_type(node, node_of_data_type(type_) if known and type_ is not None else exp.DType.UNKNOWN)
+    is_complete = type_ is not None and not _has_void_within(type_)
+    return annotator._set_type(
+        node, node_of_data_type(type_) if is_complete and type_ is not None else exp.DType.UNKNOWN
+    )
 
 
 def _has_void_within(type_: DataType) -> bool:
@@ -63,13 +65,13 @@ def _common_type(*parts: exp.Expr | None) -> DataType | None:
 
 def _annotate_call(annotator: TypeAnnotator, node: exp.Expr) -> exp.Expr:
     """Annotate a function call with its return type, for Spark's functions and user-defined functions."""
-    given = annotator.schema.get_udf_type(node) if isinstance(node, exp.Anonymous) else None
-    if given is not None and not given.is_type(exp.DType.UNKNOWN):
-        return annotator._set_type(node, given)
+    declared_type = annotator.schema.get_udf_type(node) if isinstance(node, exp.Anonymous) else None
+    if declared_type is not None and not declared_type.is_type(exp.DType.UNKNOWN):
+        return annotator._set_type(node, declared_type)
     arguments = [TypedArgument(annotated_type(e), e) for e in node.expressions]
-    with_lambda = HIGHER_ORDER_RULES.get(node.name.lower())
-    if with_lambda is not None:
-        return _set_node_type(annotator, node, with_lambda(annotator, arguments))
+    higher_order_rule = HIGHER_ORDER_RULES.get(node.name.lower())
+    if higher_order_rule is not None:
+        return _set_node_type(annotator, node, higher_order_rule(annotator, arguments))
     return _set_node_type(annotator, node, type_of_call(node.name, arguments))
 
 
@@ -111,16 +113,16 @@ def _date_arithmetic_type(symbol: str, left: exp.Expr, right: exp.Expr) -> DataT
     """The type of a date or timestamp plus or minus days or an interval. None for other operands."""
     if symbol not in ("+", "-"):
         return None
-    a, b = annotated_type(left), annotated_type(right)
+    left_type, right_type = annotated_type(left), annotated_type(right)
     if isinstance(left, exp.Interval) and symbol == "+":
-        left, right, a, b = right, left, b, a
+        left, right, left_type, right_type = right, left, right_type, left_type
     if isinstance(right, exp.Interval):
-        if a == DataType("date"):
+        if left_type == DataType("date"):
             unit = (right.args.get("unit") or exp.var("")).name.upper().removesuffix("S")
             return DataType("date" if unit in ("DAY", "WEEK", "MONTH", "YEAR", "QUARTER") else "timestamp")
-        return a
-    if a == DataType("date") and b is not None and is_integral(b):
-        return a
+        return left_type
+    if left_type == DataType("date") and right_type is not None and is_integral(right_type):
+        return left_type
     return None
 
 
@@ -168,8 +170,8 @@ def _array_agg_type(node: exp.Expr) -> DataType | None:
 
 
 def _explode_type(node: exp.Explode) -> DataType | None:
-    given = generator_columns(node)
-    return given[0][1] if len(given) == 1 else None
+    columns = generator_columns(node)
+    return columns[0][1] if len(columns) == 1 else None
 
 
 def _concat_type(node: exp.DPipe) -> DataType | None:
@@ -189,10 +191,10 @@ def _bracket_type(node: exp.Bracket) -> DataType | None:
 
 
 def _struct_field_type(node: exp.Dot) -> DataType | None:
-    of = annotated_type(node.this)
-    if of is None or of.name != "struct":
+    struct_type = annotated_type(node.this)
+    if struct_type is None or struct_type.name != "struct":
         return None
-    return next((f.type for f in of.fields if f.name.lower() == node.expression.name.lower()), None)
+    return next((f.type for f in struct_type.fields if f.name.lower() == node.expression.name.lower()), None)
 
 
 def _subquery_type(node: exp.Subquery) -> DataType | None:
@@ -206,16 +208,16 @@ def _extract_type(node: exp.Extract) -> DataType:
 
 
 def _quantile_type(node: exp.Quantile) -> DataType | None:
-    asked = annotated_type(node.args.get("quantile"))
-    if asked is None:
+    percentage_type = annotated_type(node.args.get("quantile"))
+    if percentage_type is None:
         return None
-    return array_type(DataType("double")) if asked.name == "array" else DataType("double")
+    return array_type(DataType("double")) if percentage_type.name == "array" else DataType("double")
 
 
 def _approximate_quantile_type(node: exp.ApproxQuantile) -> DataType | None:
-    asked, type_ = annotated_type(node.args.get("quantile")), annotated_type(node.this)
+    percentage_type, type_ = annotated_type(node.args.get("quantile")), annotated_type(node.this)
     type_ = number_or_double(type_)
-    return None if asked is None else array_type(type_) if asked.name == "array" else type_
+    return None if percentage_type is None else array_type(type_) if percentage_type.name == "array" else type_
 
 
 _CLASSES_BY_FIXED_TYPE: Mapping[str, tuple[type[exp.Expr], ...]] = {

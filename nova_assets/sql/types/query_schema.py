@@ -29,18 +29,18 @@ class _SparkTypeAnnotator(TypeAnnotator):
     """sqlglot's type annotator, with Spark's common type of two types."""
 
     def _maybe_coerce(self, type1: Any, type2: Any) -> Any:
-        one, other = (t if isinstance(t, exp.DataType) else exp.DataType.build(t) for t in (type1, type2))
-        a, b = data_type_of_node(one), data_type_of_node(other)
-        found = None if a is None or b is None else wider_type(a, b)
-        return exp.DType.UNKNOWN if found is None else node_of_data_type(found)
+        node1, node2 = (t if isinstance(t, exp.DataType) else exp.DataType.build(t) for t in (type1, type2))
+        a, b = data_type_of_node(node1), data_type_of_node(node2)
+        common_type = None if a is None or b is None else wider_type(a, b)
+        return exp.DType.UNKNOWN if common_type is None else node_of_data_type(common_type)
 
     def _get_source_scope_selects(self, source: Scope) -> dict[str, Any]:
         lateral = source.expression
         if not isinstance(lateral, exp.Lateral):
             return super()._get_source_scope_selects(source)
-        given = generator_columns(lateral.this)
-        names = lateral.alias_column_names or [name for name, _ in given]
-        return {n: node_of_data_type(t) for n, (_, t) in zip(names, given, strict=False) if t is not None}
+        columns = generator_columns(lateral.this)
+        names = lateral.alias_column_names or [name for name, _ in columns]
+        return {n: node_of_data_type(t) for n, (_, t) in zip(names, columns, strict=False) if t is not None}
 
 
 def schema_of_query(query: Query, schemas: Mapping[str, Schema], functions: Mapping[str, str] | None = None) -> Schema:
@@ -53,9 +53,11 @@ def schema_of_query(query: Query, schemas: Mapping[str, Schema], functions: Mapp
     Raises:
         SqlError: a column has no name or a duplicate name, or its type cannot be derived.
     """
-    known = make_mapping_schema({name: schemas[name] for name in query.tables}, scalar_function_types(functions or {}))
+    mapping_schema = make_mapping_schema(
+        {name: schemas[name] for name in query.tables}, scalar_function_types(functions or {})
+    )
     tree = query.tree.copy()
-    annotator = _SparkTypeAnnotator(known, NODE_TYPE_RULES)
+    annotator = _SparkTypeAnnotator(mapping_schema, NODE_TYPE_RULES)
     with convert_parser_errors(query.text):
         annotator.annotate(tree)
         names = spelling_by_name(query, schemas)
@@ -89,18 +91,18 @@ def _make_field(query: Query, node: exp.Expr, type_node: exp.DataType | None, sp
     name = (
         spark_column_name(_without_table_qualifiers(node.unalias())) if is_generated_name(node) else node.alias_or_name
     )
-    found = None if type_node is None else data_type_of_node(type_node)
-    if found is None:
+    type_ = None if type_node is None else data_type_of_node(type_node)
+    if type_ is None:
         raise query.text.error(
             f"the type of column {name!r} cannot be derived from the query",
             node,
             next=f"declare it: CAST({node.unalias().sql('spark')[:60]} AS ...)",
         )
-    if found == VOID:
+    if type_ == VOID:
         raise query.text.error(
             f"column {name!r} contains only nulls, and has no type", node, next="declare it: CAST(NULL AS ...)"
         )
-    return Field(spellings.get(name, name), found)
+    return Field(spellings.get(name, name), type_)
 
 
 def is_generated_name(node: exp.Expr) -> bool:
@@ -111,13 +113,13 @@ def is_generated_name(node: exp.Expr) -> bool:
 
 
 def _without_table_qualifiers(node: exp.Expr) -> exp.Expr:
-    found = node.copy()
-    for column in found.find_all(exp.Column):
+    unqualified = node.copy()
+    for column in unqualified.find_all(exp.Column):
         column.set("table", None)
-    return found
+    return unqualified
 
 
 def spelling_by_name(query: Query, schemas: Mapping[str, Schema]) -> dict[str, str]:
     """Lower-case name -> its spelling in the query, or else in the input schemas."""
-    found = {n.lower(): n for table in query.tables for n in schemas[table].names}
-    return found | {n.lower(): n for n in query.written_names}
+    spelling_by_lower_name = {n.lower(): n for table in query.tables for n in schemas[table].names}
+    return spelling_by_lower_name | {n.lower(): n for n in query.written_names}
