@@ -169,9 +169,7 @@ def test_an_unpartitioned_execution_writes_the_partitions_that_it_finds(tmp_path
         )
         done = store.run("split")
         assert done.commit and sorted(b.partition for b in done.commit.blocks) == ["dt=2024-01-01", "dt=2024-01-02"]
-        with pytest.raises(
-            nova.PartitionError, match="'split' has been executed whole, and would read the same rows again"
-        ):
+        with pytest.raises(nova.PartitionError, match="'split' has run whole, and would read the same rows again"):
             store.run("split", partition="dt=2024-01-01")
         store.run("rank", partition="2024-01-02")
         assert rows_of(store.read("top")) == [{"dt": date(2024, 1, 2), "n": 5}]

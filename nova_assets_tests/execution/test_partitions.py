@@ -88,12 +88,12 @@ def test_r13_a_binding_reads_whole_or_partition_by_partition(opened: Opener) -> 
     store = opened(project())
     store.insert("source", rows("a", "b"))
     store.run("w", partition="a")
-    with pytest.raises(nova.PartitionError, match=r"executed for single partitions \(such as p=a\), and would read"):
+    with pytest.raises(nova.PartitionError, match=r"has run for single partitions \(such as p=a\), and would read"):
         store.run("w")
     again = opened(project(name="again"))
     done = again.run("again")
     assert done.commit is not None and {b.partition for b in done.commit.blocks} == {"p=a", "p=b"}
-    with pytest.raises(nova.PartitionError, match="'again' has been executed whole"):
+    with pytest.raises(nova.PartitionError, match="'again' has run whole"):
         again.run("again", partition="p=b")
     assert {(c.binding, c.partition) for c in store.cursors()} == {("w", "p=a"), ("again", "")}
 

@@ -118,7 +118,7 @@ def test_what_a_run_refuses_its_plan_refuses(opened: Opener, how: str) -> None:
 
     store.insert("source", [{"p": "a", "k": 1, "v": 1}])
     store.run("by_hand", "a")
-    with pytest.raises(nova.PartitionError, match="has been executed for single partitions"):
+    with pytest.raises(nova.PartitionError, match="has run for single partitions"):
         ask(store, "by_hand")
     store.runtime.begin("by_hand", "p=a")
     with pytest.raises(nova.ExecutionInProgress):
