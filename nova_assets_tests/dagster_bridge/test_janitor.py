@@ -49,7 +49,7 @@ def test_a_run_is_lost_when_no_lease_speaks_for_it_and_it_says_nothing(daemon: M
     run_id = under_way(it, "w__steps.mirror")
     with opened(it) as store:
         store.catalog.begin(
-            BeginRequest("x", "w", ("source", "copy"), ("source",), owner="o", lease=600, run_id=run_id)
+            BeginRequest("x", "w", ("source", "copy"), ("source",), owner="o", lease_seconds=600, run_id=run_id)
         )
     it.later(minutes=9)
     assert lost(it) == [], "its lease is alive"
@@ -68,7 +68,9 @@ def test_what_a_users_own_step_does_is_its_own_affair_however_long_it_says_nothi
     it = daemon("nova.on_data(source)")
     run_id = under_way(it, "my_own_asset")
     with opened(it) as store:
-        done = store.catalog.begin(BeginRequest("x", "w", ("source",), ("source",), owner="o", lease=1, run_id=run_id))
+        done = store.catalog.begin(
+            BeginRequest("x", "w", ("source",), ("source",), owner="o", lease_seconds=1, run_id=run_id)
+        )
         store.catalog.commit(CommitRequest("c", done.id, done.epoch, "w", ()))
     under_way(it, "other_step")  # no run of ours
     it.later(hours=30)
@@ -93,10 +95,12 @@ def test_one_of_several_executions_of_a_run_is_enough_to_speak_for_it(daemon: Ma
     run_id = under_way(it, "w__steps.mirror")
     with opened(it) as store:
         store.catalog.begin(
-            BeginRequest("x", "w", ("source", "copy"), ("source",), owner="o", lease=9000, run_id=run_id)
+            BeginRequest("x", "w", ("source", "copy"), ("source",), owner="o", lease_seconds=9000, run_id=run_id)
         )
         it.later(minutes=1)
-        done = store.catalog.begin(BeginRequest("y", "b", ("other",), ("other",), owner="o", lease=60, run_id=run_id))
+        done = store.catalog.begin(
+            BeginRequest("y", "b", ("other",), ("other",), owner="o", lease_seconds=60, run_id=run_id)
+        )
         store.catalog.commit(CommitRequest("c", done.id, done.epoch, "b", ()))
     it.later(hours=2)
     assert lost(it) == []
@@ -110,7 +114,7 @@ def test_a_machine_that_slept_fails_no_run(daemon: MakeDaemon) -> None:
     with opened(it) as store:
         store.runtime.project = runpy.run_path(str(it.file))["project"]
         alive = store.catalog.begin(
-            BeginRequest("x", "w", ("source",), ("source",), owner="o", lease=120, run_id=run_id)
+            BeginRequest("x", "w", ("source",), ("source",), owner="o", lease_seconds=120, run_id=run_id)
         )
         it.later(hours=8)
         said, suspected = report_lost_runs(store, it.instance, {})
@@ -126,7 +130,9 @@ def test_a_run_that_goes_on_from_a_failure_speaks_for_itself(daemon: MakeDaemon)
     first, second = under_way(it, "w__steps.mirror"), under_way(it, "w__steps.mirror")
     with opened(it) as store:
         store.runtime.project = runpy.run_path(str(it.file))["project"]
-        begun = BeginRequest("x", "w", ("source",), ("source",), owner=f"dagster:{first}", lease=9e4, run_id=first)
+        begun = BeginRequest(
+            "x", "w", ("source",), ("source",), owner=f"dagster:{first}", lease_seconds=9e4, run_id=first
+        )
         store.catalog.begin(begun)
         runtime = Runtime(store.catalog, store.engine, store.project, owner=f"dagster:{second}", lease=9e4)
         assert runtime.attach_to_execution("x", second, lambda owner: False).epoch == 1, "the first may live"
