@@ -61,3 +61,10 @@ def test_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new
     (tmp_path / "pyproject.toml").write_text(f'[tool.nova]\n{old} = "{value}"\n')
     with pytest.raises(nova.SettingsError, match=new):
         load_settings(tmp_path)
+
+
+def test_the_old_path_of_a_service_inside_a_process_still_works() -> None:
+    from nova_assets.service.assembly import serve_in_background
+    from nova_assets.service.serving import beside
+
+    assert beside is serve_in_background
