@@ -57,23 +57,23 @@ def check(deployment: Deployment, against: str | None, spark: bool) -> CommandRe
     declared, project, error = _load_declared_project(deployment)
     new_statements = declared.ordered_statements()
     old_declared = (
-        _load_deployed_datasets(deployment, new_statements)
+        _load_deployed_datasets(deployment, _names_with_inputs(new_statements))
         if against is None
         else _load_datasets_at_revision(deployment, against)
     )
     try:
         before = old_declared.to_graph()
-    except NovaError as wrong:
+    except NovaError as error_before:
         raise DefinitionError(
             f"the datasets {'that are deployed' if against is None else f'at {against}'} cannot be analysed",
-            found=wrong.what,
+            found=error_before.what,
             next="nova check --against REVISION compares with another state",
-        ) from wrong
-    found_changes = find_changes(before, new_statements, declared.channels_with_views, declared.function_types)
-    if error is not None and not any(c.is_breaking for c in found_changes):
+        ) from error_before
+    changes = find_changes(before, new_statements, declared.channels_with_views, declared.function_types)
+    if error is not None and not any(c.is_breaking for c in changes):
         raise error
     analysis = _analyse_with_spark(deployment, project) if spark and error is None else None
-    return _comparison_result(against or "deployed", found_changes, project, bool(old_declared.texts), analysis)
+    return _comparison_result(against or "deployed", changes, project, bool(old_declared.texts), analysis)
 
 
 def _analyse_with_spark(deployment: Deployment, project: Project) -> SparkAnalysis:
@@ -101,8 +101,8 @@ def _load_declared_project(deployment: Deployment) -> tuple[DatasetDeclarations,
     with record_declarations() as recorded:
         try:
             project = deployment.load_project() or project
-        except NovaError as wrong:
-            error = wrong
+        except NovaError as load_error:
+            error = load_error
     if recorded.declarations:
         return DatasetDeclarations.merge(recorded.declarations), project, recorded.first_error or error
     if error is not None:
@@ -113,12 +113,15 @@ def _load_declared_project(deployment: Deployment) -> tuple[DatasetDeclarations,
     return DatasetDeclarations.merge(map(DatasetDeclarations.from_graph, graphs.values())), project, None
 
 
-def _load_deployed_datasets(deployment: Deployment, new_statements: Sequence[DatasetStatement]) -> DatasetDeclarations:
-    dataset_names = {w.name for w in new_statements} | {r for w in new_statements for r in w.reads}
+def _load_deployed_datasets(deployment: Deployment, dataset_names: set[str]) -> DatasetDeclarations:
     with deployment.open_read_only() as store:
         return deployed_declarations(
             store.catalog.bindings(), [s.channel for s in store.catalog.channels()], dataset_names
         )
+
+
+def _names_with_inputs(statements: Sequence[DatasetStatement]) -> set[str]:
+    return {s.name for s in statements} | {name for s in statements for name in s.reads}
 
 
 def _load_datasets_at_revision(deployment: Deployment, revision: str) -> DatasetDeclarations:

@@ -70,32 +70,32 @@ class NovaCommand(click.Command):
     def _run_with_json(self, ctx: click.Context) -> int:
         with redirect_streams_to_json() as streams:
             try:
-                answer = self._compute_result(ctx)
+                result = self._compute_result(ctx)
             except Exception as error:
                 _raise_if_handled_by_click(error)
                 _print_debug_traceback(error)
                 streams.write_error(_error_as_dict(error))
                 return 1
-            streams.write_result(_encode_json(answer.data))
-        return answer.exit_code
+            streams.write_result(_encode_json(result.data))
+        return result.exit_code
 
     def _compute_result(self, ctx: click.Context) -> CommandResult:
         if self.checks_project:
             ctx.obj.load_project()
-        answer: CommandResult = super().invoke(ctx)
-        return answer
+        result: CommandResult = super().invoke(ctx)
+        return result
 
     def _run_with_text(self, ctx: click.Context) -> int:
         try:
-            answer = self._compute_result(ctx)
+            result = self._compute_result(ctx)
             with open_stdout_console() as console:
-                answer.show(console)
+                result.show(console)
         except Exception as error:
             _raise_if_handled_by_click(error)
             _print_debug_traceback(error)
             click.echo(_wrap_to_terminal(_error_as_text(error)), err=True)
             return 1
-        return answer.exit_code
+        return result.exit_code
 
 
 def _option_of_parent_command(ctx: click.Context | None, option_name: str) -> str | None:

@@ -30,7 +30,7 @@ from nova_assets.plan.compaction import PlannedCompaction
     is_flag=True,
     help="Only where it saves readers more than it costs, as automatic maintenance does.",
 )
-@click.option("--chain", "chained", is_flag=True, help="Chain deltas into fewer deltas instead of adding a base.")
+@click.option("--chain", "chain_deltas", is_flag=True, help="Chain deltas into fewer deltas instead of adding a base.")
 @click.option("--partition", metavar="COL=VALUE[/…]", help="Only this partition.")
 @click.option("--dry-run", is_flag=True, help="List what would be compacted, and why. Change nothing.")
 @click.pass_obj
@@ -38,7 +38,7 @@ def compact(
     deployment: Deployment,
     channels: tuple[str, ...],
     only_due: bool,
-    chained: bool,
+    chain_deltas: bool,
     partition: str | None,
     dry_run: bool,
 ) -> CommandResult:
@@ -52,17 +52,17 @@ def compact(
            "commit": ID or null, "blocks": [{"range", "rows", "bytes", ...}],
            "ways": [{"way", "estimate": {"rows", "bytes", "seconds"}, "seconds", "rows", "bytes"}]}]}
     """
-    if only_due and chained:
+    if only_due and chain_deltas:
         raise click.UsageError("--due and --chain exclude each other: --due also chains deltas")
     results: list[tuple[str, tuple[PlannedCompaction, ...], Commit | None]] = []
     with deployment.open_read_only(with_project=True) if dry_run else deployment.open() as store:
         for name in channels or [s.channel.name for s in store.channels()]:
             partition_filter = None if partition is None else [partition]
-            compactions = store.compactable(name, force=not only_due, chained=chained, partitions=partition_filter)
+            compactions = store.compactable(name, force=not only_due, chained=chain_deltas, partitions=partition_filter)
             commit = None
             if compactions and not dry_run:
                 print_progress(f"{name}: writing {', '.join(c.range for c in compactions[:3])}", deployment.quiet)
-                commit = store.compact(name, force=not only_due, chained=chained, partitions=partition_filter)
+                commit = store.compact(name, force=not only_due, chained=chain_deltas, partitions=partition_filter)
             results.append((name, compactions, commit))
     data = {"dry_run": dry_run, "channels": [_compaction_json(*d) for d in results]}
     return CommandResult(data, lambda console: _show_compactions(console, results, dry_run))

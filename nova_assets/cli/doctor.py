@@ -26,12 +26,13 @@ _STATUS_STYLES: dict[Status, tuple[str, str]] = {
 @click.option("--verify", "verify", is_flag=True, help="Compare all bytes of the data files with their digests.")
 @click.option(
     "--sample",
+    "sample_size",
     type=click.IntRange(min=1),
     help="With --verify: number of files per channel, chosen at random.  [default: all]",
 )
 @click.pass_obj
 def doctor(
-    deployment: Deployment, start_spark: bool, repair: bool, dry_run: bool, verify: bool, sample: int | None
+    deployment: Deployment, start_spark: bool, repair: bool, dry_run: bool, verify: bool, sample_size: int | None
 ) -> CommandResult:
     """Check Python, Java, Spark, Dagster, catalog, warehouse and project. Show their versions, locations and problems.
 
@@ -61,12 +62,12 @@ def doctor(
         raise click.UsageError("--repair and --spark exclude each other: run one after the other")
     if verify and (repair or start_spark):
         raise click.UsageError("--verify excludes --repair and --spark: run one after the other")
-    if sample is not None and not verify:
+    if sample_size is not None and not verify:
         raise click.UsageError("--sample needs --verify")
     if verify:
         from nova_assets.cli.doctor_repair import verify_files
 
-        return verify_files(deployment, sample)
+        return verify_files(deployment, sample_size)
     if repair:
         from nova_assets.cli.doctor_repair import repair_deployment
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from nova_assets.cli.deployment import Deployment, read_catalog_version, sqlite_file_path
 from nova_assets.cli.rendering import format_bytes, format_duration, pluralize
@@ -166,11 +166,17 @@ def check_spark(deployment_to_start: Deployment | None) -> Iterator[Finding]:
         )
 
 
-def _run_spark_test_job(settings: Settings) -> tuple[int, str]:
+class _SparkTestResult(NamedTuple):
+    row_count: int
+    spark_version: str
+
+
+def _run_spark_test_job(settings: Settings) -> _SparkTestResult:
+    """Start Spark and count the rows of a small range."""
     from nova_assets.engine.session.spark_session import get_or_build_session
 
     session = get_or_build_session(settings.spark, settings.home, settings.spark_config)
-    return session.range(1000).count(), session.version
+    return _SparkTestResult(session.range(1000).count(), session.version)
 
 
 def check_dagster() -> Iterator[Finding]:
@@ -233,10 +239,12 @@ def check_catalog(settings: Settings) -> Iterator[Finding]:
     if file is not None and not (os.access(file, os.W_OK) and os.access(file.parent, os.W_OK)):
         yield Finding("catalog", "wrong", f"{url} cannot be written", f"chmod u+w {file} {file.parent}", details)
         return
-    yield _check_catalog_version(settings.catalog, version, url, details)
+    yield _check_existing_catalog(settings.catalog, version, url, details)
 
 
-def _check_catalog_version(catalog_url: str, catalog_version: str, masked_url: str, details: dict[str, Any]) -> Finding:
+def _check_existing_catalog(
+    catalog_url: str, catalog_version: str, masked_url: str, details: dict[str, Any]
+) -> Finding:
     from nova_assets.catalog import schema_version
     from nova_assets.catalog.catalog import open_catalog
 

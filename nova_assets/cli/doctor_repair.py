@@ -56,7 +56,7 @@ class DamageWithState:
 
 def repair_deployment(deployment: Deployment, dry_run: bool) -> CommandResult:
     """Examine catalog, warehouse and Dagster, and repair the damage unless ``dry_run``."""
-    if not _has_catalog_to_examine(deployment, dry_run):
+    if not _has_examinable_catalog(deployment, may_migrate=not dry_run):
         data = _report_json(dry_run, {}, [_NO_CATALOG], [])
         return CommandResult(data, lambda console: console.print(f"Nothing to repair: {_NO_CATALOG}."))
     on_progress = partial(print_progress, quiet=deployment.quiet)
@@ -82,16 +82,16 @@ def repair_deployment(deployment: Deployment, dry_run: bool) -> CommandResult:
 _NO_CATALOG = "there is no catalog yet"
 
 
-def _has_catalog_to_examine(deployment: Deployment, dry_run: bool) -> bool:
-    """Whether there is a catalog to examine.
+def _has_examinable_catalog(deployment: Deployment, may_migrate: bool) -> bool:
+    """Whether there is a catalog that can be examined.
 
     Raises:
-        CatalogVersion: a dry run would have to migrate the catalog.
+        CatalogVersion: the catalog would have to be migrated, and may not be.
     """
     from nova_assets.catalog.schema_version import HEAD
 
     version = read_catalog_version(deployment.settings.catalog)
-    if dry_run and version is not None and version < HEAD:
+    if not may_migrate and version is not None and version < HEAD:
         raise CatalogVersion(
             "the catalog is of an older version, and a dry run changes nothing",
             found=version,
@@ -101,18 +101,20 @@ def _has_catalog_to_examine(deployment: Deployment, dry_run: bool) -> bool:
     return version is not None
 
 
-def verify_files(deployment: Deployment, sample: int | None) -> CommandResult:
+def verify_files(deployment: Deployment, sample_size: int | None) -> CommandResult:
     """Compare the bytes of data files with their recorded digests. Changes nothing.
 
     Args:
-        sample: number of files per channel, chosen at random; None for all files.
+        sample_size: number of files per channel, chosen at random; None for all files.
     """
-    if not _has_catalog_to_examine(deployment, dry_run=True):
+    if not _has_examinable_catalog(deployment, may_migrate=False):
         data = _report_json(True, {}, [_NO_CATALOG], [])
         return CommandResult(data, lambda console: console.print(f"Nothing to verify: {_NO_CATALOG}."))
     on_progress = partial(print_progress, quiet=deployment.quiet)
     with deployment.open_read_only(with_project=True) as store:
-        nova_repair = Repair(store.runtime, store.settings.gc_grace, on_progress, thorough=True, sample_size=sample)
+        nova_repair = Repair(
+            store.runtime, store.settings.gc_grace, on_progress, thorough=True, sample_size=sample_size
+        )
         examination = nova_repair.verify_files()
     damages = _damages_without_repair(examination)
     remaining = _remaining_count(damages)

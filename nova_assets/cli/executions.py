@@ -93,7 +93,7 @@ def _show_executions(console: Console, open_executions: list[OpenExecution]) -> 
         holder = f"{_HOLDER_TEXTS[open_execution.holder]}: {e.owner}"
         grid.add(e.id[:8], _binding_or_purpose(e), e.partition, e.state, format_time(e.started_at), lease_text, holder)
     console.print(grid)
-    if any(one.may_end for one in open_executions):
+    if any(e.may_end for e in open_executions):
         console.print(
             "nova release ID ends an execution whose process has died; the next run of its binding does so, too"
         )

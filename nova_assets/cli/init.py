@@ -76,15 +76,15 @@ def init(deployment: Deployment, replace: bool, dry_run: bool) -> CommandResult:
            "channels": [{"name", "action": "register"|"keep"|"replace"|"conflict",
                          "differences": [PART]}]}
     """
-    makes_catalog = not deployment.catalog_exists
+    creates_catalog = not deployment.catalog_exists
     warehouse = open_warehouse(deployment.settings.warehouse)
-    makes_warehouse = not warehouse.exists
+    creates_warehouse = not warehouse.exists
     with deployment.open_read_only(with_project=True) if dry_run else deployment.open() as store:
         initialisation = Initialisation(
             mask_address(deployment.settings.catalog),
-            makes_catalog,
+            creates_catalog,
             warehouse.address,
-            makes_warehouse,
+            creates_warehouse,
             deployment.settings.project,
             tuple(b.name for b in store.project.bindings),
             tuple(_plan_registrations(store, replace)),

@@ -34,7 +34,7 @@ from nova_assets.store.store import Store
 @click.option(
     "--key",
     "--idempotency-key",
-    "key",
+    "idempotency_key",
     metavar="KEY",
     help="Idempotency key: a second insert with the same key and rows changes nothing.",
 )
@@ -51,7 +51,7 @@ def insert(
     files: tuple[str, ...],
     kind: Kind,
     partition: str | None,
-    key: str | None,
+    idempotency_key: str | None,
     launch: bool,
     dry_run: bool,
 ) -> CommandResult:
@@ -75,11 +75,13 @@ def insert(
     run_ids_by_binding: dict[str, list[str]] = {}
     with deployment.open() as store:
         print_progress(f"inserting {pluralize(len(files), 'file')} into {channel}", deployment.quiet)
-        commit = store.insert(channel, list(files), kind, key, partition)
+        commit = store.insert(channel, list(files), kind, idempotency_key, partition)
         if launch:
             run_ids_by_binding = _launch_due_runs(store, channel)
     data = {**_commit_json(channel, commit), **({"launched": run_ids_by_binding} if launch else {})}
-    return CommandResult(data, lambda console: _show_commit(console, channel, commit, key, run_ids_by_binding))
+    return CommandResult(
+        data, lambda console: _show_commit(console, channel, commit, idempotency_key, run_ids_by_binding)
+    )
 
 
 def _launch_due_runs(store: Store, channel: str) -> dict[str, list[str]]:

@@ -51,7 +51,7 @@ def plan_result(
 ) -> CommandResult:
     deployment.check_project_configured(command)
     with deployment.open_read_only(with_project=True) as store:
-        plans_by_partition = [
+        run_plans = [
             store.plan(binding, p, whole=partition_options.whole)
             for p in partition_options.resolve_partitions(store, binding)
         ]
@@ -59,16 +59,16 @@ def plan_result(
     when = "run by hand" if trigger is None else f"when {trigger}"
 
     def show(console: Console) -> None:
-        for n, run_plan in enumerate(plans_by_partition):
+        for n, run_plan in enumerate(run_plans):
             if n:
                 console.print()
             _show_plan(console, run_plan, when, forced)
-        if not plans_by_partition:
+        if not run_plans:
             console.print(f"{binding}: no partition has unread data")
 
-    plans = [p.as_json() for p in plans_by_partition]
+    plans_json = [p.as_json() for p in run_plans]
     return CommandResult(
-        plans[0] if partition_options.is_single_execution else {"binding": binding, "plans": plans}, show
+        plans_json[0] if partition_options.is_single_execution else {"binding": binding, "plans": plans_json}, show
     )
 
 
@@ -87,7 +87,7 @@ def _show_plan(console: Console, run_plan: RunPlan, trigger_text: str, forced_st
         console.print(_reads_table(check_plan.inputs, not console.is_terminal, forced_strategy))
     if run_plan.cursors or run_plan.heads:
         console.print()
-        console.print(_commit_table(run_plan))
+        console.print(_cursors_and_heads_table(run_plan))
 
 
 def _step_table(step: Step, show_all_blocks: bool, forced_strategy: ReadStrategy | None) -> TableGrid:
@@ -114,7 +114,7 @@ def _reads_table(inputs: Sequence[Input], show_all_blocks: bool, forced_strategy
                 _format_input_port(task_input),
                 "matching" if task_input.mode == "matching" else mode,
                 format_read(read, show_all_blocks),
-                *_format_read_totals(read),
+                *_file_row_and_byte_cells(read),
                 *_format_strategy_and_cost(task_input, read, forced_strategy),
             )
             first = ""
@@ -129,7 +129,7 @@ def _format_input_port(task_input: Input) -> str:
     )
 
 
-def _format_read_totals(read: Read) -> tuple[str, str, str]:
+def _file_row_and_byte_cells(read: Read) -> tuple[str, str, str]:
     """Files, rows and bytes of the committed blocks of a read. A block to be staged has no totals yet."""
     read_sources = () if isinstance(read, PrivatePortRead) else reads.source_blocks(read)
     staged = any(isinstance(s, StagedBlockPlaceholder) for s in read_sources)
@@ -151,7 +151,7 @@ def _format_strategy_and_cost(task_input: Input, read: Read, forced_strategy: Re
     return ("", "") if best_strategy is None else (best_strategy.strategy, f"{best_strategy.seconds:.1f} s")
 
 
-def _commit_table(run_plan: RunPlan) -> TableGrid:
+def _cursors_and_heads_table(run_plan: RunPlan) -> TableGrid:
     grid = TableGrid("commit", "channel", "")
     first = "moves cursor"
     for c in run_plan.cursors:

@@ -112,9 +112,9 @@ def read(
         "columns": rows.column_names,
     }
     if output is not None:
-        written = _write_file(rows, output)
-        summary = f"{output}: {pluralize(rows.num_rows, 'row')}, {format_bytes(written)}"
-        data |= {"output": str(output), "count": rows.num_rows, "bytes": written}
+        byte_count = _write_file(rows, output)
+        summary = f"{output}: {pluralize(rows.num_rows, 'row')}, {format_bytes(byte_count)}"
+        data |= {"output": str(output), "count": rows.num_rows, "bytes": byte_count}
         return CommandResult(data, lambda console: console.print(summary))
     if deployment.quiet:
         data["rows"] = [{name: to_json_value(value) for name, value in row.items()} for row in rows.to_pylist()]

@@ -54,15 +54,15 @@ def receive(deployment: Deployment, channel: str, follow: bool, announced_only: 
             return CommandResult(
                 _received_json(channel, received), lambda console: console.print(_format_received(channel, received))
             )
-        received_in_all = ReceiveResult()
+        total = ReceiveResult()
         with closing(store.follow(channel)) as receipts, suppress(KeyboardInterrupt):
             for received in receipts:
-                received_in_all += received
+                total += received
                 summary = _format_received(channel, received)
                 print_to_stderr(json.dumps(_received_json(channel, received)) if deployment.quiet else summary)
     return CommandResult(
-        _received_json(channel, received_in_all),
-        lambda console: console.print(f"in total: {_format_received(channel, received_in_all)}"),
+        _received_json(channel, total),
+        lambda console: console.print(f"in total: {_format_received(channel, total)}"),
     )
 
 

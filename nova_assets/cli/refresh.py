@@ -20,11 +20,16 @@ MAX_LISTED = 10
 
 
 @click.command(cls=NovaCommand)
-@click.argument("channel", nargs=-1, metavar="[CHANNEL]...")
-@click.option("--gone", is_flag=True, help="Drop partitions whose files are all missing, however many there are.")
+@click.argument("channels", nargs=-1, metavar="[CHANNEL]...")
+@click.option(
+    "--gone",
+    "accept_missing",
+    is_flag=True,
+    help="Drop partitions whose files are all missing, however many there are.",
+)
 @click.option("--dry-run", is_flag=True, help="List the changed partitions. Change nothing, and open no file.")
 @click.pass_obj
-def refresh(deployment: Deployment, channel: tuple[str, ...], gone: bool, dry_run: bool) -> CommandResult:
+def refresh(deployment: Deployment, channels: tuple[str, ...], accept_missing: bool, dry_run: bool) -> CommandResult:
     """Find changes that other systems made to external tables, and commit them. By default, refresh all external
     channels of the project.
 
@@ -41,12 +46,17 @@ def refresh(deployment: Deployment, channel: tuple[str, ...], gone: bool, dry_ru
     if dry_run:
         with deployment.open_read_only(with_project=True) as store:
             results = [
-                store.preview_refresh(c, gone=gone) for c in _external_channel_names(store.project.channels, channel)
+                store.preview_refresh(c, gone=accept_missing)
+                for c in _external_channel_names(store.project.channels, channels)
             ]
     else:
         with deployment.open() as store:
-            names = _external_channel_names(store.project.channels, channel)
-            results = [store.refresh(c, gone=gone) for c in names] if channel or gone else store.refresh_all()
+            names = _external_channel_names(store.project.channels, channels)
+            results = (
+                [store.refresh(c, gone=accept_missing) for c in names]
+                if channels or accept_missing
+                else store.refresh_all()
+            )
     data = {"dry_run": dry_run, "refreshed": [refreshed_json(r) for r in results]}
     return CommandResult(
         data,

@@ -142,9 +142,9 @@ def format_bytes(byte_count: int | None) -> str:
     return f"{byte_count} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
-def format_duration(duration: float) -> str:
+def format_duration(seconds: float) -> str:
     """Duration in seconds as text, such as ``0.4 s`` or ``3 min 20 s``."""
-    return f"{duration:.1f} s" if duration < 60 else f"{int(duration) // 60} min {int(duration) % 60} s"
+    return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds) // 60} min {int(seconds) % 60} s"
 
 
 def format_time(at: datetime | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -23,12 +23,13 @@ from nova_assets.model.receive_result import ReplayResult
 @click.argument("channel")
 @click.option(
     "--mended",
+    "mended_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Rows of the quarantine as JSON lines, with corrected text in raw. Only these rows are replayed.",
 )
 @click.option("--dry-run", is_flag=True, help="Show how many records would be ingested. Change nothing.")
 @click.pass_obj
-def replay(deployment: Deployment, channel: str, mended: Path | None, dry_run: bool) -> CommandResult:
+def replay(deployment: Deployment, channel: str, mended_file: Path | None, dry_run: bool) -> CommandResult:
     """Ingest the quarantined records of CHANNEL again, unchanged or repaired.
 
     Records that now fit the channel are inserted and leave the quarantine in one commit. Quarantined whole files are
@@ -42,7 +43,7 @@ def replay(deployment: Deployment, channel: str, mended: Path | None, dry_run: b
     \b
     JSON: {"dry_run", "channel", "rows", "files", "left", "commit": ID or null}
     """
-    text_by_record = None if mended is None else _read_mended_records(mended)
+    text_by_record = None if mended_file is None else _read_mended_records(mended_file)
     with deployment.open() as store:
         mend = None if text_by_record is None else lambda row: text_by_record.get(_quarantined_record_key(row))
         replayed = store.replayable(channel, mend) if dry_run else store.replay(channel, mend)
@@ -57,7 +58,13 @@ def replay(deployment: Deployment, channel: str, mended: Path | None, dry_run: b
     return CommandResult(data, lambda console: console.print(_format_replayed(channel, replayed, dry_run)))
 
 
-def _read_mended_records(mended_file: Path) -> dict[tuple[str, str, int], str]:
+class _RecordKey(NamedTuple):
+    file: str
+    version: str
+    line: int
+
+
+def _read_mended_records(mended_file: Path) -> dict[_RecordKey, str]:
     text_by_record = {}
     for n, line in enumerate(mended_file.read_bytes().split(b"\n"), start=1):
         if line.strip():
@@ -75,8 +82,8 @@ def _read_mended_records(mended_file: Path) -> dict[tuple[str, str, int], str]:
     return text_by_record
 
 
-def _quarantined_record_key(quarantine_row: Mapping[str, Any]) -> tuple[str, str, int]:
-    return str(quarantine_row["file"]), str(quarantine_row["version"]), int(quarantine_row["line"])
+def _quarantined_record_key(quarantine_row: Mapping[str, Any]) -> _RecordKey:
+    return _RecordKey(str(quarantine_row["file"]), str(quarantine_row["version"]), int(quarantine_row["line"]))
 
 
 def _format_replayed(channel: str, replayed: ReplayResult, dry_run: bool) -> str:

@@ -34,7 +34,7 @@ from nova_assets.store.store import Store
 @click.command(cls=NovaCommand)
 @click.argument("binding")
 @add_partition_options
-@click.option("--resume", metavar="ID", help="Resume a failed execution with its pins and staged blocks.")
+@click.option("--resume", "resume_id", metavar="ID", help="Resume a failed execution with its pins and staged blocks.")
 @click.option("--dry-run", is_flag=True, help="Show the plan, as nova plan does. Change nothing.")
 @click.pass_obj
 def run(
@@ -43,7 +43,7 @@ def run(
     partitions: tuple[str, ...],
     missing: bool,
     whole: bool,
-    resume: str | None,
+    resume_id: str | None,
     dry_run: bool,
 ) -> CommandResult:
     """Run BINDING once, due or not, and commit its outputs. A partitioned binding runs one execution for each named
@@ -62,16 +62,16 @@ def run(
     command, and earlier executions stay committed. With --dry-run: as in nova plan.
     """
     partition_options = PartitionOptions(partitions, missing, whole)
-    if resume is not None and (dry_run or not partition_options.is_single_execution):
+    if resume_id is not None and (dry_run or not partition_options.is_single_execution):
         raise click.UsageError("--resume takes one execution: it excludes --dry-run, --missing and several partitions")
     if dry_run:
         return plan_result(deployment, binding, partition_options, f"nova run {binding} --dry-run")
     deployment.check_project_configured(f"nova run {binding}")
     with deployment.open() as store:
-        if resume is not None:
-            _check_execution_binding(store, binding, resume)
+        if resume_id is not None:
+            _check_execution_binding(store, binding, resume_id)
         finished_executions = [
-            _run_with_progress(store, binding, p, whole, resume, deployment.quiet)
+            _run_with_progress(store, binding, p, whole, resume_id, deployment.quiet)
             for p in partition_options.resolve_partitions(store, binding)
         ]
     if partition_options.is_single_execution:
@@ -108,11 +108,11 @@ def _run_with_progress(
             return
         current = tasks.index(finished_tasks[-1]) + 1 if finished_tasks else 0
         if current < len(tasks):
-            doing = f"{tasks[current]} ({current + 1} of {len(tasks)})"
+            current_step = f"{tasks[current]} ({current + 1} of {len(tasks)})"
         else:
-            doing = "checking and committing" if has_checks else "committing"
+            current_step = "checking and committing" if has_checks else "committing"
         if event != "commit":
-            print_progress(f"{label}: {doing}", quiet)
+            print_progress(f"{label}: {current_step}", quiet)
 
     try:
         return store.run(binding, partition, whole=whole, resume=resume_id, observer=on_run_event)
@@ -174,8 +174,8 @@ def _show_executions(console: Console, binding: str, finished_executions: list[E
             numbers,
         )
     console.print(grid)
-    rows_in_all = sum(b.rows for d in finished_executions if d.commit for b in d.commit.blocks)
-    console.print(f"{pluralize(len(finished_executions), 'partition')}, {pluralize(rows_in_all, 'row')} written")
+    total_rows = sum(b.rows for d in finished_executions if d.commit for b in d.commit.blocks)
+    console.print(f"{pluralize(len(finished_executions), 'partition')}, {pluralize(total_rows, 'row')} written")
 
 
 def _execution_json(execution: Execution) -> dict[str, Any]:

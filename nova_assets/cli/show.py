@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from rich.console import Console
@@ -48,12 +48,12 @@ def show(deployment: Deployment, dataset: str | None, partition: tuple[str, ...]
         name = store.project.binding(dataset).partition("/".join(partition)) if partition else ""
         if not partition and query.partition_columns:
             return _dataset_result(query, now)
-        list_existing_partitions = _existing_partitions_lookup(store)
-        needs, not_pruned = (
-            query.required_reads(name, now, list_existing_partitions),
-            query.unpruned_conditions(name, now, list_existing_partitions),
+        existing_partitions_of = _existing_partitions_lookup(store)
+        required_reads, not_pruned = (
+            query.required_reads(name, now, existing_partitions_of),
+            query.unpruned_conditions(name, now, existing_partitions_of),
         )
-        return _task_result(_DatasetTask(query, name, query.scope(name, now), needs, not_pruned))
+        return _task_result(_DatasetTask(query, name, query.scope(name, now), required_reads, not_pruned))
 
 
 def _find_dataset_query(project: Project, name: str) -> DatasetQuery:
@@ -81,28 +81,44 @@ def _parse_moment(option_text: str | None) -> datetime:
     return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed
 
 
+class _TypedValue(NamedTuple):
+    """Value of a variable or partition column, as text."""
+
+    name: str
+    value: str
+    type: str
+
+
+class _Dependency(NamedTuple):
+    """A partition that a task reads, and the mode of the read."""
+
+    dataset: str
+    mode: str
+    partition: str
+
+
 @dataclass(frozen=True)
 class _DatasetTask:
     query: DatasetQuery
     partition: str
     scope: ScopeValues
-    needs: tuple[RequiredRead, ...]
+    required_reads: tuple[RequiredRead, ...]
     not_pruned: tuple[str, ...] = ()
 
     @property
-    def variables(self) -> list[tuple[str, str, str]]:
+    def variables(self) -> list[_TypedValue]:
         types = self.query.header.variable_types
-        return [(n, format_value(v), types[n].upper()) for n, v in sorted(self.scope.items())]
+        return [_TypedValue(n, format_value(v), types[n].upper()) for n, v in sorted(self.scope.items())]
 
     @property
-    def partition_columns(self) -> list[tuple[str, str, str]]:
+    def partition_columns(self) -> list[_TypedValue]:
         values, types = self.query.header.partition_values_of(self.scope), self.query.header.partition_column_types
-        return [(c, format_value(v), types[c].upper()) for c, v in values.items()]
+        return [_TypedValue(c, format_value(v), types[c].upper()) for c, v in values.items()]
 
     @property
-    def dependencies(self) -> list[tuple[str, str, str]]:
-        """Distinct (dataset, mode, partition) of all required reads."""
-        return list(dict.fromkeys((n.dataset, n.mode, p) for n in self.needs for p in n.partitions))
+    def dependencies(self) -> list[_Dependency]:
+        """Partitions that the task reads, without duplicates."""
+        return list(dict.fromkeys(_Dependency(n.dataset, n.mode, p) for n in self.required_reads for p in n.partitions))
 
 
 def _task_result(task: _DatasetTask) -> CommandResult:
@@ -110,9 +126,9 @@ def _task_result(task: _DatasetTask) -> CommandResult:
     data = {
         "dataset": query.name,
         "partition": task.partition,
-        "scope": [dict(zip(("name", "value", "type"), v, strict=True)) for v in task.variables],
+        "scope": [v._asdict() for v in task.variables],
         "columns": [dict(zip(("column", "value", "type"), v, strict=True)) for v in task.partition_columns],
-        "dependencies": [dict(zip(("dataset", "mode", "partition"), d, strict=True)) for d in task.dependencies],
+        "dependencies": [d._asdict() for d in task.dependencies],
         "not_pruned": list(task.not_pruned),
         "schema": query.schema.as_json(),
         "query": query.runnable.display_sql,
@@ -127,15 +143,15 @@ def _show_task(console: Console, task: _DatasetTask) -> None:
         print_title(console, "Partition columns")
         print_table(console, ("column", "value", "type"), task.partition_columns)
     print_title(console, "Dependencies")
-    for need in task.needs:
-        called = need.dataset if need.mode == "all" else f"{need.mode.upper()}({need.dataset})"
-        for partition in need.partitions[:MAX_LISTED_PARTITIONS]:
-            console.print(f"- {called}/{partition}" if partition else f"- {called}")
-        if len(need.partitions) > MAX_LISTED_PARTITIONS:
-            console.print(f"- {called}: and {len(need.partitions) - MAX_LISTED_PARTITIONS} more")
-        if not need.partitions:
-            console.print(f"- {called}: none of its partitions matches the conditions")
-    if not task.needs:
+    for read in task.required_reads:
+        dependency_text = read.dataset if read.mode == "all" else f"{read.mode.upper()}({read.dataset})"
+        for partition in read.partitions[:MAX_LISTED_PARTITIONS]:
+            console.print(f"- {dependency_text}/{partition}" if partition else f"- {dependency_text}")
+        if len(read.partitions) > MAX_LISTED_PARTITIONS:
+            console.print(f"- {dependency_text}: and {len(read.partitions) - MAX_LISTED_PARTITIONS} more")
+        if not read.partitions:
+            console.print(f"- {dependency_text}: none of its partitions matches the conditions")
+    if not task.required_reads:
         console.print("(none)")
     if task.not_pruned:
         print_title(console, "Conditions that prune no partition")

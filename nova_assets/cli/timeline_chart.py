@@ -6,6 +6,7 @@ Hand-written, because no terminal library draws blocks over sequence numbers (de
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from nova_assets.cli.rendering import escape_unprintable
 from nova_assets.plan.timeline_chart import ConsumerLane, TimelineChart
@@ -34,6 +35,14 @@ _LEGEND = {
 _NO_CONSUMER_TEXT = "no consumer has a cursor on it"
 
 
+class _LabelledRow(NamedTuple):
+    """Line of the chart: the label at its left, the drawing, and a remark at its right."""
+
+    label: str
+    drawing: str
+    remark: str = ""
+
+
 def render_chart_lines(full_chart: TimelineChart, width: int, max_name_length: int | None = None) -> list[str]:
     """Lines of the chart.
 
@@ -54,14 +63,15 @@ def render_chart_lines(full_chart: TimelineChart, width: int, max_name_length: i
             full_chart.newest_only(max((available_width - extra_margin) // column_width, _MIN_NUMBERS)),
         )
     rows = [
-        (visible_chart.left_out_label, _draw_axis(visible_chart, column_width), ""),
+        _LabelledRow(visible_chart.left_out_label, _draw_axis(visible_chart, column_width)),
         *_draw_block_rows(visible_chart, column_width),
     ]
     rows += [
-        (labels[lane], _draw_consumer_row(lane, visible_chart, column_width), lane.label) for lane in full_chart.lanes
+        _LabelledRow(labels[lane], _draw_consumer_row(lane, visible_chart, column_width), lane.label)
+        for lane in full_chart.lanes
     ]
-    strip = visible_chart.numbers * column_width + 1
-    lines = [f"{label:<{margin}}{row:<{strip}}  {remark}".rstrip() for label, row, remark in rows]
+    row_width = visible_chart.numbers * column_width + 1
+    lines = [f"{label:<{margin}}{row:<{row_width}}  {remark}".rstrip() for label, row, remark in rows]
     return [_format_title(visible_chart), "", *lines, "", *_legend_lines(rows, visible_chart, width)]
 
 
@@ -70,7 +80,7 @@ def _format_title(chart: TimelineChart) -> str:
     return f"{chart.channel}{scope_text}: head {chart.head}"
 
 
-def _legend_lines(labelled_rows: Sequence[tuple[str, str, str]], chart: TimelineChart, width: int) -> list[str]:
+def _legend_lines(labelled_rows: Sequence[_LabelledRow], chart: TimelineChart, width: int) -> list[str]:
     """Legend of the marks that occur in the rows."""
     used_marks = {mark for _, row, _ in labelled_rows for mark in row}
     lines = [""]
@@ -94,7 +104,7 @@ def _draw_axis(chart: TimelineChart, column_width: int) -> str:
     return "".join(row)
 
 
-def _draw_block_rows(chart: TimelineChart, column_width: int) -> Iterator[tuple[str, str, str]]:
+def _draw_block_rows(chart: TimelineChart, column_width: int) -> Iterator[_LabelledRow]:
     """Lines of bases, deltas and chained deltas. Overlapping chained deltas are on separate lines."""
     bases, deltas = _blank_row(chart, column_width), _blank_row(chart, column_width)
     for mark, numbers in (("×", chart.dropped), ("□", chart.compacted), ("■", chart.bases)):
@@ -106,11 +116,11 @@ def _draw_block_rows(chart: TimelineChart, column_width: int) -> Iterator[tuple[
         _draw_arrow(deltas, n - 1, n, "─", chart, column_width)
     for label, row in (("bases", bases), ("deltas", deltas)):
         if "".join(row).strip():
-            yield label, "".join(row), ""
+            yield _LabelledRow(label, "".join(row))
     yield from _draw_chained_rows(chart, column_width)
 
 
-def _draw_chained_rows(chart: TimelineChart, column_width: int) -> Iterator[tuple[str, str, str]]:
+def _draw_chained_rows(chart: TimelineChart, column_width: int) -> Iterator[_LabelledRow]:
     rows: list[list[str]] = []
     left_out = 0
     for lo, hi in chart.chained:
@@ -123,7 +133,8 @@ def _draw_chained_rows(chart: TimelineChart, column_width: int) -> Iterator[tupl
             rows.append(row := _blank_row(chart, column_width))
         _draw_arrow(row, lo, hi, "═", chart, column_width)
     for n, row in enumerate(rows, 1):
-        yield "chained", "".join(row), f"and {left_out} more" if left_out and n == len(rows) else ""
+        remark = f"and {left_out} more" if left_out and n == len(rows) else ""
+        yield _LabelledRow("chained", "".join(row), remark)
 
 
 def _draw_arrow(row: list[str], lo: int, hi: int, line_character: str, chart: TimelineChart, column_width: int) -> None:

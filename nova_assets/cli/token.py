@@ -171,26 +171,28 @@ def _invalid_period_error(period: str) -> DefinitionError:
     return DefinitionError("--expires is not a period", found=repr(period), expected=EXPECTED_PERIOD)
 
 
-def _token_state(t: Token, now: datetime) -> str:
-    if t.revoked_at is not None:
+def _token_state(token_record: Token, now: datetime) -> str:
+    if token_record.revoked_at is not None:
         return "revoked"
-    return "valid" if t.is_valid(now) else "expired"
+    return "valid" if token_record.is_valid(now) else "expired"
 
 
-def _token_json(t: Token, now: datetime) -> dict[str, Any]:
+def _token_json(token_record: Token, now: datetime) -> dict[str, Any]:
     return {
-        "id": t.id,
-        "name": t.name,
-        **{right: list(t.grants.get(right, ())) for right in RIGHTS},
-        "created_at": format_iso_time(t.created_at),
-        "expires_at": format_iso_time(t.expires_at),
-        "revoked_at": format_iso_time(t.revoked_at),
-        "state": _token_state(t, now),
+        "id": token_record.id,
+        "name": token_record.name,
+        **{right: list(token_record.grants.get(right, ())) for right in RIGHTS},
+        "created_at": format_iso_time(token_record.created_at),
+        "expires_at": format_iso_time(token_record.expires_at),
+        "revoked_at": format_iso_time(token_record.revoked_at),
+        "state": _token_state(token_record, now),
     }
 
 
-def _format_grants(t: Token) -> str:
-    return "; ".join(f"{right} {' '.join(t.grants[right])}" for right in RIGHTS if right in t.grants)
+def _format_grants(token_record: Token) -> str:
+    return "; ".join(
+        f"{right} {' '.join(token_record.grants[right])}" for right in RIGHTS if right in token_record.grants
+    )
 
 
 def _show_new_token(console: Console, token_text: str | None, new_token: Token) -> None:

@@ -169,7 +169,10 @@ class Connection(DeploymentHandle):
         partitions: Sequence[str] | None = None,
     ) -> tuple[PlannedCompaction, ...]:
         """Blocks that ``compact`` would add, with the reasons: its dry run."""
-        return tuple(c.to_compact() for c in self._request_compaction(channel, force, chained, partitions, True).wanted)
+        return tuple(
+            c.to_planned_compaction()
+            for c in self._request_compaction(channel, force, chained, partitions, True).wanted
+        )
 
     def _request_compaction(
         self, channel: Channel | str, force: bool, chained: bool, partitions: Sequence[str] | None, dry_run: bool

@@ -176,7 +176,7 @@ def _commit_snapshot(table: Table, number: int, content: PublishedContent, file_
     from pyiceberg.table import TableProperties
 
     listed_files = {task.file.file_path: task.file for task in table.scan().plan_files()}
-    wanted_paths = set(file_paths)
+    new_paths = set(file_paths)
     with table.transaction() as transaction:
         with transaction.update_schema(allow_incompatible_changes=True) as schema:
             for field in table.schema().fields:
@@ -188,7 +188,7 @@ def _commit_snapshot(table: Table, number: int, content: PublishedContent, file_
             transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
         snapshot_properties = {_VERSION_PROPERTY: str(number), _SEQ_PROPERTY: str(content.seq)}
         with transaction.update_snapshot(snapshot_properties=snapshot_properties).overwrite() as snapshot:
-            for path in sorted(listed_files.keys() - wanted_paths):
+            for path in sorted(listed_files.keys() - new_paths):
                 snapshot.delete_data_file(listed_files[path])
             for path in file_paths:
                 if path not in listed_files:

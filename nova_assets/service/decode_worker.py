@@ -59,7 +59,7 @@ def decode_body(body: Path, body_format: str, schema: Schema | None, output_file
     except NovaError:
         raise
     except MemoryError as error:
-        raise decoded_body_too_large(max_bytes) from error
+        raise decoded_body_too_large_error(max_bytes) from error
     except Exception as error:  # the parsers raise many kinds of errors on invalid input
         if isinstance(error, OSError) and error.errno in _SERVER_ERRNOS:
             raise ServiceUnavailable("the service has no space for the body", next="retry later") from error
@@ -69,7 +69,7 @@ def decode_body(body: Path, body_format: str, schema: Schema | None, output_file
         ) from error
 
 
-def decoded_body_too_large(max_bytes: int) -> RequestRefused:
+def decoded_body_too_large_error(max_bytes: int) -> RequestRefused:
     """Error for a body whose decoded rows exceed the size limit."""
     return RequestRefused(
         "the decoded body is too large",
@@ -112,7 +112,7 @@ def _write_arrow_file(parts: Iterator[SchemaOrBatch], output_file: Path, max_byt
                 batch = batch.cast(schema)
                 size += batch.nbytes
             if size > max_bytes:
-                raise decoded_body_too_large(max_bytes)
+                raise decoded_body_too_large_error(max_bytes)
             writer.write_batch(batch)
 
 

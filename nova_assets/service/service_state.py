@@ -76,7 +76,7 @@ class ServiceState:
         dimensions = self.channel_definition(channel).partitions
         return parse_partition(dimensions, partition, allow_scope=True) if partition else WHOLE
 
-    def check_catalog_answers(self) -> None:
+    def check_catalog_health(self) -> None:
         """Check the health of the catalog. Concurrent calls share one check per second.
 
         Raises:

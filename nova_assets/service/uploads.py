@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
@@ -60,6 +61,13 @@ def body_format(request: Request) -> str:
     return format_
 
 
+class _LockedFolder(NamedTuple):
+    """A folder that stays locked until the descriptor is closed."""
+
+    path: Path
+    lock_descriptor: int
+
+
 class UploadSpool:
     """Temporary folder of this process for request bodies, protected by a lock on the folder.
 
@@ -70,23 +78,23 @@ class UploadSpool:
 
     def __init__(self) -> None:
         self._folder_lock = threading.Lock()
-        self._locked_folder: tuple[Path, int] | None = None
+        self._locked_folder: _LockedFolder | None = None
 
     def ensure_folder(self) -> Path:
         """The folder. Created on first use, and again if it was deleted from outside."""
         with self._folder_lock:
-            if self._locked_folder is not None and not self._locked_folder[0].is_dir():
-                os.close(self._locked_folder[1])
+            if self._locked_folder is not None and not self._locked_folder.path.is_dir():
+                os.close(self._locked_folder.lock_descriptor)
                 self._locked_folder = None
             if self._locked_folder is None:
                 self._locked_folder = self._create_locked_folder()
-            return self._locked_folder[0]
+            return self._locked_folder.path
 
-    def _create_locked_folder(self) -> tuple[Path, int]:
+    def _create_locked_folder(self) -> _LockedFolder:
         _delete_abandoned_folders(Path(tempfile.gettempdir()), self.prefix)
         folder = Path(tempfile.mkdtemp(prefix=self.prefix))
         try:
-            return folder, _lock_folder(folder, fcntl.LOCK_EX)
+            return _LockedFolder(folder, _lock_folder(folder, fcntl.LOCK_EX))
         except OSError:
             folder.rmdir()
             raise
@@ -95,8 +103,8 @@ class UploadSpool:
         """Delete the folder."""
         with self._folder_lock:
             if self._locked_folder is not None:
-                shutil.rmtree(self._locked_folder[0], ignore_errors=True)
-                os.close(self._locked_folder[1])
+                shutil.rmtree(self._locked_folder.path, ignore_errors=True)
+                os.close(self._locked_folder.lock_descriptor)
                 self._locked_folder = None
 
 

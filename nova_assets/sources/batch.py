@@ -68,11 +68,11 @@ class ArrivalBatch:
 
     @property
     def row_count(self) -> int:
-        return sum(t.rows for t in self.outcomes)
+        return sum(o.rows for o in self.outcomes)
 
     @property
     def bad_record_count(self) -> int:
-        return sum(t.bad for t in self.outcomes)
+        return sum(o.bad for o in self.outcomes)
 
     @property
     def reason_counts(self) -> Mapping[str, int]:

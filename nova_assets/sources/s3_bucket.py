@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote_plus
 
 import boto3
@@ -202,8 +202,15 @@ def _expected_etag(arrival: Arrival) -> str:
     return f'"{arrival.version.partition("-")[2]}"'
 
 
-def _created_objects_in_message(body: Any) -> Iterator[tuple[str, str, int, str]]:
-    """Bucket, key, size in bytes and ETag of each created object in a message from S3, SNS or EventBridge.
+class _CreatedObject(NamedTuple):
+    bucket: str
+    key: str
+    size: int
+    etag: str
+
+
+def _created_objects_in_message(body: Any) -> Iterator[_CreatedObject]:
+    """Created objects, with their sizes in bytes, in a message from S3, SNS or EventBridge.
 
     Raises:
         ValueError, KeyError: the message has none of these formats.
@@ -215,7 +222,7 @@ def _created_objects_in_message(body: Any) -> Iterator[tuple[str, str, int, str]
     elif "detail" in body:
         if body.get("detail-type") == "Object Created":
             created_object = body["detail"]["object"]
-            yield (
+            yield _CreatedObject(
                 body["detail"]["bucket"]["name"],
                 created_object["key"],
                 int(created_object["size"]),
@@ -226,4 +233,6 @@ def _created_objects_in_message(body: Any) -> Iterator[tuple[str, str, int, str]
             if record["eventName"].removeprefix("s3:").startswith("ObjectCreated:"):
                 created_object = record["s3"]["object"]
                 name = record["s3"]["bucket"]["name"]
-                yield name, unquote_plus(created_object["key"]), int(created_object["size"]), created_object["eTag"]
+                yield _CreatedObject(
+                    name, unquote_plus(created_object["key"]), int(created_object["size"]), created_object["eTag"]
+                )

@@ -36,8 +36,8 @@ class AdmissionLimits:
         exchange = LimitedExchange(scope, receive, send, self.config)
         refusal = self._admission_error(scope)
         if refusal is not None:
-            leaves = self.active_requests.is_draining and scope["path"] not in HEALTH_PATHS
-            await exchange.answer_with_error(refusal, close=leaves or isinstance(refusal, RequestRefused))
+            is_shutting_down = self.active_requests.is_draining and scope["path"] not in HEALTH_PATHS
+            await exchange.answer_with_error(refusal, close=is_shutting_down or isinstance(refusal, RequestRefused))
             return
         self.active_requests.open_exchanges.add(exchange)
         try:
@@ -83,21 +83,21 @@ class AdmissionLimits:
             await handler
 
     async def _run_and_count_handler(self, exchange: LimitedExchange, cancel_scope: CancelScope) -> None:
-        counts = exchange.scope["path"] not in HEALTH_PATHS
-        self.active_requests.handler_count += counts
+        is_counted = exchange.scope["path"] not in HEALTH_PATHS
+        self.active_requests.handler_count += is_counted
 
-        def done() -> None:
-            nonlocal counts
-            self.active_requests.handler_count -= counts
-            counts = False
+        def release_slot() -> None:
+            nonlocal is_counted
+            self.active_requests.handler_count -= is_counted
+            is_counted = False
 
-        exchange.on_answered = done
+        exchange.on_answered = release_slot
         try:
             # Unlike a cancelled task, a cancelled scope waits for the thread in which a handler computes.
             with cancel_scope:
                 await self.app(exchange.scope, exchange.receive, exchange.send)
         finally:
-            done()
+            release_slot()
 
 
 def malformed_request_error(scope: Scope, config: ServiceConfig) -> RequestRefused | None:

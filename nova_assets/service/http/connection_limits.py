@@ -78,7 +78,7 @@ class LimitedProtocol(UvicornProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        if len(self.connections) > self.limits.max_connections or not self._count_connection():
+        if len(self.connections) > self.limits.max_connections or not self._try_to_register_connection():
             transport.abort()
             return
         self._start_header_timer()
@@ -93,7 +93,7 @@ class LimitedProtocol(UvicornProtocol):
             self._counted_address = None
         super().connection_lost(exc)
 
-    def _count_connection(self) -> bool:
+    def _try_to_register_connection(self) -> bool:
         """Count this connection for its address. Returns False if the address has reached its limit."""
         address = str((self.client or ("",))[0])
         if self.exposure.is_proxy(address):

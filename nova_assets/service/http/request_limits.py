@@ -114,28 +114,28 @@ class LimitedExchange:
             return
         self.is_response_started = True
         await self._drain_body(_DRAIN_SECONDS)
-        unread = not self._body_complete
+        has_unread_body = not self._body_complete
 
-        async def lingering(message: Message) -> None:
-            if unread and message["type"] == "http.response.body":
+        async def send_and_drain_body(message: Message) -> None:
+            if has_unread_body and message["type"] == "http.response.body":
                 await self._send({**message, "more_body": True})
                 await self._drain_body(_LINGER_SECONDS)
                 message = {"type": "http.response.body", "body": b"", "more_body": False}
             await self._send(message)
 
-        await send_problem(self.scope, lingering, error, close=close or unread)
+        await send_problem(self.scope, send_and_drain_body, error, close=close or has_unread_body)
 
     async def _receive_within_time_limits(self) -> Message:
         now = self._loop.time()
-        patience = min(self.config.upload_idle_seconds, self._upload_until - now)
+        timeout_seconds = min(self.config.upload_idle_seconds, self._upload_until - now)
         try:
-            async with asyncio.timeout(max(patience, 0)):
-                return self._count_received(await self._receive())
+            async with asyncio.timeout(max(timeout_seconds, 0)):
+                return self._record_received_message(await self._receive())
         except TimeoutError:
             self.refuse(_slow_upload_error(self.config, now >= self._upload_until - self.config.upload_idle_seconds))
             return DISCONNECTED
 
-    def _count_received(self, message: Message) -> Message:
+    def _record_received_message(self, message: Message) -> Message:
         if message["type"] != "http.request":
             self._body_complete = True
             return message

@@ -108,7 +108,7 @@ async def insert(
     async with spool_body(request, format_, service.spool) as file:
         with redact_errors(caller, channel):
             result = await run_in_threadpool(
-                _insert_body, service, channel, (file, format_), kind, partition, idempotency_key, dry_run
+                _insert_body, service, channel, file, format_, kind, partition, idempotency_key, dry_run
             )
     if isinstance(result, Commit):
         request.state.execution_id = result.execution_id
@@ -120,7 +120,8 @@ async def insert(
 def _insert_body(
     service: ServiceState,
     channel: str,
-    file_and_format: tuple[Path, str],
+    body_file: Path,
+    format_: str,
     kind: Kind,
     partition: str | None,
     idempotency_key: str | None,
@@ -128,7 +129,7 @@ def _insert_body(
 ) -> Commit | CheckedShape:
     schema = service.store.catalog.channel(service.store.known(channel)).schema
     max_bytes, max_seconds = MAX_EXPANSION * service.config.max_body, DECODE_TIME_SHARE * service.config.request_seconds
-    rows = service.decoders.decode(*file_and_format, schema, max_bytes, max_seconds)
+    rows = service.decoders.decode(body_file, format_, schema, max_bytes, max_seconds)
     if not dry_run:
         return service.store.insert(channel, rows, kind, idempotency_key, partition)
     check = service.store.check_insert(channel, rows, kind, partition)

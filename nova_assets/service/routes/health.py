@@ -25,7 +25,7 @@ def readyz(service: ServiceDependency) -> HealthShape:
     """Whether the catalog answers and the service accepts requests."""
     if service.active_requests is not None and service.active_requests.is_draining:
         raise stopping_error()
-    service.check_catalog_answers()
+    service.check_catalog_health()
     return HealthShape(status="ready")
 
 

@@ -33,7 +33,7 @@ def upkeep(channel: ChannelName, caller: ReaderDependency, service: ServiceDepen
     collectable: list[Block] = [v.block for v in service.store.held(channel) if not v.held_by]
     return PlanShape(
         channel=channel,
-        compact=[CompactShape.from_compact(c) for c in compactions],
+        compact=[CompactShape.from_planned_compaction(c) for c in compactions],
         collect=[BlockShape.from_block(b) for b in collectable],
     )
 
@@ -50,7 +50,7 @@ def compact(
         commit = service.store.compact(channel, force=force, chained=chained, partitions=partitions)
     return CompactedShape(
         channel=channel,
-        wanted=[CompactShape.from_compact(c) for c in compactions],
+        wanted=[CompactShape.from_planned_compaction(c) for c in compactions],
         commit=None if commit is None else visible_commit_shape(caller, channel, commit),
     )
 

@@ -147,16 +147,16 @@ def execution(
 ) -> ExecutionShape:
     """One execution of a binding, an insert or a read."""
     try:
-        found_execution = service.store.catalog.execution(execution)
+        stored_execution = service.store.catalog.execution(execution)
     except ExecutionNotLive:
-        found_execution = None
-    if found_execution is None or not _may_read_all(caller, found_execution.pins):
+        stored_execution = None
+    if stored_execution is None or not _may_read_all(caller, stored_execution.pins):
         raise NotAllowed(
             f"there is no execution {execution!r} that this caller may read",
             expected="the id of an execution whose channels the caller may read",
             next="GET /v1/executions lists executions",
         )
-    return ExecutionShape.from_execution(found_execution)
+    return ExecutionShape.from_execution(stored_execution)
 
 
 @router.get("/firings")
@@ -194,23 +194,23 @@ def _redact_execution(caller: Caller, execution: Execution) -> Execution:
     )
 
 
-def _redact_instant(caller: Caller, instant: Instant, bindings: Mapping[str, Any]) -> Instant:
+def _redact_instant(caller: Caller, instant: Instant, definition_by_binding: Mapping[str, Any]) -> Instant:
     """Instant without its binding's details, if the caller may not read all channels of the binding."""
     if caller.token is None or instant.binding is None:
         return instant
-    definition = bindings.get(instant.binding)
+    definition = definition_by_binding.get(instant.binding)
     if definition is not None and _may_read_all(caller, definition["channels"].values()):
         return instant
     return replace(instant, binding=None, details={})
 
 
-def _will_change_channel(execution: Execution, channel: str, bindings: Mapping[str, Any]) -> bool:
+def _will_change_channel(execution: Execution, channel: str, definition_by_binding: Mapping[str, Any]) -> bool:
     """Whether an execution is about to change a channel."""
     if execution.purpose == "read":
         return False
     if execution.binding is None:
         return channel in execution.pins
-    definition = bindings.get(execution.binding)
+    definition = definition_by_binding.get(execution.binding)
     if definition is None:
         return False
     ports = {e["port"] for t in definition["tasks"] for e in t["produces"]}

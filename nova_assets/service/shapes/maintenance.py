@@ -19,17 +19,17 @@ class CompactShape(Shape):
     range: str
 
     @staticmethod
-    def from_compact(compact: PlannedCompaction) -> CompactShape:
+    def from_planned_compaction(planned_compaction: PlannedCompaction) -> CompactShape:
         return CompactShape(
-            partition=compact.partition,
-            at=compact.at,
-            why=compact.why,
-            since=compact.since,
-            anew=compact.anew,
-            range=compact.range,
+            partition=planned_compaction.partition,
+            at=planned_compaction.at,
+            why=planned_compaction.why,
+            since=planned_compaction.since,
+            anew=planned_compaction.anew,
+            range=planned_compaction.range,
         )
 
-    def to_compact(self) -> PlannedCompaction:
+    def to_planned_compaction(self) -> PlannedCompaction:
         return PlannedCompaction(self.partition, self.at, self.why, self.since, self.anew)
 
 
