@@ -116,7 +116,7 @@ def test_a_full_disk_below_the_warehouse(small_disk: Path, tmp_path: Path) -> No
     landing.put("b.json", row(2), b"{oops\n")
     with pytest.raises(nova.WarehouseUnavailable) as caught:
         landing.store.receive("actions")
-    assert "No space left" in str(caught.value) and "make room" in str(caught.value)
+    assert "No space left" in str(caught.value) and "free disk space" in str(caught.value)
     assert landing.ids() == [1] and landing.states()["b.json"] == "waiting"
     rest.unlink()
     landing.store.receive("actions")
