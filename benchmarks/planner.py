@@ -185,7 +185,7 @@ class Ticks:
 
 
 def ticks(world: World, scheduling: DatasetScheduler, channels: int) -> Ticks:
-    seconds, judged = [], scheduling.staleness_tracker.judged_task_count
+    seconds, judged = [], scheduling.staleness_tracker.checked_task_count
     for n in range(ROUNDS + 1):
         world.come_late(channels, n)
         found, took = timed(lambda: scheduling.plan_tick(Policy(at_once=10_000)))
@@ -194,7 +194,7 @@ def ticks(world: World, scheduling: DatasetScheduler, channels: int) -> Ticks:
     return Ticks(
         seconds[0],
         statistics.median(seconds[1:]),
-        (scheduling.staleness_tracker.judged_task_count - judged) // (ROUNDS + 1),
+        (scheduling.staleness_tracker.checked_task_count - judged) // (ROUNDS + 1),
     )
 
 

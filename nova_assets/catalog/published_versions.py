@@ -104,7 +104,7 @@ class PublishedVersions(CatalogPart):
         live_execution = c.execute(query).mappings().first()
         if live_execution is not None and is_live(live_execution, self.database.clock()):
             raise ExecutionInProgress(
-                f"channel {latest_row['channel']!r} is just being published in {latest_row['place']}",
+                f"channel {latest_row['channel']!r} is being published to {latest_row['place']}",
                 found=f"edition {latest_row['number']}, by {live_execution['owner']}",
                 next="nothing: the next publication shows the newest version",
                 owner=live_execution["owner"],

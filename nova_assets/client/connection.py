@@ -91,15 +91,22 @@ class Connection(DeploymentHandle):
             data: an Arrow table, a pandas DataFrame, a list of dicts, or the path of a file.
             idempotency_key: key of this insert. By default, a random key. The error contains it if no answer came.
         """
-        key = idempotency_key or f"connection-{uuid.uuid4().hex}"
+        retry_key = idempotency_key or f"connection-{uuid.uuid4().hex}"
         try:
-            found = self._post_block(channel, data, {"kind": kind, "partition": _partition_as_text(partition)}, key)
+            response = self._post_block(
+                channel, data, {"kind": kind, "partition": _partition_as_text(partition)}, retry_key
+            )
         except (ServiceUnavailable, ServiceBusy, RequestTimedOut, CommitOutcomeUnknown) as error:
             if error.fields.get("unsent"):
                 raise
-            next = f"insert it again with idempotency_key={key!r}: it may have come about, and is there once then"
-            raise type(error)(error.what, found=error.found, next=next, **error.fields, idempotency_key=key) from error
-        return CommitShape.model_validate(found).to_commit()
+            remedy = (
+                f"insert again with idempotency_key={retry_key!r}; the first request may have succeeded, "
+                "and the key prevents a second insert"
+            )
+            raise type(error)(
+                error.what, found=error.found, next=remedy, **error.fields, idempotency_key=retry_key
+            ) from error
+        return CommitShape.model_validate(response).to_commit()
 
     def check_insert(
         self,
@@ -109,9 +116,11 @@ class Connection(DeploymentHandle):
         partition: str | Mapping[str, object] | None = None,
     ) -> InsertCheck:
         """Validate an insert without changing anything: the dry run of ``insert``."""
-        asked = {"kind": kind, "partition": _partition_as_text(partition), "dry_run": "true"}
-        found = CheckedShape.model_validate(self._post_block(channel, data, asked, None))
-        return InsertCheck(found.channel, found.kind, found.head, schema_from_columns(found.columns) or Schema(()))
+        parameters = {"kind": kind, "partition": _partition_as_text(partition), "dry_run": "true"}
+        checked = CheckedShape.model_validate(self._post_block(channel, data, parameters, None))
+        return InsertCheck(
+            checked.channel, checked.kind, checked.head, schema_from_columns(checked.columns) or Schema(())
+        )
 
     def read(
         self,
@@ -131,7 +140,7 @@ class Connection(DeploymentHandle):
             keys: a table, a pandas DataFrame or a list of dicts with the channel's key columns. Only rows with these
                 keys are read.
         """
-        wanted = {
+        request = {
             "at": at,
             "since": since,
             "partition": _partition_as_text(partition),
@@ -143,7 +152,7 @@ class Connection(DeploymentHandle):
         return RemoteSelection(
             self._transport.stream_rows,
             f"{_channel_path(channel)}/read",
-            {k: v for k, v in wanted.items() if v is not None},
+            {k: v for k, v in request.items() if v is not None},
         )
 
     # maintenance
@@ -157,8 +166,8 @@ class Connection(DeploymentHandle):
         partitions: Sequence[str] | None = None,
     ) -> Commit | None:
         """Add a base at the newest number of each partition that has deltas (R14)."""
-        done = self._request_compaction(channel, force, chained, partitions, False).commit
-        return None if done is None else done.to_commit()
+        commit = self._request_compaction(channel, force, chained, partitions, False).commit
+        return None if commit is None else commit.to_commit()
 
     def compactable(
         self,
@@ -177,21 +186,21 @@ class Connection(DeploymentHandle):
     def _request_compaction(
         self, channel: Channel | str, force: bool, chained: bool, partitions: Sequence[str] | None, dry_run: bool
     ) -> CompactedShape:
-        wanted: dict[str, Any] = {"force": force, "chained": chained, "dry_run": dry_run}
-        wanted |= {} if partitions is None else {"partitions": list(partitions)}
-        return CompactedShape.model_validate(self._transport.post(f"{_channel_path(channel)}/compact", wanted))
+        request: dict[str, Any] = {"force": force, "chained": chained, "dry_run": dry_run}
+        request |= {} if partitions is None else {"partitions": list(partitions)}
+        return CompactedShape.model_validate(self._transport.post(f"{_channel_path(channel)}/compact", request))
 
     def collect_garbage(self, channel: Channel | str, *, retain: str | None = None) -> CollectedGarbage:
         """Collect the blocks of a channel that no retained answer needs (R15)."""
-        wanted = {} if retain is None else {"retain": retain}
+        request = {} if retain is None else {"retain": retain}
         return CollectedShape.model_validate(
-            self._transport.post(f"{_channel_path(channel)}/collect", wanted)
+            self._transport.post(f"{_channel_path(channel)}/collect", request)
         ).to_collection()
 
     def drop(self, channel: Channel | str, partition: str | Mapping[str, object]) -> Commit | None:
         """Drop a partition, or every partition with given values of some dimensions (R19)."""
-        found = self._transport.post(f"{_channel_path(channel)}/drop", {"partition": _partition_as_text(partition)})
-        return None if found is None else CommitShape.model_validate(found).to_commit()
+        response = self._transport.post(f"{_channel_path(channel)}/drop", {"partition": _partition_as_text(partition)})
+        return None if response is None else CommitShape.model_validate(response).to_commit()
 
     def restore(self, channel: Channel | str, at: int) -> Commit:
         """Restore the content that a channel had at a sequence number (R19)."""
@@ -213,13 +222,13 @@ class Connection(DeploymentHandle):
         self, channel: Channel | str, partition: str | Mapping[str, object] | None = None
     ) -> list[PartitionState]:
         """Partitions of a channel, sorted by name. Dropped partitions are included (``dropped``)."""
-        found = self._transport.get(f"{_channel_path(channel)}/partitions", partition=_partition_as_text(partition))
-        return [PartitionShape.model_validate(p).to_partition_state() for p in found]
+        response = self._transport.get(f"{_channel_path(channel)}/partitions", partition=_partition_as_text(partition))
+        return [PartitionShape.model_validate(p).to_partition_state() for p in response]
 
     def timeline(self, channel: Channel | str, limit: int = 10_000) -> list[Instant]:
         """Instants of a channel, oldest first. Returns the latest ``limit`` instants, at most 10,000."""
-        found = self._transport.get(f"{_channel_path(channel)}/timeline", limit=limit)
-        return [InstantShape.model_validate(i).to_instant() for i in found]
+        response = self._transport.get(f"{_channel_path(channel)}/timeline", limit=limit)
+        return [InstantShape.model_validate(i).to_instant() for i in response]
 
     def cursors(self, binding: str | None = None) -> list[Cursor]:
         """Cursors: how far each binding has read each channel and partition."""
@@ -227,13 +236,13 @@ class Connection(DeploymentHandle):
 
     def executions(self, binding: str | None = None, limit: int = 100) -> list[Execution]:
         """Executions, latest first."""
-        found = self._transport.get("/v1/executions", binding=binding, limit=limit)
-        return [ExecutionShape.model_validate(e).to_execution() for e in found]
+        response = self._transport.get("/v1/executions", binding=binding, limit=limit)
+        return [ExecutionShape.model_validate(e).to_execution() for e in response]
 
     def firings(self, binding: str | None = None, limit: int = 100) -> list[Firing]:
         """Firings of triggers, latest first."""
-        found = self._transport.get("/v1/firings", binding=binding, limit=limit)
-        return [FiringShape.model_validate(f).to_firing() for f in found]
+        response = self._transport.get("/v1/firings", binding=binding, limit=limit)
+        return [FiringShape.model_validate(f).to_firing() for f in response]
 
     def _post_block(
         self, channel: Channel | str, data: Any, parameters: Mapping[str, Any], idempotency_key: str | None
@@ -265,7 +274,7 @@ def _partition_as_text(partition: str | Mapping[str, object] | None) -> str | No
 def _keys_as_json(keys: pa.Table) -> list[dict[str, Any]]:
     """Keys as JSON values. The service converts them to the channel's types."""
 
-    def plain(value: Any) -> Any:
+    def to_json_value(value: Any) -> Any:
         return value if isinstance(value, bool | int | float | str | None) else str(value)
 
-    return [{column: plain(value) for column, value in row.items()} for row in keys.to_pylist()]
+    return [{column: to_json_value(value) for column, value in row.items()} for row in keys.to_pylist()]

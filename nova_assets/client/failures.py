@@ -26,18 +26,20 @@ def unreachable_error(url: str, error: Exception, request_unsent: bool = False) 
     Args:
         request_unsent: no part of the request has reached the service, so nothing can have been changed.
     """
-    facts = {"unsent": True} if request_unsent else {}
+    fields = {"unsent": True} if request_unsent else {}
     found = f"{type(error).__name__}: {error}".strip(": ")
     if is_untrusted_certificate(error):
         return ServiceUnavailable(
             f"the certificate of the service {url} is not trusted",
             found=found,
-            next="name a file with it, or with its authority's, in SSL_CERT_FILE",
-            **facts,
+            next="set SSL_CERT_FILE to a file that contains this certificate, or the certificate of its authority",
+            **fields,
         )
-    tls = "; if it has TLS, ask https://" if url.startswith("http://") else ""
+    https_hint = "; if the service uses TLS, connect to https://" if url.startswith("http://") else ""
     what = f"the service {url} does not answer"
-    return ServiceUnavailable(what, found=found, next=f"see that it runs: nova serve{tls}", **facts)
+    return ServiceUnavailable(
+        what, found=found, next=f"check that the service runs, or start it with nova serve{https_hint}", **fields
+    )
 
 
 def is_untrusted_certificate(error: Exception) -> bool:

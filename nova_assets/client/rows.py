@@ -81,8 +81,8 @@ class ByteStreamFile(io.RawIOBase):
             length += len(chunk)
             self._last_bytes = (self._last_bytes + chunk)[-len(_ARROW_END_MARKER) :]
         joined = b"".join(parts)
-        found, self._unread_bytes = (joined, b"") if size < 0 else (joined[:size], joined[size:])
-        return found
+        requested, self._unread_bytes = (joined, b"") if size < 0 else (joined[:size], joined[size:])
+        return requested
 
     @property
     def is_truncated(self) -> bool:
@@ -102,4 +102,4 @@ class ByteStreamFile(io.RawIOBase):
 
 
 def truncated_stream_error() -> ServiceUnavailable:
-    return ServiceUnavailable("the rows ended too early", next="read them again: they are not all there")
+    return ServiceUnavailable("the stream of rows ended before the last row", next="read the rows again")

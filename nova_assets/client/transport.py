@@ -49,7 +49,7 @@ class ServiceTransport:
 
     def get(self, path: str, **parameters: Any) -> Any:
         """JSON value of a resource. Parameters that are None are left out."""
-        query = _without_none(parameters)
+        query = _drop_none_values(parameters)
         return self._send_with_retries(lambda: self.http_client.get(path, params=query)).json()
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
@@ -70,7 +70,7 @@ class ServiceTransport:
             file.seek(0)
             return self.http_client.post(
                 path,
-                params=_without_none(parameters),
+                params=_drop_none_values(parameters),
                 headers={**headers, "Content-Length": size},
                 content=iter(lambda: file.read(1 << 20), b""),
             )
@@ -129,5 +129,5 @@ class ServiceTransport:
         raise AssertionError("unreachable")
 
 
-def _without_none(parameters: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_none_values(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in parameters.items() if value is not None}

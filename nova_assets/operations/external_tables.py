@@ -37,7 +37,7 @@ from nova_assets.plan.external_changes import (
 
 log = get_logger("nova_assets.external")
 
-SLICE = 500
+PARTITIONS_PER_COMMIT = 500
 """Number of partitions per commit."""
 
 PARALLEL_PARTITIONS = 8
@@ -65,8 +65,10 @@ class ExternalTableRefresher:
     def preview_refresh(self, name: str, *, allow_vanished: bool = False) -> RefreshResult:
         """Changes that ``refresh`` would commit. Changes nothing, and opens no file."""
         channel = self._external_channel(name)
-        known = name in {c.channel.name for c in self.catalog.channels()}
-        return self._list_channel(channel, self.catalog.history(name) if known else None, allow_vanished).as_refreshed()
+        is_registered = name in {c.channel.name for c in self.catalog.channels()}
+        return self._list_channel(
+            channel, self.catalog.history(name) if is_registered else None, allow_vanished
+        ).to_refresh_result()
 
     def refresh(self, name: str, *, allow_vanished: bool = False) -> RefreshResult:
         """Commit the changes of an external channel, in slices of partitions.
@@ -102,23 +104,23 @@ class ExternalTableRefresher:
         try:
             return self.refresh(name)
         except NovaError as error:
-            log.warning("external channel %s cannot be listed: %s", name, error)
+            log.warning("external channel %s was not refreshed: %s", name, error)
             return RefreshResult(name, error=str(error))
 
     def _commit_changes(self, listing: _ChannelListing) -> RefreshResult:
         """Commit the changes in slices, so that an interrupted refresh of a large location keeps its progress."""
         errors_by_partition: dict[str, str] = {}
         columns: set[str] = set()
-        head, seq = listing.known_head, None
-        for some in _in_slices(listing.changes.changed):
-            manifests = self._manifests_by_partition(listing, some, errors_by_partition, columns)
-            if manifests and listing.known_head == 0:
+        head, seq = listing.committed_head, None
+        for partition_slice in _split_into_slices(listing.changes.changed):
+            manifests = self._manifests_by_partition(listing, partition_slice, errors_by_partition, columns)
+            if manifests and listing.committed_head == 0:
                 _check_columns_exist(listing.channel, columns)
             if manifests:
                 head = seq = self._commit_manifests(listing, head, manifests)
         if listing.changes.gone:
             seq = self._commit_manifests(listing, head, listing.vanished_manifests())
-        return listing.as_refreshed(errors_by_partition, seq)
+        return listing.to_refresh_result(errors_by_partition, seq)
 
     def _commit_manifests(self, listing: _ChannelListing, expected_head: int, manifests: Mapping[str, Manifest]) -> int:
         """Commit new content of partitions. Returns the sequence number.
@@ -130,7 +132,7 @@ class ExternalTableRefresher:
         writer = self.runtime.channel_writer
         with writer.write(name) as execution:
             if execution.pins[name].head != expected_head:
-                raise CommitConflict(f"channel {name!r} was refreshed meanwhile", reason="head", channel=name)
+                raise CommitConflict(f"channel {name!r} was refreshed by another process", reason="head", channel=name)
             commit = writer.commit(_build_commit_request(execution, listing, expected_head, manifests))
         return commit.numbers[name]
 
@@ -138,12 +140,12 @@ class ExternalTableRefresher:
         """Listing of an external location, compared with the committed state."""
         committed_versions = {} if history is None else _committed_version_by_partition(history)
         location = self._absolute_location(channel)
-        expected = self._expected_partitions(channel)
-        found_files = group_files_by_partition(
+        expected_partitions = self._expected_partitions(channel)
+        current_files = group_files_by_partition(
             channel,
             location,
             self.engine.list_external_files(location),
-            expected and expected | committed_versions.keys(),
+            expected_partitions and expected_partitions | committed_versions.keys(),
         )
         schema = (history.schema if history is not None else None) or channel.schema
         assert schema is not None  # an external channel has one
@@ -153,9 +155,9 @@ class ExternalTableRefresher:
             location,
             schema,
             head,
-            expected is not None,
-            found_files,
-            detect_changes(found_files, committed_versions, allow_gone=allow_vanished),
+            expected_partitions is not None,
+            current_files,
+            detect_changes(current_files, committed_versions, allow_gone=allow_vanished),
         )
 
     def _external_channel(self, name: str) -> Channel:
@@ -163,35 +165,35 @@ class ExternalTableRefresher:
         if channel.external is None:
             raise DefinitionError(
                 f"channel {name!r} is not external",
-                expected=", ".join(c.name for c in self.channels) or "(the project has none that is)",
+                expected=", ".join(c.name for c in self.channels) or "(the project has no external channel)",
             )
         return channel
 
     def _absolute_location(self, channel: Channel) -> str:
         assert channel.external is not None
-        given = channel.external.location
-        if "://" in given:
-            return given.rstrip("/")
-        return os.path.normpath((self.root / Path(given).expanduser()).absolute())
+        location = channel.external.location
+        if "://" in location:
+            return location.rstrip("/")
+        return os.path.normpath((self.root / Path(location).expanduser()).absolute())
 
     def _expected_partitions(self, channel: Channel) -> frozenset[str] | None:
         """Partitions that should exist, if the header of the channel's statement defines them."""
         assert channel.external is not None
-        expected = channel.external.expected
-        return None if expected is None else frozenset(expected(self.catalog.now()))
+        expected_partitions_at = channel.external.expected
+        return None if expected_partitions_at is None else frozenset(expected_partitions_at(self.catalog.now()))
 
     def _manifests_by_partition(
         self,
         listing: _ChannelListing,
         contents: Mapping[str, PartitionFiles],
         errors_by_partition: dict[str, str],
-        seen_columns: set[str],
+        columns_in_files: set[str],
     ) -> dict[str, Manifest]:
         """Manifests of partitions that are valid.
 
         Args:
             errors_by_partition: filled with the errors of invalid partitions.
-            seen_columns: filled with the columns that occur in a file.
+            columns_in_files: filled with the columns that occur in a file.
         """
 
         def describe_partition(partition: str, content: PartitionFiles) -> ExternalFilesContent | NovaError:
@@ -200,16 +202,16 @@ class ExternalTableRefresher:
             except NovaError as error:
                 return error
 
-        found: dict[str, Manifest] = {}
+        manifests: dict[str, Manifest] = {}
         with ThreadPoolExecutor(PARALLEL_PARTITIONS, "nova-external") as pool:
-            each = pool.map(describe_partition, contents, contents.values())
-            for (partition, content), of in zip(contents.items(), each, strict=True):
-                if isinstance(of, NovaError):
-                    errors_by_partition[partition] = str(of)
+            descriptions = pool.map(describe_partition, contents, contents.values())
+            for (partition, content), description in zip(contents.items(), descriptions, strict=True):
+                if isinstance(description, NovaError):
+                    errors_by_partition[partition] = str(description)
                 else:
-                    seen_columns |= of.columns
-                    found[partition] = listing.manifest(of.files, content.version)
-        return found
+                    columns_in_files |= description.columns
+                    manifests[partition] = listing.build_manifest(description.files, content.version)
+        return manifests
 
 
 @dataclass(frozen=True)
@@ -218,22 +220,22 @@ class _ChannelListing:
 
     Args:
         schema: schema in the catalog.
-        known_head: head of the channel before the listing.
+        committed_head: head of the channel before the listing.
         has_expected_partitions: whether the channel defines which partitions should exist.
     """
 
     channel: Channel
     location: str
     schema: Schema
-    known_head: int
+    committed_head: int
     has_expected_partitions: bool
-    found_files: LocationContents
+    current_files: LocationContents
     changes: ExternalChanges
 
-    def manifest(self, files: tuple[DataFile, ...], version: str) -> Manifest:
+    def build_manifest(self, files: tuple[DataFile, ...], version: str) -> Manifest:
         assert self.channel.external is not None
-        outside = ExternalFolder(self.location, version)
-        return Manifest(files, self.schema, format=self.channel.external.format, external_folder=outside)
+        external_folder = ExternalFolder(self.location, version)
+        return Manifest(files, self.schema, format=self.channel.external.format, external_folder=external_folder)
 
     def vanished_manifests(self) -> dict[str, Manifest]:
         """Manifests of vanished partitions.
@@ -243,9 +245,9 @@ class _ChannelListing:
         """
         if self.has_expected_partitions:
             return {p: Manifest((), self.schema) for p in self.changes.gone}
-        return {p: self.manifest((), GONE_VERSION) for p in self.changes.gone}
+        return {p: self.build_manifest((), GONE_VERSION) for p in self.changes.gone}
 
-    def as_refreshed(
+    def to_refresh_result(
         self, errors_by_partition: Mapping[str, str] | None = None, seq: int | None = None
     ) -> RefreshResult:
         """Report for people."""
@@ -254,9 +256,9 @@ class _ChannelListing:
             tuple(self.changes.changed),
             self.changes.gone,
             self.changes.unconfirmed_gone,
-            self.found_files.unfinished,
-            self.found_files.ignored,
-            tuple(sorted(self.found_files.unexpected)),
+            self.current_files.unfinished,
+            self.current_files.ignored,
+            tuple(sorted(self.current_files.unexpected)),
             dict(errors_by_partition or {}),
             self.changes.unchanged_count,
             seq,
@@ -266,29 +268,31 @@ class _ChannelListing:
 def _committed_version_by_partition(history: History) -> dict[str, str]:
     """Committed version of each existing partition's external files."""
     bases = modes.snapshot(history, history.head).bases
-    outside = {b.partition: b.manifest.external_folder for b in bases if isinstance(b, Block)}
-    return {p: o.version for p, o in outside.items() if o is not None and o.version != GONE_VERSION}
+    folder_by_partition = {b.partition: b.manifest.external_folder for b in bases if isinstance(b, Block)}
+    return {p: o.version for p, o in folder_by_partition.items() if o is not None and o.version != GONE_VERSION}
 
 
-def _in_slices(changed: Mapping[str, PartitionFiles]) -> Iterator[dict[str, PartitionFiles]]:
+def _split_into_slices(changed: Mapping[str, PartitionFiles]) -> Iterator[dict[str, PartitionFiles]]:
     names = list(changed)
-    for n in range(0, len(names), SLICE):
-        yield {p: changed[p] for p in names[n : n + SLICE]}
+    for n in range(0, len(names), PARTITIONS_PER_COMMIT):
+        yield {p: changed[p] for p in names[n : n + PARTITIONS_PER_COMMIT]}
 
 
-def _check_columns_exist(channel: Channel, found_columns: set[str]) -> None:
+def _check_columns_exist(channel: Channel, columns_in_files: set[str]) -> None:
     """Check that each declared column occurs in some file. A column in no file is more likely a wrong name than a
     future column.
     """
     assert channel.schema is not None
-    own = {c.lower() for c in channel.partition_columns}
-    lacking = [f.name for f in channel.schema.fields if f.name.lower() not in found_columns | own]
-    if lacking:
+    partition_columns = {c.lower() for c in channel.partition_columns}
+    missing_columns = [
+        f.name for f in channel.schema.fields if f.name.lower() not in columns_in_files | partition_columns
+    ]
+    if missing_columns:
         raise SchemaMismatch(
-            f"no file of external channel {channel.name!r} has {', '.join(map(repr, lacking))}",
-            found=", ".join(sorted(found_columns)) or "no column",
-            expected=", ".join(n for n in channel.schema.names if n.lower() not in own),
-            next="name the columns as the files do, or leave these out",
+            f"no file of external channel {channel.name!r} contains {', '.join(map(repr, missing_columns))}",
+            found=", ".join(sorted(columns_in_files)) or "no columns",
+            expected=", ".join(n for n in channel.schema.names if n.lower() not in partition_columns),
+            next="use the column names of the files, or remove these columns from the definition",
             channel=channel.name,
         )
 
@@ -297,7 +301,7 @@ def _build_commit_request(
     execution: Execution, listing: _ChannelListing, head: int, manifests: Mapping[str, Manifest]
 ) -> CommitRequest:
     name, model = listing.channel.name, listing.channel.merge
-    publish = tuple(
+    added_blocks = tuple(
         AddBlock(uuid.uuid4().hex, name, "base", m, model, p, "drop" if m.external_folder is None else "insert")
         for p, m in manifests.items()
     )
@@ -306,7 +310,7 @@ def _build_commit_request(
         execution_id=execution.id,
         epoch=execution.epoch,
         binding=None,
-        added_blocks=publish,
+        added_blocks=added_blocks,
         required_heads=(RequireHead(name, head),),
-        details={"refreshed": len(publish)},
+        details={"refreshed": len(added_blocks)},
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,8 +25,6 @@ from nova_assets.plan import modes
 from nova_assets.plan.run import check_model_unchanged
 
 log = get_logger("nova_assets.insert")
-
-Finder = Callable[[str], History]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +62,16 @@ class DataInserter:
             IdempotencyConflict: the key was used for different rows.
         """
         _check_kind(kind)
-        first = None if idempotency_key is None else self.catalog.commit_by_idempotency_key(channel, idempotency_key)
-        if first is not None and first.digest is None:
-            return first.as_repeated(channel, None)
-        history = self._head_history(channel, partition)
+        repeated_commit = (
+            None if idempotency_key is None else self.catalog.commit_by_idempotency_key(channel, idempotency_key)
+        )
+        if repeated_commit is not None and repeated_commit.digest is None:
+            return repeated_commit.as_repeated(channel, None)
+        history = self._load_head_history(channel, partition)
         with self.engine.computation_scope():
             frame = self._to_frame(channel, data, history.schema)
-            if first is not None:
-                return first.as_repeated(channel, self._frame_digest(channel, history, frame, kind))
+            if repeated_commit is not None:
+                return repeated_commit.as_repeated(channel, self._compute_frame_digest(channel, history, frame, kind))
             return self._insert_with_retries(channel, history.scope, frame, kind, idempotency_key, "insert")
 
     def restore(self, channel: str, at: int) -> Commit:
@@ -84,10 +84,12 @@ class DataInserter:
         """
         state = self.catalog.channel(channel)
         state.channel.refuse_external()
-        now = self.catalog.history(channel, None, WHOLE, state.head)
-        then = modes.snapshot(self.catalog.history(channel, at, back_to=at), at)
+        current_history = self.catalog.history(channel, None, WHOLE, state.head)
+        restored_snapshot = modes.snapshot(self.catalog.history(channel, at, back_to=at), at)
         with self.engine.computation_scope():
-            frame = self.engine.fetch(replace(then, schema=now.schema))  # old rows in the current columns
+            frame = self.engine.fetch(
+                replace(restored_snapshot, schema=current_history.schema)
+            )  # old rows in the current columns
             return self._insert_with_retries(channel, WHOLE, frame, "base", None, "restore")
 
     def _insert_with_retries(
@@ -105,20 +107,20 @@ class DataInserter:
     ) -> InsertCheck:
         """Validate an insert as far as possible before writing. Changes nothing."""
         _check_kind(kind)
-        state = self._head_history(channel, partition)
+        history = self._load_head_history(channel, partition)
         definition = self.catalog.channel(channel).channel
-        frame = self._to_frame(channel, data, state.schema)
+        frame = self._to_frame(channel, data, history.schema)
         if definition.partitions:
-            frame = self.engine.add_partition_columns(frame, definition, state.scope, state.schema)
-        given = self.engine.schema_of(frame)
+            frame = self.engine.add_partition_columns(frame, definition, history.scope, history.schema)
+        frame_schema = self.engine.schema_of(frame)
         schema = reconcile_schema(
-            channel, state.schema, given.without_columns(DELETED), definition.on_schema_change, state.head
+            channel, history.schema, frame_schema.without_columns(DELETED), definition.on_schema_change, history.head
         )
         if kind == "delta":
-            check_model_unchanged(state)
-        return InsertCheck(channel, kind, state.head, schema)
+            check_model_unchanged(history)
+        return InsertCheck(channel, kind, history.head, schema)
 
-    def _frame_digest(self, channel: str, history: History, frame: Frame, kind: Kind) -> str:
+    def _compute_frame_digest(self, channel: str, history: History, frame: Frame, kind: Kind) -> str:
         """Digest that the insert of a frame would have, without writing the frame."""
         definition = self.catalog.channel(channel).channel
         if definition.partitions:
@@ -126,10 +128,10 @@ class DataInserter:
         return insert_digest(kind, history.scope, self.engine.frame_digest(frame, history.schema))
 
     def _to_frame(self, channel: str, data: Any, schema: Schema | None) -> Frame:
-        evolves = self.catalog.channel(channel).channel.on_schema_change == "evolve"
-        return self.engine.convert_input(data, schema, allow_widening=evolves)
+        allow_widening = self.catalog.channel(channel).channel.on_schema_change == "evolve"
+        return self.engine.convert_input(data, schema, allow_widening=allow_widening)
 
-    def _head_history(self, channel: str, partition: str | Mapping[str, object] | None) -> History:
+    def _load_head_history(self, channel: str, partition: str | Mapping[str, object] | None) -> History:
         """History of the channel at its head, without blocks."""
         state = self.catalog.channel(channel)
         state.channel.refuse_external()
@@ -158,21 +160,21 @@ class DataInserter:
         )
         block = self.runtime.staging.complete_blocks_by_port(execution)[channel]
         added_blocks = blocks_to_publish(replace(block, manifest=block.manifest or manifest), history, origin)
-        required = BlockRequirements()
+        requirements = BlockRequirements()
         if kind == "base" and head > 0:
-            bases = self.catalog.channel(channel).may_get_base
+            may_get_base = self.catalog.channel(channel).may_get_base
             # Before the first base, collection did not keep snapshots at cursors, so every consumer gets a changelog.
             needs_changelog = (
                 has_consumer_without_snapshot(self.catalog, channel, head)
-                if bases
+                if may_get_base
                 else self.catalog.has_consumers(channel)
             )
             if needs_changelog:
                 changelog = stage_changelog(self.runtime.staging, execution, definition, history, manifest)
                 added_blocks = [*blocks_to_publish(changelog, history, origin), *added_blocks]
-            elif not bases:
-                required = BlockRequirements(without_consumers=(RequireNoConsumers(channel),))
-        required = load_block_requirements(self.catalog, added_blocks, {channel: history}) + required
+            elif not may_get_base:
+                requirements = BlockRequirements(without_consumers=(RequireNoConsumers(channel),))
+        requirements = load_block_requirements(self.catalog, added_blocks, {channel: history}) + requirements
         return CommitRequest(
             id=uuid.uuid4().hex,
             execution_id=execution.id,
@@ -182,14 +184,15 @@ class DataInserter:
             required_heads=(RequireHead(channel, head, scope),) if kind == "base" else (),
             idempotency=None if idempotency_key is None else (channel, idempotency_key),
             rows_digest=None if manifest.digest is None else insert_digest(kind, history.scope, manifest.digest),
-            schema_changes=required.schema_changes,
-            required_without_consumers=required.without_consumers,
-            required_sum_headrooms=required.sum_headrooms,
+            schema_changes=requirements.schema_changes,
+            required_without_consumers=requirements.without_consumers,
+            required_sum_headrooms=requirements.sum_headrooms,
         )
 
 
 def _check_kind(kind: str) -> None:
     if kind not in ("base", "delta"):
         raise DefinitionError(
-            f"an insert is of kind {kind!r}", expected='"delta" (adds to the channel) or "base" (replaces it)'
+            f"{kind!r} is not a kind of insert",
+            expected='"delta" (adds rows to the channel) or "base" (replaces the rows of the channel)',
         )

@@ -88,25 +88,25 @@ class ChannelMaintenance:
         The head does not move, no trigger fires, and no answer changes.
         """
         history = self._history_since_bases(channel, options.scope)
-        wanted = self._choose_compactions(history, options)
-        if not wanted:
+        compactions = self._choose_compactions(history, options)
+        if not compactions:
             return None
         writer = self.runtime.channel_writer
         with writer.write(channel, scope=options.scope, purpose="compact") as execution:
             head = execution.pins[channel].head
             if head != history.head:  # a concurrent compaction keeps the head, but then the commit conflicts
                 history = self.catalog.history(channel, head, options.scope, back_to=head)
-                wanted = self._choose_compactions(history, options)
-            if not wanted:
+                compactions = self._choose_compactions(history, options)
+            if not compactions:
                 self.runtime.staging.abort_and_delete_staged(execution, "compacted by another process")
                 return None
             try:
-                commit = writer.commit(self._stage_compactions(execution, history, wanted, options))
+                commit = writer.commit(self._stage_compactions(execution, history, compactions, options))
             except CommitConflict as conflict:
                 log.info("channel %s was compacted by another process: %s", channel, conflict.what)
                 self.runtime.staging.abort_and_delete_staged(execution, "compacted by another process")
                 return None
-        summary = "; ".join(f"{c.range} {c.partition}".rstrip() + f": {c.why}" for c in wanted)
+        summary = "; ".join(f"{c.range} {c.partition}".rstrip() + f": {c.why}" for c in compactions)
         log.info("compacted %s: %s", channel, summary)
         return commit
 
@@ -123,20 +123,20 @@ class ChannelMaintenance:
         """
         self.catalog.channel(channel).channel.refuse_external()
         return plan_again_after_conflict(
-            lambda: self._drop_once(channel, partitions),
+            lambda: self._drop_partitions_once(channel, partitions),
             f"the drop of partitions of {channel}",
             self.runtime.max_attempts,
             log,
         )
 
-    def _drop_once(self, channel: str, partitions: Sequence[str]) -> Commit | None:
+    def _drop_partitions_once(self, channel: str, partitions: Sequence[str]) -> Commit | None:
         with self.runtime.channel_writer.write(channel, purpose="drop") as execution:
             history = self.catalog.history(channel, execution.pins[channel].head)
             droppable_partitions = nonempty_partitions(history, frozenset(partitions))
             if not droppable_partitions or history.schema is None:
-                self.runtime.staging.abort_and_delete_staged(execution, "there was nothing in them")
+                self.runtime.staging.abort_and_delete_staged(execution, "the partitions were already empty")
                 return None
-            nothing = Manifest((), history.schema, format=self.engine.format)
+            empty_manifest = Manifest((), history.schema, format=self.engine.format)
             model = history.last_merge or history.merge  # a changed model takes effect only with a written base
             return self.runtime.channel_writer.commit(
                 CommitRequest(
@@ -145,7 +145,7 @@ class ChannelMaintenance:
                     epoch=execution.epoch,
                     binding=None,
                     added_blocks=tuple(
-                        AddBlock(uuid.uuid4().hex, channel, "base", nothing, model, p, "drop")
+                        AddBlock(uuid.uuid4().hex, channel, "base", empty_manifest, model, p, "drop")
                         for p in droppable_partitions
                     ),
                     required_heads=tuple(RequireHead(channel, history.head, p) for p in droppable_partitions),
@@ -162,10 +162,10 @@ class ChannelMaintenance:
         the delay.
         """
         self.runtime.delete_dead_staging()  # pins of long-dead executions must not retain blocks
-        found = self.catalog.collect_garbage(channel, retain)
+        collected = self.catalog.collect_garbage(channel, retain)
         crash_point("collect.marked")
         self.delete_collected_files()
-        return found
+        return collected
 
     def delete_collected_files(self) -> int:
         """Delete files of blocks that were collected longer than the delay ago. Returns the number of files."""
@@ -186,26 +186,26 @@ class ChannelMaintenance:
         if any(b.manifest.external_folder is not None for b in history.blocks):
             return ()  # the files of an external channel are not ours to rewrite
         if options.final_form:
-            found = final_compactions(history, options.policy)
+            compactions = final_compactions(history, options.policy)
         elif options.force:
-            found = forced_compactions(
+            compactions = forced_compactions(
                 history,
                 options.chain_deltas,
                 self._reader_versions(channel) if options.chain_deltas else (),
                 rewrite_renamed=options.replace_own_bases,
             )
         else:
-            reads = self.catalog.count_full_reads(channel)
-            found = due_compactions(history, options.policy, reads)
-            if any(c.since is not None for c in found):  # only chains depend on the readers' positions
-                found = due_compactions(history, options.policy, reads, self._reader_versions(channel))
-        return tuple(c for c in found if options.partitions is None or c.partition in options.partitions)
+            full_read_count = self.catalog.count_full_reads(channel)
+            compactions = due_compactions(history, options.policy, full_read_count)
+            if any(c.since is not None for c in compactions):  # only chains depend on the readers' positions
+                compactions = due_compactions(history, options.policy, full_read_count, self._reader_versions(channel))
+        return tuple(c for c in compactions if options.partitions is None or c.partition in options.partitions)
 
     def _reader_versions(self, channel: str) -> frozenset[int]:
         """Sequence numbers from which cursors and pins will read on."""
-        facts = self.catalog.retention_state(channel)
-        pinned = (n for p in facts.pins for n in (p.cursor, p.head) if n is not None)
-        return frozenset([*(r.cursor for r in facts.consumers), *pinned])
+        state = self.catalog.retention_state(channel)
+        pinned_versions = (n for p in state.pins for n in (p.cursor, p.head) if n is not None)
+        return frozenset([*(r.cursor for r in state.consumers), *pinned_versions])
 
     def _stage_compactions(
         self,
@@ -215,14 +215,16 @@ class ChannelMaintenance:
         options: CompactionOptions,
     ) -> CommitRequest:
         """Stage bases, one write per schema, and chained deltas."""
-        bases = group_by_written_schema((c for c in compactions if c.since is None), history)
+        bases_by_schema = group_by_written_schema((c for c in compactions if c.since is None), history)
         chains = [c for c in compactions if c.since is not None]
         costs: list[ActualCost] = []
-        publish = (
+        added_blocks = (
             *(
                 block
-                for n, (schema, some) in enumerate(bases.items())
-                for block in self._stage_bases(execution, history, schema, some, f"{_BASES_PORT}{n}", options, costs)
+                for n, (schema, schema_bases) in enumerate(bases_by_schema.items())
+                for block in self._stage_bases(
+                    execution, history, schema, schema_bases, f"{_BASES_PORT}{n}", options, costs
+                )
             ),
             *(self._stage_chained_deltas(execution, history, chains, costs) if chains else ()),
         )
@@ -231,7 +233,7 @@ class ChannelMaintenance:
             execution_id=execution.id,
             epoch=execution.epoch,
             binding=None,
-            added_blocks=publish,
+            added_blocks=added_blocks,
             details={
                 "compacted": {f"{c.range} {c.partition}".rstrip(): c.why for c in compactions},
                 "ways": [s.as_json() for s in total_costs_by_strategy(costs)],
@@ -243,26 +245,26 @@ class ChannelMaintenance:
     ) -> Iterator[AddBlock]:
         """Stage chained deltas. One chain of each partition is written together: partitions have disjoint keys."""
         definition = self.catalog.channel(history.channel).channel
-        for n, some in enumerate(_group_independent_chains(history, compactions)):
-            deltas = tuple(sorted((d for run in some.values() for d in run), key=lambda d: d.hi))
+        for n, chain_group in enumerate(_group_chains_into_writes(history, compactions)):
+            deltas = tuple(sorted((d for chain in chain_group.values() for d in chain), key=lambda d: d.hi))
             schema = deltas[-1].manifest.schema
             read = DeltaChain(history.channel, deltas[0].lo, deltas[-1].hi, deltas, schema, deltas[-1].merge)
             port = f"{_CHAINED_PORT}{n}"
             manifest, cost = self.runtime.staging.write_compacted(execution, port, "delta", definition, read, schema)
             costs.append(cost)
-            parts = manifest.split_by_partition()
+            manifest_by_partition = manifest.split_by_partition()
             staged = self.runtime.staging.complete_blocks_by_port(execution)[port]
-            for m, (compact, run) in enumerate(some.items()):
-                content = parts.get(compact.partition, replace(manifest, files=(), deletes=0))
+            for m, (compaction, chain) in enumerate(chain_group.items()):
+                chain_manifest = manifest_by_partition.get(compaction.partition, replace(manifest, files=(), deletes=0))
                 yield AddBlock(
                     f"{staged.id}-{m}" if m else staged.id,
                     history.channel,
                     "delta",
-                    content,
-                    run[-1].merge,
-                    compact.partition,
+                    chain_manifest,
+                    chain[-1].merge,
+                    compaction.partition,
                     "compact",
-                    span=(run[0].lo, run[-1].hi),
+                    span=(chain[0].lo, chain[-1].hi),
                 )
 
     def _stage_bases(
@@ -283,41 +285,45 @@ class ChannelMaintenance:
         history_at_schema = replace(history.for_partitions({c.partition for c in compactions}), schema=schema)
         snapshot = modes.snapshot(history_at_schema)
         blocks = {b.id: b for b in (*snapshot.bases, *snapshot.deltas) if isinstance(b, Block)}
-        kept_paths = reusable_files(
+        reused_paths = reusable_files(
             history_at_schema, blocks, options.policy, self.engine.format, is_final=options.final_form
         )
         definition = self.catalog.channel(history.channel).channel
         manifest, cost = self.runtime.staging.write_compacted(
-            execution, port, "base", definition, _exclude_files(snapshot, kept_paths), schema
+            execution, port, "base", definition, _exclude_files(snapshot, reused_paths), schema
         )
         costs.append(cost)
-        parts = {p: list(m.files) for p, m in manifest.split_by_partition().items()}
+        files_by_partition = {p: list(m.files) for p, m in manifest.split_by_partition().items()}
         for block in blocks.values():
             for file in block.manifest.files:
-                if file.path in kept_paths:
-                    parts.setdefault(block.partition, []).append(replace(file, partition=block.partition))
+                if file.path in reused_paths:
+                    files_by_partition.setdefault(block.partition, []).append(replace(file, partition=block.partition))
         staged = self.runtime.staging.complete_blocks_by_port(execution)[port]
-        for n, c in enumerate(compactions):
-            yield _base_publish_request(
-                staged.id if n == 0 else f"{staged.id}-{n}", history, c, parts.get(c.partition, []), manifest
+        for n, compaction in enumerate(compactions):
+            yield _make_base_block(
+                staged.id if n == 0 else f"{staged.id}-{n}",
+                history,
+                compaction,
+                files_by_partition.get(compaction.partition, []),
+                manifest,
             )
 
 
-def _base_publish_request(
-    block_id: str, history: History, compact: PlannedCompaction, files: list[DataFile], template: Manifest
+def _make_base_block(
+    block_id: str, history: History, compaction: PlannedCompaction, files: list[DataFile], merged_manifest: Manifest
 ) -> AddBlock:
-    manifest = replace(template, files=tuple(files), deletes=0)
-    at = compact.at
+    manifest = replace(merged_manifest, files=tuple(files), deletes=0)
+    at = compaction.at
     return AddBlock(
         block_id,
         history.channel,
         "base",
         manifest,
         history.merge,
-        compact.partition,
+        compaction.partition,
         "compact",
         span=(at, at),
-        replaces_base=compact.anew,
+        replaces_base=compaction.anew,
     )
 
 
@@ -330,41 +336,45 @@ def channel_retention_seconds(runtime: Runtime, channel: str, requested: str | N
     Raises:
         DefinitionError: the value is no period. Treating it as zero would delete everything.
     """
-    defined = next((c.retain for c in runtime.project.channels if c.name == channel), None)
-    retain = (defined or runtime.catalog.channel(channel).retain) if requested is None else requested
-    seconds = 0 if retain is None else period_seconds_or_zero(retain)
+    project_retention = next((c.retain for c in runtime.project.channels if c.name == channel), None)
+    retention = (project_retention or runtime.catalog.channel(channel).retain) if requested is None else requested
+    seconds = 0 if retention is None else period_seconds_or_zero(retention)
     if seconds is None:
-        raise DefinitionError("retain is an unreadable period", found=repr(retain), expected=EXPECTED_PERIOD)
+        raise DefinitionError("retain is not a valid period", found=repr(retention), expected=EXPECTED_PERIOD)
     return float(seconds)
 
 
-def _group_independent_chains(
+def _group_chains_into_writes(
     history: History, compactions: Sequence[PlannedCompaction]
 ) -> list[dict[PlannedCompaction, tuple[Block, ...]]]:
-    """Chains with their deltas, grouped so that each group has one schema and at most one chain per partition."""
-    tracks = {t.partition: t for t in history.partition_histories}
-    found: dict[tuple[int, Schema], dict[PlannedCompaction, tuple[Block, ...]]] = {}
+    """Chains with their deltas, in groups that one write can merge: one schema, and at most one chain per partition."""
+    history_by_partition = {t.partition: t for t in history.partition_histories}
+    groups: dict[tuple[int, Schema], dict[PlannedCompaction, tuple[Block, ...]]] = {}
     last_group_by_partition: dict[str, int] = {}
-    for c in compactions:
-        assert c.since is not None
-        run = modes.shortest_delta_path(tracks[c.partition], c.since, c.at)
-        assert run, "what is to be chained leads from one number to the other"
-        n = last_group_by_partition[c.partition] = last_group_by_partition.get(c.partition, -1) + 1
-        found.setdefault((n, run[-1].manifest.schema), {})[c] = run
-    return list(found.values())
+    for compaction in compactions:
+        assert compaction.since is not None
+        chained_deltas = modes.shortest_delta_path(
+            history_by_partition[compaction.partition], compaction.since, compaction.at
+        )
+        assert chained_deltas, "no path of deltas leads from the first number of the chain to the last"
+        group_index = last_group_by_partition[compaction.partition] = (
+            last_group_by_partition.get(compaction.partition, -1) + 1
+        )
+        groups.setdefault((group_index, chained_deltas[-1].manifest.schema), {})[compaction] = chained_deltas
+    return list(groups.values())
 
 
-def _exclude_files(snapshot: Snapshot, kept_paths: frozenset[str]) -> Snapshot:
+def _exclude_files(snapshot: Snapshot, reused_paths: frozenset[str]) -> Snapshot:
     """Snapshot without the files that are reused unchanged."""
-    if not kept_paths:
+    if not reused_paths:
         return snapshot
 
-    def rest(block: Block) -> Block:
-        files = tuple(f for f in block.manifest.files if f.path not in kept_paths)
+    def exclude_from_block(block: Block) -> Block:
+        files = tuple(f for f in block.manifest.files if f.path not in reused_paths)
         return replace(block, manifest=replace(block.manifest, files=files))
 
     return replace(
         snapshot,
-        bases=tuple(rest(b) for b in snapshot.bases if isinstance(b, Block)),
-        deltas=tuple(rest(b) for b in snapshot.deltas if isinstance(b, Block)),
+        bases=tuple(exclude_from_block(b) for b in snapshot.bases if isinstance(b, Block)),
+        deltas=tuple(exclude_from_block(b) for b in snapshot.deltas if isinstance(b, Block)),
     )

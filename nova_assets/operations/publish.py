@@ -78,9 +78,13 @@ class TablePublisher:
         """Changes that publishing would make to each table: its dry run."""
         head = self.catalog.channel(channel).head
         history = self.catalog.history(channel, head, back_to=head)
-        compacts = partitions_to_compact(history, head)
-        found = self._load_content(channel, history, head)
-        return [self._preview_table(channel, t, found, compacts) for t in tables] if found is not None else []
+        uncompacted_partitions = partitions_to_compact(history, head)
+        content = self._load_publishable_content(channel, history, head)
+        return (
+            [self._preview_table(channel, t, content, uncompacted_partitions) for t in tables]
+            if content is not None
+            else []
+        )
 
     def publish(
         self, channel: str, tables: Sequence[PublishedTable], policy: Compaction, *, take_over: bool = False
@@ -95,33 +99,33 @@ class TablePublisher:
             TableTaken, TableUnavailable: error of the first table that failed. The other tables are published first.
             ExecutionInProgress: another process is publishing the channel.
         """
-        made: list[PublishedVersion] = []
-        failed: NovaError | None = None
+        new_editions: list[PublishedVersion] = []
+        first_error: NovaError | None = None
         for table in tables:
             try:
                 edition = self._publish_in_table(channel, table, policy, take_over)
-                made += [edition] if edition is not None else []
-                self._forget_old_versions(channel, table)
+                new_editions += [edition] if edition is not None else []
+                self._delete_expired_versions(channel, table)
             except NovaError as error:  # a failed table must not stop the others
-                log.warning("%s in %s: %s", channel, table.id, error)
-                failed = failed or error
-        if failed is not None:
-            raise failed
-        return made
+                log.warning("publishing channel %s to %s failed: %s", channel, table.id, error)
+                first_error = first_error or error
+        if first_error is not None:
+            raise first_error
+        return new_editions
 
-    def outdated_tables(self, channel: str, tables: Sequence[PublishedTable]) -> list[PublishedTable]:
+    def tables_to_publish(self, channel: str, tables: Sequence[PublishedTable]) -> list[PublishedTable]:
         """Tables that differ from the channel, as far as the catalog knows, and whose publish interval is over."""
-        waited = [t for t in tables if self._is_publish_interval_over(channel, t)]
-        if not waited:
+        due_tables = [t for t in tables if self._is_publish_interval_over(channel, t)]
+        if not due_tables:
             return []
         head = self.catalog.channel(channel).head
-        found = self._load_content(channel, self.catalog.history(channel, head, back_to=head), head)
-        return [t for t in waited if found is not None and self._is_table_outdated(channel, t, found)]
+        content = self._load_publishable_content(channel, self.catalog.history(channel, head, back_to=head), head)
+        return [t for t in due_tables if content is not None and self._needs_publish(channel, t, content)]
 
-    def _is_table_outdated(self, channel: str, table: PublishedTable, channel_content: PublishedContent) -> bool:
+    def _needs_publish(self, channel: str, table: PublishedTable, channel_content: PublishedContent) -> bool:
         """Whether the table has newer content to show, or expired editions to remove."""
         editions = self.catalog.published_versions(channel, table.id)
-        return _version_showing(editions, table, channel_content) is None or bool(
+        return _find_version_showing(editions, table, channel_content) is None or bool(
             expired_versions(editions, self.catalog.now(), self.superseded_delay)
         )
 
@@ -131,49 +135,59 @@ class TablePublisher:
         Raises:
             ExecutionInProgress: another process is publishing the channel.
         """
-        known = self.catalog.published_versions(channel, table.id)
-        for edition in known:
-            maker = self.catalog.execution(edition.execution_id) if edition.state == "opening" else None
-            if maker is not None and maker.state == "running" and not is_owner_dead(maker.owner):
+        editions = self.catalog.published_versions(channel, table.id)
+        for edition in editions:
+            publishing_execution = self.catalog.execution(edition.execution_id) if edition.state == "opening" else None
+            if (
+                publishing_execution is not None
+                and publishing_execution.state == "running"
+                and not is_owner_dead(publishing_execution.owner)
+            ):
                 raise ExecutionInProgress(
-                    f"channel {channel!r} is just being published in {table.id}",
-                    found=f"edition {edition.number}, by {maker.owner}",
-                    next="do it again when that is over",
-                    owner=maker.owner,
+                    f"channel {channel!r} is being published to {table.id}",
+                    found=f"edition {edition.number}, opened by {publishing_execution.owner}",
+                    next="wait until that publication has ended, then run the command again",
+                    owner=publishing_execution.owner,
                 )
         self.outlet_factory(table, channel).withdraw()
-        self.catalog.delete_published_versions(channel, table.id, [e.number for e in known])
+        self.catalog.delete_published_versions(channel, table.id, [e.number for e in editions])
 
     def _publish_in_table(
         self, channel: str, table: PublishedTable, policy: Compaction, take_over: bool
     ) -> PublishedVersion | None:
         outlet = self.outlet_factory(table, channel)
         outlet.check_can_publish(take_over=take_over)
-        compacted = 0  # sequence number of the last compaction, 0 for none
+        compacted_seq = 0  # sequence number of the last compaction, 0 for none
         for _ in range(_MAX_ATTEMPTS):
             with self.runtime.channel_writer.write(channel) as execution:
                 head = execution.pins[channel].head
-                history = self.catalog.history(channel, head, back_to=compacted or head)
+                history = self.catalog.history(channel, head, back_to=compacted_seq or head)
                 # A channel with constant writes is published at the number of its last compaction.
-                numbers = (head, compacted) if compacted else (head,)
-                at = next((n for n in numbers if not partitions_to_compact(history, n)), None)
-                if at is not None and at >= self._newest_published_seq(channel, table):
-                    found = self._load_content(channel, history, at)
-                    if found is None or self._is_shown(channel, table, outlet, found):
-                        self.runtime.staging.abort_and_delete_staged(execution, "there was nothing new to show")
+                candidate_seqs = (head, compacted_seq) if compacted_seq else (head,)
+                publishable_seq = next((n for n in candidate_seqs if not partitions_to_compact(history, n)), None)
+                if publishable_seq is not None and publishable_seq >= self._newest_published_seq(channel, table):
+                    content = self._load_publishable_content(channel, history, publishable_seq)
+                    if content is None or self._is_shown(channel, table, outlet, content):
+                        self.runtime.staging.abort_and_delete_staged(
+                            execution, "the table already shows the newest version"
+                        )
                         return None
-                    return self._show_new_version(execution, table, outlet, found, take_over)
-                self.runtime.staging.abort_and_delete_staged(execution, "it has to be compacted first")
+                    return self._show_new_version(execution, table, outlet, content, take_over)
+                self.runtime.staging.abort_and_delete_staged(execution, "the channel must be compacted first")
             uncompacted_partitions = partitions_to_compact(history, head)
-            done = self.maintenance.compact(
+            compaction = self.maintenance.compact(
                 channel,
                 CompactionOptions(policy, force=True, replace_own_bases=True, partitions=uncompacted_partitions),
             )
-            if done is None and self.catalog.channel(channel).head == head:
-                compacted = self._rewrite_in_current_schema(channel, head)
+            if compaction is None and self.catalog.channel(channel).head == head:
+                compacted_seq = self._rewrite_in_current_schema(channel, head)
             else:
-                compacted = max((b.hi for b in done.blocks), default=0) if done is not None else 0
-        raise CommitConflict(f"channel {channel!r} is being written to", reason="compacted", channel=channel)
+                compacted_seq = max((b.hi for b in compaction.blocks), default=0) if compaction is not None else 0
+        raise CommitConflict(
+            f"channel {channel!r} got new data in each of {_MAX_ATTEMPTS} attempts to publish it",
+            reason="compacted",
+            channel=channel,
+        )
 
     def _show_new_version(
         self,
@@ -183,10 +197,10 @@ class TablePublisher:
         channel_content: PublishedContent,
         take_over: bool,
     ) -> PublishedVersion:
-        where = self.engine.verified_file_addresses(channel_content.files)
+        file_addresses = self.engine.verified_file_addresses(channel_content.files)
         edition = self._open_published_version(execution, table, channel_content, outlet.published_version() or 0)
         crash_point("edition.opened")
-        outlet.publish(edition.number, channel_content, where, take_over=take_over)
+        outlet.publish(edition.number, channel_content, file_addresses, take_over=take_over)
         crash_point("edition.shown")
         self.runtime.channel_writer.commit(
             CommitRequest(
@@ -201,7 +215,11 @@ class TablePublisher:
         )
         crash_point("edition.known")
         log.info(
-            "%s shows %s at %d, edition %d", table.id, channel_content.channel, channel_content.seq, edition.number
+            "table %s shows channel %s at sequence number %d, in edition %d",
+            table.id,
+            channel_content.channel,
+            channel_content.seq,
+            edition.number,
         )
         return next(
             e for e in self.catalog.published_versions(channel_content.channel, table.id) if e.number == edition.number
@@ -219,7 +237,7 @@ class TablePublisher:
         except ExecutionInProgress as busy:
             if not is_owner_dead(busy.fields["owner"]):
                 raise
-            self.catalog.abort(busy.fields["execution_id"], "its process is gone")
+            self.catalog.abort(busy.fields["execution_id"], "its process has ended")
             return self.catalog.open_published_version(
                 execution.id, table.id, channel_content, fingerprint, after_number
             )
@@ -227,7 +245,7 @@ class TablePublisher:
     def _is_shown(
         self, channel: str, table: PublishedTable, outlet: PublishTarget, channel_content: PublishedContent
     ) -> bool:
-        newest = _version_showing(self.catalog.published_versions(channel, table.id), table, channel_content)
+        newest = _find_version_showing(self.catalog.published_versions(channel, table.id), table, channel_content)
         return newest is not None and outlet.published_version() == newest.number and outlet.is_complete(newest.number)
 
     def _preview_table(
@@ -250,20 +268,20 @@ class TablePublisher:
             len(channel_content.files),
         )
 
-    def _forget_old_versions(self, channel: str, table: PublishedTable) -> None:
+    def _delete_expired_versions(self, channel: str, table: PublishedTable) -> None:
         """Remove expired editions: first from the table, then from the catalog."""
-        forgettable_versions = expired_versions(
+        expired = expired_versions(
             self.catalog.published_versions(channel, table.id), self.catalog.now(), self.superseded_delay
         )
-        if forgettable_versions:
-            numbers = [e.number for e in forgettable_versions]
+        if expired:
+            numbers = [e.number for e in expired]
             self.outlet_factory(table, channel).delete_versions(numbers)
             self.catalog.delete_published_versions(channel, table.id, numbers)
 
     def _is_publish_interval_over(self, channel: str, table: PublishedTable) -> bool:
         newest = certainly_shown_version(self.catalog.published_versions(channel, table.id))
-        since = None if newest is None else newest.shown_at
-        return since is None or self.catalog.now() - since >= timedelta(seconds=period_seconds(table.every) or 0)
+        shown_at = None if newest is None else newest.shown_at
+        return shown_at is None or self.catalog.now() - shown_at >= timedelta(seconds=period_seconds(table.every) or 0)
 
     def _rewrite_in_current_schema(self, channel: str, head: int) -> int:
         """Rewrite the channel in its current schema after a column was dropped or widened.
@@ -282,7 +300,7 @@ class TablePublisher:
             return 0
         if not is_fully_compacted(history.for_partitions(outdated)):
             raise _outdated_schema_error(channel, outdated, head)
-        log.info("%s is written anew under its schema of now: a column was dropped or widened", channel)
+        log.info("rewriting %s in its current schema, because a column was dropped or widened", channel)
         commit = self.inserter.restore(channel, head)
         return commit.seq or 0
 
@@ -290,26 +308,29 @@ class TablePublisher:
         """Newest sequence number of the channel that the table shows or is about to show."""
         return max((e.seq for e in self.catalog.published_versions(channel, table.id)), default=0)
 
-    def _load_content(self, channel: str, history: History, seq: int) -> PublishedContent | None:
+    def _load_publishable_content(self, channel: str, history: History, seq: int) -> PublishedContent | None:
+        """Files and seals that a table shows of a channel at a sequence number. None for a channel without a schema."""
         state = self.catalog.channel(channel)
         seals = self.catalog.latest_seals(channel) if state.seal is not None else {}
         return published_content(state.channel, history, seq, seals, state.seal.by if state.seal is not None else None)
 
 
-def _version_showing(
+def _find_version_showing(
     published_versions: Sequence[PublishedVersion], table: PublishedTable, channel_content: PublishedContent
 ) -> PublishedVersion | None:
-    """PublishedVersion by which a table shows exactly this content, as far as the catalog knows."""
+    """Published version by which a table shows exactly this content, as far as the catalog knows."""
     newest = certainly_shown_version(published_versions)
-    same = newest is not None and newest.fingerprint == channel_content.fingerprint(include_seals=table.shows_seals)
-    return newest if same else None
+    shows_content = newest is not None and newest.fingerprint == channel_content.fingerprint(
+        include_seals=table.shows_seals
+    )
+    return newest if shows_content else None
 
 
 def _outdated_schema_error(channel: str, partitions: Sequence[str], head: int) -> NotSupported:
     return NotSupported(
-        f"channel {channel!r} cannot be published as it is: columns were renamed, dropped or widened",
-        found=", ".join(partitions[:3]) or "files of another schema",
-        expected="files of the schema that it has now",
-        next=f"nova restore {channel} --at {head}, which writes them anew, under a number of its own",
+        f"channel {channel!r} cannot be published: columns were renamed, dropped or widened since its last base",
+        found=", ".join(partitions[:3]) or "files with an older schema",
+        expected="files with the current schema of the channel",
+        next=f"nova restore {channel} --at {head} (rewrites the files in the current schema, at a new number)",
         channel=channel,
     )

@@ -41,9 +41,9 @@ class ChannelReader:
             state.channel.refuse_changes()
         if keys is not None and not state.channel.merge.key:
             raise DefinitionError(
-                f"channel {channel!r} has no key to look for",
+                f"channel {channel!r} has no key columns, so keys= cannot select rows",
                 found=f"keys=, and merge={type(state.channel.merge).__name__}",
-                next="filter what is read of it, or declare the channel with merge=nova.Upsert(key=...)",
+                next="filter the rows after the read, or define the channel with merge=nova.Upsert(key=...)",
             )
         scope = parse_partition(state.channel.partitions, partition, allow_scope=True) if partition else WHOLE
         history = self.catalog.history(channel, at, scope, since, back_to=state.head if at is None else at)
@@ -51,9 +51,9 @@ class ChannelReader:
             read: Read = modes.snapshot(history, at) if since is None else modes.changes(history, since, at)
         except BlockCollected:
             full_history = self.catalog.history(channel, None, scope)
-            wanted = at if since is None and at is not None else since or 0
+            requested_version = at if since is None and at is not None else since or 0
             raise modes.version_collected_error(
-                channel, wanted, modes.oldest_answerable_version(full_history)
+                channel, requested_version, modes.oldest_answerable_version(full_history)
             ) from None
         return Selection(self.runtime.engine, read, columns, keys, history.merge.key)
 

@@ -36,8 +36,8 @@ class OpenExecution:
 def open_executions(catalog: Catalog) -> list[OpenExecution]:
     """Executions that have not ended, oldest first. Readers and inserts are included."""
     now = catalog.now()
-    found = [e for e, _ in catalog.executions_with_staged_blocks() if e.state in ("running", "failed")]
-    return [_to_open_execution(e, now) for e in sorted(found, key=lambda e: (e.started_at, e.id))]
+    open_rows = [e for e, _ in catalog.executions_with_staged_blocks() if e.state in ("running", "failed")]
+    return [_to_open_execution(e, now) for e in sorted(open_rows, key=lambda e: (e.started_at, e.id))]
 
 
 def release(catalog: Catalog, execution_id: str, *, force: bool = False, dry_run: bool = False) -> OpenExecution:
@@ -58,16 +58,16 @@ def release(catalog: Catalog, execution_id: str, *, force: bool = False, dry_run
         ExecutionNotLive: no open execution has this id or prefix, or several do.
         ExecutionInProgress: the owner is not known to be dead.
     """
-    found = [e for e in open_executions(catalog) if e.execution.id.startswith(execution_id)]
-    if len(found) != 1 or not execution_id:
-        raise _no_single_match_error(execution_id, [e.execution.id for e in found])
-    (open_execution,) = found
+    matches = [e for e in open_executions(catalog) if e.execution.id.startswith(execution_id)]
+    if len(matches) != 1 or not execution_id:
+        raise _no_single_match_error(execution_id, [e.execution.id for e in matches])
+    (open_execution,) = matches
     if not open_execution.may_end and not force:
         raise _execution_held_error(open_execution)
     if not dry_run:
         catalog.abort(
             open_execution.execution.id,
-            "it was released by hand",
+            "the execution was released manually",
             open_execution.execution.epoch,
             counts_as_failure=False,
         )
@@ -80,11 +80,11 @@ def _to_open_execution(execution: Execution, now: datetime) -> OpenExecution:
 
 
 def _no_single_match_error(execution_id: str, matching_ids: list[str]) -> ExecutionNotLive:
-    what = "several executions begin" if matching_ids else "no execution that has not ended begins"
+    subject = "the ids of several open executions begin" if matching_ids else "no open execution has an id that begins"
     return ExecutionNotLive(
-        f"{what} with {execution_id!r}",
+        f"{subject} with {execution_id!r}",
         found=", ".join(i[:12] for i in matching_ids) or None,
-        expected="the id of one execution that runs or failed",
+        expected="the id of one execution that is running, or has failed and can be resumed",
         next="nova executions",
         execution_id=execution_id,
     )
@@ -92,12 +92,16 @@ def _no_single_match_error(execution_id: str, matching_ids: list[str]) -> Execut
 
 def _execution_held_error(open_execution: OpenExecution) -> ExecutionInProgress:
     execution = open_execution.execution
-    known = "which runs on this host" if open_execution.holder == "alive" else "of which this host knows nothing"
+    owner_description = (
+        "which runs on this host"
+        if open_execution.holder == "alive"
+        else "and this host cannot tell whether it is alive"
+    )
     return ExecutionInProgress(
-        f"execution {execution.id[:8]} is held by {execution.owner}, {known}",
+        f"execution {execution.id[:8]} is held by {execution.owner}, {owner_description}",
         found=f"a lease until {execution.lease_until:%Y-%m-%d %H:%M:%S} UTC",
-        expected="a holder that is gone, or a lease that ran out",
-        next=f"end the holder, or: nova release {execution.id[:8]} --force (only the work of that execution is lost)",
+        expected="an owner that has ended, or an expired lease",
+        next=f"end the owner, or run nova release {execution.id[:8]} --force (only the work of that execution is lost)",
         execution_id=execution.id,
         owner=execution.owner,
     )

@@ -35,7 +35,7 @@ PARALLEL_STATUS_CALLS = 16
 _SWEEP_WAITS = (0.0, 0.2, 1.0)
 """Seconds to wait before each attempt to sweep."""
 
-_BATCH = 1000
+_FILES_PER_PROGRESS_MESSAGE = 1000
 """Number of files between two progress messages."""
 
 
@@ -50,6 +50,19 @@ class _FileCheck:
     block_count: int
     file_count: int
     defect_by_path: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _UploadCheck:
+    """Result of checking the unfinished uploads.
+
+    Args:
+        damages: abandoned uploads.
+        notes: reasons why the uploads could not be examined.
+    """
+
+    damages: tuple[Damage, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class Repair:
@@ -87,19 +100,24 @@ class Repair:
             WarehouseUnavailable: the warehouse cannot be read, or it is completely empty.
         """
         entries = self.engine.list_warehouse()
-        self.on_progress(f"{len(entries)} files and folders lie in the warehouse")
-        files = {s.channel.name: self._check_channel_files(s.channel.name) for s in self.catalog.channels()}
-        looked = sum(f.file_count for f in files.values())
-        if looked and not entries:
-            raise self._empty_warehouse_error(looked)
-        uploads, notes = self._unfinished_upload_damages()
-        damages = [*self._leftover_damages(), *self._lost_file_damages(files), *self._orphan_damages(entries), *uploads]
+        self.on_progress(f"{len(entries)} files and folders are in the warehouse")
+        checks_by_channel = {s.channel.name: self._check_channel_files(s.channel.name) for s in self.catalog.channels()}
+        file_count = sum(f.file_count for f in checks_by_channel.values())
+        if file_count and not entries:
+            raise self._empty_warehouse_error(file_count)
+        upload_check = self._check_unfinished_uploads()
+        damages = [
+            *self._leftover_damages(),
+            *self._lost_file_damages(checks_by_channel),
+            *self._orphan_damages(entries),
+            *upload_check.damages,
+        ]
         counts = {
-            "blocks": sum(f.block_count for f in files.values()),
-            "files": looked,
+            "blocks": sum(f.block_count for f in checks_by_channel.values()),
+            "files": file_count,
             "entries": len(entries),
         }
-        return DamageReport(tuple(damages), counts, notes)
+        return DamageReport(tuple(damages), counts, upload_check.notes)
 
     def verify_files(self) -> DamageReport:
         """Check only the files that the catalog lists. Changes nothing.
@@ -107,17 +125,17 @@ class Repair:
         Raises:
             WarehouseUnavailable: the warehouse cannot be read.
         """
-        files = {s.channel.name: self._check_channel_files(s.channel.name) for s in self.catalog.channels()}
+        checks_by_channel = {s.channel.name: self._check_channel_files(s.channel.name) for s in self.catalog.channels()}
         counts = {
-            "blocks": sum(f.block_count for f in files.values()),
-            "files": sum(f.file_count for f in files.values()),
+            "blocks": sum(f.block_count for f in checks_by_channel.values()),
+            "files": sum(f.file_count for f in checks_by_channel.values()),
         }
-        return DamageReport(tuple(self._lost_file_damages(files)), counts)
+        return DamageReport(tuple(self._lost_file_damages(checks_by_channel)), counts)
 
     def repair_damages(self, damages: Iterable[Damage]) -> list[RepairOutcome]:
         """Repair the damages with a known cure, after checking that they still exist."""
-        found = list(damages)
-        cures: dict[Cure, Callable[[Sequence[Damage]], Iterator[RepairOutcome]]] = {
+        all_damages = list(damages)
+        repair_by_cure: dict[Cure, Callable[[Sequence[Damage]], Iterator[RepairOutcome]]] = {
             "sweep": self._sweep_leftovers,
             "give up": self._give_up_blocks,
             "set aside": self._set_orphans_aside,
@@ -125,39 +143,41 @@ class Repair:
         }
         return [
             outcome
-            for cure, carry_out in cures.items()
-            if (some := [d for d in found if d.cure == cure])
-            for outcome in carry_out(some)
+            for cure, repair in repair_by_cure.items()
+            if (curable_damages := [d for d in all_damages if d.cure == cure])
+            for outcome in repair(curable_damages)
         ]
 
     # finding
 
     def _leftover_damages(self) -> list[Damage]:
         now = self.catalog.now()
-        found = (
+        candidates = (
             leftover_damage(e, len(staged), now, self.sweep_delay, is_owner_dead(e.owner))
             for e, staged in self.catalog.executions_with_staged_blocks()
         )
-        return [d for d in found if d is not None]
+        return [d for d in candidates if d is not None]
 
     def _check_channel_files(self, channel: str) -> _FileCheck:
         """Check each file that a block of the channel lists, or a random sample of them."""
         blocks = [
             b for b in self.catalog.history(channel).blocks if b.manifest.external_folder is None
         ]  # external files are not ours to check
-        listed = list({f.path: f for b in blocks for f in b.manifest.files}.values())
-        if self.sample_size is not None and len(listed) > self.sample_size:
-            listed = random.sample(listed, self.sample_size)
-        wrong: dict[str, str] = {}
-        files, done = iter(listed), 0
-        look = partial(self.engine.file_defect, thorough=self.thorough)
+        files_to_check = list({f.path: f for b in blocks for f in b.manifest.files}.values())
+        if self.sample_size is not None and len(files_to_check) > self.sample_size:
+            files_to_check = random.sample(files_to_check, self.sample_size)
+        defect_by_path: dict[str, str] = {}
+        remaining_files, checked_count = iter(files_to_check), 0
+        find_defect = partial(self.engine.file_defect, thorough=self.thorough)
         with ThreadPoolExecutor(PARALLEL_STATUS_CALLS, "nova-status") as pool:
-            while some := list(islice(files, _BATCH)):
-                wrong |= {f.path: d for f, d in zip(some, pool.map(look, some), strict=True) if d is not None}
-                done += len(some)
-                if len(listed) > _BATCH:
-                    self.on_progress(f"{channel}: {done} of {len(listed)} files looked at")
-        return _FileCheck(len(blocks), len(listed), wrong)
+            while batch := list(islice(remaining_files, _FILES_PER_PROGRESS_MESSAGE)):
+                defect_by_path |= {
+                    f.path: d for f, d in zip(batch, pool.map(find_defect, batch), strict=True) if d is not None
+                }
+                checked_count += len(batch)
+                if len(files_to_check) > _FILES_PER_PROGRESS_MESSAGE:
+                    self.on_progress(f"{channel}: {checked_count} of {len(files_to_check)} files checked")
+        return _FileCheck(len(blocks), len(files_to_check), defect_by_path)
 
     def _lost_file_damages(self, checks_by_channel: Mapping[str, _FileCheck]) -> Iterator[Damage]:
         bindings = self.runtime.project.bindings
@@ -166,29 +186,42 @@ class Repair:
                 continue
             # Queried after the files were checked: a file that was collected meanwhile is no loss.
             retention_state = self.catalog.retention_state(channel, channel_retention_seconds(self.runtime, channel))
-            readers = [b.name for b in bindings if channel in {c.name for c in b.reads}]
-            writer = next((b.name for b in bindings if channel in {c.name for c in b.base_writes}), None)
-            yield from damage_of_lost_files(retention_state, file_check.defect_by_path, readers, writer)
+            reading_bindings = [b.name for b in bindings if channel in {c.name for c in b.reads}]
+            writing_binding = next((b.name for b in bindings if channel in {c.name for c in b.base_writes}), None)
+            yield from damage_of_lost_files(
+                retention_state, file_check.defect_by_path, reading_bindings, writing_binding
+            )
 
     def _orphan_damages(self, entries: Sequence[WarehouseEntry]) -> list[Damage]:
         """Warehouse entries that no catalog lists. Catalog and markers are read after the warehouse was listed."""
-        known, identity = self.catalog.catalog_paths(), self.catalog.identity()
+        catalog_paths, catalog_id = self.catalog.catalog_paths(), self.catalog.identity()
         return orphan_damage(
-            entries, known, self.engine.catalogs_with_marker(), identity, self.catalog.now(), self.min_orphan_age
+            entries,
+            catalog_paths,
+            self.engine.catalogs_with_marker(),
+            catalog_id,
+            self.catalog.now(),
+            self.min_orphan_age,
         )
 
-    def _unfinished_upload_damages(self) -> tuple[list[Damage], tuple[str, ...]]:
-        """Abandoned uploads, or notes why they were not examined. The catalog is read after the listing."""
+    def _check_unfinished_uploads(self) -> _UploadCheck:
+        """Abandoned uploads. The catalog is read after the listing."""
         try:
-            pending = self.engine.unfinished_uploads()
+            uploads = self.engine.unfinished_uploads()
         except NovaError as error:
-            return [], (f"{error.what}: {error.next}",)
-        if not pending:
-            return [], ()
-        known, identity = self.catalog.catalog_paths(), self.catalog.identity()
-        return unfinished_upload_damage(
-            pending, known, self.engine.catalogs_with_marker(), identity, self.catalog.now(), self.min_orphan_age
-        ), ()
+            return _UploadCheck(notes=(f"{error.what}: {error.next}",))
+        if not uploads:
+            return _UploadCheck()
+        catalog_paths, catalog_id = self.catalog.catalog_paths(), self.catalog.identity()
+        damages = unfinished_upload_damage(
+            uploads,
+            catalog_paths,
+            self.engine.catalogs_with_marker(),
+            catalog_id,
+            self.catalog.now(),
+            self.min_orphan_age,
+        )
+        return _UploadCheck(tuple(damages))
 
     # repairing
 
@@ -197,43 +230,55 @@ class Repair:
 
         Retried if something is left, since the sweep skips rows that another process is sweeping.
         """
-        self.on_progress("sweeping what dead executions left")
+        self.on_progress("deleting the staged files of dead executions")
         subjects = {d.subject for d in damages}
-        left, says = subjects, ""
+        remaining, reason = subjects, ""
         for wait in _SWEEP_WAITS:
             time.sleep(wait)
             try:
                 self.runtime.delete_dead_staging()
             except NovaError as error:
-                says = error.what
-            left = subjects & {d.subject for d in self._leftover_damages() if d.cure == "sweep"}
-            if not left:
+                reason = error.what
+            remaining = subjects & {d.subject for d in self._leftover_damages() if d.cure == "sweep"}
+            if not remaining:
                 break
-        says = says or "another process is at it: nova doctor --repair again tells what is left"
-        yield from (RepairOutcome(d, d.subject not in left, says if d.subject in left else "") for d in damages)
+        reason = reason or "another process is deleting it; run nova doctor --repair again to see the result"
+        yield from (
+            RepairOutcome(d, d.subject not in remaining, reason if d.subject in remaining else "") for d in damages
+        )
 
     def _give_up_blocks(self, damages: Sequence[Damage]) -> Iterator[RepairOutcome]:
         for damage in damages:
             channel = damage.subject.partition(" ")[0]
-            gone = {
+            collected_ids = {
                 b.id
                 for b in self.catalog.collect_damaged_blocks(
                     channel, damage.concerns, channel_retention_seconds(self.runtime, channel)
                 ).blocks
             }
             crash_point("repair.given_up")
-            left = set(damage.concerns) & {b.id for b in self.catalog.history(channel).blocks}
-            says = "somebody has come to need it meanwhile: nova doctor --repair again says who" if left else ""
-            yield RepairOutcome(damage, not left, says if gone or left else "it was collected meanwhile")
+            remaining_ids = set(damage.concerns) & {b.id for b in self.catalog.history(channel).blocks}
+            reason = (
+                "a reader needs the block now; run nova doctor --repair again to see which reader"
+                if remaining_ids
+                else ""
+            )
+            yield RepairOutcome(
+                damage,
+                not remaining_ids,
+                reason if collected_ids or remaining_ids else "the block was collected meanwhile",
+            )
 
     def _set_orphans_aside(self, damages: Sequence[Damage]) -> Iterator[RepairOutcome]:
         """Move orphans away, if they are still orphans and the warehouse still belongs to this catalog alone."""
-        again = {d.subject for d in self._orphan_damages(self.engine.list_warehouse()) if d.cure == "set aside"}
+        current_orphans = {
+            d.subject for d in self._orphan_damages(self.engine.list_warehouse()) if d.cure == "set aside"
+        }
         for n, damage in enumerate(damages):
-            if n and n % _BATCH == 0:
+            if n and n % _FILES_PER_PROGRESS_MESSAGE == 0:
                 self.on_progress(f"{n} of {len(damages)} orphans moved")
-            if damage.subject not in again:
-                yield RepairOutcome(damage, True, "it is no orphan any more, and was left")
+            if damage.subject not in current_orphans:
+                yield RepairOutcome(damage, True, "it is no longer an orphan, and was not moved")
                 continue
             crash_point("repair.moving")
             try:
@@ -256,7 +301,7 @@ class Repair:
 
     def _empty_warehouse_error(self, listed_files: int) -> WarehouseUnavailable:
         return WarehouseUnavailable(
-            f"the catalog lists {listed_files} files, and nothing at all is in the warehouse",
-            expected="the warehouse that this catalog's blocks were written into",
-            next="see that it is mounted, and that NOVA_WAREHOUSE names it; nothing was changed",
+            f"the catalog lists {listed_files} files, but the warehouse is empty",
+            expected="the warehouse that contains the blocks of this catalog",
+            next="check that the warehouse is mounted, and that NOVA_WAREHOUSE points to it; nothing was changed",
         )

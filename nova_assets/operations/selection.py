@@ -55,7 +55,7 @@ class Selection:
             actual = frame_schema.field(field.name).type
             if not (can_widen(actual, field.type) or can_widen(field.type, actual)):
                 raise SchemaMismatch(
-                    f"keys= has another type in column {field.name!r}",
+                    f"column {field.name!r} of keys= has a type that matches no key of the channel",
                     found=str(actual),
                     expected=str(field.type),
                     column=field.name,

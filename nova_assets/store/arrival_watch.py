@@ -67,10 +67,10 @@ def find_channels_to_receive(store: Store, watched_inboxes: WatchedInboxes) -> C
     to_list, with_arrivals, errors = [], [], []
     for channel in channels_with_source_or_seal(store.project):
         try:
-            has_sealable, needs_listing = _can_seal_or_needs_listing(store, channel)
-            if channel.source is not None and (needs_listing or _is_full_listing_due(store, channel)):
+            seal_readiness = _check_seal_readiness(store, channel)
+            if channel.source is not None and (seal_readiness.needs_listing or _is_full_listing_due(store, channel)):
                 to_list.append(channel.name)
-            elif has_sealable or (
+            elif seal_readiness.has_sealable_group or (
                 channel.source is not None
                 and _has_waiting_arrivals(store, channel, watched_inboxes.get_inbox(store, channel))
             ):
@@ -94,12 +94,24 @@ def _is_full_listing_due(store: Store, channel: Channel) -> bool:
     return last_listing is None or store.catalog.now() - last_listing > timedelta(seconds=FULL_LISTING_INTERVAL)
 
 
-def _can_seal_or_needs_listing(store: Store, channel: Channel) -> tuple[bool, bool]:
-    """Whether a group can be sealed, and whether a group waits only for a full listing before it can be sealed."""
+@dataclass(frozen=True, slots=True)
+class _SealReadiness:
+    """Whether a channel has groups to seal.
+
+    Args:
+        has_sealable_group: a group can be sealed now.
+        needs_listing: a group waits only for a full listing before it can be sealed.
+    """
+
+    has_sealable_group: bool = False
+    needs_listing: bool = False
+
+
+def _check_seal_readiness(store: Store, channel: Channel) -> _SealReadiness:
     if channel.seal is None:
-        return False, False
-    due_groups, open_groups = store.sealable(channel.name)
-    return bool(due_groups), any(o.needs_listing for o in open_groups)
+        return _SealReadiness()
+    sealable_groups, incomplete_groups = store.sealable(channel.name)
+    return _SealReadiness(bool(sealable_groups), any(g.needs_listing for g in incomplete_groups))
 
 
 def _has_waiting_arrivals(store: Store, channel: Channel, inbox: Inbox) -> bool:

@@ -46,8 +46,8 @@ class StoreArrivals:
             SourceUnavailable: the source does not answer. Nothing is lost.
             TooManyBadRecords: a batch has more bad records than the source allows. Nothing of the batch was ingested.
         """
-        with self._open_receiver(channel, inbox) as receiving:
-            return receiving.receive_files(list_unannounced=look)
+        with self._open_receiver(channel, inbox) as receiver:
+            return receiver.receive_files(list_unannounced=look)
 
     def follow(
         self, channel: Channel | str, *, every: float = 1.0, look_every: float = 600.0
@@ -66,20 +66,20 @@ class StoreArrivals:
             DefinitionError: the channel has no source.
             TooManyBadRecords: as for ``receive``.
         """
-        with self._open_receiver(channel, watch_folder=True) as receiving:
-            yield from receiving.follow_arrivals(every, look_every)
+        with self._open_receiver(channel, watch_folder=True) as receiver:
+            yield from receiver.follow_arrivals(every, look_every)
 
     def arriving(self, channel: Channel | str) -> list[Arrival]:
         """Files that ``receive`` would ingest, waiting or found by listing: its dry run."""
-        with self._open_receiver(channel) as receiving:
-            return receiving.list_arriving()
+        with self._open_receiver(channel) as receiver:
+            return receiver.list_arriving()
 
     def replayable(self, channel: Channel | str, mend: Mend | None = None) -> ReplayResult:
         """Result that ``replay`` would have: its dry run."""
         from nova_assets.operations.arrivals.replay import preview_replay
 
-        with self._open_receiver(channel) as receiving:
-            return preview_replay(receiving, mend)
+        with self._open_receiver(channel) as receiver:
+            return preview_replay(receiver, mend)
 
     def replay(self, channel: Channel | str, mend: Mend | None = None) -> ReplayResult:
         """Retry quarantined records and refused files.
@@ -98,8 +98,8 @@ class StoreArrivals:
         """
         from nova_assets.operations.arrivals.replay import replay
 
-        with self._open_receiver(channel) as receiving:
-            return replay(receiving, mend)
+        with self._open_receiver(channel) as receiver:
+            return replay(receiver, mend)
 
     def arrivals(
         self, channel: Channel | str, state: ArrivalState | None = None, limit: int = 100
@@ -120,26 +120,26 @@ class StoreArrivals:
         from nova_assets.operations.arrivals.receive import FileReceiver
         from nova_assets.sources.open_inbox import open_inbox
 
-        defined = self._channel_with_source(channel)
-        assert defined.source is not None
-        opened = inbox or open_inbox(defined.source, self.root, watch=watch_folder)
+        definition = self._register_channel_with_source(channel)
+        assert definition.source is not None
+        opened_inbox = inbox or open_inbox(definition.source, self.root, watch=watch_folder)
         try:
-            yield FileReceiver(self.runtime, defined, opened)
+            yield FileReceiver(self.runtime, definition, opened_inbox)
         finally:
             if inbox is None:
-                opened.close()
+                opened_inbox.close()
 
-    def _channel_with_source(self, channel: Channel | str) -> Channel:
+    def _register_channel_with_source(self, channel: Channel | str) -> Channel:
         """A channel with a source, registered together with its quarantine channel."""
         name = channel if isinstance(channel, str) else channel.name
-        defined = self.registry.find_definition(channel)
-        if defined is None or defined.source is None:
+        definition = self.registry.find_definition(channel)
+        if definition is None or definition.source is None:
             self.registry.registered_name(name)  # a missing channel is the better error
             raise DefinitionError(
-                f"channel {name!r} has no source, from which files could arrive",
-                expected="a channel of the project, with source=nova.files(...)",
+                f"channel {name!r} has no source=, so no files can arrive for it",
+                expected="a channel of the project that has source=nova.files(...)",
                 next=f'nova.Channel("{name}", source=nova.files("landing/{name}"))',
                 channel=name,
             )
-        self.runtime.catalog.register([defined, quarantine_channel(defined)])
-        return defined
+        self.runtime.catalog.register([definition, quarantine_channel(definition)])
+        return definition

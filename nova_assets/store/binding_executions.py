@@ -87,9 +87,9 @@ class BindingExecutions:
             PartitionError: the binding has no partitions, or ``to`` is ``whole`` and some partitions have unread data.
             ExecutionInProgress: an execution of the binding is alive.
         """
-        planned = self.plan_switch(binding, to)
-        self.runtime.catalog.switch_cursors(planned)
-        return planned
+        cursor_switch = self.plan_switch(binding, to)
+        self.runtime.catalog.switch_cursors(cursor_switch)
+        return cursor_switch
 
     def plan_switch(self, binding: str, to: SwitchTo) -> CursorSwitch:
         """Cursors that ``switch`` would set: its dry run."""

@@ -140,7 +140,7 @@ class ChannelData:
             DefinitionError: ``at`` or ``since`` is combined with several channels.
         """
         if (at is not None or since is not None) and len(channels) != 1:
-            raise DefinitionError("at= and since= are of one channel", found=f"{len(channels)} channels")
+            raise DefinitionError("at= and since= need exactly one channel", found=f"{len(channels)} channels")
         with self.reader.pin([self.registry.registered_name(c) for c in channels], at, since, partition) as pinned:
             yield pinned
 
@@ -154,7 +154,7 @@ class ChannelData:
             DefinitionError: this store was not made by ``nova.open()`` with views configured.
         """
         if self.runtime.views_factory is None:
-            raise DefinitionError("this store has no views", expected="one that nova.open() has given")
+            raise DefinitionError("this store has no file views", expected="a store that nova.open() has returned")
         names = [self.registry.registered_name(c) for c in channels]
         return self.runtime.views_factory({n: self.runtime.catalog.channel(n).head for n in names})
 

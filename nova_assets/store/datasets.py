@@ -151,8 +151,10 @@ class StoreDatasets:
         everything: bool = False,
     ) -> BackfillPreview:
         """Partitions that ``backfill`` would recompute, each with the cost of its last run. Changes nothing."""
-        chosen = None if downstream == "all" else () if downstream == "none" else _as_name_collection(downstream)
-        return self._backfill_manager.preview_backfill(dataset, partitions, chosen, everything)
+        downstream_datasets = (
+            None if downstream == "all" else () if downstream == "none" else _as_name_collection(downstream)
+        )
+        return self._backfill_manager.preview_backfill(dataset, partitions, downstream_datasets, everything)
 
     def backfills(self, limit: int = 100) -> list[Backfill]:
         """Backfills with requester, reason and progress, newest first."""

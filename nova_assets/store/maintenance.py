@@ -108,7 +108,7 @@ class StoreMaintenance:
             raise PartitionError(
                 f"channel {name!r} has no partition to drop",
                 found=repr(partition),
-                expected="a partition of a channel that has some",
+                expected="a partition of a partitioned channel",
                 next="to empty the channel, insert a base without rows",
             )
         return self.maintenance.drop_partitions(
@@ -120,14 +120,22 @@ class StoreMaintenance:
         name = self.registry.registered_name(channel)
         state = self.runtime.catalog.channel(name)
         definition = self.registry.find_definition(name)
-        keep = state.keep_by_column if definition is None else definition.upkeep.get("keep", {})
-        held = [p.partition for p in self.runtime.catalog.partitions(name) if not p.is_dropped] if keep else []
-        return expired_partitions(state.channel.partitions, keep, held, self.runtime.catalog.now())
+        keep_by_column = state.keep_by_column if definition is None else definition.upkeep.get("keep", {})
+        existing_partitions = (
+            [p.partition for p in self.runtime.catalog.partitions(name) if not p.is_dropped] if keep_by_column else []
+        )
+        return expired_partitions(
+            state.channel.partitions, keep_by_column, existing_partitions, self.runtime.catalog.now()
+        )
 
     def drop_expired(self, channel: Channel | str) -> Commit | None:
         """Drop the partitions that ``expired`` lists. Returns None if there are none."""
-        gone = self.expired(channel)
-        return self.maintenance.drop_partitions(self.registry.registered_name(channel), gone) if gone else None
+        expired_partitions = self.expired(channel)
+        return (
+            self.maintenance.drop_partitions(self.registry.registered_name(channel), expired_partitions)
+            if expired_partitions
+            else None
+        )
 
     def delete_collected(self) -> int:
         """Delete the files of blocks that were collected longer than ``gc_grace`` ago. Returns their number."""
@@ -136,5 +144,5 @@ class StoreMaintenance:
     def _compaction_options(
         self, channel: str, force: bool, chained: bool, policy: Compaction | None, partitions: Sequence[str] | None
     ) -> CompactionOptions:
-        only = None if partitions is None else tuple(partitions)
-        return CompactionOptions(policy or self.registry.compaction_policy(channel), force, chained, only)
+        partition_names = None if partitions is None else tuple(partitions)
+        return CompactionOptions(policy or self.registry.compaction_policy(channel), force, chained, partition_names)

@@ -70,7 +70,7 @@ def run_maintenance_tick(
             messages.append(f"{channel}: {'; '.join(c.why for c in due)}")
     deleted = store.delete_collected()
     if deleted:
-        messages.append(f"{deleted} files of collected blocks are deleted")
+        messages.append(f"deleted {deleted} files of collected blocks")
     for line in messages:
         log.info("%s", line)
     return MaintenanceTick(state_digests, tuple(channels_to_compact), tuple(messages))

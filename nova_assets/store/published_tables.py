@@ -57,22 +57,22 @@ class StorePublishing:
             TableUnavailable: the table cannot be reached or written. The other tables are published all the same.
             ExecutionInProgress: another process is publishing the channel.
         """
-        defined = self._channel_with_tables(channel)
+        definition = self._find_published_definition(channel)
         if take_over:
-            self._import_existing_folders(defined)
+            self._import_existing_folders(definition)
         return self.publisher.publish(
-            defined.name, defined.publish, self.registry.compaction_policy(defined.name), take_over=take_over
+            definition.name, definition.publish, self.registry.compaction_policy(definition.name), take_over=take_over
         )
 
     def publishable(self, channel: Channel | str) -> list[PublicationPreview]:
         """Actions that ``publish`` would take: its dry run. Empty for a channel without a schema."""
-        defined = self._channel_with_tables(channel)
-        return self.publisher.preview_publish(defined.name, defined.publish)
+        definition = self._find_published_definition(channel)
+        return self.publisher.preview_publish(definition.name, definition.publish)
 
     def to_publish(self, channel: Channel | str) -> list[PublishedTable]:
         """Tables of a channel that do not show its newest version."""
-        defined = self._channel_with_tables(channel)
-        return self.publisher.outdated_tables(defined.name, defined.publish)
+        definition = self._find_published_definition(channel)
+        return self.publisher.tables_to_publish(definition.name, definition.publish)
 
     def published(self, channel: Channel | str) -> list[PublishedVersion]:
         """Editions of a channel that readers may still use, in all its tables, latest first.
@@ -102,16 +102,16 @@ class StorePublishing:
             **{e.table: table_from_id(e.table) for e in self.runtime.catalog.published_versions(name)},
             **tables_by_id,
         }
-        chosen = sorted(i for i in tables_by_id if table in (None, i))
-        if not chosen:
+        chosen_ids = sorted(i for i in tables_by_id if table in (None, i))
+        if not chosen_ids:
             raise DefinitionError(
                 f"channel {name!r} is not published" + (f" in {table!r}" if table is not None else " anywhere"),
                 expected=" or ".join(sorted(tables_by_id)) or None,
                 channel=name,
             )
-        for i in [] if dry_run else chosen:
+        for i in [] if dry_run else chosen_ids:
             self.publisher.withdraw(name, tables_by_id[i])
-        return chosen
+        return chosen_ids
 
     def _import_existing_folders(self, channel: Channel) -> None:
         """Insert the data of existing table folders into a channel that has no data."""
@@ -132,8 +132,8 @@ class StorePublishing:
             raise BadRecord(
                 f"{folder} cannot be read as Parquet",
                 found=summarize_user_error(error).message,
-                expected="files of Parquet, and others whose names begin with . or _",
-                next="move the others away; nothing was changed",
+                expected="only Parquet files; files whose names begin with . or _ are ignored",
+                next="move the other files out of the folder; nothing was changed",
                 path=str(folder),
             ) from error
 
@@ -141,17 +141,17 @@ class StorePublishing:
         owner = f"channel {channel} of catalog {self.runtime.catalog.identity()}"
         return open_publish_target(table, self.settings.root, self.settings.home, self.runtime.engine.address, owner)
 
-    def _channel_with_tables(self, channel: Channel | str) -> Channel:
+    def _find_published_definition(self, channel: Channel | str) -> Channel:
         name = self.registry.registered_name(channel)
-        defined = self.registry.find_definition(channel)
-        if defined is None or not defined.publish:
+        definition = self.registry.find_definition(channel)
+        if definition is None or not definition.publish:
             raise DefinitionError(
                 f"channel {name!r} is not published anywhere",
-                expected="a channel of the project, with publish=nova.hive(...) or nova.iceberg(...)",
+                expected="a channel of the project that has publish=nova.hive(...) or nova.iceberg(...)",
                 next=f'nova.Channel("{name}", publish=nova.hive("exports/{name}"))',
                 channel=name,
             )
-        return defined
+        return definition
 
 
 def _holds_data_files(folder: Path) -> bool:

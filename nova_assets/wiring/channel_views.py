@@ -96,5 +96,5 @@ def _require_service_extra() -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise SettingsError(
-            f"what views of channels need is not installed: {error.name}", next="pip install 'nova-assets[service]'"
+            f"file views need a package that is not installed: {error.name}", next="pip install 'nova-assets[service]'"
         ) from error

@@ -64,23 +64,23 @@ def open(
 
     if project is not None and not isinstance(project, Project | str):
         raise ArgumentRefused(
-            "open() takes no such project=",
+            "open() got project= of an unsupported type",
             found=type(project).__name__,
-            expected='a nova.Project, or "package.module:attribute" of one',
+            expected='a nova.Project, or its import path "package.module:attribute"',
         )
-    named = project if isinstance(project, str) else None
-    where = spark if isinstance(spark, str) else None
+    project_path = project if isinstance(project, str) else None
+    spark_kind = spark if isinstance(spark, str) else None
     settings = settings or load_settings(
         catalog=catalog,
         warehouse=warehouse,
-        project=named,
+        project=project_path,
         lease=lease,
         grace=grace,
-        spark=where,
+        spark=spark_kind,
         service=service,
     )
     parse_address(settings.warehouse)  # a bad address must fail before a catalog is created
-    loaded = project if isinstance(project, Project) else load_project(settings)
+    loaded_project = project if isinstance(project, Project) else load_project(settings)
     database_catalog = open_catalog(
         settings.catalog,
         on_before_commit=lambda: crash_point("commit.inside"),
@@ -90,16 +90,16 @@ def open(
     viewed_catalog, view_source = catalog_with_views(settings, database_catalog, storage)
     session = (
         spark
-        if spark is not None and where is None
+        if spark is not None and spark_kind is None
         else partial(get_or_build_session, settings.spark, settings.home, settings.spark_config)
     )
-    way = next((w for w in READ_STRATEGIES if w == settings.strategy), None)
-    engine = SparkEngine(settings.warehouse, session, way)
+    read_strategy = next((w for w in READ_STRATEGIES if w == settings.strategy), None)
+    engine = SparkEngine(settings.warehouse, session, read_strategy)
     check_warehouse(database_catalog, engine)
-    viewing = StoreViewsFactory(
-        settings, database_catalog, Store(settings, loaded, viewed_catalog, engine), view_source
+    views_factory = StoreViewsFactory(
+        settings, database_catalog, Store(settings, loaded_project, viewed_catalog, engine), view_source
     )
-    return Store(settings, loaded, viewed_catalog, engine, viewing)
+    return Store(settings, loaded_project, viewed_catalog, engine, views_factory)
 
 
 def load_project(settings: Settings) -> Project | None:
@@ -113,7 +113,7 @@ def load_project(settings: Settings) -> Project | None:
     module, _, attribute = settings.project.partition(":")
     if not module or not attribute:
         raise SettingsError(
-            "the project is not named rightly", found=settings.project, expected="package.module:attribute"
+            "the project has an invalid import path", found=settings.project, expected="package.module:attribute"
         )
     root = str(settings.root)
     if root not in sys.path:
@@ -125,14 +125,14 @@ def load_project(settings: Settings) -> Project | None:
             raise  # the project exists, but one of its own imports does not
         raise _project_load_error(settings, error) from error
     try:
-        found = getattr(imported, attribute)
+        loaded = getattr(imported, attribute)
     except AttributeError as error:
         if getattr(imported.__spec__, "_initializing", False):
             raise _store_opened_on_import_error(settings, module) from error
         raise _project_load_error(settings, error) from error
-    if not isinstance(found, Project):
-        raise SettingsError(f"{settings.project} is no nova.Project", found=type(found).__name__)
-    return found
+    if not isinstance(loaded, Project):
+        raise SettingsError(f"{settings.project} is not a nova.Project", found=type(loaded).__name__)
+    return loaded
 
 
 def _project_load_error(settings: Settings, error: Exception) -> SettingsError:
@@ -148,6 +148,6 @@ def _store_opened_on_import_error(settings: Settings, module: str) -> SettingsEr
     return SettingsError(
         f"the project {settings.project} cannot be loaded while {module} is imported",
         found=f"{module} opens a store when it is imported, before the project is defined",
-        expected="definitions alone",
-        next='put nova.open() and all that uses the store behind: if __name__ == "__main__":',
+        expected="a module that only contains definitions",
+        next='move nova.open() and the code that uses the store below: if __name__ == "__main__":',
     )

@@ -63,7 +63,7 @@ def test_what_adds_to_what_is_there_is_not_made_again(nova: Nova, folder: Path) 
     (folder / "sql" / "added.sql").write_text("INSERT INTO added SELECT 1 AS n")
     (folder / "adding.py").write_text("import nova_assets as n\nproject = n.Project(n.datasets('sql'))")
     said = nova("backfill", "added", "--project", "adding:project")
-    assert said.code == 1 and "partitions of 'added' cannot be made again as they were" in said.err
+    assert said.code == 1 and "partitions of 'added' cannot be recomputed" in said.err
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_what_adds_to_what_is_there_is_not_made_again(nova: Nova, folder: Path) 
     [
         ((), "DATASET is missing; nova show lists the datasets"),
         (("sales",), "no dataset in SQL is called 'sales'"),
-        (("store_sales",), "next:     nova backfill store_sales --all is for all 4 of them"),
+        (("store_sales",), "next:     name partitions, or run nova backfill store_sales --all for all 4 partitions"),
         (("store_sales", "shop=Paris"), "expected: day=VALUE, day=FROM..TO or store=VALUE, store=FROM..TO"),
         (("store_sales", "day=2022-05-01"), "'day=2022-05-01' picks no partitions of 'store_sales'"),
         (("store_sales", "--all", "--downstream", "tickets"), "'tickets': reads nothing of what is made again"),

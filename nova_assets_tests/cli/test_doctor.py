@@ -156,7 +156,7 @@ def test_doctor_does_not_send_to_itself(nova: Nova) -> None:
     [
         ("no_such_module:project", "No module named 'no_such_module'"),
         ("nova_assets_tests.cli.shop:nothing", "has no attribute 'nothing'"),
-        ("nova_assets_tests.cli.shop:orders", "is no nova.Project"),
+        ("nova_assets_tests.cli.shop:orders", "is not a nova.Project"),
         ("nova_assets_tests.cli.shop", "package.module:attribute"),
         ("broken_at_import:project", "its code raises ZeroDivisionError"),
         ("broken_syntax:project", "its code raises SyntaxError"),

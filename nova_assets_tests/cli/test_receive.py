@@ -91,7 +91,7 @@ def test_days_are_sealed_and_shown(nova: Nova, folder: Path) -> None:
     assert (sealed["group"], sealed["rows"], sealed["files"], sealed["state"]) == ("2024-01-01", 1, 1, "sealed")
     assert nova("seal", "days").out == "All complete days or hours are sealed.\n"
     assert "2024-01-01" in nova("seals", "days").out
-    assert "is not sealed: it does not say" in nova("seal", "orders").err
+    assert "has no seal=, which defines when" in nova("seal", "orders").err
 
 
 def test_wrong_use_is_told(nova: Nova) -> None:

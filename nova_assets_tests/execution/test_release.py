@@ -63,7 +63,7 @@ def test_one_of_another_host_is_told_and_is_released_by_force_alone(opened: Open
     )
     (one,) = store.open_executions()
     assert (one.execution.id, one.holder, one.lapsed, one.may_end) == (execution, "unknown", False, False)
-    with pytest.raises(nova.ExecutionInProgress, match="of which this host knows nothing") as refused:
+    with pytest.raises(nova.ExecutionInProgress, match="and this host cannot tell whether it is alive") as refused:
         store.release(execution[:8])
     assert f"nova release {execution[:8]} --force" in str(refused.value.next)
     assert store.catalog.execution(execution).state == "running"
@@ -84,7 +84,7 @@ def test_one_whose_process_is_gone_is_released(opened: Opener, gone: str) -> Non
     assert store.catalog.execution(reader).state == "running"
     store.release(reader[:8])
     assert store.catalog.execution(reader).state == "aborted"
-    with pytest.raises(nova.ExecutionNotLive, match="no execution that has not ended") as unknown:
+    with pytest.raises(nova.ExecutionNotLive, match="no open execution has an id that begins") as unknown:
         store.release(reader[:8])
     assert unknown.value.next == "nova executions"
 

@@ -221,7 +221,7 @@ def test_an_orphan_that_has_become_somebodys_is_left(opened: Opener, clock: Test
     examined = repair(store).find_damages()
     store.engine.write_catalog_marker("another", "w")
     [outcome] = repair(store).repair_damages(examined.damages)
-    assert folder.exists() and "no orphan any more" in outcome.detail
+    assert folder.exists() and "no longer an orphan" in outcome.detail
 
 
 def test_in_a_shared_warehouse_nobodys_data_are_taken_for_orphans(
@@ -344,7 +344,7 @@ def test_a_warehouse_that_is_not_there_is_no_reason_to_mend_anything(opened: Ope
     store = filled(opened)
     store.compact("source")
     (tmp_path / "wh").rename(tmp_path / "unmounted")
-    with pytest.raises(nova.WarehouseUnavailable, match=r"(?s)lists \d+ files, and nothing at all.*mounted"):
+    with pytest.raises(nova.WarehouseUnavailable, match=r"(?s)lists \d+ files, but the warehouse is empty.*mounted"):
         repair(store).find_damages()
 
 
@@ -373,10 +373,10 @@ def test_several_repairs_at_once_do_no_harm(opened: Opener, clock: TestClock) ->
 def test_it_says_how_far_it_has_come_with_many_files(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     store, said = filled(opened), list[str]()
     Repair(store.runtime, HOUR, said.append).find_damages()
-    assert said == ["6 files and folders lie in the warehouse"]
-    monkeypatch.setattr("nova_assets.operations.repair._BATCH", 2)
+    assert said == ["6 files and folders are in the warehouse"]
+    monkeypatch.setattr("nova_assets.operations.repair._FILES_PER_PROGRESS_MESSAGE", 2)
     Repair(store.runtime, HOUR, said.append).find_damages()
-    assert said[2:] == ["source: 2 of 3 files looked at", "source: 3 of 3 files looked at"]
+    assert said[2:] == ["source: 2 of 3 files checked", "source: 3 of 3 files checked"]
 
 
 def test_partitions_are_mended_one_by_one(opened: Opener) -> None:

@@ -140,7 +140,7 @@ def test_what_is_said_of_a_wrong_argument(store: nova.Store) -> None:
     with pytest.raises(nova.NovaError, match="columns=") as refused:
         store.read("bag", columns="id")
     assert str(refused.value.expected) == "a sequence of text or None"
-    with pytest.raises(nova.DefinitionError, match="channel 'bag' has no key to look for"):
+    with pytest.raises(nova.DefinitionError, match="channel 'bag' has no key columns, so keys= cannot select rows"):
         store.read("bag", keys=[{"id": 1}])
     with pytest.raises(nova.DefinitionError, match=r"order_by column 's' is struct<a:int>"):
         nova.Channel("o", merge=nova.Upsert(key="id", order_by="s"), schema="id int, s struct<a:int>")
@@ -148,7 +148,7 @@ def test_what_is_said_of_a_wrong_argument(store: nova.Store) -> None:
 
 @pytest.mark.parametrize("project", [5, [1], nova.Channel("c")])
 def test_what_is_opened_is_a_project(project: Any) -> None:
-    with pytest.raises(nova.NovaError, match=r"open\(\) takes no such project="):
+    with pytest.raises(nova.NovaError, match=r"open\(\) got project= of an unsupported type"):
         nova.open(project)
 
 

@@ -201,7 +201,7 @@ def test_a_look_that_is_older_than_what_is_known_commits_nothing(
 
 
 def test_it_is_refreshed_some_partitions_at_a_time(tills: Tills, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nova_assets.operations.external_tables.SLICE", 3)
+    monkeypatch.setattr("nova_assets.operations.external_tables.PARTITIONS_PER_COMMIT", 3)
     tills.all_of_it()
     store = opened()
     assert store.refresh("tickets").seq == 2
@@ -256,7 +256,7 @@ def test_a_column_that_no_file_has_is_refused(tills: Tills, opened: Any) -> None
     for day in DAYS:
         for shop in SHOPS:
             tills.sell(day, shop, "1.00", price=None, cost=pa.array([Decimal("1.00")], pa.decimal128(10, 2)))
-    with pytest.raises(SchemaMismatch, match="no file of external channel 'tickets' has 'price'") as caught:
+    with pytest.raises(SchemaMismatch, match="no file of external channel 'tickets' contains 'price'") as caught:
         opened().refresh("tickets")
     assert "found:    cost, product" in str(caught.value)
 

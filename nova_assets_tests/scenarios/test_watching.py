@@ -85,8 +85,8 @@ class Shop:
         return one, other, self._found(self.remembers), self._found(fresh)
 
     def _found(self, scheduling: DatasetScheduler) -> Any:
-        known = scheduling.staleness_tracker._cached_verdicts
-        return {n: (dict(k.verdict.stale), frozenset(k.verdict.orphaned)) for n, k in known.items()}
+        known = scheduling.staleness_tracker._cached_staleness
+        return {n: (dict(k.staleness.stale), frozenset(k.staleness.orphaned)) for n, k in known.items()}
 
 
 @given(OPS)
@@ -118,10 +118,10 @@ def test_it_judges_only_what_changes_concern(tmp_path: Path) -> None:
         shop.do("tick", 20)
     assert not shop.look()[0].run
     watch = shop.remembers.staleness_tracker
-    before = watch.judged_task_count
-    assert not shop.remembers.plan_tick().run and watch.judged_task_count == before, "nothing has changed"
+    before = watch.checked_task_count
+    assert not shop.remembers.plan_tick().run and watch.checked_task_count == before, "nothing has changed"
     shop.do("sell", 3, "Paris")
     [batch] = shop.remembers.plan_tick().run
     assert (batch.dataset, batch.partitions) == ("sales", ("day=2022-03-30/store=Paris",))
-    assert watch.judged_task_count == before + 1
+    assert watch.checked_task_count == before + 1
     shop.store.close()

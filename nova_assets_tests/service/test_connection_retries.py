@@ -49,7 +49,7 @@ def test_an_insert_that_never_came_through(monkeypatch: pytest.MonkeyPatch, firs
         connection._transport.http_client = httpx.Client(base_url="http://there", transport=httpx.MockTransport(fail))
         with pytest.raises(nova.NovaError) as error:
             connection.insert("orders", pa.table({"id": [1]}))
-    assert ("may have come about" in str(error.value)) == (first is httpx.ReadError)
+    assert ("the first request may have succeeded" in str(error.value)) == (first is httpx.ReadError)
 
 
 @pytest.mark.parametrize(("status", "sent"), [(429, 8), (503, 1), (504, 1)])

@@ -166,7 +166,7 @@ def test_small_files_of_a_base_are_put_together_in_the_end(tmp_path: Path) -> No
 
 def test_a_channel_that_is_not_sealed_is_told(days: Days) -> None:
     days.store.register(nova.Channel("other", schema="id bigint"))
-    with pytest.raises(nova.DefinitionError, match="does not say when its days"):
+    with pytest.raises(nova.DefinitionError, match="has no seal=, which defines when its days"):
         days.store.seal("other")
     with pytest.raises(nova.DefinitionError, match="expected one of its daily or hourly dimensions"):
         nova.Channel("c", schema="id bigint", seal=nova.seal("day"))

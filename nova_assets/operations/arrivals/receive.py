@@ -1,11 +1,11 @@
 """Ingestion of files that have arrived for a channel, each exactly once.
 
-    announced ─► known to the catalog ─► read ─► staged ─► committed, with what became of each ─► acknowledged
+    announced ─► recorded in the catalog ─► read ─► staged ─► committed, with the outcome of each file ─► acknowledged
 
 An announced file is first recorded in the catalog under a key of path and version. So an inbox may announce a file
 late, twice, or to several processes. The commit that publishes the rows also records the outcome of each file. The
-commit is refused if one of the files is no longer waiting. Only then is the inbox told not to announce the file again.
-So wherever a process dies, the next process finds the file either waiting or taken.
+commit is rejected if one of the files is no longer waiting. Only then is the file acknowledged, so that the inbox does
+not announce it again. So wherever a process dies, the next process finds the file either waiting or taken.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ log = get_logger("nova_assets.receiving")
 _MAX_RETRY_PAUSE = 60.0
 """Longest pause between two attempts to reach a source that does not answer, in seconds."""
 
-_NO_LIMIT = 1_000_000
+_ALL_WAITING_FILES = 1_000_000
 
-_ANNOUNCE_BATCH = 1000
+_FILES_PER_ANNOUNCEMENT = 1000
 """Number of listed files that are recorded in the catalog at once."""
 
 
@@ -80,22 +80,25 @@ class FileReceiver:
         """
         catalog, name = self.runtime.catalog, self.channel.name
         notices = self.inbox.poll(self.source.batch_files)
-        announced = len(catalog.announce_arrivals(name, [a for n in notices for a in n.arrivals]))
+        announced_count = len(catalog.announce_arrivals(name, [a for n in notices for a in n.arrivals]))
         if list_unannounced:
             listing_started = catalog.now()
-            found = self.inbox.list_arrivals(listing_started, catalog.channel(name).last_listing_started_at)
+            listed_arrivals = self.inbox.list_arrivals(listing_started, catalog.channel(name).last_listing_started_at)
             # A seal waits for the files that existed when the listing began, so they count as known since then.
-            announced += sum(len(catalog.announce_arrivals(name, some, listing_started)) for some in _in_batches(found))
+            announced_count += sum(
+                len(catalog.announce_arrivals(name, some, listing_started))
+                for some in _split_into_batches(listed_arrivals)
+            )
             catalog.record_source_listing(name, listing_started)
         crash_point("receive.announced")
-        received = ReceiveResult(announced)
-        while (taken := self._ingest_batch()) is not None:
-            batch, commit = taken
-            received += ReceiveResult(
+        result = ReceiveResult(announced_count)
+        while (ingested := self._ingest_batch()) is not None:
+            batch, commit = ingested
+            result += ReceiveResult(
                 0, len(batch.outcomes), batch.row_count, batch.bad_record_count, (commit,), why=batch.reason_counts
             )
-        self._acknowledge_taken_files(notices)
-        return replace(received, waiting=catalog.arrival_counts(name).waiting)
+        self._acknowledge_finished_notices(notices)
+        return replace(result, waiting=catalog.arrival_counts(name).waiting)
 
     def list_arriving(self) -> list[Arrival]:
         """Files that ``receive_files`` would ingest: waiting files, and files found by listing. Changes nothing.
@@ -103,12 +106,14 @@ class FileReceiver:
         Files that only a queue has announced are missing, since reading the queue would change it.
         """
         catalog, name = self.runtime.catalog, self.channel.name
-        found = [s.arrival for s in catalog.waiting_arrivals(name, _NO_LIMIT)]
-        for some in _in_batches(self.inbox.list_arrivals(catalog.now(), catalog.channel(name).last_listing_started_at)):
-            known = catalog.arrivals_by_path_key(name, [a.path_key for a in some])
-            keys = {s.arrival.key for versions in known.values() for s in versions}
-            found += [a for a in some if a.key not in keys]
-        return found
+        arriving = [s.arrival for s in catalog.waiting_arrivals(name, _ALL_WAITING_FILES)]
+        for batch in _split_into_batches(
+            self.inbox.list_arrivals(catalog.now(), catalog.channel(name).last_listing_started_at)
+        ):
+            recorded_by_path = catalog.arrivals_by_path_key(name, [a.path_key for a in batch])
+            recorded_keys = {s.arrival.key for versions in recorded_by_path.values() for s in versions}
+            arriving += [a for a in batch if a.key not in recorded_keys]
+        return arriving
 
     def follow_arrivals(self, poll_interval: float, listing_interval: float) -> Iterator[ReceiveResult]:
         """Ingest files as they arrive, for as long as the caller iterates. A source that does not answer is retried.
@@ -121,14 +126,14 @@ class FileReceiver:
         while True:
             is_listing_due = time.monotonic() - last_listing >= listing_interval
             try:
-                found = self.receive_files(list_unannounced=is_listing_due)
+                result = self.receive_files(list_unannounced=is_listing_due)
             except (SourceUnavailable, CatalogUnavailable, CommitConflict) as error:
                 pause = min(max(2 * pause, poll_interval), _MAX_RETRY_PAUSE)
-                log.warning("%s; tried again in %.0f s", error.what, pause)
+                log.warning("%s; retrying in %.0f s", error.what, pause)
             else:
                 last_listing, pause = (time.monotonic() if is_listing_due else last_listing), poll_interval
-                if found.files:
-                    yield found
+                if result.files:
+                    yield result
             time.sleep(pause)
 
     def _ingest_batch(self) -> tuple[ArrivalBatch, Commit] | None:
@@ -157,20 +162,21 @@ class FileReceiver:
         catalog = self.runtime.catalog
         schema = catalog.channel(self.channel.name).schema or infer_schema(self.inbox, self.channel, self.source, files)
         batch = ArrivalBatch(self.channel, self.source, schema, catalog.now(), self.sealed_at_by_group())
-        known_versions = catalog.arrivals_by_path_key(self.channel.name, [a.path_key for a in files])
+        versions_by_path = catalog.arrivals_by_path_key(self.channel.name, [a.path_key for a in files])
         for arrival in files:
             if batch.outcomes and batch.memory_bytes > self.source.batch_bytes:
                 break  # the other files wait for the next batch
-            others = [b for b in known_versions.get(arrival.path_key, []) if b.arrival.key != arrival.key]
-            batch.read_arrival(self.inbox, arrival, others)
+            other_versions = [b for b in versions_by_path.get(arrival.path_key, []) if b.arrival.key != arrival.key]
+            batch.read_arrival(self.inbox, arrival, other_versions)
         if self.source.is_too_bad(batch.bad_record_count, batch.row_count + batch.bad_record_count):
-            first = batch.quarantine_rows[0]
+            first_bad = batch.quarantine_rows[0]
             raise TooManyBadRecords(
-                f"{batch.bad_record_count} of {batch.row_count + batch.bad_record_count} records that arrived "
-                f"for {self.channel.name!r} are bad",
-                found=f"{first['file']}, line {first['line']}: {first['reason']}",
+                f"{batch.bad_record_count} of {batch.row_count + batch.bad_record_count} arrived records "
+                f"for channel {self.channel.name!r} are invalid",
+                found=f"{first_bad['file']}, line {first_bad['line']}: {first_bad['reason']}",
                 expected=f"max_bad={self.source.max_bad}",
-                next="mend the files or the schema, or allow more: they are waiting, and nothing of them was taken",
+                next="correct the files or the schema, or raise max_bad; the files still wait, and no record "
+                "of them was ingested",
                 channel=self.channel.name,
                 bad=batch.bad_record_count,
                 records=batch.row_count + batch.bad_record_count,
@@ -181,8 +187,8 @@ class FileReceiver:
         """Sealed group -> time of its seal, if the channel quarantines late data."""
         if self.channel.seal is None or self.channel.seal.late != "quarantine":
             return {}
-        known = self.runtime.catalog.latest_seals(self.channel.name)
-        return {group: s.at for group, s in known.items() if s.state == "sealed"}
+        seals = self.runtime.catalog.latest_seals(self.channel.name)
+        return {group: s.at for group, s in seals.items() if s.state == "sealed"}
 
     def _commit_batch(self, batch: ArrivalBatch) -> Commit:
         counts = {"files": len(batch.outcomes), "rows": batch.row_count, "bad": batch.bad_record_count}
@@ -207,8 +213,10 @@ class FileReceiver:
         quarantine = quarantine_channel(self.channel)
         writer = self.runtime.channel_writer
         with writer.write(self.channel.name, quarantine.name) as execution:
-            given = ((self.channel, good_rows), (quarantine, quarantined_rows))
-            staged = [self._stage_rows(execution, channel, table) for channel, table in given if table.num_rows]
+            tables_by_channel = ((self.channel, good_rows), (quarantine, quarantined_rows))
+            staged = [
+                self._stage_rows(execution, channel, table) for channel, table in tables_by_channel if table.num_rows
+            ]
             required = sum((requirements for _, requirements in staged), BlockRequirements())
             heads = (
                 () if expected_quarantine_head is None else (RequireHead(quarantine.name, expected_quarantine_head),)
@@ -241,19 +249,21 @@ class FileReceiver:
         added_blocks = blocks_to_publish(staging.complete_blocks_by_port(execution)[channel.name], history, "insert")
         return added_blocks, load_block_requirements(self.runtime.catalog, added_blocks, {channel.name: history})
 
-    def _acknowledge_taken_files(self, notices: Sequence[Notice]) -> None:
+    def _acknowledge_finished_notices(self, notices: Sequence[Notice]) -> None:
         """Acknowledge the notices whose files are no longer waiting."""
         crash_point("receive.acknowledging")
-        places = [a.path_key for n in notices for a in n.arrivals]
-        known = self.runtime.catalog.arrivals_by_path_key(self.channel.name, places)
-        waiting_keys = {s.arrival.key for found in known.values() for s in found if s.state == "waiting"}
-        done = [n for n in notices if not any(a.key in waiting_keys for a in n.arrivals)]
-        if done:
-            self.inbox.acknowledge(done)
+        path_keys = [a.path_key for n in notices for a in n.arrivals]
+        versions_by_path = self.runtime.catalog.arrivals_by_path_key(self.channel.name, path_keys)
+        waiting_keys = {
+            s.arrival.key for versions in versions_by_path.values() for s in versions if s.state == "waiting"
+        }
+        finished_notices = [n for n in notices if not any(a.key in waiting_keys for a in n.arrivals)]
+        if finished_notices:
+            self.inbox.acknowledge(finished_notices)
         crash_point("receive.acknowledged")
 
 
-def _in_batches(arrivals: Iterable[Arrival]) -> Iterable[list[Arrival]]:
-    rest = iter(arrivals)
-    while some := list(islice(rest, _ANNOUNCE_BATCH)):
-        yield some
+def _split_into_batches(arrivals: Iterable[Arrival]) -> Iterable[list[Arrival]]:
+    iterator = iter(arrivals)
+    while batch := list(islice(iterator, _FILES_PER_ANNOUNCEMENT)):
+        yield batch

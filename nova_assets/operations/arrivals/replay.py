@@ -47,14 +47,14 @@ class _ReplayPlan:
     remaining_count: int
 
     @property
-    def rows(self) -> int:
+    def recovered_row_count(self) -> int:
         return sum(t.num_rows for t in self.recovered_tables)
 
 
 def preview_replay(receiver: FileReceiver, mend: Mend | None = None) -> ReplayResult:
     """Result that ``replay`` would have. Changes nothing."""
     plan = _plan_replay(receiver, mend)
-    return ReplayResult(plan.rows, len(plan.file_outcomes), plan.remaining_count)
+    return ReplayResult(plan.recovered_row_count, len(plan.file_outcomes), plan.remaining_count)
 
 
 def replay(receiver: FileReceiver, mend: Mend | None = None) -> ReplayResult:
@@ -75,7 +75,7 @@ def replay(receiver: FileReceiver, mend: Mend | None = None) -> ReplayResult:
 
 def _commit_replay(receiver: FileReceiver, plan: _ReplayPlan) -> ReplayResult:
     rows = pa.concat_tables(plan.recovered_tables) if plan.recovered_tables else pa.table({})
-    counts = {"rows": plan.rows, "files": len(plan.file_outcomes), "left": plan.remaining_count}
+    counts = {"rows": plan.recovered_row_count, "files": len(plan.file_outcomes), "left": plan.remaining_count}
     commit = receiver.commit_rows(
         rows,
         _quarantine_table(plan.quarantine_changes),
@@ -83,35 +83,37 @@ def _commit_replay(receiver: FileReceiver, plan: _ReplayPlan) -> ReplayResult:
         {"replayed": counts},
         expected_quarantine_head=plan.quarantine_head,
     )
-    return ReplayResult(plan.rows, len(plan.file_outcomes), plan.remaining_count, commit)
+    return ReplayResult(plan.recovered_row_count, len(plan.file_outcomes), plan.remaining_count, commit)
 
 
 def _plan_replay(receiver: FileReceiver, mend: Mend | None) -> _ReplayPlan:
-    channel, sealed = receiver.channel, receiver.sealed_at_by_group()
-    at, quarantined_rows = _read_quarantine(receiver)
+    channel, seal_times = receiver.channel, receiver.sealed_at_by_group()
+    quarantine_head, quarantined_rows = _read_quarantine(receiver)
     schema = receiver.runtime.catalog.channel(channel.name).schema
-    files = [r for r in quarantined_rows if r["line"] == WHOLE_FILE_LINE]
-    refused = _refused_file_keys(receiver, files)
-    retried_files = [r for r in files if mend is None and _arrival_from_row(r).key in refused]
-    tables: list[pa.Table] = []
-    changed: list[Row] = [{**r, DELETED: True} for r in retried_files]
-    left = len(files) - len(retried_files)
+    file_rows = [r for r in quarantined_rows if r["line"] == WHOLE_FILE_LINE]
+    refused_keys = _still_refused_keys(receiver, file_rows)
+    retried_file_rows = [r for r in file_rows if mend is None and _arrival_from_row(r).key in refused_keys]
+    recovered_tables: list[pa.Table] = []
+    quarantine_changes: list[Row] = [{**r, DELETED: True} for r in retried_file_rows]
+    remaining_count = len(file_rows) - len(retried_file_rows)
     for row in quarantined_rows:
         if row["line"] == WHOLE_FILE_LINE:
             continue
         text = row["raw"] if mend is None else mend(row)
         if text is None or schema is None:
-            left += 1
+            remaining_count += 1
             continue
         try:
-            tables.append(reparse_record(row, text, channel, schema, sealed).table)
-            changed.append({**row, DELETED: True})
+            recovered_tables.append(reparse_record(row, text, channel, schema, seal_times).table)
+            quarantine_changes.append({**row, DELETED: True})
         except BadRecord as error:
-            left += 1
+            remaining_count += 1
             if error.what != row["reason"]:
-                changed.append({**row, "reason": error.what, DELETED: False})
-    takes = tuple(ArrivalOutcome(_arrival_from_row(r), "waiting") for r in retried_files)
-    return _ReplayPlan(at, tuple(tables), tuple(changed), takes, left)
+                quarantine_changes.append({**row, "reason": error.what, DELETED: False})
+    file_outcomes = tuple(ArrivalOutcome(_arrival_from_row(r), "waiting") for r in retried_file_rows)
+    return _ReplayPlan(
+        quarantine_head, tuple(recovered_tables), tuple(quarantine_changes), file_outcomes, remaining_count
+    )
 
 
 def _read_quarantine(receiver: FileReceiver) -> tuple[int, list[dict[str, Any]]]:
@@ -120,16 +122,16 @@ def _read_quarantine(receiver: FileReceiver) -> tuple[int, list[dict[str, Any]]]
     history = runtime.catalog.history(quarantine_channel_name(receiver.channel.name))
     if history.head == 0:
         return 0, []
-    found = runtime.engine.to_arrow(runtime.engine.fetch(modes.snapshot(history)))
-    rows: list[dict[str, Any]] = found.to_pylist()
+    table = runtime.engine.to_arrow(runtime.engine.fetch(modes.snapshot(history)))
+    rows: list[dict[str, Any]] = table.to_pylist()
     return history.head, rows
 
 
-def _refused_file_keys(receiver: FileReceiver, file_rows: list[dict[str, Any]]) -> set[str]:
+def _still_refused_keys(receiver: FileReceiver, file_rows: list[dict[str, Any]]) -> set[str]:
     """Keys of the files that are still refused."""
-    places = [_arrival_from_row(r).path_key for r in file_rows]
-    known = receiver.runtime.catalog.arrivals_by_path_key(receiver.channel.name, places)
-    return {s.arrival.key for found in known.values() for s in found if s.state == "refused"}
+    path_keys = [_arrival_from_row(r).path_key for r in file_rows]
+    versions_by_path = receiver.runtime.catalog.arrivals_by_path_key(receiver.channel.name, path_keys)
+    return {s.arrival.key for versions in versions_by_path.values() for s in versions if s.state == "refused"}
 
 
 def _arrival_from_row(row: Row) -> Arrival:

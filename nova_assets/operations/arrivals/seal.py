@@ -72,14 +72,14 @@ class GroupSealer:
 
     def seal_complete_groups(self, channel: str, compaction_policy: Compaction) -> list[Seal]:
         """Seal every complete group, oldest first. Returns the new seals."""
-        due, _ = self.find_sealable_groups(channel)
-        for group in due:
+        sealable_groups, _ = self.find_sealable_groups(channel)
+        for group in sealable_groups:
             try:
                 self._seal_group(channel, group, compaction_policy)
             except CommitConflict as conflict:  # new data or a seal by another process: the next call handles it
-                log.info("%s of %s is not sealed now: %s", group.group, channel, conflict.what)
-        known = self.catalog.latest_seals(channel) if due else {}
-        return [s for d in due if (s := known.get(d.group)) is not None and s.version == d.version]
+                log.info("%s of %s was not sealed: %s", group.group, channel, conflict.what)
+        seal_by_group = self.catalog.latest_seals(channel) if sealable_groups else {}
+        return [s for d in sealable_groups if (s := seal_by_group.get(d.group)) is not None and s.version == d.version]
 
     def _seal_group(self, channel: str, group: SealableGroup, compaction_policy: Compaction) -> None:
         sealing, _ = _sealing_and_dimension(self.catalog.channel(channel))
@@ -92,11 +92,17 @@ class GroupSealer:
                     CompactionOptions(compaction_policy, final_form=True, partitions=tuple(partitions), scope=scope),
                 )
             crash_point("seal.final")
-            if self._commit_seal(channel, group, scope, compaction_policy):
+            if self._commit_seal_if_final(channel, group, scope, compaction_policy):
                 return
-        raise CommitConflict(f"{scope} of channel {channel!r} is being written to", reason="final", channel=channel)
+        raise CommitConflict(
+            f"{scope} of channel {channel!r} got new data in each of {_MAX_ATTEMPTS} attempts to seal it",
+            reason="final",
+            channel=channel,
+        )
 
-    def _commit_seal(self, channel: str, group: SealableGroup, scope: str, compaction_policy: Compaction) -> bool:
+    def _commit_seal_if_final(
+        self, channel: str, group: SealableGroup, scope: str, compaction_policy: Compaction
+    ) -> bool:
         """Commit the seal of a group in its final form. Returns False if the group needs more compaction first."""
         writer = self.runtime.channel_writer
         with writer.write(channel, scope=scope) as execution:
@@ -104,11 +110,11 @@ class GroupSealer:
             history = self.catalog.history(channel, head, scope, back_to=head)
             # Files below the target size were already rewritten once for it, so they do not delay the seal.
             if any(not c.anew for c in final_compactions(history, compaction_policy)):
-                self.runtime.staging.abort_and_delete_staged(execution, "something came before the seal")
+                self.runtime.staging.abort_and_delete_staged(execution, "new data arrived before the seal")
                 return False
-            held = modes.snapshot(history)
-            files = [f for b in (*held.bases, *held.deltas) if isinstance(b, Block) for f in b.manifest.files]
-            put = AddSeal(
+            snapshot = modes.snapshot(history)
+            files = [f for b in (*snapshot.bases, *snapshot.deltas) if isinstance(b, Block) for f in b.manifest.files]
+            seal = AddSeal(
                 channel,
                 group.group,
                 scope,
@@ -125,16 +131,16 @@ class GroupSealer:
                 binding=None,
                 added_blocks=(),
                 required_heads=(RequireHead(channel, head, scope),),
-                seals=(put,),
+                seals=(seal,),
                 details={
                     "sealed": {
                         "channel": channel,
                         "group": scope,
                         "version": group.version,
                         "seq": head,
-                        "rows": put.rows,
-                        "bytes": put.bytes,
-                        "files": put.files,
+                        "rows": seal.rows,
+                        "bytes": seal.bytes,
+                        "files": seal.files,
                     }
                 },
             )
@@ -147,7 +153,7 @@ class GroupSealer:
 def _sealing_and_dimension(state: ChannelState) -> tuple[Sealing, Dimension]:
     if state.seal is None:
         raise DefinitionError(
-            f"channel {state.channel.name!r} is not sealed: it does not say when its days or hours are complete",
+            f"channel {state.channel.name!r} has no seal=, which defines when its days or hours are complete",
             expected="a channel with seal=nova.seal(...)",
             next='nova.Channel(..., partitions=[nova.daily("dt", ...)], seal=nova.seal("dt", lateness="15m"))',
             channel=state.channel.name,

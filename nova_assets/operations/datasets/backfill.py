@@ -33,15 +33,18 @@ class BackfillPreview:
 
         A partition that never ran counts with the average of its dataset, or with the overall average.
         """
-        known = {k: c.seconds for k, c in self.costs.items()}
-        if not known:
+        seconds_by_partition = {k: c.seconds for k, c in self.costs.items()}
+        if not seconds_by_partition:
             return None
-        of_each: dict[str, list[float]] = {}
-        for (dataset, _), took in known.items():
-            of_each.setdefault(dataset, []).append(took)
-        usual = {dataset: sum(some) / len(some) for dataset, some in of_each.items()}
-        of_all = sum(known.values()) / len(known)
-        return sum(known.get(part, usual.get(part[0], of_all)) for part in self.affected.parts)
+        seconds_by_dataset: dict[str, list[float]] = {}
+        for (dataset, _), duration in seconds_by_partition.items():
+            seconds_by_dataset.setdefault(dataset, []).append(duration)
+        average_by_dataset = {dataset: sum(some) / len(some) for dataset, some in seconds_by_dataset.items()}
+        overall_average = sum(seconds_by_partition.values()) / len(seconds_by_partition)
+        return sum(
+            seconds_by_partition.get(part, average_by_dataset.get(part[0], overall_average))
+            for part in self.affected.parts
+        )
 
 
 class BackfillManager:
@@ -73,34 +76,38 @@ class BackfillManager:
             DefinitionError: there is no such dataset, or a named downstream dataset does not read from it.
             PartitionError: a term matches nothing.
         """
-        snapshot = StalenessTracker(self.runtime).current_snapshot()
-        if dataset not in snapshot.tasks:
+        snapshot = StalenessTracker(self.runtime).snapshot_without_staleness()
+        if dataset not in snapshot.task_positions:
             raise DefinitionError(
-                f"no dataset in SQL is called {dataset!r}{did_you_mean(dataset, snapshot.tasks)}",
-                expected=", ".join(sorted(snapshot.tasks)) or "the project has none: nova.datasets(FOLDER)",
+                f"no dataset in SQL is called {dataset!r}{did_you_mean(dataset, snapshot.task_positions)}",
+                expected=", ".join(sorted(snapshot.task_positions))
+                or "a dataset of nova.datasets(FOLDER), which the project does not have",
             )
         columns = [d.column for d in self.runtime.project.binding(dataset).dimensions]
         if columns and not partition_terms and not all_partitions:
             raise DefinitionError(
-                f"a backfill of {dataset!r} says which partitions",
+                f"a backfill of {dataset!r} needs the partitions to recompute",
                 expected=" or ".join(f"{c}=VALUE, {c}=FROM..TO" for c in columns),
-                next=f"nova backfill {dataset} --all is for all {len(snapshot.tasks[dataset])} of them",
+                next=f"name partitions, or run nova backfill {dataset} --all for all "
+                f"{len(snapshot.task_positions[dataset])} partitions",
             )
         queries = dataset_queries_by_name(self.runtime.project)
         if not queries[dataset].is_repeatable:
             raise DefinitionError(
-                f"partitions of {dataset!r} cannot be made again as they were",
-                found="INSERT INTO adds to what is there; FROM NEW(...) reads what came since",
-                expected="INSERT OVERWRITE, of all that is read",
-                next=f"nova drop {dataset} --partition ..., and what it reads in full",
+                f"partitions of {dataset!r} cannot be recomputed",
+                found="INSERT INTO, which appends rows, or FROM NEW(...), which reads only new rows",
+                expected="INSERT OVERWRITE, with inputs that are read in full",
+                next=f"drop the partitions with nova drop {dataset} --partition ..., or change the query",
             )
-        partitions = select_partitions(dataset, list(snapshot.tasks[dataset]), columns, partition_terms)
+        partitions = select_partitions(dataset, list(snapshot.task_positions[dataset]), columns, partition_terms)
         repeatable = {name for name, q in queries.items() if q.is_repeatable}
-        reached = backfill_scope(
-            snapshot.tasks, snapshot.needs, dataset, partitions, downstream, repeatable.__contains__
+        scope = backfill_scope(
+            snapshot.task_positions, snapshot.task_inputs, dataset, partitions, downstream, repeatable.__contains__
         )
-        spent = self.catalog.last_execution_costs(dict.fromkeys(d for d, _ in reached.parts))
-        return BackfillPreview(reached, {part: spent[part] for part in reached.parts if part in spent})
+        cost_by_partition = self.catalog.last_execution_costs(dict.fromkeys(d for d, _ in scope.parts))
+        return BackfillPreview(
+            scope, {part: cost_by_partition[part] for part in scope.parts if part in cost_by_partition}
+        )
 
     def start_backfill(
         self, dataset: str, preview: BackfillPreview, *, requested_by: str, reason: str, priority: Priority
@@ -115,7 +122,7 @@ class BackfillManager:
         for name in dict.fromkeys(d for d, _ in preview.affected.parts):
             self.runtime.register_binding(self.runtime.project.binding(name))
         name = f"{dataset[:50]}-{uuid.uuid4().hex[:8]}"
-        asked = Backfill(
+        backfill = Backfill(
             name, dataset, self.catalog.now(), requested_by, reason, priority, preview.affected.downstream_datasets
         )
-        return self.catalog.start_backfill(asked, preview.affected.parts)
+        return self.catalog.start_backfill(backfill, preview.affected.parts)

@@ -26,7 +26,7 @@ CALENDAR_STEP = timedelta(minutes=15)
 only then.
 """
 
-MAX_REJUDGED_SHARE = 0.5
+MAX_RECHECKED_SHARE = 0.5
 """Share of changed tasks of a dataset above which all its tasks are checked again."""
 
 MAX_SINGLE_LOOKUPS = 300
@@ -44,33 +44,33 @@ class SchedulerSnapshot:
     """Tasks, partitions and staleness of all datasets at one moment.
 
     Args:
-        tasks: dataset -> partitions that its tasks write, in topological order.
+        task_positions: dataset -> partition that a task writes -> position of the task in topological order.
         states_by_channel: dataset or channel -> state of its existing partitions.
-        needs: lookup of the inputs of a task.
-        verdicts_by_dataset: dataset -> its stale and missing partitions.
+        task_inputs: lookup of the inputs of a task.
+        staleness_by_dataset: dataset -> its stale and missing partitions.
     """
 
     now: datetime
-    tasks: Mapping[str, Mapping[str, int]]
+    task_positions: Mapping[str, Mapping[str, int]]
     states_by_channel: Mapping[str, Mapping[str, MaterializedPartition]]
-    needs: TaskInputs
-    verdicts_by_dataset: Mapping[str, StalenessReport]
+    task_inputs: TaskInputs
+    staleness_by_dataset: Mapping[str, StalenessReport]
 
 
 @dataclass(frozen=True)
-class _CachedVerdict:
+class _CachedStaleness:
     """Cached staleness of one dataset.
 
     Args:
         follows_late_data: whether late data made partitions stale in that check.
         expected_partitions: expected partitions of the dataset and of its inputs.
-        judged_heads: channel -> head up to which the check is valid.
+        checked_heads: channel -> head up to which the check is valid.
     """
 
-    verdict: StalenessReport
+    staleness: StalenessReport
     follows_late_data: bool
     expected_partitions: Mapping[str, ExpectedPartitions]
-    judged_heads: Mapping[str, int]
+    checked_heads: Mapping[str, int]
 
 
 class StalenessTracker:
@@ -79,53 +79,55 @@ class StalenessTracker:
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
         self.catalog = runtime.catalog
-        self.judged_task_count = 0
-        self._cached_verdicts: dict[str, _CachedVerdict] = {}
+        self.checked_task_count = 0
+        self._cached_staleness: dict[str, _CachedStaleness] = {}
         self._last_heads: Mapping[str, int] = {}
         self._last_follows_late_data: Mapping[str, bool] = {}
-        self._last_tasks: Mapping[str, Mapping[str, int]] | None = None  # the tasks of the last check
-        self._tasks_in_slot: tuple[datetime, Mapping[str, Mapping[str, int]]] | None = None
+        self._last_task_positions: Mapping[str, Mapping[str, int]] | None = None  # the tasks of the last check
+        self._task_positions_in_slot: tuple[datetime, Mapping[str, Mapping[str, int]]] | None = None
 
     @cached_property
     def queries(self) -> Mapping[str, DatasetQuery]:
         """Datasets of the project in topological order."""
-        found = dataset_queries_by_name(self.runtime.project)
-        return {name: found[name] for name in _topological_order(found)}
+        query_by_name = dataset_queries_by_name(self.runtime.project)
+        return {name: query_by_name[name] for name in _topological_order(query_by_name)}
 
     @cached_property
-    def _judging_order(self) -> Sequence[str]:
+    def _check_order(self) -> Sequence[str]:
         """All datasets in depth-first topological order: each soon after the datasets that it reads, whose states are
         still cached.
         """
-        found: dict[str, None] = {}
-        opened: set[str] = set()
-        waiting = list(self.queries)
-        while waiting:  # depth-first: a dataset stays on the stack until its inputs are done
-            name = waiting[-1]
-            new = [] if name in opened else [r for r in self.queries[name].reads if r in self.queries]
-            new = [r for r in new if r not in opened]
-            opened.add(name)
-            if new:
-                waiting += new
+        ordered: dict[str, None] = {}
+        visited: set[str] = set()
+        stack = list(self.queries)
+        while stack:  # depth-first: a dataset stays on the stack until its inputs are done
+            name = stack[-1]
+            unvisited_inputs = [] if name in visited else [r for r in self.queries[name].reads if r in self.queries]
+            unvisited_inputs = [r for r in unvisited_inputs if r not in visited]
+            visited.add(name)
+            if unvisited_inputs:
+                stack += unvisited_inputs
             else:
-                found.setdefault(waiting.pop())
-        return tuple(found)
+                ordered.setdefault(stack.pop())
+        return tuple(ordered)
 
     @cached_property
-    def _datasets_by_channel(self) -> Mapping[str, tuple[str, ...]]:
+    def _datasets_affected_by_channel(self) -> Mapping[str, tuple[str, ...]]:
         """Channel -> the dataset that writes it and the datasets that read it."""
-        found: dict[str, dict[str, None]] = {}
+        datasets: dict[str, dict[str, None]] = {}
         for name, query in self.queries.items():
             for channel in (name, *query.reads):
-                found.setdefault(channel, {})[name] = None
-        return {channel: tuple(names) for channel, names in found.items()}
+                datasets.setdefault(channel, {})[name] = None
+        return {channel: tuple(names) for channel, names in datasets.items()}
 
-    def current_snapshot(self) -> SchedulerSnapshot:
+    def snapshot_without_staleness(self) -> SchedulerSnapshot:
         """Current tasks and partitions, without a staleness check."""
-        now, made = self.catalog.now(), _PartitionStatesByChannel(self.catalog, {})
-        return SchedulerSnapshot(now, self._list_tasks(now), made, self._needs_lookup(now, made), {})
+        now, states_by_channel = self.catalog.now(), _PartitionStatesByChannel(self.catalog, {})
+        return SchedulerSnapshot(
+            now, self._list_task_positions(now), states_by_channel, self._make_task_inputs(now, states_by_channel), {}
+        )
 
-    def judge_datasets(self, follows_late_data: Mapping[str, bool]) -> SchedulerSnapshot:
+    def check_all_datasets(self, follows_late_data: Mapping[str, bool]) -> SchedulerSnapshot:
         """Check the staleness of all datasets.
 
         Args:
@@ -133,115 +135,134 @@ class StalenessTracker:
         """
         heads = self.catalog.heads()  # read first, so that the next call sees any later commit
         now = self.catalog.now()
-        tasks, states_by_channel = self._list_tasks(now), _PartitionStatesByChannel(self.catalog, heads)
-        needs = self._needs_lookup(now, states_by_channel)
+        task_positions, states_by_channel = (
+            self._list_task_positions(now),
+            _PartitionStatesByChannel(self.catalog, heads),
+        )
+        task_inputs = self._make_task_inputs(now, states_by_channel)
         changed_channels = [c for c, head in heads.items() if self._last_heads.get(c, 0) != head]
-        everything = (
-            self._last_tasks is not tasks
+        checks_everything = (
+            self._last_task_positions is not task_positions
             or follows_late_data != self._last_follows_late_data
-            or not self._cached_verdicts
+            or not self._cached_staleness
         )
-        datasets_to_judge = (
-            self._judging_order
-            if everything
-            else dict.fromkeys(d for c in changed_channels for d in self._datasets_by_channel.get(c, ()))
+        datasets_to_check = (
+            self._check_order
+            if checks_everything
+            else dict.fromkeys(d for c in changed_channels for d in self._datasets_affected_by_channel.get(c, ()))
         )
-        for name in datasets_to_judge:
-            self._cached_verdicts[name] = self._judge_dataset(
-                name, now, tasks, states_by_channel, needs, follows_late_data.get(name, True), heads
+        for name in datasets_to_check:
+            self._cached_staleness[name] = self._check_dataset(
+                name, now, task_positions, states_by_channel, task_inputs, follows_late_data.get(name, True), heads
             )
             states_by_channel.evict_least_recent()
-        self._last_tasks, self._last_heads, self._last_follows_late_data = tasks, heads, dict(follows_late_data)
+        self._last_task_positions, self._last_heads, self._last_follows_late_data = (
+            task_positions,
+            heads,
+            dict(follows_late_data),
+        )
         return SchedulerSnapshot(
-            now, tasks, states_by_channel, needs, {n: self._cached_verdicts[n].verdict for n in self.queries}
+            now,
+            task_positions,
+            states_by_channel,
+            task_inputs,
+            {n: self._cached_staleness[n].staleness for n in self.queries},
         )
 
-    def _list_tasks(self, now: datetime) -> Mapping[str, Mapping[str, int]]:
+    def _list_task_positions(self, now: datetime) -> Mapping[str, Mapping[str, int]]:
         slot = datetime.min + (now.replace(tzinfo=None) - datetime.min) // CALENDAR_STEP * CALENDAR_STEP
-        if self._tasks_in_slot is None or self._tasks_in_slot[0] != slot:
-            self._tasks_in_slot = (
+        if self._task_positions_in_slot is None or self._task_positions_in_slot[0] != slot:
+            self._task_positions_in_slot = (
                 slot,
                 {n: q.graph.expected_partitions(n, now).position_by_name for n, q in self.queries.items()},
             )
-        return self._tasks_in_slot[1]
+        return self._task_positions_in_slot[1]
 
-    def _needs_lookup(self, now: datetime, states_by_channel: _PartitionStatesByChannel) -> TaskInputs:
-        def needs(dataset: str, partition: str) -> Sequence[tuple[str, Sequence[str]]]:
+    def _make_task_inputs(self, now: datetime, states_by_channel: _PartitionStatesByChannel) -> TaskInputs:
+        def find_task_inputs(dataset: str, partition: str) -> Sequence[tuple[str, Sequence[str]]]:
             found = self.queries[dataset].required_reads(partition, now, states_by_channel.existing_partitions)
             return tuple((n.dataset, n.partitions) for n in found)
 
-        return needs
+        return find_task_inputs
 
-    def _judge_dataset(
+    def _check_dataset(
         self,
         name: str,
         now: datetime,
-        tasks: Mapping[str, Mapping[str, int]],
+        task_positions: Mapping[str, Mapping[str, int]],
         states_by_channel: _PartitionStatesByChannel,
-        needs: TaskInputs,
+        task_inputs: TaskInputs,
         follows_late_data: bool,
         heads: Mapping[str, int],
-    ) -> _CachedVerdict:
+    ) -> _CachedStaleness:
         graph, reads = self.queries[name].graph, self.queries[name].reads
         expected_partitions = {
             n: graph.expected_partitions(n, now, states_by_channel.existing_partitions) for n in (name, *reads)
         }
-        at = {n: heads.get(n, 0) for n in expected_partitions}
-        cached = self._cached_verdicts.get(name)
+        checked_heads = {n: heads.get(n, 0) for n in expected_partitions}
+        cached = self._cached_staleness.get(name)
         changed_partitions = (
             None
             if cached is None or cached.follows_late_data != follows_late_data
-            else self._partitions_to_rejudge(name, cached, expected_partitions, at, now, states_by_channel)
+            else self._find_partitions_to_recheck(
+                name, cached, expected_partitions, checked_heads, now, states_by_channel
+            )
         )
         if (
             cached is not None
             and changed_partitions is not None
-            and len(changed_partitions) <= MAX_REJUDGED_SHARE * len(tasks[name])
+            and len(changed_partitions) <= MAX_RECHECKED_SHARE * len(task_positions[name])
         ):
-            self.judged_task_count += len(changed_partitions)
+            self.checked_task_count += len(changed_partitions)
             states_by_channel[name].find(changed_partitions)
-            verdict = recheck_staleness(
-                cached.verdict,
+            staleness = recheck_staleness(
+                cached.staleness,
                 name,
-                tasks[name],
+                task_positions[name],
                 changed_partitions,
-                needs,
+                task_inputs,
                 states_by_channel,
                 late_data_is_stale=follows_late_data,
             )
         else:
-            self.judged_task_count += len(tasks[name])
+            self.checked_task_count += len(task_positions[name])
             for channel in expected_partitions:
                 states_by_channel[channel].load_all()
-            verdict = check_staleness(name, tasks[name], needs, states_by_channel, late_data_is_stale=follows_late_data)
-        return _CachedVerdict(verdict, follows_late_data, expected_partitions, at)
+            staleness = check_staleness(
+                name, task_positions[name], task_inputs, states_by_channel, late_data_is_stale=follows_late_data
+            )
+        return _CachedStaleness(staleness, follows_late_data, expected_partitions, checked_heads)
 
-    def _partitions_to_rejudge(
+    def _find_partitions_to_recheck(
         self,
         name: str,
-        cached: _CachedVerdict,
+        cached: _CachedStaleness,
         expected_partitions: Mapping[str, ExpectedPartitions],
         heads: Mapping[str, int],
         now: datetime,
         states_by_channel: _PartitionStatesByChannel,
     ) -> set[str]:
         """Partitions of a dataset whose staleness may have changed since the cached check."""
-        graph, found = self.queries[name].graph, set[str]()
+        graph, partitions_to_recheck = self.queries[name].graph, set[str]()
         for channel, partitions in expected_partitions.items():
-            since, before = cached.judged_heads[channel], cached.expected_partitions[channel]
+            cached_head, cached_partitions = cached.checked_heads[channel], cached.expected_partitions[channel]
             changed = (
-                set() if heads[channel] == since else set(states_by_channel.partitions_updated_since(channel, since))
+                set()
+                if heads[channel] == cached_head
+                else set(states_by_channel.partitions_updated_since(channel, cached_head))
             )
-            if before is not partitions:
-                changed |= partitions.position_by_name.keys() ^ before.position_by_name.keys()
-                found |= cached.verdict.stale.keys()  # a partition that is no longer expected is no reason any more
+            if cached_partitions is not partitions:
+                changed |= partitions.position_by_name.keys() ^ cached_partitions.position_by_name.keys()
+                partitions_to_recheck |= (
+                    cached.staleness.stale.keys()
+                )  # unexpected partitions no longer make others stale
             if channel == name:
-                found |= changed
+                partitions_to_recheck |= changed
             elif changed:
-                found |= set(
+                partitions_to_recheck |= set(
                     graph.partitions_reading(name, channel, changed, now, states_by_channel.existing_partitions)
                 )
-        return found
+        return partitions_to_recheck
 
 
 class _LazyPartitionStates(PartitionLookup):
@@ -257,32 +278,32 @@ class _LazyPartitionStates(PartitionLookup):
 
     def load_all(self) -> Mapping[str, MaterializedPartition]:
         """States of all partitions."""
-        found = self._all_states
-        if found is None:
-            found = self._all_states = self._catalog.materialized_partitions(self._name)
+        states = self._all_states
+        if states is None:
+            states = self._all_states = self._catalog.materialized_partitions(self._name)
         self._on_loaded(self._name)
-        return found
+        return states
 
-    def forget_all(self) -> None:
+    def evict_all(self) -> None:
         self._all_states = None
 
     def find(self, partitions: Collection[str]) -> Iterable[MaterializedPartition]:
         """States of the given partitions that exist."""
-        known = self._all_states
-        if known is not None:
-            return [known[p] for p in partitions if p in known]
-        new = [p for p in partitions if p not in self._looked_up_states]
-        if len(self._looked_up_states) + len(new) > MAX_SINGLE_LOOKUPS:
+        all_states = self._all_states
+        if all_states is not None:
+            return [all_states[p] for p in partitions if p in all_states]
+        missing = [p for p in partitions if p not in self._looked_up_states]
+        if len(self._looked_up_states) + len(missing) > MAX_SINGLE_LOOKUPS:
             self.load_all()
             return self.find(partitions)
-        if new:
-            found = self._catalog.materialized_partitions(self._name, new)
-            self._looked_up_states |= {p: found.get(p) for p in new}
+        if missing:
+            loaded = self._catalog.materialized_partitions(self._name, missing)
+            self._looked_up_states |= {p: loaded.get(p) for p in missing}
         return [made for p in partitions if (made := self._looked_up_states[p]) is not None]
 
     def __getitem__(self, partition: str) -> MaterializedPartition:
-        for found in self.find((partition,)):
-            return found
+        for state in self.find((partition,)):
+            return state
         raise KeyError(partition)
 
     def __iter__(self) -> Iterator[str]:
@@ -328,7 +349,7 @@ class _PartitionStatesByChannel(Mapping[str, _LazyPartitionStates]):
         """Evict the least recently used channels. Called between two datasets."""
         for name in list(self._fully_loaded_channels)[: max(0, len(self._fully_loaded_channels) - MAX_CACHED_CHANNELS)]:
             del self._fully_loaded_channels[name]
-            self._states_by_channel[name].forget_all()
+            self._states_by_channel[name].evict_all()
 
     def __contains__(self, name: object) -> bool:
         return True

@@ -61,8 +61,8 @@ class DatasetScheduler:
         late_by_dataset = {name: q.rebuilds_on_late_data for name, q in self.staleness_tracker.queries.items()}
         policy = policy or Policy()
         policy = replace(policy, late={**late_by_dataset, **policy.late})
-        snapshot = self.staleness_tracker.judge_datasets(policy.late)
-        facts = SchedulerState(
+        snapshot = self.staleness_tracker.check_all_datasets(policy.late)
+        scheduler_state = SchedulerState(
             snapshot.now,
             snapshot.states_by_channel,
             _InputCompleteness(self.catalog, self.runtime, snapshot.now, snapshot.states_by_channel),
@@ -70,7 +70,9 @@ class DatasetScheduler:
             frozenset(self.catalog.running_partitions()),
             self.catalog.failing_partitions(),
         )
-        return decide_from_staleness(snapshot.tasks, snapshot.verdicts_by_dataset, snapshot.needs, facts, policy)
+        return decide_from_staleness(
+            snapshot.task_positions, snapshot.staleness_by_dataset, snapshot.task_inputs, scheduler_state, policy
+        )
 
     def run_tick(
         self, tick: Tick, on_task_end: Callable[[TaskOutcome], None] = lambda ran: None, run_id: str | None = None
@@ -86,23 +88,23 @@ class DatasetScheduler:
             self.maintenance.drop_partitions(dataset, partitions)
             log.info("dropped %d partitions of %s that no task writes any more", len(partitions), dataset)
         for batch in tick.run:
-            for ran in self._run_batch(batch, run_id):
+            for outcome in self._run_batch(batch, run_id):
                 try:
-                    on_task_end(ran)
+                    on_task_end(outcome)
                 except Exception:  # a failing callback must not stop the tick
-                    log.exception("%s %s cannot be told of", ran.dataset, ran.partition)
-                yield ran
+                    log.exception("on_task_end failed for %s %s", outcome.dataset, outcome.partition)
+                yield outcome
 
     def _run_batch(self, batch: Batch, run_id: str | None) -> Iterator[TaskOutcome]:
         """Run the partitions of a batch. Partitions that another process makes or has made meanwhile are skipped."""
         for partition, expected_seq in zip(batch.partitions, batch.previous_seqs, strict=True):
-            wanted = partial(self._is_partition_unchanged, batch.dataset, partition, expected_seq)
-            if not wanted():
+            is_still_needed = partial(self._is_partition_unchanged, batch.dataset, partition, expected_seq)
+            if not is_still_needed():
                 continue
             try:
-                done = self.runtime.run(batch.dataset, partition, run_id=run_id, is_still_needed=wanted)
-                if done.state == "committed":
-                    yield TaskOutcome(batch.dataset, partition, done)
+                execution = self.runtime.run(batch.dataset, partition, run_id=run_id, is_still_needed=is_still_needed)
+                if execution.state == "committed":
+                    yield TaskOutcome(batch.dataset, partition, execution)
             except ExecutionInProgress:
                 continue
             except NovaError as error:
@@ -157,7 +159,7 @@ def _partition_end_times(channel: Channel, partition: str) -> Iterator[datetime]
 
 
 def _backfill_priorities_by_channel(backfill_requests: Iterable[DirtyPartition]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
-    for mark in backfill_requests:
-        found.setdefault(mark.channel, {})[mark.partition] = mark.priority
-    return found
+    priorities: dict[str, dict[str, int]] = {}
+    for request in backfill_requests:
+        priorities.setdefault(request.channel, {})[request.partition] = request.priority
+    return priorities
