@@ -22,7 +22,7 @@ import nova_assets as nova
 from benchmarks import catalogs, measure
 from benchmarks.bulk import Bulk
 from nova_assets.catalog.catalog import open_catalog
-from nova_assets.execution.warehouse_identity import adopt_warehouse
+from nova_assets.execution.warehouse_identity import check_or_adopt_warehouse
 from nova_assets.model.block import DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.schema import Schema
@@ -80,7 +80,7 @@ class World:
     def _fill(self, project: nova.Project, engine: NoFiles) -> Mapping[str, int]:
         catalog = open_catalog(self.url)
         catalog.register(project.channels, project.bindings)
-        adopt_warehouse(catalog, engine)
+        check_or_adopt_warehouse(catalog, engine)
         catalog.close()
         bulk = Bulk(self.url)
         catalogs.fill(bulk, self.size)

@@ -20,7 +20,7 @@ from nova_assets.model.block import Block
 from nova_assets.model.partitions import is_in_scope, partition_name, partition_values
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import PartitionHistory
-from nova_assets.plan.history_excerpt import needs_comparison, needs_no_older_blocks
+from nova_assets.plan.history_excerpt import needs_comparison, needs_no_blocks_below_floor
 
 _PARTITIONS_PER_QUERY = 500
 """Maximum number of partitions in one statement."""
@@ -184,7 +184,7 @@ def _load_from_newest_base(
     incomplete_partitions = {
         t.partition
         for t in result.partition_histories()
-        if t.floor and not needs_no_older_blocks(t, oldest, selection.head, dropped)
+        if t.floor and not needs_no_blocks_below_floor(t, oldest, selection.head, dropped)
     }
     if incomplete_partitions:
         result = result.without_partitions(incomplete_partitions)

@@ -307,7 +307,7 @@ def _check_warehouse_matches_catalog(settings: Settings) -> None:
     from nova_assets.catalog import schema_version
     from nova_assets.catalog.catalog import open_catalog
     from nova_assets.engine.spark_engine import SparkEngine
-    from nova_assets.execution.warehouse_identity import check_warehouse
+    from nova_assets.execution.warehouse_identity import check_warehouse_identity
 
     try:
         if read_catalog_version(settings.catalog) != schema_version.HEAD:
@@ -315,7 +315,7 @@ def _check_warehouse_matches_catalog(settings: Settings) -> None:
     except NovaError:  # the catalog check reports this error
         return
     with contextlib.closing(open_catalog(settings.catalog)) as opened:
-        check_warehouse(opened, SparkEngine(settings.warehouse))
+        check_warehouse_identity(opened, SparkEngine(settings.warehouse))
 
 
 def check_project(deployment: Deployment) -> Iterator[Finding]:

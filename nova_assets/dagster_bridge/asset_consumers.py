@@ -32,7 +32,7 @@ from nova_assets.dagster_bridge.run_liveness import (
 )
 from nova_assets.errors import ChannelNotFound, CommitConflict, DefinitionError, NotSupported
 from nova_assets.execution.commit_outcome import commit_resolving_outcome
-from nova_assets.execution.lease import keep_lease_alive
+from nova_assets.execution.lease import start_lease_renewals
 from nova_assets.model.commit import CommitRequest, MoveCursor
 from nova_assets.model.execution import BeginRequest, Execution
 from nova_assets.model.modes_view import View
@@ -183,7 +183,7 @@ def pin_consumer_inputs(store: Store, consumer: AssetConsumer, run_id: str, inst
         )
     )
     if instance.is_ephemeral:  # the evidence ends with this process, and so must the lease
-        keep_lease_alive(store.catalog, execution, lease, lambda: is_ephemeral_run_active(run_id))
+        start_lease_renewals(store.catalog, execution, lease, lambda: is_ephemeral_run_active(run_id))
     return execution
 
 

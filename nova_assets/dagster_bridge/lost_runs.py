@@ -36,7 +36,7 @@ from nova_assets.errors import ExecutionNotLive
 from nova_assets.masking import get_logger
 from nova_assets.model.execution import Execution
 from nova_assets.model.project import Project
-from nova_assets.plan.silence_timeouts import SilenceTimeouts, timeouts_before_start, timeouts_while_running
+from nova_assets.plan.silence_timeouts import SilenceTimeouts, timeouts_before_start, timeouts_without_live_lease
 from nova_assets.store.store import Store
 
 log = get_logger("nova_assets.janitor")
@@ -124,7 +124,7 @@ def _silence_timeouts(
     """Timeouts of a run; None if the run is known to be alive."""
     settings = store.settings
     if run.status not in _UNSTARTED_STATUSES or executions:
-        return timeouts_while_running(executions, settings.lease, settings.grace, store.catalog.now())
+        return timeouts_without_live_lease(executions, settings.lease, settings.grace, store.catalog.now())
     launcher = instance.run_launcher
     is_launched = run.status == DagsterRunStatus.STARTING and launcher.supports_check_run_worker_health
     if is_launched and launcher.check_run_worker_health(run).status == WorkerStatus.RUNNING:

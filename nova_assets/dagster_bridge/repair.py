@@ -23,7 +23,7 @@ from nova_assets.dagster_bridge.unreported_commits import collect_missing_events
 from nova_assets.errors import NotSupported
 from nova_assets.model.damage import Damage, DamageReport, RepairOutcome
 from nova_assets.operations.repair import ProgressCallback
-from nova_assets.plan.repair import dagster_differences, unreported_commit_damage, waiting_firing_damage
+from nova_assets.plan.repair import dagster_mismatch_damage, unreported_commit_damage, waiting_firing_damage
 from nova_assets.store.store import Store
 
 EventKey = tuple[str, str, str | None]
@@ -69,7 +69,7 @@ class DagsterRepair:
         before = self.catalog.reported_by_commit(channel)
         events = self._recorded_event_keys(channel)
         commits = {c: heard and before.get(c, False) for c, heard in self.catalog.reported_by_commit(channel).items()}
-        return dagster_differences(channel, frozenset(e[1] for e in events), commits), len(events)
+        return dagster_mismatch_damage(channel, frozenset(e[1] for e in events), commits), len(events)
 
     def settle_consumers(self) -> None:
         """Settle users' assets whose runs have ended. Call this before a sweep, which ends their pins."""

@@ -36,7 +36,7 @@ from nova_assets.dagster_bridge.partitions import (
 )
 from nova_assets.dagster_bridge.resources import NovaResource
 from nova_assets.dagster_bridge.run_liveness import find_live_execution
-from nova_assets.execution.trigger_state import load_trigger_state, runs_unpartitioned, trigger_state_by_partition
+from nova_assets.execution.trigger_state import load_trigger_state, load_trigger_states, runs_unpartitioned
 from nova_assets.masking import get_logger
 from nova_assets.model.binding import Binding
 from nova_assets.model.execution import Execution
@@ -111,7 +111,7 @@ def evaluate_trigger(
             "and partitions=[] in its definition triggers unpartitioned runs"
         )
     requests: list[RunRequest] = []
-    state_by_partition = trigger_state_by_partition(binding, store.catalog, now)
+    state_by_partition = load_trigger_states(binding, store.catalog, now)
     multi_partition_columns = find_multi_partition_columns(store.project)
     add_partitions_to_dagster(instance, ((binding.dimensions, p) for p in state_by_partition), multi_partition_columns)
     for partition, trigger_state in state_by_partition.items():

@@ -10,7 +10,7 @@ from typing import TypeVar
 from nova_assets.errors import ExecutionInProgress
 from nova_assets.execution.lease import is_owner_dead
 from nova_assets.execution.pins import existing_partitions_lookup
-from nova_assets.execution.trigger_state import check_inputs_exist, check_partition_given
+from nova_assets.execution.trigger_state import check_inputs_exist, check_may_run_unpartitioned
 from nova_assets.model.binding import Binding
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.execution import BeginRequest
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def build_begin_request(
-    catalog: Catalog, binding: Binding, partition: str, *, whole: bool, owner: str, lease: float
+    catalog: Catalog, binding: Binding, partition: str, *, whole: bool, owner: str, lease_seconds: float
 ) -> BeginRequest:
     """Begin request for one partition, validated as far as that needs no transaction.
 
@@ -34,18 +34,18 @@ def build_begin_request(
     """
     partition = binding.partition(partition)
     if partition == WHOLE and not whole:
-        check_partition_given(binding, catalog)
+        check_may_run_unpartitioned(binding, catalog)
     now, existing = catalog.now(), existing_partitions_lookup(catalog)
     check_inputs_exist(binding, partition, now, existing)
-    heads, cursors = channels_to_pin(binding)
+    to_pin = channels_to_pin(binding)
     return BeginRequest(
         execution_id=uuid.uuid4().hex,
         binding=binding.name,
-        pinned_channels=heads,
-        cursor_channels=cursors,
+        pinned_channels=to_pin.head_channels,
+        cursor_channels=to_pin.cursor_channels,
         partition=partition,
         owner=owner,
-        lease_seconds=lease,
+        lease_seconds=lease_seconds,
         scope_by_channel=scope_by_channel(binding, partition, now, existing),
     )
 

@@ -15,8 +15,8 @@ from nova_assets.model.schema_evolution import reconcile_schema
 from nova_assets.model.sum_bounds import overflowable_sums
 from nova_assets.model.timeline import History, PartitionHistory
 from nova_assets.plan import modes
-from nova_assets.plan.run import check_model_unchanged
-from nova_assets.plan.sum_bounds import are_sums_small, sum_headrooms, summed_blocks
+from nova_assets.plan.run import check_merge_model_unchanged
+from nova_assets.plan.sum_bounds import block_chains_to_sum, is_headroom_ample, sum_headrooms
 
 
 def resolve_block_schema(channel: Channel | None, history: History | None, kind: Kind, frame_schema: Schema) -> Schema:
@@ -25,7 +25,7 @@ def resolve_block_schema(channel: Channel | None, history: History | None, kind:
         return _null_columns_as_text(frame_schema)
     _check_partition_columns(channel, frame_schema)
     if kind == "delta" or history.scope:
-        check_model_unchanged(history)
+        check_merge_model_unchanged(history)
     if kind == "delta" and isinstance(channel.merge, Custom):
         return _null_columns_as_text(frame_schema)
     frame_schema = frame_schema.without_columns(DELETED)
@@ -46,17 +46,22 @@ def check_sums(catalog: Catalog, engine: Engine, channel: Channel, history: Hist
         return
     head = history.head
     since_base = catalog.history(channel.name, head, history.scope, back_to=head)
-    if are_sums_small(sum_headrooms(since_base, staged.manifest, types), types) and not catalog.has_dropped_partitions(
-        channel.name
-    ):
+    if is_headroom_ample(
+        sum_headrooms(since_base, staged.manifest, types), types
+    ) and not catalog.has_dropped_partitions(channel.name):
         return
     full_history = catalog.history(channel.name, head, history.scope)
-    tight = {r.partition for r in sum_headrooms(full_history, staged.manifest, types) if r.headroom is None}
-    parts, tracks = staged.manifest.split_by_partition(), {t.partition: t for t in full_history.partition_histories}
-    for partition in sorted(tight):
-        block = Block(staged.id, channel.name, partition, "delta", head, head + 1, parts[partition], history.merge)
-        track = tracks.get(partition, PartitionHistory(partition, (), ()))
-        for older in summed_blocks(full_history, track):
+    partitions_without_headroom = {
+        r.partition for r in sum_headrooms(full_history, staged.manifest, types) if r.headroom is None
+    }
+    manifests, histories = (
+        staged.manifest.split_by_partition(),
+        {t.partition: t for t in full_history.partition_histories},
+    )
+    for partition in sorted(partitions_without_headroom):
+        block = Block(staged.id, channel.name, partition, "delta", head, head + 1, manifests[partition], history.merge)
+        partition_history = histories.get(partition, PartitionHistory(partition, (), ()))
+        for older in block_chains_to_sum(full_history, partition_history):
             engine.check_sums(f"channel {channel.name!r}", block, older, types)
 
 
@@ -106,12 +111,12 @@ def _check_first_schema(channel: Channel, schema: Schema) -> None:
 
 
 def _check_partition_columns(channel: Channel, schema: Schema) -> None:
-    lacking = [c for c in channel.partition_columns if c not in schema]
-    if lacking:
+    missing_columns = [c for c in channel.partition_columns if c not in schema]
+    if missing_columns:
         raise PartitionError(
             f"channel {channel.name!r} was given data that does not say in which partition it belongs",
             found=f"columns {', '.join(schema.names)}",
-            expected=f"also {', '.join(lacking)}",
+            expected=f"also {', '.join(missing_columns)}",
             next="add the column, or name the partition: partition=..., --partition",
             channel=channel.name,
         )

@@ -34,7 +34,7 @@ def build_commit_request(
         part
         for b in staging.complete_blocks_by_port(execution).values()
         if b.channel is not None and b.folder != SKIPPED_FOLDER
-        for part in blocks_to_publish(b, histories[b.channel])
+        for part in split_staged_block(b, histories[b.channel])
     )
     requirements = load_block_requirements(staging.catalog, added_blocks, histories)
     return CommitRequest(
@@ -53,7 +53,7 @@ def build_commit_request(
     )
 
 
-def blocks_to_publish(staged: StagedBlock, history: History, origin: Origin = "task") -> list[AddBlock]:
+def split_staged_block(staged: StagedBlock, history: History, origin: Origin = "task") -> list[AddBlock]:
     """Blocks that a staged block publishes: one for each partition (R13).
 
     A base replaces everything in its scope, so each partition that it does not contain gets a base without rows.

@@ -21,8 +21,8 @@ _EXPECTED_CHECK_OUTPUT = "True or False, a nova.CheckResult, or a frame of the r
 def run_all_checks(task_run: TaskRun) -> tuple[CheckReport, ...]:
     """Run every check on the staged blocks. A failed check does not stop the others."""
     reports = []
-    for look, check in zip(task_run.plan.checks, task_run.run_state.binding.checks, strict=True):
-        report = _run_check(task_run, look, check)
+    for planned_check, check in zip(task_run.plan.checks, task_run.run_state.binding.checks, strict=True):
+        report = _run_check(task_run, planned_check, check)
         if not report.passed:
             log.warning("check %s of channel %s failed: %s", report.check, report.channel, report.found or "")
         task_run.observer("check", report)
@@ -47,9 +47,9 @@ def check_failed_error(execution: Execution, reports: tuple[CheckReport, ...]) -
 def _run_check(task_run: TaskRun, planned_check: PlannedCheck, check: Check) -> CheckReport:
     started = time.monotonic()
     if any(
-        given.port in task_run.skipped_ports
-        for given in planned_check.inputs
-        if given.channel is None or given.port == planned_check.port
+        i.port in task_run.skipped_ports
+        for i in planned_check.inputs
+        if i.channel is None or i.port == planned_check.port
     ):
         return CheckReport(
             check.name, planned_check.channel, True, check.blocking, 0.0, "nothing was written", skipped=True

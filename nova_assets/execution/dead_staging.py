@@ -7,13 +7,13 @@ from nova_assets.model.catalog import Catalog
 from nova_assets.model.engine import Engine
 
 
-def delete_dead_staging(catalog: Catalog, engine: Engine, lease: float, sweep_delay: float) -> int:
+def delete_dead_staging(catalog: Catalog, engine: Engine, lease_seconds: float, sweep_delay_seconds: float) -> int:
     """Delete staged files of executions that have been dead for longer than lease and delay. Returns the number of
     folders.
 
     Each folder is deleted a second time later, since Spark may continue to write for a killed process.
     """
-    blocks = catalog.sweepable_blocks(sweep_delay, lease + sweep_delay)
+    blocks = catalog.sweepable_blocks(sweep_delay_seconds, lease_seconds + sweep_delay_seconds)
     for block in blocks:
         crash_point("sweep.before")
         engine.delete_staged_folder(block.folder)

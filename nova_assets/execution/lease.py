@@ -61,38 +61,44 @@ def _process_start_time(pid: int) -> str:
 
 
 @contextlib.contextmanager
-def heartbeat(catalog: Catalog, execution: Execution, lease: float) -> Iterator[None]:
+def heartbeat(catalog: Catalog, execution: Execution, lease_seconds: float) -> Iterator[None]:
     """Renew the execution's lease three times per lease while the body runs.
 
     A failed renewal raises nothing. At worst, another process takes over, and then the commit is refused (R6).
     """
     has_ended = threading.Event()
-    thread = _start_renewals(catalog, execution, lease, has_ended, lambda: True)
+    thread = _start_renewal_thread(catalog, execution, lease_seconds, has_ended, lambda: True)
     try:
         yield
     finally:
         has_ended.set()
-        thread.join(timeout=lease)
+        thread.join(timeout=lease_seconds)
 
 
-def keep_lease_alive(catalog: Catalog, execution: Execution, lease: float, is_held: Callable[[], bool]) -> None:
-    """Renew the execution's lease from now on, until it is no longer held or this process ends.
+def start_lease_renewals(
+    catalog: Catalog, execution: Execution, lease_seconds: float, is_held: Callable[[], bool]
+) -> None:
+    """Start renewing the execution's lease in the background, until it is no longer held or this process ends.
 
     Args:
         is_held: called before each renewal.
     """
-    _start_renewals(catalog, execution, lease, threading.Event(), is_held)
+    _start_renewal_thread(catalog, execution, lease_seconds, threading.Event(), is_held)
 
 
-def _start_renewals(
-    catalog: Catalog, execution: Execution, lease: float, has_ended: threading.Event, is_held: Callable[[], bool]
+def _start_renewal_thread(
+    catalog: Catalog,
+    execution: Execution,
+    lease_seconds: float,
+    has_ended: threading.Event,
+    is_held: Callable[[], bool],
 ) -> threading.Thread:
     """Start a thread that renews a lease until the event is set or the execution is no longer held."""
 
     def renew_repeatedly() -> None:
-        while not has_ended.wait(lease / 3) and is_held():
+        while not has_ended.wait(lease_seconds / 3) and is_held():
             with contextlib.suppress(NovaError):
-                if not catalog.renew_lease(execution.id, execution.epoch, lease):
+                if not catalog.renew_lease(execution.id, execution.epoch, lease_seconds):
                     return
 
     thread = threading.Thread(target=renew_repeatedly, name=f"nova-heartbeat-{execution.id[:8]}", daemon=True)

@@ -29,7 +29,7 @@ from nova_assets.execution.lease import heartbeat, this_process
 from nova_assets.execution.pins import plan_run_from_pins
 from nova_assets.execution.run_state import PortFrames, RunState, RunStateCache, has_read_dirty_partition
 from nova_assets.execution.staging import Staging
-from nova_assets.execution.task_run import Observer, TaskRun, ViewsFactory, ignore_event
+from nova_assets.execution.task_run import FileViewsFactory, Observer, TaskRun, ignore_event
 from nova_assets.masking import get_logger, mask
 from nova_assets.model.binding import Binding
 from nova_assets.model.catalog import Catalog
@@ -71,7 +71,7 @@ class Runtime:
         owner: str | None = None,
         max_attempts: int = 5,
         frames_by_port: PortFrames | None = None,
-        views_factory: ViewsFactory | None = None,
+        views_factory: FileViewsFactory | None = None,
     ) -> None:
         self.catalog = catalog
         self.engine = engine
@@ -139,9 +139,9 @@ class Runtime:
         def run_once() -> Execution:
             execution = self.begin(binding, partition, whole=whole, run_id=run_id, firing_id=firing_id)
             with self._fail_on_error(execution, counts_as_failure=False):
-                is_wanted = is_still_needed()
-            if not is_wanted:
-                self.abort(execution, "it is no longer wanted", failed=False)
+                is_needed = is_still_needed()
+            if not is_needed:
+                self.abort(execution, "it is no longer wanted", counts_as_failure=False)
                 return self.catalog.execution(execution.id)
             return self.run_tasks_and_commit(execution, observer)
 
@@ -249,8 +249,8 @@ class Runtime:
         """Mark an execution as failed. It keeps its pins and staged blocks, and can be resumed (R4)."""
         self._run_states.forget(execution)
         with suppress(NovaError):
-            said = mask(f"{type(error).__name__}: {error}")[:4000]
-            self.catalog.fail(execution.id, execution.epoch, said, counts_as_failure=counts_as_failure)
+            error_text = mask(f"{type(error).__name__}: {error}")[:4000]
+            self.catalog.fail(execution.id, execution.epoch, error_text, counts_as_failure=counts_as_failure)
 
     def commit(self, execution: Execution) -> Commit:
         """Publish everything that the execution staged and move its cursors, in one transaction (R2).
@@ -260,7 +260,7 @@ class Runtime:
             CheckFailed: a blocking check failed. The checks run here if they have not run before.
         """
         run = self._load_run_state(execution)
-        if run.binding.checks and not self.staging.checks_passed(execution):
+        if run.binding.checks and not self.staging.has_passed_checks(execution):
             reports = self.run_data_checks(execution)
             if any(r.blocks_commit for r in reports):
                 error = check_failed_error(execution, reports)
@@ -275,7 +275,7 @@ class Runtime:
         try:
             commit = commit_resolving_outcome(self.catalog, request)
         except CommitConflict as conflict:
-            self.abort(execution, conflict.what, failed=False)
+            self.abort(execution, conflict.what, counts_as_failure=False)
             raise
         crash_point("commit.after")
         self._run_states.forget(execution)
@@ -310,10 +310,10 @@ class Runtime:
                 firing_id=firing_id,
             )
 
-    def abort(self, execution: Execution, reason: str, failed: bool = True) -> None:
+    def abort(self, execution: Execution, reason: str, counts_as_failure: bool = True) -> None:
         """End an execution without any visible effect. Its staged files are deleted after the grace period."""
         self._run_states.forget(execution)
-        self.catalog.abort(execution.id, reason, counts_as_failure=failed)
+        self.catalog.abort(execution.id, reason, counts_as_failure=counts_as_failure)
 
     def delete_dead_staging(self) -> int:
         """Delete staged files of dead executions. Returns the number of folders."""
@@ -338,7 +338,9 @@ class Runtime:
         return [c for c in self.project.channels if c in binding.channels.values()]
 
     def _begin_request(self, binding: Binding, partition: str, *, whole: bool) -> BeginRequest:
-        return build_begin_request(self.catalog, binding, partition, whole=whole, owner=self.owner, lease=self.lease)
+        return build_begin_request(
+            self.catalog, binding, partition, whole=whole, owner=self.owner, lease_seconds=self.lease
+        )
 
     def _load_run_state(self, execution: Execution) -> RunState:
         return self._run_states.load(execution, self.project.binding(execution.binding or ""), self.catalog)

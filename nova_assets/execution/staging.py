@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from nova_assets.execution.block_checks import check_base_keeps_rows, check_sums, resolve_block_schema
-from nova_assets.execution.warehouse_identity import adopt_warehouse
+from nova_assets.execution.warehouse_identity import check_or_adopt_warehouse
 from nova_assets.model.block import Block, Kind, Manifest, StagedBlock
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
@@ -80,13 +80,13 @@ class Staging:
         """Stage a block of rows that the channel holds already, without validation. Returns manifest and cost."""
         expected, started = estimate_strategies(read, "block"), time.monotonic()
         block = self._record_staged_block(execution, port, kind, channel, WHOLE)
-        manifest, way = self.engine.rewrite(read, block, channel, schema)
+        manifest, strategy = self.engine.rewrite(read, block, channel, schema)
         self.crash_point("stage.written")
         self.catalog.record_manifest(block.id, manifest)
         new = [f for f in manifest.files if f.path.startswith(f"{block.folder}/")]
-        took = time.monotonic() - started
-        estimate = next((e for e in expected if e.strategy == way), None)
-        return manifest, ActualCost(way, estimate, took, sum(f.rows for f in new), sum(f.bytes for f in new))
+        seconds = time.monotonic() - started
+        estimate = next((e for e in expected if e.strategy == strategy), None)
+        return manifest, ActualCost(strategy, estimate, seconds, sum(f.rows for f in new), sum(f.bytes for f in new))
 
     def _record_staged_block(
         self, execution: Execution, port: str, kind: Kind, channel: Channel | None, scope: str
@@ -120,13 +120,13 @@ class Staging:
 
     def record_checks_passed(self, execution: Execution) -> None:
         """Record that all blocking checks passed on the staged blocks, for the process that commits."""
-        mark = StagedBlock(
+        marker = StagedBlock(
             uuid.uuid4().hex, execution.id, None, _CHECKED_PORT, "delta", SKIPPED_FOLDER, execution.epoch
         )
-        self.catalog.record_staged_blocks([mark])
-        self.catalog.record_manifest(mark.id, Manifest((), Schema(())))
+        self.catalog.record_staged_blocks([marker])
+        self.catalog.record_manifest(marker.id, Manifest((), Schema(())))
 
-    def checks_passed(self, execution: Execution) -> bool:
+    def has_passed_checks(self, execution: Execution) -> bool:
         return _CHECKED_PORT in self.complete_blocks_by_port(execution)
 
     def forget_staged_ports(self, execution: Execution, ports: Iterable[str]) -> None:
@@ -179,5 +179,5 @@ class Staging:
         The marker tells other catalogs that unlisted files in this warehouse may belong to this catalog.
         """
         if not self._warehouse_adopted:
-            adopt_warehouse(self.catalog, self.engine)
+            check_or_adopt_warehouse(self.catalog, self.engine)
             self._warehouse_adopted = True

@@ -38,7 +38,7 @@ def ignore_event(event: str, subject: Any) -> None:
     """Observer that does nothing."""
 
 
-class ViewsFactory(Protocol):
+class FileViewsFactory(Protocol):
     """Factory of file views of channels (``file_views/file_lists``)."""
 
     def __call__(self, heads: Mapping[str, int]) -> Any:
@@ -66,7 +66,7 @@ class TaskRun:
         frames_by_port: PortFrames,
         crash_point: Callable[[str], None],
         observer: Observer = ignore_event,
-        views_factory: ViewsFactory | None = None,
+        views_factory: FileViewsFactory | None = None,
     ) -> None:
         self.observer = observer
         self.views_factory = views_factory
@@ -88,18 +88,18 @@ class TaskRun:
         started = time.monotonic()
         step = self.plan.step(task_name)
         task = self.run_state.binding.workflowette.task(task_name)
-        if self._has_nothing_new(step):
+        if self._is_skippable(step):
             self.staging.record_skipped_task(self.run_state.execution, step)
-            return TaskReport(task_name, time.monotonic() - started, self._rows_read_by_input(step), {}, skipped=True)
+            return TaskReport(task_name, time.monotonic() - started, self._row_counts_by_input(step), {}, skipped=True)
         with self.compute_with_progress(task):
             outputs = self._call_task(step, task)
-            wrote = self._stage_outputs(step, task, outputs)
+            rows_by_port = self._stage_outputs(step, task, outputs)
         self.crash_point("task.after")
         return TaskReport(
             task_name,
             time.monotonic() - started,
-            self._rows_read_by_input(step),
-            wrote,
+            self._row_counts_by_input(step),
+            rows_by_port,
             estimate_by_input=self._read_estimates_by_input(step),
         )
 
@@ -119,14 +119,14 @@ class TaskRun:
 
     # inputs
 
-    def _has_nothing_new(self, step: Step) -> bool:
+    def _is_skippable(self, step: Step) -> bool:
         """Whether the task is to be skipped.
 
         A task is skipped if it declares ``skip_if_no_new`` and all its new inputs are empty, or if the task that feeds
         one of its private inputs was skipped.
         """
-        fed_by_skipped = any(i.channel is None and i.port in self.skipped_ports for i in step.inputs)
-        if fed_by_skipped:
+        reads_skipped_port = any(i.channel is None and i.port in self.skipped_ports for i in step.inputs)
+        if reads_skipped_port:
             return True
         return step.skip_if_no_new and all(self._is_input_empty(i) for i in step.inputs if i.is_new)
 
@@ -160,16 +160,16 @@ class TaskRun:
 
     def function_arguments(self, inputs: Sequence[Input], wants_context: bool) -> dict[str, Any]:
         """Arguments of a task's or check's function: a frame, or a ``View``, for each input."""
-        found: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         for task_input in inputs:
             if task_input.mode == "changes":
                 loaders = {m: (lambda read=read: self._read_frame(read)) for m, read in task_input.reads.items()}
-                found[task_input.name] = View(loaders["all"], loaders["new"], loaders["old"])
+                arguments[task_input.name] = View(loaders["all"], loaders["new"], loaders["old"])
             elif task_input.mode != "matching":
-                found[task_input.name] = self._read_frame(task_input.reads[task_input.mode])
+                arguments[task_input.name] = self._read_frame(task_input.reads[task_input.mode])
         for task_input in inputs:
             if task_input.mode == "matching":
-                keys = found[task_input.keys_of or ""]
+                keys = arguments[task_input.keys_of or ""]
                 keys = keys.new if isinstance(keys, View) else keys
                 read = task_input.reads["all"]
                 rows = (
@@ -177,10 +177,10 @@ class TaskRun:
                     if isinstance(read, PrivatePortRead)
                     else reads.resolve_staged_blocks(read, self.staged_blocks_by_port)
                 )
-                found[task_input.name] = self.engine.filter_by_keys(rows, keys, task_input.on)
+                arguments[task_input.name] = self.engine.filter_by_keys(rows, keys, task_input.on)
         if wants_context:
-            found["ctx"] = self._make_task_context()
-        return found
+            arguments["ctx"] = self._make_task_context()
+        return arguments
 
     def _make_task_context(self) -> Context:
         execution = self.run_state.execution
@@ -205,7 +205,7 @@ class TaskRun:
         with self.wrap_user_errors(task.name):  # matching inputs evaluate lazy frames of an earlier task
             arguments = self.function_arguments(step.inputs, task.wants_context)
             result = task.function(**arguments)
-        return self._check_outputs(step, task, result)
+        return self._validate_outputs(step, task, result)
 
     @contextmanager
     def wrap_user_errors(self, task_name: str, failure_phrase: str = "raised") -> Iterator[None]:
@@ -217,7 +217,7 @@ class TaskRun:
         except Exception as error:
             raise self._task_failed_error(task_name, failure_phrase, error) from error
 
-    def _check_outputs(self, step: Step, task: Task, result: Any) -> Mapping[str, Frame]:
+    def _validate_outputs(self, step: Step, task: Task, result: Any) -> Mapping[str, Frame]:
         ports = [o.port for o in step.outputs]
         if isinstance(result, Mapping) and set(result) == set(ports):
             frames = dict(result)
@@ -244,14 +244,14 @@ class TaskRun:
         return frames
 
     def _task_failed_error(self, task_name: str, failure_phrase: str, error: Exception) -> TaskFailed:
-        found = summarize_user_error(error)
+        summary = summarize_user_error(error)
         execution = self.run_state.execution
         where = f" --partition {execution.partition}" if execution.partition else ""
         functions_by_task = {t.name: t.function for t in self.run_state.binding.tasks}
         written_in = getattr(functions_by_task.get(task_name), "source_file", None) or "the task"
         return TaskFailed(
-            f"task {task_name!r} of binding {self.run_state.binding.name!r} {failure_phrase} {found.message}",
-            found=found.location,
+            f"task {task_name!r} of binding {self.run_state.binding.name!r} {failure_phrase} {summary.message}",
+            found=summary.location,
             next=f"mend {written_in}, then: nova run {self.run_state.binding.name}{where}",
             task=task_name,
             binding=self.run_state.binding.name,
@@ -280,12 +280,12 @@ class TaskRun:
         with self.wrap_user_errors(task.name, "failed while its rows were computed:"):  # frames are lazy
             if len(staged_outputs) > 1 and not task.deterministic:
                 with self.engine.evaluate_once({o.port: outputs[o.port] for o in staged_outputs}) as once:
-                    rows_by_port |= self._write_outputs(staged_outputs, once)
+                    rows_by_port |= self._write_staged_outputs(staged_outputs, once)
             else:
-                rows_by_port |= self._write_outputs(staged_outputs, outputs)
+                rows_by_port |= self._write_staged_outputs(staged_outputs, outputs)
         return rows_by_port
 
-    def _write_outputs(self, outputs: list[Output], frames: Mapping[str, Frame]) -> dict[str, int]:
+    def _write_staged_outputs(self, outputs: list[Output], frames: Mapping[str, Frame]) -> dict[str, int]:
         manifests: dict[str, Manifest] = {}
         for output in outputs:
             channel = None if output.channel is None else self.run_state.binding.channels[output.port]
@@ -299,7 +299,7 @@ class TaskRun:
         """Cost estimate of each input's read strategy. Matching inputs are left out, since their cost depends on the
         keys.
         """
-        found = {}
+        estimates = {}
         for task_input in step.inputs:
             for mode, read in task_input.reads.items() if task_input.mode != "matching" else ():
                 estimate = best_estimate(
@@ -307,10 +307,10 @@ class TaskRun:
                     self.engine.forced_strategy,
                 )
                 if estimate is not None:
-                    found[task_input.name if len(task_input.reads) == 1 else f"{task_input.name}.{mode}"] = estimate
-        return found
+                    estimates[task_input.name if len(task_input.reads) == 1 else f"{task_input.name}.{mode}"] = estimate
+        return estimates
 
-    def _rows_read_by_input(self, step: Step) -> dict[str, int | None]:
+    def _row_counts_by_input(self, step: Step) -> dict[str, int | None]:
         def rows(task_input: Input) -> int | None:
             read = task_input.reads.get("new") or next(iter(task_input.reads.values()))
             if isinstance(read, PrivatePortRead):
@@ -321,13 +321,13 @@ class TaskRun:
                 if isinstance(b, Block)
             )
 
-        return {given.name: rows(given) for given in step.inputs}
+        return {i.name: rows(i) for i in step.inputs}
 
 
 def _private_block_snapshot(block: Block) -> reads.Snapshot:
     """Snapshot that reads the rows of a private block as they were written."""
-    whole = replace(block, kind="base")
-    return reads.Snapshot(block.channel, block.hi, (whole,), (), block.manifest.schema, block.merge)
+    base = replace(block, kind="base")
+    return reads.Snapshot(block.channel, block.hi, (base,), (), block.manifest.schema, block.merge)
 
 
 def _expected_return_text(ports: list[str]) -> str:

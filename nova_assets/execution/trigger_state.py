@@ -1,4 +1,4 @@
-"""Trigger state from the catalog: the facts on which triggers decide, per partition or for unpartitioned executions.
+"""State on which triggers decide, from the catalog, per partition or for unpartitioned executions.
 
 Sensors, ``nova run --missing`` and ``nova bindings`` use the same functions.
 """
@@ -21,7 +21,7 @@ from nova_assets.model.execution import Execution
 from nova_assets.model.partition_rule import ExistingPartitions
 from nova_assets.model.partitions import WHOLE, partition_name, partition_values, scope_for_columns
 from nova_assets.model.trigger import After, OnSealed
-from nova_assets.plan.cursor_switch import plan_switch
+from nova_assets.plan.cursor_switch import plan_cursor_switch
 from nova_assets.plan.timeline_chart import cursors_of_unrun_bindings
 from nova_assets.plan.trigger_decision import TriggerState, decide_trigger
 from nova_assets.short_repr import short_repr
@@ -32,8 +32,8 @@ def runs_unpartitioned(binding: Binding, catalog: Catalog) -> bool:
     return any(c.seq > 0 and not c.partition for c in catalog.cursors(binding.name))
 
 
-def check_partition_given(binding: Binding, catalog: Catalog) -> None:
-    """Check that the caller did not forget the partition of a binding that is triggered per partition.
+def check_may_run_unpartitioned(binding: Binding, catalog: Catalog) -> None:
+    """Check that a binding may run unpartitioned: that the caller did not forget to name a partition.
 
     A binding runs unpartitioned or per partition (R13). Its first execution decides. An omitted partition must not turn
     a partitioned binding into an unpartitioned one.
@@ -43,7 +43,7 @@ def check_partition_given(binding: Binding, catalog: Catalog) -> None:
     """
     if binding.when is None or not binding.dimensions or runs_unpartitioned(binding, catalog):
         return
-    unread = unread_partitions(binding, catalog)
+    unread = list_unread_partitions(binding, catalog)
     shape = "/".join(f"{d.column}=..." for d in binding.dimensions)
     first = f" (such as {unread[0]})" if unread else ""
     raise PartitionError(
@@ -67,17 +67,17 @@ def check_inputs_exist(binding: Binding, partition: str, now: datetime, existing
     Raises:
         InputsMissing: names the missing partitions.
     """
-    lacking = [
+    missing_partitions = [
         name
         for t in binding.tasks
         if t.scoped is not None
         for name in t.scoped.missing_partitions(partition, now, existing)
     ]
-    if lacking:
-        more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
+    if missing_partitions:
+        more = f" and {len(missing_partitions) - 3} more" if len(missing_partitions) > 3 else ""
         raise InputsMissing(
             f"{f'{binding.name} {partition}'.rstrip()} reads what is not made yet",
-            found=f"no {', '.join(lacking[:3])}{more}",
+            found=f"no {', '.join(missing_partitions[:3])}{more}",
             expected="all that it reads",
             next="make that first; nova tick --all makes everything in order",
             binding=binding.name,
@@ -112,7 +112,7 @@ class BindingState:
         return max((c.lag for c in self.cursors), default=0)
 
 
-def binding_state(binding: Binding, catalog: Catalog) -> BindingState:
+def load_binding_state(binding: Binding, catalog: Catalog) -> BindingState:
     """State of a binding, by the same decisions as its sensor. Changes nothing."""
     now, moved = catalog.now(), catalog.cursors(binding.name)
     heads = {s.channel.name: s.head for s in catalog.channels()}
@@ -126,13 +126,13 @@ def _due_partitions(binding: Binding, catalog: Catalog, now: datetime) -> tuple[
     if binding.when is None:
         return {}, "it runs by hand"
     if not binding.dimensions:
-        facts = {WHOLE: load_trigger_state(binding, catalog, now)}
+        states = {WHOLE: load_trigger_state(binding, catalog, now)}
     elif runs_unpartitioned(binding, catalog):
         return {}, f"it was executed whole, so its trigger waits: nova switch {binding.name} --to partitions"
     else:
-        facts = trigger_state_by_partition(binding, catalog, now)
+        states = load_trigger_states(binding, catalog, now)
     due, waits = {}, "nothing is due in any partition"
-    for partition, trigger_state in facts.items():
+    for partition, trigger_state in states.items():
         fired = catalog.last_firing(binding.name, partition)
         decision = decide_trigger(binding.when, fired.positions if fired is not None else {}, trigger_state)
         if decision.due:
@@ -156,7 +156,7 @@ def check_has_partitions(binding: Binding) -> None:
         )
 
 
-def plan_binding_switch(binding: Binding, catalog: Catalog, to: SwitchTarget) -> CursorSwitch:
+def load_cursor_switch(binding: Binding, catalog: Catalog, to: SwitchTarget) -> CursorSwitch:
     """Cursors of a binding after a switch between unpartitioned and partitioned executions. Changes nothing.
 
     Raises:
@@ -164,9 +164,9 @@ def plan_binding_switch(binding: Binding, catalog: Catalog, to: SwitchTarget) ->
             unpartitioned executions.
     """
     cursors = catalog.cursors(binding.name)
-    heads = {s.channel.name: s.head for s in catalog.channels()}  # before the partitions: see plan_switch
+    heads = {s.channel.name: s.head for s in catalog.channels()}  # before the partitions: see plan_cursor_switch
     channels = dict.fromkeys((*binding.reads, *binding.writes))
-    return plan_switch(binding, to, cursors, heads, {c.name: _list_partitions(c, catalog) for c in channels})
+    return plan_cursor_switch(binding, to, cursors, heads, {c.name: _list_partitions(c, catalog) for c in channels})
 
 
 def load_trigger_state(binding: Binding, catalog: Catalog, now: datetime) -> TriggerState:
@@ -176,7 +176,7 @@ def load_trigger_state(binding: Binding, catalog: Catalog, now: datetime) -> Tri
         registered_at=_registered_at(binding, catalog, now),
         heads={s.channel.name: s.last_data_seq for s in catalog.channels()},
         cursors={c.channel: c.seq for c in catalog.cursors(binding.name)},
-        finished=_finished_for_partition(_finished_counts(binding, catalog)),
+        finished=_execution_counts_for_partition(_load_execution_counts(binding, catalog)),
         sealed={c: catalog.seal_count(c) for c in _sealed_trigger_channels(binding)},
         unread=catalog.unread_data,
     )
@@ -189,12 +189,12 @@ def _registered_at(binding: Binding, catalog: Catalog, now: datetime) -> datetim
     return now
 
 
-def _finished_counts(binding: Binding, catalog: Catalog) -> dict[tuple[str, str, str], int]:
+def _load_execution_counts(binding: Binding, catalog: Catalog) -> dict[tuple[str, str, str], int]:
     """Execution counts of all bindings, loaded only for ``After`` triggers, since the query scans all executions."""
     return catalog.execution_counts() if any(isinstance(t, After) for t in binding.triggers) else {}
 
 
-def _finished_for_partition(
+def _execution_counts_for_partition(
     counts: Mapping[tuple[str, str, str], int], partition: str = WHOLE
 ) -> dict[tuple[str, str], int]:
     """(binding, status) -> number of executions that concern a partition: those for the partition and unpartitioned
@@ -207,13 +207,13 @@ def _finished_for_partition(
     return found
 
 
-def trigger_state_by_partition(binding: Binding, catalog: Catalog, now: datetime) -> dict[str, TriggerState]:
+def load_trigger_states(binding: Binding, catalog: Catalog, now: datetime) -> dict[str, TriggerState]:
     """Trigger state of each partition that has unread data, a seal, or an open firing.
 
     A channel that shares no dimension with the binding is read whole in every partition. New data in it counts as new
     for every known partition.
     """
-    facts, counts = load_trigger_state(binding, catalog, now), _finished_counts(binding, catalog)
+    unpartitioned_state, counts = load_trigger_state(binding, catalog, now), _load_execution_counts(binding, catalog)
     columns = [d.column for d in binding.dimensions]
     cursors: dict[tuple[str, str], int] = {(c.partition, c.channel): c.seq for c in catalog.cursors(binding.name)}
     under_way = catalog.partitions_with_open_firing(binding.name)
@@ -221,27 +221,32 @@ def trigger_state_by_partition(binding: Binding, catalog: Catalog, now: datetime
     heads = _input_heads_by_partition(binding, catalog)
     for partition in (*(p for p, _ in cursors), *under_way):
         heads.setdefault(partition, {})
-    sealed = _load_seal_versions(binding, catalog)
-    for partition in sealed.sealed_partitions():
+    sealed = _load_seal_counts(binding, catalog)
+    for partition in sealed.partitions_with_seal():
         heads.setdefault(partition, {})
     unpartitioned_heads = {
-        c.name: facts.heads.get(c.name, 0) for c in inputs if not set(columns) & set(c.partition_columns)
+        c.name: unpartitioned_state.heads.get(c.name, 0) for c in inputs if not set(columns) & set(c.partition_columns)
     }
     found = {}
     for partition, input_heads in sorted(heads.items()):
         read_positions = {c.name: cursors.get((partition, c.name), 0) for c in inputs}
-        newest_heads = {**facts.heads, **{c.name: 0 for c in inputs}, **unpartitioned_heads, **input_heads}
-        seals = {**facts.sealed, **sealed.versions_for_partition(partition)}
+        newest_heads = {
+            **unpartitioned_state.heads,
+            **{c.name: 0 for c in inputs},
+            **unpartitioned_heads,
+            **input_heads,
+        }
+        seals = {**unpartitioned_state.sealed, **sealed.counts_for_partition(partition)}
         if (
             partition in under_way
             or any(seals.values())
             or any(newest_heads[c] > read_positions[c] for c in read_positions)
         ):
             found[partition] = replace(
-                facts,
+                unpartitioned_state,
                 heads=newest_heads,
                 cursors=read_positions,
-                finished=_finished_for_partition(counts, partition),
+                finished=_execution_counts_for_partition(counts, partition),
                 sealed=seals,
                 unread=partial(_unread_in_partition, catalog, columns, partition),
             )
@@ -260,8 +265,8 @@ def _input_heads_by_partition(binding: Binding, catalog: Catalog) -> dict[str, d
         for state in _list_partitions(channel, catalog):
             scope = scope_for_columns(columns, state.partition) if state.partition else ""
             if scope.count("/") == len(columns) - 1 and scope:
-                of = heads.setdefault(scope, {})
-                of[channel.name] = max(of.get(channel.name, 0), state.last_data_seq)
+                input_heads = heads.setdefault(scope, {})
+                input_heads[channel.name] = max(input_heads.get(channel.name, 0), state.last_data_seq)
     return heads
 
 
@@ -271,7 +276,7 @@ def _list_partitions(channel: Channel, catalog: Catalog) -> list[PartitionState]
     return []
 
 
-def unread_partitions(binding: Binding, catalog: Catalog) -> list[str]:
+def list_unread_partitions(binding: Binding, catalog: Catalog) -> list[str]:
     """Names of a binding's partitions with unread data.
 
     For a binding without cursors, a partition counts as unread if an input has it and no output does.
@@ -282,7 +287,7 @@ def unread_partitions(binding: Binding, catalog: Catalog) -> list[str]:
         written = {
             scope_for_columns(columns, s.partition) for c in binding.writes for s in _list_partitions(c, catalog)
         }
-        return sorted(p for p, of in heads.items() if any(of.values()) and p not in written)
+        return sorted(p for p, input_heads in heads.items() if any(input_heads.values()) and p not in written)
     cursors = {(c.partition, c.channel): c.seq for c in catalog.cursors(binding.name)}
     for partition, _ in cursors:
         heads.setdefault(partition, {})
@@ -293,10 +298,10 @@ def unread_partitions(binding: Binding, catalog: Catalog) -> list[str]:
     }
     channel_heads = {s.channel.name: s.last_data_seq for s in catalog.channels()} if consumed - shared else {}
 
-    def newest(partition: str, channel: str) -> int:
+    def newest_data_seq(partition: str, channel: str) -> int:
         return heads[partition].get(channel, 0) if channel in shared else channel_heads.get(channel, 0)
 
-    return sorted(p for p in heads if any(newest(p, c) > cursors.get((p, c), 0) for c in consumed))
+    return sorted(p for p in heads if any(newest_data_seq(p, c) > cursors.get((p, c), 0) for c in consumed))
 
 
 def _unread_in_partition(catalog: Catalog, columns: list[str], partition: str, channel: str, after: int) -> UnreadData:
@@ -306,29 +311,29 @@ def _unread_in_partition(catalog: Catalog, columns: list[str], partition: str, c
 
 
 @dataclass(frozen=True)
-class _SealVersions:
+class _SealCounts:
     """Seals that a partitioned binding waits for.
 
     Args:
         dimension_columns: columns of the binding's dimensions.
         seal_column_by_channel: channel -> the column by which it is sealed.
-        versions_by_channel: channel -> group -> number of times that it was sealed.
+        counts_by_channel: channel -> group -> number of times that it was sealed.
     """
 
     dimension_columns: list[str]
     seal_column_by_channel: Mapping[str, str]
-    versions_by_channel: Mapping[str, Mapping[str, int]]
+    counts_by_channel: Mapping[str, Mapping[str, int]]
 
-    def sealed_partitions(self) -> set[str]:
+    def partitions_with_seal(self) -> set[str]:
         """Partitions that were sealed, empty or not."""
         return {
             partition_name(self.dimension_columns, {by: group})
             for channel, by in self.seal_column_by_channel.items()
             if self.dimension_columns == [by]
-            for group in self.versions_by_channel[channel]
+            for group in self.counts_by_channel[channel]
         }
 
-    def versions_for_partition(self, partition: str) -> dict[str, int]:
+    def counts_for_partition(self, partition: str) -> dict[str, int]:
         """Channel -> number of times that the day or hour of a partition was sealed.
 
         If the seal column is no dimension of the binding, all seals of the channel count, as for unpartitioned
@@ -336,18 +341,18 @@ class _SealVersions:
         """
         values = partition_values(partition)
         return {
-            channel: self.versions_by_channel[channel].get(values[by] or "", 0)
+            channel: self.counts_by_channel[channel].get(values[by] or "", 0)
             for channel, by in self.seal_column_by_channel.items()
             if by in values
         }
 
 
-def _load_seal_versions(binding: Binding, catalog: Catalog) -> _SealVersions:
+def _load_seal_counts(binding: Binding, catalog: Catalog) -> _SealCounts:
     """Load the seals that a binding waits for."""
-    how = {c: catalog.channel(c).seal for c in _sealed_trigger_channels(binding)}
-    channels = {c: h.by for c, h in how.items() if h is not None}
-    versions = {c: {g: s.version for g, s in catalog.latest_seals(c).items()} for c in channels}
-    return _SealVersions([d.column for d in binding.dimensions], channels, versions)
+    sealing_by_channel = {c: catalog.channel(c).seal for c in _sealed_trigger_channels(binding)}
+    seal_columns = {c: s.by for c, s in sealing_by_channel.items() if s is not None}
+    counts = {c: {g: s.version for g, s in catalog.latest_seals(c).items()} for c in seal_columns}
+    return _SealCounts([d.column for d in binding.dimensions], seal_columns, counts)
 
 
 def _sealed_trigger_channels(binding: Binding) -> list[str]:

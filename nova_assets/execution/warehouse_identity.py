@@ -13,7 +13,7 @@ from nova_assets.model.catalog import Catalog
 from nova_assets.model.engine import Engine
 
 
-def check_warehouse(catalog: Catalog, engine: Engine) -> None:
+def check_warehouse_identity(catalog: Catalog, engine: Engine) -> None:
     """Check with one request that the warehouse belongs to the catalog.
 
     A warehouse that does not answer passes. Later reads and writes then raise the error.
@@ -31,7 +31,7 @@ def check_warehouse(catalog: Catalog, engine: Engine) -> None:
         raise _warehouse_mismatch_error(catalog, engine, identity, address, found_identity)
 
 
-def adopt_warehouse(catalog: Catalog, engine: Engine) -> None:
+def check_or_adopt_warehouse(catalog: Catalog, engine: Engine) -> None:
     """Check before the first write that the warehouse belongs to the catalog. A catalog without a warehouse adopts it
     for good.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from nova_assets.errors import DefinitionError
 from nova_assets.execution.changelog import has_consumer_without_snapshot, stage_changelog
-from nova_assets.execution.commit_request import BlockRequirements, blocks_to_publish, load_block_requirements
+from nova_assets.execution.commit_request import BlockRequirements, load_block_requirements, split_staged_block
 from nova_assets.execution.conflict_retry import plan_again_after_conflict
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
@@ -22,7 +22,7 @@ from nova_assets.model.schema import DELETED, Schema
 from nova_assets.model.schema_evolution import reconcile_schema
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
-from nova_assets.plan.run import check_model_unchanged
+from nova_assets.plan.run import check_merge_model_unchanged
 
 log = get_logger("nova_assets.insert")
 
@@ -117,7 +117,7 @@ class DataInserter:
             channel, history.schema, frame_schema.without_columns(DELETED), definition.on_schema_change, history.head
         )
         if kind == "delta":
-            check_model_unchanged(history)
+            check_merge_model_unchanged(history)
         return InsertCheck(channel, kind, history.head, schema)
 
     def _compute_frame_digest(self, channel: str, history: History, frame: Frame, kind: Kind) -> str:
@@ -159,7 +159,7 @@ class DataInserter:
             execution, channel, kind, definition, history, frame, with_digest=idempotency_key is not None
         )
         block = self.runtime.staging.complete_blocks_by_port(execution)[channel]
-        added_blocks = blocks_to_publish(replace(block, manifest=block.manifest or manifest), history, origin)
+        added_blocks = split_staged_block(replace(block, manifest=block.manifest or manifest), history, origin)
         requirements = BlockRequirements()
         if kind == "base" and head > 0:
             may_get_base = self.catalog.channel(channel).may_get_base
@@ -171,7 +171,7 @@ class DataInserter:
             )
             if needs_changelog:
                 changelog = stage_changelog(self.runtime.staging, execution, definition, history, manifest)
-                added_blocks = [*blocks_to_publish(changelog, history, origin), *added_blocks]
+                added_blocks = [*split_staged_block(changelog, history, origin), *added_blocks]
             elif not may_get_base:
                 requirements = BlockRequirements(without_consumers=(RequireNoConsumers(channel),))
         requirements = load_block_requirements(self.catalog, added_blocks, {channel: history}) + requirements

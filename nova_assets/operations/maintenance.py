@@ -26,8 +26,8 @@ from nova_assets.model.timeline import History
 from nova_assets.plan import modes
 from nova_assets.plan.compaction import (
     PlannedCompaction,
+    compactions_of_complete_partitions,
     due_compactions,
-    final_compactions,
     forced_compactions,
     group_by_written_schema,
     reusable_files,
@@ -186,7 +186,7 @@ class ChannelMaintenance:
         if any(b.manifest.external_folder is not None for b in history.blocks):
             return ()  # the files of an external channel are not ours to rewrite
         if options.final_form:
-            compactions = final_compactions(history, options.policy)
+            compactions = compactions_of_complete_partitions(history, options.policy)
         elif options.force:
             compactions = forced_compactions(
                 history,

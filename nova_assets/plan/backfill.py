@@ -54,7 +54,7 @@ def backfill_scope(
         DefinitionError: a dataset of ``downstream`` depends on none of the recomputed partitions.
     """
     rerun: dict[DatasetPartition, None] = {(dataset, p): None for p in partitions}
-    left: dict[str, int] = {}
+    excluded_counts: dict[str, int] = {}
     order = list(partitions_by_dataset)
     for name in order[order.index(dataset) + 1 :]:
         dependent_partitions = [p for p in partitions_by_dataset[name] if _reads_any_rerun(task_inputs(name, p), rerun)]
@@ -63,16 +63,16 @@ def backfill_scope(
         if can_rerun(name) and (downstream is None or name in downstream):
             rerun.update(((name, p), None) for p in dependent_partitions)
         else:
-            left[name] = len(dependent_partitions)
-    followed = tuple(dict.fromkeys(name for name, _ in rerun if name != dataset))
-    unaffected = [n for n in downstream or () if n not in followed]
+            excluded_counts[name] = len(dependent_partitions)
+    downstream_datasets = tuple(dict.fromkeys(name for name, _ in rerun if name != dataset))
+    unaffected = [n for n in downstream or () if n not in downstream_datasets]
     if unaffected:
         raise DefinitionError(
             f"{', '.join(map(repr, unaffected))}: reads nothing of what is made again",
-            expected=f"some of: {', '.join([*followed, *left]) or '(nothing reads it)'}",
+            expected=f"some of: {', '.join([*downstream_datasets, *excluded_counts]) or '(nothing reads it)'}",
             next="name what lies between, too; or --downstream all",
         )
-    return BackfillScope(tuple(rerun), followed, left)
+    return BackfillScope(tuple(rerun), downstream_datasets, excluded_counts)
 
 
 def _reads_any_rerun(inputs: Sequence[tuple[str, Collection[str]]], rerun: Collection[DatasetPartition]) -> bool:

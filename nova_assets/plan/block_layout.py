@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from nova_assets.model.block import Block
 from nova_assets.model.channel import Channel
@@ -60,7 +60,7 @@ def common_layout(read: Snapshot | DeltaChain | SnapshotDiff) -> CommonLayout | 
     layout, model = nonempty_blocks[-1].manifest.layout, blocks[-1].merge
     if (
         layout is None
-        or not can_fold_outside_spark(model, schema)
+        or not can_merge_outside_spark(model, schema)
         or (isinstance(read, SnapshotDiff) and not can_compare_outside_spark(schema))
     ):
         return None
@@ -77,15 +77,27 @@ def common_layout(read: Snapshot | DeltaChain | SnapshotDiff) -> CommonLayout | 
     )
 
 
-def split_off_untouched_files(read: Snapshot) -> tuple[Snapshot, Snapshot]:
-    """Split a snapshot in two: base files that no delta changes, and the other base files with the deltas.
+class SplitSnapshot(NamedTuple):
+    """Two parts of a snapshot.
 
-    With a common layout and clustered keys, most of a large table is in the first part, which is read without merging.
+    Args:
+        untouched: base files that no delta changes. They are read without merging.
+        overlapping: the other base files, with the deltas.
+    """
+
+    untouched: Snapshot
+    overlapping: Snapshot
+
+
+def split_by_delta_overlap(read: Snapshot) -> SplitSnapshot:
+    """Split a snapshot into base files that no delta changes, and the rest.
+
+    With a common layout and clustered keys, most of a large table is untouched.
     """
     common = common_layout(read)
     bases = [b for b in read.bases if isinstance(b, Block)]
     if common is None or not bases or not read.deltas:
-        return replace(read, bases=(), deltas=()), read
+        return SplitSnapshot(replace(read, bases=(), deltas=()), read)
     overlapping_paths: set[str] = set()
     for partition in {b.partition for b in bases}:
         partition_bases, deltas = (
@@ -93,15 +105,25 @@ def split_off_untouched_files(read: Snapshot) -> tuple[Snapshot, Snapshot]:
         )
         overlapping_paths |= base_files_overlapping(partition_bases, deltas, common.layout)
 
-    def with_files(overlapping: bool) -> tuple[Block, ...]:
+    def bases_with_files(overlapping: bool) -> tuple[Block, ...]:
         kept = ((b, tuple(f for f in b.manifest.files if (f.path in overlapping_paths) == overlapping)) for b in bases)
         return tuple(replace(b, manifest=replace(b.manifest, files=files)) for b, files in kept if files)
 
-    return replace(read, bases=with_files(False), deltas=()), replace(read, bases=with_files(True))
+    return SplitSnapshot(
+        replace(read, bases=bases_with_files(False), deltas=()), replace(read, bases=bases_with_files(True))
+    )
 
 
-def changed_key_range(read: Snapshot) -> tuple[str, Any, Any] | None:
-    """First layout column, with the minimum and maximum of its values in deltas, as JSON values.
+class ColumnRange(NamedTuple):
+    """Smallest and greatest value of a column, as JSON values."""
+
+    column: str
+    least: Any
+    greatest: Any
+
+
+def changed_key_range(read: Snapshot) -> ColumnRange | None:
+    """Range of the first layout column in the deltas of a snapshot.
 
     None if the layout or the files have no key ranges.
     """
@@ -112,10 +134,12 @@ def changed_key_range(read: Snapshot) -> tuple[str, Any, Any] | None:
     key_ranges = [p for p in placements if isinstance(p, KeyRange)]
     if not key_ranges or len(key_ranges) < len(placements):
         return None
-    return common.layout.order[0], min(p.least for p in key_ranges)[0], max(p.greatest for p in key_ranges)[0]
+    return ColumnRange(
+        common.layout.order[0], min(p.least for p in key_ranges)[0], max(p.greatest for p in key_ranges)[0]
+    )
 
 
-def can_fold_outside_spark(model: MergeModel, schema: Schema) -> bool:
+def can_merge_outside_spark(model: MergeModel, schema: Schema) -> bool:
     """Whether changes under a model can be merged outside Spark. User functions need Spark columns."""
     if isinstance(model, Custom) or not model.has_key:
         return False

@@ -59,7 +59,7 @@ def render_svg(full_chart: TimelineChart) -> str:
 def _draw_axis(chart: TimelineChart, y: int) -> Iterator[str]:
     if chart.left_out_label:
         yield _text_element(_LEFT_MARGIN - 12, y + 4, chart.left_out_label, "e")
-    for n in chart.axis_numbers(8 * (len(str(chart.head)) + 1) / _number_width(chart)):
+    for n in chart.axis_numbers(8 * (len(str(chart.head)) + 1) / _pixels_per_number(chart)):
         yield _text_element(_x_of_number(chart, n), y + 4, str(n), "m")
 
 
@@ -79,7 +79,7 @@ def _draw_bases(chart: TimelineChart, y: int) -> Iterator[str]:
 def _draw_deltas(chart: TimelineChart, y: int) -> Iterator[str]:
     if chart.deltas or chart.collected:
         yield _text_element(_LEFT_MARGIN - 12, y + 4, "deltas", "e")
-        yield _line_element(
+        yield _horizontal_lines_element(
             "d", y, *((_x_of_number(chart, n - 1) + 2, _x_of_number(chart, n) - 1) for n in chart.deltas)
         )
     for n in chart.collected:
@@ -91,10 +91,10 @@ def _draw_chained_deltas(chart: TimelineChart, y: int) -> Iterator[str]:
         yield _text_element(_LEFT_MARGIN - 12, y + 4, "chained", "e")
     shown = chart.chained[-_MAX_CHAINED:]
     for height in range(3):  # overlapping deltas are drawn at different heights
-        ends = (
+        x_ranges = (
             (_x_of_number(chart, max(lo, chart.start)) + 2, _x_of_number(chart, hi) - 1) for lo, hi in shown[height::3]
         )
-        yield _line_element("k", y - 6 + 6 * height, *ends)
+        yield _horizontal_lines_element("k", y - 6 + 6 * height, *x_ranges)
 
 
 def _draw_lane(lane: ConsumerLane, chart: TimelineChart, y: int) -> Iterator[str]:
@@ -103,9 +103,9 @@ def _draw_lane(lane: ConsumerLane, chart: TimelineChart, y: int) -> Iterator[str
     name = lane.consumer if len(lane.consumer) <= _MAX_NAME_LENGTH else lane.consumer[: _MAX_NAME_LENGTH - 1] + "…"
     yield _text_element(_LEFT_MARGIN - 12, y + 4, name, "e")
     yield (
-        _line_element("r", y, (left, at))
-        + _line_element("p", y, (at, fastest))
-        + _line_element("u", y, (fastest, right))
+        _horizontal_lines_element("r", y, (left, at))
+        + _horizontal_lines_element("p", y, (at, fastest))
+        + _horizontal_lines_element("u", y, (fastest, right))
     )
     if lane.at < chart.start:
         yield f'<path class="h" d="M{left - 8} {y}l8 -5v10z"/>'
@@ -114,8 +114,8 @@ def _draw_lane(lane: ConsumerLane, chart: TimelineChart, y: int) -> Iterator[str
     yield _text_element(right + 14, y + 4, lane.label)
 
 
-def _line_element(css_class: str, y: int, *ends: tuple[int, int]) -> str:
-    path_data = "".join(f"M{a} {y}H{b}" for a, b in ends if b > a)
+def _horizontal_lines_element(css_class: str, y: int, *x_ranges: tuple[int, int]) -> str:
+    path_data = "".join(f"M{left} {y}H{right}" for left, right in x_ranges if right > left)
     return f'<path class="{css_class}" d="{path_data}"/>' if path_data else ""
 
 
@@ -125,9 +125,9 @@ def _text_element(x: int, y: int, text: str, css_class: str = "") -> str:
     return f'<text x="{x}" y="{y}"{class_attribute}>{escape(printable_text)}</text>'
 
 
-def _number_width(chart: TimelineChart) -> int:
+def _pixels_per_number(chart: TimelineChart) -> int:
     return min(44, (_WIDTH - _LEFT_MARGIN - _RIGHT_MARGIN) // max(chart.numbers, 1))
 
 
 def _x_of_number(chart: TimelineChart, number: int) -> int:
-    return _LEFT_MARGIN + (number - chart.start) * _number_width(chart)
+    return _LEFT_MARGIN + (number - chart.start) * _pixels_per_number(chart)

@@ -70,11 +70,11 @@ def due_compactions(
     if _is_new_model_pending(history):
         return ()
     found: list[PlannedCompaction] = []
-    for track in history.partition_histories:
-        base, deltas = modes.base_and_deltas(history, track, history.head)
+    for partition_history in history.partition_histories:
+        base, deltas = modes.base_and_deltas(history, partition_history, history.head)
         why = _reason_for_base(history, base, deltas, policy, full_reads)
         if why is not None:
-            found.append(PlannedCompaction(track.partition, track.numbers[-1], why))
+            found.append(PlannedCompaction(partition_history.partition, partition_history.numbers[-1], why))
         elif len(deltas) >= policy.deltas:
             delta_runs = [_newest_tier(run, policy) for run in _chainable_runs(deltas, cursors)]
             found += [_chain_compaction(run, "small deltas") for run in delta_runs if run]
@@ -95,20 +95,22 @@ def forced_compactions(
     if _is_new_model_pending(history):
         return ()
     found: list[PlannedCompaction] = []
-    for track in history.partition_histories:
-        base, deltas = modes.base_and_deltas(history, track, history.head)
-        at = track.numbers[-1]
+    for partition_history in history.partition_histories:
+        base, deltas = modes.base_and_deltas(history, partition_history, history.head)
+        at = partition_history.numbers[-1]
         if chain_deltas:
             found += [_chain_compaction(run, "asked for") for run in _chainable_runs(deltas, cursors)]
         elif deltas:
-            found.append(PlannedCompaction(track.partition, at, "asked for"))
+            found.append(PlannedCompaction(partition_history.partition, at, "asked for"))
         elif (
             rewrite_renamed
             and base is not None
             and is_compacted_base_at(base, at)
             and _has_renamed_columns(base, history.schema)
         ):
-            found.append(PlannedCompaction(track.partition, at, "its columns were renamed", anew=True, renamed=True))
+            found.append(
+                PlannedCompaction(partition_history.partition, at, "its columns were renamed", anew=True, renamed=True)
+            )
     return tuple(found)
 
 
@@ -145,12 +147,12 @@ def group_by_written_schema(
 
     Answers at that number need the columns and types of that version (R9), whatever the channel's schema is now.
     """
-    tracks = {t.partition: t for t in history.partition_histories}
+    history_by_partition = {t.partition: t for t in history.partition_histories}
     compactions_by_schema: dict[Schema, list[PlannedCompaction]] = {}
     for compact in compactions:
-        compactions_by_schema.setdefault(_written_schema(compact, tracks[compact.partition], history), []).append(
-            compact
-        )
+        compactions_by_schema.setdefault(
+            _written_schema(compact, history_by_partition[compact.partition], history), []
+        ).append(compact)
     return compactions_by_schema
 
 
@@ -167,24 +169,27 @@ def _written_schema(compact: PlannedCompaction, partition_history: PartitionHist
     return own if not compact.renamed or history.schema is None else _with_current_names(own, history.schema) or own
 
 
-def final_compactions(history: History, policy: Compaction) -> tuple[PlannedCompaction, ...]:
-    """Compactions that bring partitions without further changes into final form: one base, in files of the
-    target size.
+def compactions_of_complete_partitions(history: History, policy: Compaction) -> tuple[PlannedCompaction, ...]:
+    """Compactions that bring complete partitions into their final form: one base, in files of the target size.
+
+    A partition is complete if no more data is expected, as in a sealed day.
     """
     if _is_new_model_pending(history):
         return ()
     found: list[PlannedCompaction] = []
-    for track in history.partition_histories:
-        base, deltas = modes.base_and_deltas(history, track, history.head)
-        at = track.numbers[-1]
+    for partition_history in history.partition_histories:
+        base, deltas = modes.base_and_deltas(history, partition_history, history.head)
+        at = partition_history.numbers[-1]
         if deltas:
-            found.append(PlannedCompaction(track.partition, at, "it is complete"))
+            found.append(PlannedCompaction(partition_history.partition, at, "it is complete"))
         elif base is not None and base.origin == "compact" and base.hi == at and isinstance(history.merge, Append):
             files = base.manifest.files
             small = [f.bytes for f in files if f not in _files_to_keep(files, policy.target, is_final=True)]
             if len(small) > file_count_for(sum(small), policy.target):
                 found.append(
-                    PlannedCompaction(track.partition, at, f"it is complete, {len(small)} small files", anew=True)
+                    PlannedCompaction(
+                        partition_history.partition, at, f"it is complete, {len(small)} small files", anew=True
+                    )
                 )
     return tuple(found)
 
@@ -303,6 +308,6 @@ def _files_to_keep(files: Sequence[DataFile], target: int, is_final: bool) -> li
     return ordered if is_single_left else kept
 
 
-def file_count_for(total_bytes: int, target_bytes: int) -> int:
-    """Number of files for a total size. No file is smaller than the target, unless the total is."""
-    return max(1, total_bytes // target_bytes)
+def file_count_for(total_bytes: int, min_file_bytes: int) -> int:
+    """Number of files for a total size, none smaller than the minimum unless the total is."""
+    return max(1, total_bytes // min_file_bytes)

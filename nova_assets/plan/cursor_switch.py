@@ -15,9 +15,9 @@ from nova_assets.model.cursor_switch import CursorPosition, CursorSwitch, Switch
 from nova_assets.model.partitions import WHOLE, scope_for_columns
 
 
-def plan_switch(
+def plan_cursor_switch(
     binding: Binding,
-    to: SwitchTarget,
+    target: SwitchTarget,
     cursors: Iterable[Cursor],
     head_by_channel: Mapping[str, int],
     partition_states_by_channel: Mapping[str, Iterable[PartitionState]],
@@ -32,7 +32,7 @@ def plan_switch(
 
     Args:
         binding: the binding.
-        to: the target form.
+        target: the target form.
         cursors: current cursors of the binding.
         head_by_channel: channel -> its head. It must be read before ``partition_states_by_channel``, so that no block
             is missed between the two queries.
@@ -48,11 +48,11 @@ def plan_switch(
             expected="a binding whose inputs and outputs share a partition column",
             binding=binding.name,
         )
-    of_other_kind = [c for c in current_cursors if (c.partition == WHOLE) != (to == "whole")]
+    of_other_kind = [c for c in current_cursors if (c.partition == WHOLE) != (target == "whole")]
     if not of_other_kind:
-        return CursorSwitch(binding.name, to, current_cursors, current_cursors)
+        return CursorSwitch(binding.name, target, current_cursors, current_cursors)
     binding_partitions = _binding_partitions(binding, current_cursors, partition_states_by_channel)
-    if to == "partitions":
+    if target == "partitions":
         new_cursors = {(c.partition, c.channel): c for c in current_cursors if c.partition != WHOLE}
         for c in of_other_kind:
             for name in binding_partitions:
@@ -62,7 +62,7 @@ def plan_switch(
                     own_cursor is None or own_cursor.seq < c.seq
                 ):  # the unpartitioned cursor has read data that came after this partition's own run
                     new_cursors[name, c.channel] = CursorPosition(c.channel, c.seq, name, scope)
-        return CursorSwitch(binding.name, to, current_cursors, tuple(new_cursors.values()))
+        return CursorSwitch(binding.name, target, current_cursors, tuple(new_cursors.values()))
     unread = _unread_partitions(
         binding, binding_partitions, current_cursors, head_by_channel, partition_states_by_channel
     )
@@ -77,7 +77,7 @@ def plan_switch(
         )
     return CursorSwitch(
         binding.name,
-        to,
+        target,
         current_cursors,
         tuple(CursorPosition(c, head_by_channel[c]) for c in sorted({c.channel for c in current_cursors})),
     )

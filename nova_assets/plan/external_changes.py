@@ -111,11 +111,11 @@ def group_files_by_partition(
         files.setdefault(partition, []).extend(folder_files)
         if channel.external.success_file is not None and folder not in complete_folders:
             unfinished.add(partition)
-    beyond = frozenset(() if expected_partitions is None else files.keys() - set(expected_partitions))
+    unexpected = frozenset(() if expected_partitions is None else files.keys() - set(expected_partitions))
     complete_partitions = {
-        p: _partition_files(channel, some) for p, some in files.items() if p not in unfinished and p not in beyond
+        p: _partition_files(channel, some) for p, some in files.items() if p not in unfinished and p not in unexpected
     }
-    return LocationContents(complete_partitions, tuple(sorted(unfinished - beyond)), beyond, ignored)
+    return LocationContents(complete_partitions, tuple(sorted(unfinished - unexpected)), unexpected, ignored)
 
 
 def detect_changes(

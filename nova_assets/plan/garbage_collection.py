@@ -36,13 +36,13 @@ def retention_verdicts(state: RetentionState) -> tuple[RetentionVerdict, ...]:
 
 
 def _retained_reads(state: RetentionState) -> Iterator[tuple[str, Read]]:
-    """Every read that must stay possible, with its reader."""
+    """(reason, read) of every read that must stay possible."""
     yield NEWEST_SNAPSHOT, modes.snapshot(state.history)
     yield from _retained_reads_but_newest(state)
 
 
-def retained_answers(state: RetentionState) -> Iterator[str]:
-    """Readers of the retained reads that are still possible, once per read."""
+def reasons_of_possible_reads(state: RetentionState) -> Iterator[str]:
+    """Reasons of the retained reads that are still possible, one for each read."""
     for reason, _ in (
         *_read_if_possible(NEWEST_SNAPSHOT, partial(modes.snapshot, state.history)),
         *_retained_reads_but_newest(state),
@@ -51,7 +51,7 @@ def retained_answers(state: RetentionState) -> Iterator[str]:
 
 
 def _retained_reads_but_newest(state: RetentionState) -> Iterator[tuple[str, Read]]:
-    """Every retained read except the newest snapshot."""
+    """(reason, read) of every retained read except the newest snapshot."""
     history = state.history
     head = history.head
     for reader in state.consumers:
@@ -96,9 +96,9 @@ def _newest_replacing_bases(history: History, since: int, at: int) -> Iterator[B
     A read does not open that base if a later base of compaction exists. It still proves that the change must be
     computed by comparing snapshots, and that no delta was lost.
     """
-    for track in history.partition_histories:
-        if modes.shortest_delta_path(track, since, at) is None:
-            bases = [b for b in track.blocks if modes.is_user_written_base(b) and since < b.hi <= at]
+    for partition_history in history.partition_histories:
+        if modes.shortest_delta_path(partition_history, since, at) is None:
+            bases = [b for b in partition_history.blocks if modes.is_user_written_base(b) and since < b.hi <= at]
             yield from sorted(bases, key=lambda b: b.hi)[-1:]
 
 
@@ -109,14 +109,14 @@ def _time_travel_reads(history: History, oldest_version: int) -> Iterator[tuple[
     later block that compaction did not add.
     """
     reason = f"time travel back to {oldest_version}"
-    for track in history.partition_histories:
-        partition_history = history.for_partitions({track.partition})
+    for partition_history in history.partition_histories:
+        history_of_partition = history.for_partitions({partition_history.partition})
         yield from _read_if_possible(
             reason,
             partial(
                 modes.snapshot,
-                partition_history,
-                max(oldest_version, modes.oldest_answerable_version(partition_history)),
+                history_of_partition,
+                max(oldest_version, modes.oldest_answerable_version(history_of_partition)),
             ),
         )
     later = [b for b in history.blocks if b.hi > oldest_version and b.origin != "compact"]

@@ -60,28 +60,34 @@ def needs_comparison(partition_history: PartitionHistory, after_number: int, hea
     return shortest_delta_path(partition_history, after_number, head) is None
 
 
-def needs_no_older_blocks(partition_history: PartitionHistory, oldest: int, head: int, has_drop: bool) -> bool:
+def needs_no_blocks_below_floor(
+    partition_history: PartitionHistory, oldest_number: int, head: int, has_drop: bool
+) -> bool:
     """Whether reads at two numbers, and between them, need no blocks below the floor of a partition.
 
     Args:
         partition_history: blocks from the floor on.
-        oldest: the first of the two numbers.
+        oldest_number: the first of the two numbers.
         head: the second of the two numbers.
-        has_drop: whether a partition was dropped after ``oldest``. Changes are computed as if it had not been dropped
-            (R19), that is, without later bases of compaction and at numbers in between.
+        has_drop: whether a partition was dropped after ``oldest_number``. Changes are computed as if it had not been
+            dropped (R19), that is, without later bases of compaction and at numbers in between.
     """
-    if has_drop and shortest_delta_path(partition_history, oldest, head) is None:
+    if has_drop and shortest_delta_path(partition_history, oldest_number, head) is None:
         return False
-    has_later_drop = any(b.origin == "drop" and b.hi > oldest for b in partition_history.blocks)
-    return not has_later_drop and is_answerable(partition_history, oldest) and is_answerable(partition_history, head)
+    has_later_drop = any(b.origin == "drop" and b.hi > oldest_number for b in partition_history.blocks)
+    return (
+        not has_later_drop
+        and is_answerable(partition_history, oldest_number)
+        and is_answerable(partition_history, head)
+    )
 
 
 def _snapshots_excerpt(
     history: History, oldest_number: int, schema_at_number: Callable[[int], Schema | None]
 ) -> History:
-    found = _histories_from_base(history, history.partition_histories, oldest_number)
+    partition_histories = _histories_from_base(history, history.partition_histories, oldest_number)
     earlier_schema = schema_at_number(oldest_number) if oldest_number < history.head else None
-    return _build_excerpt(history, found, oldest_number, schema_at_first_version=earlier_schema)
+    return _build_excerpt(history, partition_histories, oldest_number, earlier_schema)
 
 
 def _changes_excerpt(history: History, after_number: int, schema_at_number: Callable[[int], Schema | None]) -> History:
@@ -91,7 +97,7 @@ def _changes_excerpt(history: History, after_number: int, schema_at_number: Call
     compared = {t.partition for t in later_histories if needs_comparison(t, after_number, history.head)} | dropped
     kept = [t for t in later_histories if t.partition not in compared]
     if not compared:
-        return _build_excerpt(history, kept, after_number)
+        return _build_excerpt(history, kept, after_number, history.schema_at_first_version)
     full_histories = [t for t in history.partition_histories if t.partition in compared]
     full_histories = (
         [_check_complete(history, t) for t in full_histories]
@@ -99,7 +105,7 @@ def _changes_excerpt(history: History, after_number: int, schema_at_number: Call
         else _histories_from_base(history, full_histories, after_number)
     )
     earlier_schema = schema_at_number(after_number)
-    return _build_excerpt(history, [*kept, *full_histories], after_number, schema_at_first_version=earlier_schema)
+    return _build_excerpt(history, [*kept, *full_histories], after_number, earlier_schema)
 
 
 def _histories_from_base(
@@ -109,10 +115,10 @@ def _histories_from_base(
     pairs = [(t, _truncate_before(t, _newest_base_number(t, oldest_number))) for t in partition_histories]
     dropped = any(b.origin == "drop" and b.hi > oldest_number for _, truncated in pairs for b in truncated.blocks)
     return [
-        _check_complete(history, track)
-        if truncated.floor and not needs_no_older_blocks(truncated, oldest_number, history.head, dropped)
+        _check_complete(history, partition_history)
+        if truncated.floor and not needs_no_blocks_below_floor(truncated, oldest_number, history.head, dropped)
         else truncated
-        for track, truncated in pairs
+        for partition_history, truncated in pairs
     ]
 
 
@@ -139,7 +145,10 @@ def _truncate_before(partition_history: PartitionHistory, first_number: int) -> 
 
 
 def _build_excerpt(
-    history: History, partition_histories: Iterable[PartitionHistory], changes_after: int, **more: object
+    history: History,
+    partition_histories: Iterable[PartitionHistory],
+    changes_after: int,
+    schema_at_first_version: Schema | None,
 ) -> History:
     partition_histories = list(partition_histories)
     blocks = sorted((b for t in partition_histories for b in t.blocks), key=lambda b: (b.hi, b.kind, b.id))
@@ -153,5 +162,5 @@ def _build_excerpt(
         collected_numbers={p: n for p, n in collected_numbers.items() if n},
         first_answerable_version=changes_after,
         base_floors={t.partition: t.floor for t in partition_histories if t.floor},
-        **more,  # type: ignore[arg-type]
+        schema_at_first_version=schema_at_first_version,
     )

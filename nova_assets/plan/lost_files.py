@@ -16,7 +16,7 @@ from nova_assets.model.merge import Append
 from nova_assets.model.partitions import is_in_scope
 from nova_assets.model.retention import RetentionState
 from nova_assets.model.timeline import History, PartitionHistory
-from nova_assets.plan.garbage_collection import NEWEST_SNAPSHOT, retained_answers
+from nova_assets.plan.garbage_collection import NEWEST_SNAPSHOT, reasons_of_possible_reads
 from nova_assets.plan.modes import answerable_versions, last_number_up_to
 
 DefectByPath = Mapping[str, str]
@@ -31,15 +31,15 @@ class PartitionLoss:
     """Damage of one partition of a channel.
 
     Args:
-        blocks: blocks with a missing or changed file.
-        lost_answers: readers with a retained read that is no longer possible.
+        damaged_blocks: blocks with a missing or changed file.
+        affected_readers: readers with a retained read that is no longer possible.
         lost_versions: numbers of the partition that can no longer be answered.
         answerable_versions: numbers of the partition that can still be answered.
     """
 
     partition_history: PartitionHistory
-    blocks: tuple[Block, ...]
-    lost_answers: tuple[str, ...]
+    damaged_blocks: tuple[Block, ...]
+    affected_readers: tuple[str, ...]
     lost_versions: tuple[int, ...]
     answerable_versions: frozenset[int]
 
@@ -55,29 +55,32 @@ def blocks_to_give_up(state: RetentionState, damaged_block_ids: frozenset[str]) 
     while the other path exists only in the catalog.
     """
     return tuple(
-        b for loss in losses_by_partition(state, damaged_block_ids) if not loss.lost_answers for b in loss.blocks
+        b
+        for loss in losses_by_partition(state, damaged_block_ids)
+        if not loss.affected_readers
+        for b in loss.damaged_blocks
     )
 
 
 def losses_by_partition(state: RetentionState, damaged_block_ids: frozenset[str]) -> tuple[PartitionLoss, ...]:
     """Effect of damaged blocks, for each partition that has some."""
     found = []
-    for track in state.history.partition_histories:
-        damaged_blocks = tuple(b for b in track.blocks if b.id in damaged_block_ids)
+    for partition_history in state.history.partition_histories:
+        damaged_blocks = tuple(b for b in partition_history.blocks if b.id in damaged_block_ids)
         if damaged_blocks:
-            partition_state = replace(state, history=state.history.for_partitions({track.partition}))
+            partition_state = replace(state, history=state.history.for_partitions({partition_history.partition}))
             remaining_history = history_without_blocks(partition_state.history, damaged_blocks)
-            lost_answers = tuple(
-                Counter(retained_answers(partition_state))
-                - Counter(retained_answers(replace(partition_state, history=remaining_history)))
+            affected_readers = tuple(
+                Counter(reasons_of_possible_reads(partition_state))
+                - Counter(reasons_of_possible_reads(replace(partition_state, history=remaining_history)))
             )
             remaining_versions = answerable_versions(remaining_history.partition_histories[0])
             found.append(
                 PartitionLoss(
-                    track,
+                    partition_history,
                     damaged_blocks,
-                    lost_answers,
-                    tuple(sorted(answerable_versions(track) - remaining_versions)),
+                    affected_readers,
+                    tuple(sorted(answerable_versions(partition_history) - remaining_versions)),
                     remaining_versions,
                 )
             )
@@ -131,14 +134,14 @@ def damage_of_lost_files(
     losses = losses_by_partition(state, damaged_block_ids)
     return [
         _unrepairable_damage(state, loss, defect_by_path, readers, writer, losses)
-        if loss.lost_answers
+        if loss.affected_readers
         else _repairable_damage(state, loss, defect_by_path)
         for loss in losses
     ]
 
 
 def _repairable_damage(state: RetentionState, loss: PartitionLoss, defect_by_path: DefectByPath) -> Damage:
-    ranges = ", ".join(b.range for b in loss.blocks)
+    ranges = ", ".join(b.range for b in loss.damaged_blocks)
     lost_versions_note = (
         f"; {_format_versions(loss.lost_versions)}, which nobody has asked to keep, cannot be read"
         if loss.lost_versions
@@ -151,7 +154,7 @@ def _repairable_damage(state: RetentionState, loss: PartitionLoss, defect_by_pat
         f"every answer that is kept is possible without {ranges}{lost_versions_note}",
         "give up",
         f"{ranges} is given up: marked as collected, so that nothing is planned with it",
-        concerns=tuple(b.id for b in loss.blocks),
+        concerns=tuple(b.id for b in loss.damaged_blocks),
     )
 
 
@@ -163,13 +166,13 @@ def _unrepairable_damage(
     writer: str | None,
     losses: Sequence[PartitionLoss],
 ) -> Damage:
-    head_lost = NEWEST_SNAPSHOT in loss.lost_answers
+    head_lost = NEWEST_SNAPSHOT in loss.affected_readers
     means = (
         [f"{_format_versions(loss.lost_versions)} of {_format_partition(state, loss)} cannot be answered"]
         if loss.lost_versions
         else []
     )
-    means += [f"missed by {'; '.join(loss.lost_answers)}"]
+    means += [f"missed by {'; '.join(loss.affected_readers)}"]
     means += [f"read by {', '.join(readers)}"] if head_lost and readers else []
     return Damage(
         "file",
@@ -177,7 +180,7 @@ def _unrepairable_damage(
         _describe_loss(state, loss, defect_by_path),
         "; ".join(means),
         next=_next_steps(state, loss, writer, newest_answerable_version(state, losses)),
-        concerns=tuple(f.path for b in loss.blocks for f in b.manifest.files if f.path in defect_by_path),
+        concerns=tuple(f.path for b in loss.damaged_blocks for f in b.manifest.files if f.path in defect_by_path),
     )
 
 
@@ -186,9 +189,9 @@ def _next_steps(state: RetentionState, loss: PartitionLoss, writer: str | None, 
     lost data.
     """
     channel, advice = state.history.channel, ["put the files back from a backup"]
-    head_lost, consumers = NEWEST_SNAPSHOT in loss.lost_answers, [r for r in state.consumers if r.cursor > 0]
+    head_lost, consumers = NEWEST_SNAPSHOT in loss.affected_readers, [r for r in state.consumers if r.cursor > 0]
     compared = bool(consumers) and (isinstance(state.history.merge, Append) or not state.may_get_base)
-    if not head_lost and all(why.startswith("time travel") for why in loss.lost_answers):
+    if not head_lost and all(why.startswith("time travel") for why in loss.affected_readers):
         return advice[0]
     if head_lost and compared:
         return f"{advice[0]}: a base would have to be compared with them, for the sake of {consumers[0].name}"
@@ -212,11 +215,13 @@ def _next_steps(state: RetentionState, loss: PartitionLoss, writer: str | None, 
 
 def _describe_loss(state: RetentionState, loss: PartitionLoss, defect_by_path: DefectByPath) -> str:
     damaged_paths = list(
-        dict.fromkeys(f.path for b in loss.blocks for f in b.manifest.files if f.path in defect_by_path)
+        dict.fromkeys(f.path for b in loss.damaged_blocks for f in b.manifest.files if f.path in defect_by_path)
     )
     defects = [f"{path} {defect_by_path[path]}" for path in damaged_paths[:_MAX_NAMED_FILES]]
     defects += [f"and {len(damaged_paths) - _MAX_NAMED_FILES} more"] if len(damaged_paths) > _MAX_NAMED_FILES else []
-    return f"{', '.join(b.range for b in loss.blocks)} of {_format_partition(state, loss)}: {'; '.join(defects)}"
+    return (
+        f"{', '.join(b.range for b in loss.damaged_blocks)} of {_format_partition(state, loss)}: {'; '.join(defects)}"
+    )
 
 
 def _format_versions(numbers: Sequence[int]) -> str:

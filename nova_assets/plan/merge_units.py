@@ -91,7 +91,7 @@ def merge_tasks(
             tuple(some for some in delta_files if may_have_rows_in(some[2].key_placement, unit)),
         )
 
-    return _with_sizes([make_task(cell, of) for cell, of in units_with_base_files])
+    return _with_sizes([make_task(unit, base_files) for unit, base_files in units_with_base_files])
 
 
 def split_merge_task(task: MergeTask, max_bytes: int) -> tuple[MergeTask, ...]:
@@ -148,7 +148,7 @@ def differing_merge_tasks(
             return None
         bucket_count = min((b.bucket_count for b in buckets if b is not None), default=1)
         units += [HashBucket(bucket_count, n) for n in range(bucket_count)]
-    tasks_by_snapshot = (_with_sizes([side.task_for_unit(cell) for cell in units]) for side in (old, new))
+    tasks_by_snapshot = (_with_sizes([side.task_for_unit(unit) for unit in units]) for side in (old, new))
     return tuple((a, b) for a, b in zip(*tasks_by_snapshot, strict=True) if a.paths != b.paths)
 
 
@@ -228,8 +228,8 @@ def _bucket_units(
     covered = set(covered_numbers)
     if len(covered) != len(covered_numbers):
         return None  # nested buckets
-    between = [HashBucket(bucket_count, n) for n in range(bucket_count) if n not in covered]
-    return [*by_bucket.items(), *((b, []) for b in between)]
+    gaps = [HashBucket(bucket_count, n) for n in range(bucket_count) if n not in covered]
+    return [*by_bucket.items(), *((b, []) for b in gaps)]
 
 
 def _single_bucket(placement: KeyPlacement | None) -> HashBucket | None:
@@ -246,11 +246,11 @@ def _span_units(
 ) -> list[tuple[MergeUnit, list[tuple[Block, DataFile]]]] | None:
     """One key span per base file, up to the start of the next file; the first span is unbounded below."""
     ordered = sorted(base_files, key=lambda of: _key_range(of[1]).least)
-    places = [_key_range(f) for _, f in ordered]
-    if any(a.greatest >= b.least for a, b in itertools.pairwise(places)):
+    key_ranges = [_key_range(f) for _, f in ordered]
+    if any(a.greatest >= b.least for a, b in itertools.pairwise(key_ranges)):
         return None
-    ends = [*(p.least for p in places[1:]), None]
-    starts = [None, *(p.least for p in places[1:])]
+    ends = [*(p.least for p in key_ranges[1:]), None]
+    starts = [None, *(p.least for p in key_ranges[1:])]
     if not ordered:
         return [(KeySpan(None, None), [])]
     return [(KeySpan(s, e), [of]) for s, e, of in zip(starts, ends, ordered, strict=True)]
@@ -273,9 +273,9 @@ def may_have_rows_in(placement: KeyPlacement | None, unit: MergeUnit) -> bool:
     if isinstance(unit, HashBucket):
         return _has_rows_in_bucket(placement, unit)
     assert isinstance(placement, KeyRange)
-    after = unit.least is not None and placement.greatest < unit.least
-    before = unit.below is not None and placement.least >= unit.below
-    return not after and not before
+    is_below_unit = unit.least is not None and placement.greatest < unit.least
+    is_above_unit = unit.below is not None and placement.least >= unit.below
+    return not is_below_unit and not is_above_unit
 
 
 def _has_rows_in_bucket(placement: KeyPlacement | None, bucket: HashBucket) -> bool:
@@ -284,13 +284,12 @@ def _has_rows_in_bucket(placement: KeyPlacement | None, bucket: HashBucket) -> b
 
 def max_rows_in_bucket(placement: HashBuckets, bucket: HashBucket) -> int:
     """Upper bound on the rows of a file in a bucket."""
-    start, end = bucket_slice(placement, bucket)
-    return sum(placement.rows_per_bucket[start:end])
+    return sum(placement.rows_per_bucket[overlapping_buckets(placement, bucket)])
 
 
 def _with_sizes(tasks: Sequence[MergeTask]) -> tuple[MergeTask, ...]:
     """Tasks with estimated sizes. Rows of a file are assumed to be spread evenly over key ranges."""
-    units_per_path = Counter(path for w in tasks for path in w.paths)
+    units_per_path = Counter(path for task in tasks for path in task.paths)
 
     def share(file: DataFile, unit: MergeUnit) -> DataSize:
         if isinstance(unit, HashBucket) and isinstance(file.key_placement, HashBuckets):
@@ -305,12 +304,13 @@ def _with_sizes(tasks: Sequence[MergeTask]) -> tuple[MergeTask, ...]:
         files = (*(f for _, f in task.base), *(f for _, _, f in task.deltas))
         return sum((share(f, task.unit) for f in files), EMPTY_SIZE)
 
-    return tuple(replace(w, size=size(w)) for w in tasks)
+    return tuple(replace(task, size=size(task)) for task in tasks)
 
 
-def bucket_slice(placement: HashBuckets, bucket: HashBucket) -> tuple[int, int]:
-    """Slice of a file's buckets that contains all its rows of another bucket. Coarser buckets contain other
-    rows, too.
+def overlapping_buckets(placement: HashBuckets, bucket: HashBucket) -> slice:
+    """Slice of ``rows_per_bucket`` of a file with all its rows of a bucket.
+
+    If the buckets of the file are coarser, they contain other rows, too.
     """
     if placement.bucket_count >= bucket.bucket_count:
         n = placement.bucket_count // bucket.bucket_count
@@ -318,7 +318,5 @@ def bucket_slice(placement: HashBuckets, bucket: HashBucket) -> tuple[int, int]:
     else:
         start = bucket.number // (bucket.bucket_count // placement.bucket_count)
         end = start + 1
-    last = placement.first_bucket + len(placement.rows_per_bucket)
-    return max(start, placement.first_bucket) - placement.first_bucket, max(
-        min(end, last), placement.first_bucket
-    ) - placement.first_bucket
+    first, last = placement.first_bucket, placement.first_bucket + len(placement.rows_per_bucket)
+    return slice(max(start, first) - first, max(min(end, last), first) - first)

@@ -85,8 +85,8 @@ def changes(history: History, since: int, at: int | None = None, *, has_run: boo
         deltas = _sort_by_number(d for deltas in paths.values() for d in deltas or ())
         parts.append(DeltaChain(history.channel, since, at, deltas, schema_at_version(history, at), history.merge))
     if replaced_partitions:
-        for track in replaced_partitions:
-            if not any(since < b.hi <= at for b in track.blocks if is_user_written_base(b)):
+        for partition_history in replaced_partitions:
+            if not any(since < b.hi <= at for b in partition_history.blocks if is_user_written_base(b)):
                 raise _version_collected_error(history, since)
         parts.append(
             SnapshotDiff(
@@ -113,14 +113,14 @@ def _changes_since_empty(history: History, at: int) -> Change:
         list[DeltaChain | SnapshotDiff | SnapshotAsInserts](),
         list[PartitionHistory](),
     )
-    for track in history.partition_histories:
+    for partition_history in history.partition_histories:
         with suppress(BlockCollected):
-            if isinstance(history.merge, Append) and track.partition in dropped:
-                parts += list(_changes_around_drops(history, track.partition, 0, at))
+            if isinstance(history.merge, Append) and partition_history.partition in dropped:
+                parts += list(_changes_around_drops(history, partition_history.partition, 0, at))
                 continue
-            if is_answerable(undropped_by_partition[track.partition], at):
-                track = undropped_by_partition[track.partition]
-        plain.append(track)
+            if is_answerable(undropped_by_partition[partition_history.partition], at):
+                partition_history = undropped_by_partition[partition_history.partition]
+        plain.append(partition_history)
     if plain or not parts:
         parts.append(SnapshotAsInserts(_snapshot_of_partitions(history, plain, at)))
     return parts[0] if len(parts) == 1 else ChangeUnion(history.channel, tuple(parts))
@@ -229,8 +229,8 @@ def _put_staged_on_top(snapshot: Snapshot, staged: StagedBlockPlaceholder) -> Sn
 def _snapshot_of_partitions(history: History, partition_histories: Iterable[PartitionHistory], at: int) -> Snapshot:
     bases: list[Block] = []
     deltas: list[Block] = []
-    for track in partition_histories:
-        base, base_deltas = base_and_deltas(history, track, at)
+    for partition_history in partition_histories:
+        base, base_deltas = base_and_deltas(history, partition_history, at)
         bases += [base] if base is not None else []
         deltas += base_deltas
     return Snapshot(
@@ -328,8 +328,8 @@ def schema_at_version(history: History, at: int) -> Schema | None:
 def oldest_answerable_version(history: History) -> int:
     """Oldest number from which on every snapshot can be answered."""
     oldest_version = 0
-    for track in history.partition_histories:
-        answerable, numbers = answerable_versions(track), (0, *track.numbers)
+    for partition_history in history.partition_histories:
+        answerable, numbers = answerable_versions(partition_history), (0, *partition_history.numbers)
         collected = [n for n in range(len(numbers)) if numbers[n] not in answerable]
         if collected:  # answerable from the next change of the partition on
             oldest_version = max(

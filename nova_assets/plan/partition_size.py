@@ -52,11 +52,11 @@ def target_bucket_bytes(partition_size: DataSize) -> int:
     return max(1, min(max(BUCKET_BYTES, min(MAX_BUCKET_BYTES, min_bytes)), max(by_rows, min_bytes)))
 
 
-def piece_count_for(partition_size: DataSize) -> int:
+def key_range_count_for(partition_size: DataSize) -> int:
     """Number of key ranges for a partition of this size."""
     return max(1, -(-partition_size.bytes // target_bucket_bytes(partition_size)))
 
 
 def bucket_count_for(partition_size: DataSize) -> int:
     """Number of hash buckets for a partition of this size: a power of two."""
-    return 1 << (piece_count_for(partition_size) - 1).bit_length()
+    return 1 << (key_range_count_for(partition_size) - 1).bit_length()

@@ -81,13 +81,15 @@ def _dropped_groups(history: History, version: int, seal_column: str) -> frozens
     return frozenset(partition_values(p)[seal_column] for p in dropped_partitions) - remaining_groups
 
 
-def expired_versions(editions: Sequence[PublishedVersion], now: datetime, grace: float) -> tuple[PublishedVersion, ...]:
-    """Versions that no reader can still be using: superseded more than ``grace`` seconds ago."""
-    superseded_before = now - timedelta(seconds=grace)
-    return tuple(e for e in editions if e.superseded_at is not None and e.superseded_at < superseded_before)
+def expired_versions(
+    published_versions: Sequence[PublishedVersion], now: datetime, grace_seconds: float
+) -> tuple[PublishedVersion, ...]:
+    """Versions that no reader can still be using: superseded more than ``grace_seconds`` ago."""
+    superseded_before = now - timedelta(seconds=grace_seconds)
+    return tuple(e for e in published_versions if e.superseded_at is not None and e.superseded_at < superseded_before)
 
 
-def certainly_shown_version(editions: Sequence[PublishedVersion]) -> PublishedVersion | None:
+def certainly_shown_version(published_versions: Sequence[PublishedVersion]) -> PublishedVersion | None:
     """The version that a table certainly shows: the newest, if publishing it is confirmed."""
-    newest = max(editions, key=lambda e: e.number, default=None)
+    newest = max(published_versions, key=lambda e: e.number, default=None)
     return newest if newest is not None and newest.state == "shown" else None

@@ -24,7 +24,7 @@ from nova_assets.model.reads import (
     SnapshotDiff,
     source_blocks,
 )
-from nova_assets.plan.block_layout import can_fold_outside_spark, common_layout
+from nova_assets.plan.block_layout import can_merge_outside_spark, common_layout
 from nova_assets.plan.merge_units import merge_tasks
 from nova_assets.plan.partition_size import EMPTY_SIZE
 
@@ -44,19 +44,19 @@ Nothing is merged there, so only one row group is in memory at a time.
 _MEMORY_PER_FILE_BYTE = 4
 """Approximate bytes in memory per byte in a file."""
 
-_ROW, _BYTE = 80e-9, 5e-9
+_DECODE_ROW_SECONDS, _DECODE_BYTE_SECONDS = 80e-9, 5e-9
 """Seconds for decoding a row, and a byte."""
 
 _START_SECONDS = {"arrow": 0.02, "buckets": 0.15, "spark": 0.30}
 _SPARK_COMPARISON_SECONDS = 1.2
 """Minimum seconds for Spark's comparison of two snapshots of any size, besides its start."""
 
-_PROBED, _WINDOWED, _JOINED, _FOLDED = 100e-9, 2.5e-6, 0.75e-6, 30e-9
-_TO_FRAME_COST = {"buckets": 200e-9, "spark": 0.0}
+_PROBE_ROW_SECONDS, _WINDOW_ROW_SECONDS, _JOIN_ROW_SECONDS, _MERGE_ROW_SECONDS = 100e-9, 2.5e-6, 0.75e-6, 30e-9
+_TO_FRAME_ROW_SECONDS = {"buckets": 200e-9, "spark": 0.0}
 """Seconds for passing a row to Spark's own operators."""
 
-_TO_TABLE_COST = {"arrow": 0.0, "buckets": 400e-9, "spark": 200e-9}
-_WRITE_COST = {"arrow": 120e-9, "buckets": 60e-9, "spark": 1e-6}
+_TO_TABLE_ROW_SECONDS = {"arrow": 0.0, "buckets": 400e-9, "spark": 200e-9}
+_WRITE_ROW_SECONDS = {"arrow": 120e-9, "buckets": 60e-9, "spark": 1e-6}
 
 
 def estimate_strategies(read: Read, purpose: Purpose = "frame") -> tuple[CostEstimate, ...]:
@@ -69,7 +69,7 @@ def estimate_strategies(read: Read, purpose: Purpose = "frame") -> tuple[CostEst
     if isinstance(read, SnapshotAsInserts):
         return estimate_strategies(read.snapshot, purpose)
     if isinstance(read, ChangeUnion):
-        return _sum_of_cheapest([estimate_strategies(p, purpose) for p in read.parts])
+        return _sum_cheapest_estimates([estimate_strategies(p, purpose) for p in read.parts])
     if isinstance(read, EmptyRead | PrivatePortRead) or any(not isinstance(s, Block) for s in source_blocks(read)):
         return ()
     found = [_estimate_cost(read, way, purpose) for way in READ_STRATEGIES if _is_applicable(read, way, purpose)]
@@ -92,7 +92,7 @@ def best_estimate(
     return next(iter([*forced_estimates, *estimates]), None)
 
 
-def _sum_of_cheapest(estimates_by_part: Sequence[tuple[CostEstimate, ...]]) -> tuple[CostEstimate, ...]:
+def _sum_cheapest_estimates(estimates_by_part: Sequence[tuple[CostEstimate, ...]]) -> tuple[CostEstimate, ...]:
     cheapest = [p[0] for p in estimates_by_part if p]
     if not cheapest:
         return ()
@@ -123,7 +123,7 @@ def _fits_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, purpose: Purpose
         return False
     layout_keys = [k for k in model.key if k in schema and schema.field(k).type.name in HASHED_TYPES]
     can_fold = isinstance(model, Append) or (
-        len(layout_keys) == len(model.key) and can_fold_outside_spark(model, schema)
+        len(layout_keys) == len(model.key) and can_merge_outside_spark(model, schema)
     )
     can_fold = can_fold and all(
         b.manifest.external_folder is None for b in blocks
@@ -150,7 +150,7 @@ def _estimate_cost(
     deltas = [d for d in read.deltas if isinstance(d, Block)]
     base_rows, delta_rows = sum(b.rows for b in base_blocks), sum(d.rows for d in deltas)
     read_bytes = sum(b.bytes for b in (*base_blocks, *deltas))
-    cost = _START_SECONDS[strategy] + _ROW * (base_rows + delta_rows) + _BYTE * read_bytes
+    cost = _START_SECONDS[strategy] + _DECODE_ROW_SECONDS * (base_rows + delta_rows) + _DECODE_BYTE_SECONDS * read_bytes
     if read.merge.has_key and deltas:
         windowed = len(deltas) > 1 and (isinstance(read, DeltaChain) or read.merge.needs_earlier_row)
         cost += _merge_seconds(strategy, base_rows, delta_rows, windowed)
@@ -172,17 +172,17 @@ def _estimate_rewrite(read: Snapshot) -> CostEstimate:
             changed_size += task.size if task.deltas else EMPTY_SIZE
     seconds = (
         _START_SECONDS["buckets"]
-        + (_ROW + _FOLDED + _WRITE_COST["buckets"]) * changed_size.rows
-        + _BYTE * changed_size.bytes
+        + (_DECODE_ROW_SECONDS + _MERGE_ROW_SECONDS + _WRITE_ROW_SECONDS["buckets"]) * changed_size.rows
+        + _DECODE_BYTE_SECONDS * changed_size.bytes
     )
     return CostEstimate("buckets", changed_size.rows, changed_size.bytes, seconds)
 
 
 def _merge_seconds(strategy: ReadStrategy, base_rows: int, delta_rows: int, needs_window: bool) -> float:
     if strategy != "spark":
-        return _FOLDED * (base_rows + delta_rows)
-    folded = _START_SECONDS["spark"] + _WINDOWED * delta_rows if needs_window else 0.0
-    return folded + (_START_SECONDS["spark"] + _PROBED * (base_rows + 2 * delta_rows) if base_rows else 0.0)
+        return _MERGE_ROW_SECONDS * (base_rows + delta_rows)
+    folded = _START_SECONDS["spark"] + _WINDOW_ROW_SECONDS * delta_rows if needs_window else 0.0
+    return folded + (_START_SECONDS["spark"] + _PROBE_ROW_SECONDS * (base_rows + 2 * delta_rows) if base_rows else 0.0)
 
 
 def _estimate_diff(read: SnapshotDiff, strategy: ReadStrategy, purpose: Purpose) -> CostEstimate:
@@ -195,8 +195,8 @@ def _estimate_diff(read: SnapshotDiff, strategy: ReadStrategy, purpose: Purpose)
         p: f for side in (read.old, read.new) for p, f in _rows_and_bytes_by_path(side).items() if p not in shared_paths
     }
     rows, size = sum(r for r, _ in files.values()), sum(s for _, s in files.values())
-    cost = _START_SECONDS[strategy] + _ROW * rows + _BYTE * size
-    cost += _SPARK_COMPARISON_SECONDS + _JOINED * rows if strategy == "spark" else _FOLDED * rows
+    cost = _START_SECONDS[strategy] + _DECODE_ROW_SECONDS * rows + _DECODE_BYTE_SECONDS * size
+    cost += _SPARK_COMPARISON_SECONDS + _JOIN_ROW_SECONDS * rows if strategy == "spark" else _MERGE_ROW_SECONDS * rows
     return CostEstimate(strategy, rows, size, cost + _output_seconds(strategy, purpose, rows // 10))
 
 
@@ -205,7 +205,9 @@ def _rows_and_bytes_by_path(read: Snapshot) -> dict[str, tuple[int, int]]:
 
 
 def _output_seconds(strategy: ReadStrategy, purpose: Purpose, rows: int) -> float:
-    return {"frame": _TO_FRAME_COST, "here": _TO_TABLE_COST, "block": _WRITE_COST}[purpose][strategy] * rows
+    return {"frame": _TO_FRAME_ROW_SECONDS, "here": _TO_TABLE_ROW_SECONDS, "block": _WRITE_ROW_SECONDS}[purpose][
+        strategy
+    ] * rows
 
 
 def _blocks(read: Read) -> list[Block]:

@@ -1,4 +1,4 @@
-"""Damage reports with their repairs, decided from facts without changing anything. Pure.
+"""Damage reports with their repairs, decided without changing anything. Pure.
 
 Active work is not damage. An execution is left alone until its lease and the following grace period are over, and a
 file until it is older than any process takes to record it.
@@ -106,21 +106,23 @@ def unreported_commit_damage(commits: Iterable[Commit], now: datetime) -> list[D
     ]
 
 
-def dagster_differences(
-    channel: str, reported_commits: frozenset[str], reported_by_commit: Mapping[str, bool]
+def dagster_mismatch_damage(
+    channel: str, commits_in_dagster: frozenset[str], is_reported_by_commit: Mapping[str, bool]
 ) -> list[Damage]:
     """Damage reports for commits of a channel on which Dagster and the catalog disagree.
 
     Args:
         channel: name of the channel.
-        reported_commits: ids of the commits that Dagster knows.
-        reported_by_commit: commit in the catalog -> whether the catalog considers it reported to Dagster.
+        commits_in_dagster: ids of the commits that Dagster knows.
+        is_reported_by_commit: commit in the catalog -> whether the catalog considers it reported to Dagster.
     """
     unknown_commits, missing_events = (
-        reported_commits - set(reported_by_commit),
-        {c for c, heard in reported_by_commit.items() if heard} - reported_commits,
+        commits_in_dagster - set(is_reported_by_commit),
+        {c for c, is_reported in is_reported_by_commit.items() if is_reported} - commits_in_dagster,
     )
-    mending = f"what Dagster has of {channel} is wiped, and all {len(reported_by_commit)} of its commits are told again"
+    mending = (
+        f"what Dagster has of {channel} is wiped, and all {len(is_reported_by_commit)} of its commits are told again"
+    )
     found = []
     if unknown_commits:
         what = (

@@ -37,9 +37,9 @@ def expired_partitions(
 def nonempty_partitions(history: History, partitions: Collection[str]) -> tuple[str, ...]:
     """The partitions of a collection that may have rows."""
     found = []
-    for track in history.partition_histories:
-        if track.partition in partitions:
-            base, deltas = base_and_deltas(history, track, history.head)
+    for partition_history in history.partition_histories:
+        if partition_history.partition in partitions:
+            base, deltas = base_and_deltas(history, partition_history, history.head)
             if deltas or (base is not None and base.rows):
-                found.append(track.partition)
+                found.append(partition_history.partition)
     return tuple(found)

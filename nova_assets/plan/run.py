@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import NamedTuple
 
 from nova_assets.errors import ModelChanged
 from nova_assets.model import reads
@@ -26,10 +27,17 @@ from nova_assets.plan import modes
 from nova_assets.plan.run_plan import Handover, Input, Output, PlannedCheck, RunPlan, Step
 
 
-def channels_to_pin(binding: Binding) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(channels whose heads an execution pins, channels among them whose cursors it pins)."""
+class ChannelsToPin(NamedTuple):
+    """Channels whose heads an execution pins, and the channels among them whose cursors it pins."""
+
+    head_channels: tuple[str, ...]
+    cursor_channels: tuple[str, ...]
+
+
+def channels_to_pin(binding: Binding) -> ChannelsToPin:
+    """Channels that an execution of a binding pins."""
     heads = dict.fromkeys(c.name for c in (*binding.reads, *binding.writes, *binding.channels_read_by_checks))
-    return tuple(heads), tuple(c.name for c in binding.cursor_channels)
+    return ChannelsToPin(tuple(heads), tuple(c.name for c in binding.cursor_channels))
 
 
 def scope_by_channel(
@@ -89,8 +97,10 @@ def changes_needed_after(binding: Binding, pin: Pin) -> int | None:
     ones.
     """
     modes_read = {e.mode for t in binding.tasks for e in t.consumes if _channel_name(binding, e.port) == pin.channel}
-    looked_at = {e.mode for c in binding.checks for e in c.consumes if _channel_name(binding, e.port) == pin.channel}
-    if pin.channel in {c.name for c in binding.base_writes} or looked_at - {"new"}:
+    modes_checked = {
+        e.mode for c in binding.checks for e in c.consumes if _channel_name(binding, e.port) == pin.channel
+    }
+    if pin.channel in {c.name for c in binding.base_writes} or modes_checked - {"new"}:
         return None
     if not modes_read:
         return pin.head
@@ -183,7 +193,7 @@ def _check_merge_models(step: Step, histories: Mapping[str, History], skipped_po
     for output in step.outputs:
         history = None if output.channel is None or output.port in skipped_ports else histories[output.channel]
         if history is not None and (output.kind == "delta" or history.scope):
-            check_model_unchanged(history)
+            check_merge_model_unchanged(history)
 
 
 def _plan_check(
@@ -294,7 +304,7 @@ def _required_heads(binding: Binding, pins: Mapping[str, Pin]) -> tuple[RequireH
     return tuple(RequireHead(c, pins[c].head, pins[c].partition) for c in sorted(required_channels))
 
 
-def check_model_unchanged(history: History) -> None:
+def check_merge_model_unchanged(history: History) -> None:
     """Check that a channel accepts a delta. After a change of its merge model, a base must come first (R18).
 
     Raises:

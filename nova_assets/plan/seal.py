@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from nova_assets.errors import PartitionError
@@ -22,23 +23,23 @@ class SealingState:
 
     Args:
         now: current time, with a zone.
-        since: registration time of the channel. Groups before it are sealed only if they have data.
+        registered_at: registration time of the channel. Groups before it are sealed only if they have data.
         groups: groups with data.
         seals: group -> its latest seal.
-        is_fed: the channel has a source. The following fields apply only then.
-        looked: start of the last listing for files that were never announced.
-        settling: minimum age of a file in seconds.
-        oldest: announcement time of the oldest waiting file.
+        has_source: the channel has a source. The following fields apply only then.
+        last_listing_at: start of the last listing for files that were never announced.
+        min_file_age_seconds: minimum age of a file in seconds.
+        oldest_waiting_file_at: announcement time of the oldest waiting file.
     """
 
     now: datetime
-    since: datetime
+    registered_at: datetime
     groups: Collection[str]
     seals: Mapping[str, Seal]
-    is_fed: bool = False
-    looked: datetime | None = None
-    settling: int = 0
-    oldest: datetime | None = None
+    has_source: bool = False
+    last_listing_at: datetime | None = None
+    min_file_age_seconds: int = 0
+    oldest_waiting_file_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,31 +67,36 @@ class IncompleteGroup:
     needs_listing: bool = False
 
 
-def groups_to_seal(
-    sealing: Sealing, dimension: Dimension, state: SealingState
-) -> tuple[list[SealableGroup], list[IncompleteGroup]]:
-    """(complete groups that are not sealed, oldest first; groups that are not complete).
+class SealingDecision(NamedTuple):
+    """Groups to seal, and groups that are not complete yet; both oldest first."""
+
+    sealable: list[SealableGroup]
+    incomplete: list[IncompleteGroup]
+
+
+def decide_sealing(sealing: Sealing, dimension: Dimension, state: SealingState) -> SealingDecision:
+    """Decide which groups of a channel are complete. Sealed groups are left out.
 
     Args:
         sealing: sealing rules of the channel.
         dimension: dimension by which the channel is sealed.
         state: current state of the channel.
     """
-    due: list[SealableGroup] = []
-    open_groups: list[IncompleteGroup] = []
+    sealable: list[SealableGroup] = []
+    incomplete: list[IncompleteGroup] = []
     for group in candidate_groups(dimension, state):
         latest_seal = state.seals.get(group)
         if latest_seal is not None and latest_seal.state == "sealed":
             continue
-        reason = _reason_open(sealing, dimension, group, state)
+        reason = _reason_incomplete(sealing, dimension, group, state)
         if reason is None:
-            due.append(SealableGroup(group, 1 if latest_seal is None else latest_seal.version + 1))
+            sealable.append(SealableGroup(group, 1 if latest_seal is None else latest_seal.version + 1))
         else:
-            open_groups.append(IncompleteGroup(group, reason, reason == _NOT_LISTED_SINCE))
-    return due, open_groups
+            incomplete.append(IncompleteGroup(group, reason, reason == _NOT_LISTED_SINCE))
+    return SealingDecision(sealable, incomplete)
 
 
-def _reason_open(sealing: Sealing, dimension: Dimension, group: str, state: SealingState) -> str | None:
+def _reason_incomplete(sealing: Sealing, dimension: Dimension, group: str, state: SealingState) -> str | None:
     end = dimension.partition_end(group)
     assert end is not None  # sealing dimensions are calendars
     closes = end + timedelta(seconds=sealing.seconds)
@@ -98,13 +104,16 @@ def _reason_open(sealing: Sealing, dimension: Dimension, group: str, state: Seal
         return f"its time is not over before {_format_time(end)}"
     if state.now < closes:
         return f"what is late is waited for until {_format_time(closes)}"
-    if not state.is_fed:
+    if not state.has_source:
         return None
     # A listing time in the future comes from a clock that was fast, and proves nothing.
-    if state.looked is None or not closes + timedelta(seconds=state.settling) <= state.looked <= state.now:
+    if (
+        state.last_listing_at is None
+        or not closes + timedelta(seconds=state.min_file_age_seconds) <= state.last_listing_at <= state.now
+    ):
         return _NOT_LISTED_SINCE
-    if state.oldest is not None and state.oldest <= state.looked:
-        return f"files wait that were announced at {_format_time(state.oldest)}"
+    if state.oldest_waiting_file_at is not None and state.oldest_waiting_file_at <= state.last_listing_at:
+        return f"files wait that were announced at {_format_time(state.oldest_waiting_file_at)}"
     return None
 
 
@@ -118,7 +127,7 @@ def candidate_groups(dimension: Dimension, state: SealingState) -> list[str]:
 def _calendar_groups(dimension: Dimension, state: SealingState) -> Iterator[str]:
     zone = ZoneInfo(dimension.tz or "UTC")
     start = datetime.fromisoformat(dimension.start or "0001-01-01")
-    first = max(state.since, start if start.tzinfo is not None else start.replace(tzinfo=zone))
+    first = max(state.registered_at, start if start.tzinfo is not None else start.replace(tzinfo=zone))
     if dimension.kind == "daily":
         day = first.astimezone(zone).date()
         while day <= state.now.astimezone(zone).date():

@@ -155,7 +155,9 @@ class StalenessChecker:
 
     def _has_late_data(self, partition: str, state: MaterializedPartition) -> bool:
         """Whether an input of a partition got data after it was read."""
-        if not any(self._newest_data(read) > read_version for read, read_version in state.read_versions.items()):
+        if not any(
+            self._newest_data_sequence(read) > read_version for read, read_version in state.read_versions.items()
+        ):
             return False  # no input changed in any partition
         for read, partitions in self.task_inputs(self.dataset, partition):
             seen = state.read_versions.get(read)
@@ -165,7 +167,7 @@ class StalenessChecker:
                 return True
         return False
 
-    def _newest_data(self, name: str) -> int:
+    def _newest_data_sequence(self, name: str) -> int:
         """Upper bound on the newest sequence number that added data to a dataset or channel."""
         if name not in self._newest_by_name:
             self._newest_by_name[name] = newest_data_sequence(self.partitions_by_dataset.get(name, {}))

@@ -38,11 +38,11 @@ def sum_headrooms(
     return tuple(headrooms)
 
 
-def are_sums_small(headrooms: Iterable[RequireSumHeadroom], type_by_column: Mapping[str, DataType]) -> bool:
-    """Whether all sums are so small that the difference between any two versions fits into the type."""
+def is_headroom_ample(headrooms: Iterable[RequireSumHeadroom], type_by_column: Mapping[str, DataType]) -> bool:
+    """Whether every sum is so far from its limit that the difference between any two versions fits into the type."""
     return all(
         r.headroom is not None
-        and r.headroom >= _greatest_number(type_by_column[r.column]) * (SMALL_SUM_DIVISOR - 1) / SMALL_SUM_DIVISOR
+        and r.headroom >= _greatest_value(type_by_column[r.column]) * (SMALL_SUM_DIVISOR - 1) / SMALL_SUM_DIVISOR
         for r in headrooms
     )
 
@@ -56,21 +56,21 @@ def _sum_headroom(blocks: Sequence[Block], delta: Manifest, column: str, type_: 
     if None in deltas or None in bases:
         return None
     remaining = (
-        _greatest_number(type_)
+        _greatest_value(type_)
         - sum(d for d in deltas if d is not None)
         - max((b for b in bases if b is not None), default=0)
     )
     return remaining if remaining >= 0 else None
 
 
-def _greatest_number(type_: DataType) -> Fraction:
+def _greatest_value(type_: DataType) -> Fraction:
     most = greatest_symmetric_value(type_)
     assert most is not None
     return most
 
 
-def summed_blocks(history: History, partition_history: PartitionHistory) -> Iterator[tuple[Block, ...]]:
-    """Blocks of each possible sum, newest first: for the snapshot, and for changes since any version.
+def block_chains_to_sum(history: History, partition_history: PartitionHistory) -> Iterator[tuple[Block, ...]]:
+    """Chains of blocks that a reader may add up, newest block first: the snapshot, and the changes since any version.
 
     Consumers do not read drops (R19), so their changes add up data from before and after a drop.
     """

@@ -23,20 +23,20 @@ class SchedulerState:
 
     Args:
         now: current time.
-        made: dataset or channel -> its existing partitions.
-        complete: (channel, partition) of a channel that no task writes -> whether all its data has arrived.
-        dirty: dataset -> partitions that are marked to be recomputed -> priority. Higher priorities run first. Missing
-            and stale partitions have priority 0.
-        running: (dataset, partition) of running tasks.
-        failed: failures of tasks whose last run failed.
+        existing_partitions: dataset or channel -> its existing partitions.
+        is_complete: (channel, partition) of a channel that no task writes -> whether all its data has arrived.
+        dirty_priorities: dataset -> dirty partition -> priority. Higher priorities run first. Missing and stale
+            partitions have priority 0.
+        running_tasks: (dataset, partition) of running tasks.
+        failures_by_task: failures of tasks whose last run failed.
     """
 
     now: datetime
-    made: Mapping[str, Mapping[str, MaterializedPartition]]
-    complete: Callable[[str, str], bool] = lambda channel, partition: True
-    dirty: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    running: Collection[tuple[str, str]] = ()
-    failed: Mapping[tuple[str, str], TaskFailures] = field(default_factory=dict)
+    existing_partitions: Mapping[str, Mapping[str, MaterializedPartition]]
+    is_complete: Callable[[str, str], bool] = lambda channel, partition: True
+    dirty_priorities: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    running_tasks: Collection[tuple[str, str]] = ()
+    failures_by_task: Mapping[tuple[str, str], TaskFailures] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,11 @@ def decide_tick(
     policy = policy or Policy()
     staleness_by_dataset = {
         d: check_staleness(
-            d, partitions_by_dataset[d], task_inputs, state.made, late_data_is_stale=policy.late.get(d, True)
+            d,
+            partitions_by_dataset[d],
+            task_inputs,
+            state.existing_partitions,
+            late_data_is_stale=policy.late.get(d, True),
         )
         for d in partitions_by_dataset
     }
@@ -159,15 +163,15 @@ class _TickPlanner:
         waiting: list[WaitingTask] = []
         for dataset, partition in self._tasks_to_run():
             reason = self.reason_to_run(dataset, partition)
-            if reason is None or (dataset, partition) in self.state.running:
+            if reason is None or (dataset, partition) in self.state.running_tasks:
                 continue
             obstacle = self._blocking_reason(dataset, partition)
             if obstacle is None:
                 ready.append((dataset, partition, reason))
             else:
                 waiting.append(WaitingTask(dataset, partition, reason, obstacle))
-        ready.sort(key=lambda one: -self._priority(*one))  # a stable sort keeps the order of inputs
-        free_slots = max(0, self.policy.at_once - len(self.state.running))
+        ready.sort(key=lambda task: -self._priority(*task))  # a stable sort keeps the order of inputs
+        free_slots = max(0, self.policy.at_once - len(self.state.running_tasks))
         run = tuple(self._group_into_batches(ready[:free_slots]))
         waiting += [WaitingTask(d, p, why, "others that come first") for d, p, why in ready[free_slots:]]
         drop, held = self._partitions_to_drop()
@@ -176,11 +180,11 @@ class _TickPlanner:
     def _tasks_to_run(self) -> Iterator[tuple[str, str]]:
         """All tasks that have to run, in order."""
         for dataset, partitions in self.partitions_by_dataset.items():
-            amiss, dirty = self.staleness_by_dataset[dataset].stale, self.state.dirty.get(dataset, {})
-            if not amiss and not dirty:
+            stale, dirty = self.staleness_by_dataset[dataset].stale, self.state.dirty_priorities.get(dataset, {})
+            if not stale and not dirty:
                 continue
             for partition in partitions:
-                if partition in amiss or partition in dirty:
+                if partition in stale or partition in dirty:
                     yield dataset, partition
 
     def _priority(self, dataset: str, partition: str, reason: StaleReason) -> int:
@@ -188,21 +192,21 @@ class _TickPlanner:
 
         Missing and stale partitions have at least normal priority. A mark can raise it, but not lower it.
         """
-        requested_priority = self.state.dirty.get(dataset, {}).get(partition, 0)
+        requested_priority = self.state.dirty_priorities.get(dataset, {}).get(partition, 0)
         return requested_priority if reason == "dirty" else max(0, requested_priority)
 
     def reason_to_run(self, dataset: str, partition: str) -> StaleReason | None:
         """Reason why a task has to run; None if its partition is up to date."""
-        amiss = self.staleness_by_dataset[dataset].stale.get(partition)
-        if amiss is not None and amiss.reason == "missing":
+        stale = self.staleness_by_dataset[dataset].stale.get(partition)
+        if stale is not None and stale.reason == "missing":
             return "missing"
-        if partition in self.state.dirty.get(dataset, ()):
+        if partition in self.state.dirty_priorities.get(dataset, ()):
             return "dirty"
-        return None if amiss is None else amiss.reason
+        return None if stale is None else stale.reason
 
     def _blocking_reason(self, dataset: str, partition: str) -> str | None:
         """Reason why a task has to wait; None if it can run."""
-        failure = self.state.failed.get((dataset, partition))
+        failure = self.state.failures_by_task.get((dataset, partition))
         if failure is not None and failure.consecutive >= self.policy.attempts:
             return f"a person: it has failed {failure.consecutive} times"
         if failure is not None:
@@ -220,18 +224,18 @@ class _TickPlanner:
     def _is_up_to_date(self, name: str, partition: str) -> bool:
         """Whether an input partition exists and will not be recomputed first."""
         if name not in self.partitions_by_dataset:
-            return self.state.complete(name, partition)
-        if (name, partition) in self.state.running:
+            return self.state.is_complete(name, partition)
+        if (name, partition) in self.state.running_tasks:
             return False
         if partition in self.partitions_by_dataset[name]:
             return self.reason_to_run(name, partition) is None
-        return partition in self.state.made.get(name, {})
+        return partition in self.state.existing_partitions.get(name, {})
 
     def _inputs_of_running_tasks(self) -> frozenset[tuple[str, str]]:
         """Input partitions of running tasks, which must not be written meanwhile."""
         return frozenset(
             (read, p)
-            for dataset, partition in self.state.running
+            for dataset, partition in self.state.running_tasks
             if partition in self.partitions_by_dataset.get(dataset, ())
             for read, partitions in self.task_inputs(dataset, partition)
             for p in partitions
@@ -251,22 +255,22 @@ class _TickPlanner:
                 yield Batch(dataset, tuple(p for p, _ in part), tuple(w for _, w in part), previous_seqs)
 
     def _current_seq(self, dataset: str, partition: str) -> int:
-        amiss = self.staleness_by_dataset[dataset].stale.get(partition)
-        if amiss is not None:
-            return amiss.seq
-        there = self.state.made.get(dataset, {}).get(partition)
-        return 0 if there is None else there.seq
+        stale = self.staleness_by_dataset[dataset].stale.get(partition)
+        if stale is not None:
+            return stale.seq
+        existing = self.state.existing_partitions.get(dataset, {}).get(partition)
+        return 0 if existing is None else existing.seq
 
     def _partitions_to_drop(self) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
         drop: dict[str, tuple[str, ...]] = {}
         held: dict[str, tuple[str, ...]] = {}
-        busy = {*self.inputs_in_use, *self.state.running}
+        busy = {*self.inputs_in_use, *self.state.running_tasks}
         for dataset in self.partitions_by_dataset:
-            gone = tuple(p for p in self.staleness_by_dataset[dataset].orphaned if (dataset, p) not in busy)
-            if gone:
-                existing_count = len(self.state.made.get(dataset, {}))
-                is_too_many = len(gone) > max(self.policy.few, self.policy.drops * existing_count)
-                (held if is_too_many else drop)[dataset] = gone
+            orphaned = tuple(p for p in self.staleness_by_dataset[dataset].orphaned if (dataset, p) not in busy)
+            if orphaned:
+                existing_count = len(self.state.existing_partitions.get(dataset, {}))
+                is_too_many = len(orphaned) > max(self.policy.few, self.policy.drops * existing_count)
+                (held if is_too_many else drop)[dataset] = orphaned
         return drop, held
 
 

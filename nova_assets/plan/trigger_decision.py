@@ -8,7 +8,7 @@ moved past its position. The positions are stored together with the firing, in o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -67,20 +67,17 @@ def decide_trigger(trigger: Trigger, positions: Positions, state: TriggerState) 
         positions: positions stored with its last firing; empty before the first.
         state: state read from the catalog at one time.
     """
-    due, moved, why = _evaluate(trigger, positions, state)
-    return TriggerDecision(due, {**positions, **moved}, why)
+    decision = _evaluate(trigger, positions, state)
+    return replace(decision, positions={**positions, **decision.positions})
 
 
-def _evaluate(trigger: Trigger, positions: Positions, state: TriggerState) -> tuple[bool, dict[str, Any], str]:
+def _evaluate(trigger: Trigger, positions: Positions, state: TriggerState) -> TriggerDecision:
     if isinstance(trigger, AllOf | AnyOf):
         parts = [_evaluate(p, positions, state) for p in trigger.parts]
-        due = all(p[0] for p in parts) if isinstance(trigger, AllOf) else any(p[0] for p in parts)
-        new_positions = {k: v for fired, m, _ in parts if fired for k, v in m.items()}
-        return (
-            due,
-            new_positions,
-            (" and " if isinstance(trigger, AllOf) else " or ").join(w for fired, _, w in parts if fired or not due),
-        )
+        due = all(p.due for p in parts) if isinstance(trigger, AllOf) else any(p.due for p in parts)
+        new_positions = {key: position for p in parts if p.due for key, position in p.positions.items()}
+        conjunction = " and " if isinstance(trigger, AllOf) else " or "
+        return TriggerDecision(due, new_positions, conjunction.join(p.why for p in parts if p.due or not due))
     if isinstance(trigger, OnData):
         return _evaluate_on_data(trigger, positions, state)
     if isinstance(trigger, Every | Cron):
@@ -89,21 +86,21 @@ def _evaluate(trigger: Trigger, positions: Positions, state: TriggerState) -> tu
         return _evaluate_after(trigger, positions, state)
     if isinstance(trigger, OnSealed):
         return _evaluate_on_sealed(trigger, positions, state)
-    return False, {}, f"unknown trigger {trigger!r}"
+    return TriggerDecision(False, {}, f"unknown trigger {trigger!r}")
 
 
-def _evaluate_on_data(trigger: OnData, positions: Positions, state: TriggerState) -> tuple[bool, dict[str, Any], str]:
+def _evaluate_on_data(trigger: OnData, positions: Positions, state: TriggerState) -> TriggerDecision:
     new_positions: dict[str, Any] = {}
     reached: list[str] = []
     not_reached: list[str] = []
     for channel in trigger.channels:
         key, head = trigger.position_key(channel), state.heads.get(channel, 0)
-        known_number = max(positions.get(key, 0), state.cursors.get(channel, 0))
-        if head <= known_number:
+        read_number = max(positions.get(key, 0), state.cursors.get(channel, 0))
+        if head <= read_number:
             continue
         is_reached, reason = (True, f"{channel} is at {head}")
         if trigger.has_thresholds:
-            unread = state.unread(channel, known_number)
+            unread = state.unread(channel, read_number)
             is_reached, reason = (
                 _reaches_threshold(trigger, unread, state.now),
                 f"{channel} has {unread.describe(state.now)} unread",
@@ -111,7 +108,7 @@ def _evaluate_on_data(trigger: OnData, positions: Positions, state: TriggerState
         (reached if is_reached else not_reached).append(reason)
         if is_reached:
             new_positions[key] = head
-    return (
+    return TriggerDecision(
         bool(reached),
         new_positions,
         ", ".join(reached or not_reached) or f"nothing new on {', '.join(trigger.channels)}",
@@ -127,9 +124,7 @@ def _reaches_threshold(trigger: OnData, unread: UnreadData, now: datetime) -> bo
     return any(getattr(unread, what) >= n for what, n in trigger.thresholds.items())
 
 
-def _evaluate_time_trigger(
-    trigger: Every | Cron, positions: Positions, state: TriggerState
-) -> tuple[bool, dict[str, Any], str]:
+def _evaluate_time_trigger(trigger: Every | Cron, positions: Positions, state: TriggerState) -> TriggerDecision:
     key, now = str(trigger), state.now
     last = datetime.fromisoformat(positions[key]) if key in positions else None
     times = (
@@ -138,14 +133,16 @@ def _evaluate_time_trigger(
         else _count_cron_times(trigger, last or state.registered_at, now)
     )
     if times <= 0:  # clocks may go back
-        return False, {}, f"{key} comes next at {_next_time(trigger, last or state.registered_at):%Y-%m-%d %H:%M:%S %Z}"
+        return TriggerDecision(
+            False, {}, f"{key} comes next at {_next_time(trigger, last or state.registered_at):%Y-%m-%d %H:%M:%S %Z}"
+        )
     often = f"{MAX_COUNTED_TIMES} times or more" if times >= MAX_COUNTED_TIMES else f"{times} times"
     why = (
         f"{key} has come"
         if times == 1
         else f"{key} has come {often} since {last or state.registered_at:%Y-%m-%d %H:%M} UTC"
     )
-    return True, {key: now.isoformat()}, why if times == 1 else f"{why}: one firing for all of them"
+    return TriggerDecision(True, {key: now.isoformat()}, why if times == 1 else f"{why}: one firing for all of them")
 
 
 def _count_periods(trigger: Every, last: datetime | None, now: datetime) -> int:
@@ -183,15 +180,17 @@ def next_retry_time(binding: Binding, firing: Firing, last_run_ended_at: datetim
     return last_run_ended_at + timedelta(seconds=delay)
 
 
-def _evaluate_on_sealed(
-    trigger: OnSealed, positions: Positions, state: TriggerState
-) -> tuple[bool, dict[str, Any], str]:
+def _evaluate_on_sealed(trigger: OnSealed, positions: Positions, state: TriggerState) -> TriggerDecision:
     key, count = str(trigger), state.sealed.get(trigger.channel, 0)
     due = count > positions.get(key, 0)
-    return due, {key: count} if due else {}, f"{'something' if due else 'nothing'} of {trigger.channel} was sealed"
+    return TriggerDecision(
+        due, {key: count} if due else {}, f"{'something' if due else 'nothing'} of {trigger.channel} was sealed"
+    )
 
 
-def _evaluate_after(trigger: After, positions: Positions, state: TriggerState) -> tuple[bool, dict[str, Any], str]:
+def _evaluate_after(trigger: After, positions: Positions, state: TriggerState) -> TriggerDecision:
     key, count = str(trigger), state.finished.get((trigger.binding, trigger.status), 0)
     due = count > positions.get(key, 0)
-    return due, {key: count} if due else {}, f"{trigger.binding} {'has' if due else 'has not'} {trigger.status}"
+    return TriggerDecision(
+        due, {key: count} if due else {}, f"{trigger.binding} {'has' if due else 'has not'} {trigger.status}"
+    )

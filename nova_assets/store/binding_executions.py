@@ -6,7 +6,12 @@ from collections.abc import Mapping
 
 from nova_assets.execution.runtime import Runtime
 from nova_assets.execution.task_run import Observer
-from nova_assets.execution.trigger_state import BindingState, binding_state, plan_binding_switch, unread_partitions
+from nova_assets.execution.trigger_state import (
+    BindingState,
+    list_unread_partitions,
+    load_binding_state,
+    load_cursor_switch,
+)
 from nova_assets.model.channel_state import Cursor
 from nova_assets.model.cursor_switch import CursorSwitch
 from nova_assets.model.cursor_switch import SwitchTarget as SwitchTo
@@ -23,7 +28,7 @@ class BindingExecutions:
 
     def bindings(self) -> list[BindingState]:
         """Every binding of the project with its cursors, its last execution and its due partitions."""
-        return [binding_state(b, self.runtime.catalog) for b in self.runtime.project.bindings]
+        return [load_binding_state(b, self.runtime.catalog) for b in self.runtime.project.bindings]
 
     def run(
         self,
@@ -72,7 +77,7 @@ class BindingExecutions:
 
         For a binding without cursors, a partition counts as unread if an input has it and no output does.
         """
-        return unread_partitions(self.runtime.project.binding(binding), self.runtime.catalog)
+        return list_unread_partitions(self.runtime.project.binding(binding), self.runtime.catalog)
 
     def switch(self, binding: str, to: SwitchTo) -> CursorSwitch:
         """Switch a binding between unpartitioned executions and executions per partition (R13).
@@ -93,7 +98,7 @@ class BindingExecutions:
 
     def plan_switch(self, binding: str, to: SwitchTo) -> CursorSwitch:
         """Cursors that ``switch`` would set: its dry run."""
-        return plan_binding_switch(self.runtime.project.binding(binding), self.runtime.catalog, to)
+        return load_cursor_switch(self.runtime.project.binding(binding), self.runtime.catalog, to)
 
     def open_executions(self) -> list[OpenExecution]:
         """Executions that have not ended, with the liveness of their owners. Readers and inserts are included."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nova_assets.execution.runtime import Runtime
-from nova_assets.execution.task_run import ViewsFactory
+from nova_assets.execution.task_run import FileViewsFactory
 from nova_assets.masking import mask_address
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
@@ -43,7 +43,7 @@ class Store(DeploymentHandle):
         project: Project | None,
         catalog: Catalog,
         engine: Engine,
-        viewing: ViewsFactory | None = None,
+        viewing: FileViewsFactory | None = None,
     ) -> None:
         self.settings = settings
         self.runtime = Runtime(

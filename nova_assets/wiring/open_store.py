@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nova_assets.errors import ArgumentRefused, SettingsError
-from nova_assets.execution.warehouse_identity import check_warehouse
+from nova_assets.execution.warehouse_identity import check_warehouse_identity
 from nova_assets.model.address import parse_address
 from nova_assets.model.project import Project
 from nova_assets.model.read_strategy import READ_STRATEGIES
@@ -95,7 +95,7 @@ def open(
     )
     read_strategy = next((w for w in READ_STRATEGIES if w == settings.strategy), None)
     engine = SparkEngine(settings.warehouse, session, read_strategy)
-    check_warehouse(database_catalog, engine)
+    check_warehouse_identity(database_catalog, engine)
     views_factory = StoreViewsFactory(
         settings, database_catalog, Store(settings, loaded_project, viewed_catalog, engine), view_source
     )

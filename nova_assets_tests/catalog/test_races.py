@@ -11,7 +11,7 @@ from sqlalchemy.engine import make_url
 
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
-from nova_assets.execution.warehouse_identity import adopt_warehouse
+from nova_assets.execution.warehouse_identity import check_or_adopt_warehouse
 from nova_assets_tests import postgres
 from nova_assets_tests.catalog.mirror_project import count_keys, open_store, project, run_in_threads
 from nova_assets_tests.stub_engine import StubEngine
@@ -61,7 +61,7 @@ def test_first_writers_at_the_same_time_agree_on_the_warehouse(tmp_path: Path, m
     def work(n: int) -> None:
         with open_store(f"sqlite:///{tmp_path}/catalog.db", tmp_path) as store:
             time.sleep(n * 0.04)
-            adopt_warehouse(store.catalog, store.engine)
+            check_or_adopt_warehouse(store.catalog, store.engine)
 
     open_catalog(f"sqlite:///{tmp_path}/catalog.db").close()
     run_in_threads(work, 8)

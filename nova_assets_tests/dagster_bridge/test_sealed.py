@@ -11,7 +11,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.dagster_bridge.triggers import evaluate_trigger
-from nova_assets.execution.trigger_state import trigger_state_by_partition
+from nova_assets.execution.trigger_state import load_trigger_states
 from nova_assets.store.store import Store
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
@@ -58,7 +58,7 @@ def test_each_day_by_itself(tmp_path: Path) -> None:
         assert requested(store, by_day, instance) == []
         assert [s.group for s in store.seal("actions")] == ["2024-01-01"]
         assert sorted(
-            p for p, f in trigger_state_by_partition(by_day, store.catalog, START).items() if f.sealed["actions"]
+            p for p, f in load_trigger_states(by_day, store.catalog, START).items() if f.sealed["actions"]
         ) == ["dt=2024-01-01"]
         assert requested(store, by_day, instance) == ["2024-01-01"]
         later = START + timedelta(days=2)

@@ -13,7 +13,7 @@ from nova_assets.model.key_layout import HashBuckets, KeyLayout, KeyRange
 from nova_assets.model.merge import Keyed, Upsert
 from nova_assets.model.reads import DeltaChain, Snapshot, SnapshotDiff
 from nova_assets.model.schema import Schema
-from nova_assets.plan.block_layout import changed_key_range, common_layout, split_off_untouched_files
+from nova_assets.plan.block_layout import changed_key_range, common_layout, split_by_delta_overlap
 from nova_assets.plan.merge_units import (
     HashBucket,
     KeySpan,
@@ -28,7 +28,7 @@ from nova_assets.plan.partition_size import (
     MAX_BUCKETS,
     DataSize,
     bucket_count_for,
-    piece_count_for,
+    key_range_count_for,
     target_bucket_bytes,
 )
 from nova_assets.plan.read_strategy import best_estimate, choose_strategy, estimate_strategies
@@ -137,7 +137,7 @@ def test_files_without_a_changed_key_are_read_bare(seed: int, clustered: bool) -
     found = base_files_overlapping(world.bases, world.deltas, world.layout)
     for file in (f for b in world.bases for f in b.manifest.files):
         assert file.path in found or not world.keys[file.path] & changed
-    bare, rest = split_off_untouched_files(Snapshot("c", 9, tuple(world.bases), tuple(world.deltas), SCHEMA, MODEL))
+    bare, rest = split_by_delta_overlap(Snapshot("c", 9, tuple(world.bases), tuple(world.deltas), SCHEMA, MODEL))
     if world.bases and world.deltas:
         assert {f.path for b in bare.bases if isinstance(b, Block) for f in b.manifest.files} == {
             f.path for b in world.bases for f in b.manifest.files if f.path not in found
@@ -229,9 +229,9 @@ def test_buckets_grow_in_number_and_then_in_size() -> None:
 
 def test_rows_that_pack_well_are_in_more_buckets_but_not_in_too_many() -> None:
     narrow = [DataSize(n, n // 2) for n in (2**20, 2**22, 2**25, 2**30)]
-    assert [piece_count_for(s) for s in narrow] == [1, 2, 16, 512]
+    assert [key_range_count_for(s) for s in narrow] == [1, 2, 16, 512]
     assert target_bucket_bytes(narrow[2]) == 2 * BUCKET_ROWS
-    assert piece_count_for(DataSize(2**40, 2**40)) <= 4 * MAX_BUCKETS
+    assert key_range_count_for(DataSize(2**40, 2**40)) <= 4 * MAX_BUCKETS
 
 
 @pytest.mark.parametrize("of", [1, 8, 64])

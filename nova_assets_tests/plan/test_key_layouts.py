@@ -12,7 +12,7 @@ from nova_assets.model.declared_schema import schema_from_declaration
 from nova_assets.model.key_layout import KeyLayout, KeyRange
 from nova_assets.model.merge import Keyed, MergeModel, Upsert
 from nova_assets.model.reads import Snapshot
-from nova_assets.plan.block_layout import can_fold_outside_spark, changed_key_range
+from nova_assets.plan.block_layout import can_merge_outside_spark, changed_key_range
 
 
 @nova.associative
@@ -44,4 +44,4 @@ def test_the_range_of_changed_keys_is_that_of_the_first_layout_column() -> None:
     ],
 )
 def test_arrow_merges_what_it_can_order_and_combine_as_spark_does(model: MergeModel, expected: bool) -> None:
-    assert can_fold_outside_spark(model, SCHEMA) == expected
+    assert can_merge_outside_spark(model, SCHEMA) == expected

@@ -13,7 +13,7 @@ from nova_assets.model.execution import Execution
 from nova_assets.model.firing import Firing
 from nova_assets.model.warehouse_contents import CatalogPaths, UnfinishedUpload, WarehouseEntry
 from nova_assets.plan.repair import (
-    dagster_differences,
+    dagster_mismatch_damage,
     leftover_damage,
     orphan_damage,
     unfinished_upload_damage,
@@ -73,10 +73,10 @@ def test_a_commit_is_left_to_who_made_it_for_a_minute() -> None:
 
 
 def test_dagster_and_the_catalog_may_differ_either_way() -> None:
-    assert dagster_differences("orders", frozenset({"a"}), {"a": True, "b": False}) == []
-    [unknown] = dagster_differences("orders", frozenset({"a", "z"}), {"a": True})
+    assert dagster_mismatch_damage("orders", frozenset({"a"}), {"a": True, "b": False}) == []
+    [unknown] = dagster_mismatch_damage("orders", frozenset({"a", "z"}), {"a": True})
     assert (unknown.kind, unknown.cure, unknown.concerns) == ("event", "rebuild", ("z",))
-    [forgotten] = dagster_differences("orders", frozenset({"a"}), {"a": True, "b": True})
+    [forgotten] = dagster_mismatch_damage("orders", frozenset({"a"}), {"a": True, "b": True})
     assert (forgotten.kind, forgotten.cure, forgotten.concerns) == ("unpublished", "rebuild", ("b",))
 
 

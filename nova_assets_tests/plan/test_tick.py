@@ -26,7 +26,7 @@ def needs(dataset: str, partition: str) -> Sequence[tuple[str, Collection[str]]]
 
 
 def facts(**given: Any) -> SchedulerState:
-    return SchedulerState(**{"now": NOW, "made": {}, **given})
+    return SchedulerState(**{"now": NOW, "existing_partitions": {}, **given})
 
 
 def made(*partitions: str, seq: int = 1, **read: int) -> dict[str, MaterializedPartition]:
@@ -53,7 +53,7 @@ def test_what_is_missing_is_made_oldest_first_and_what_follows_waits() -> None:
 
 
 def test_what_comes_from_outside_is_waited_for() -> None:
-    found = decide_tick(TASKS, needs, facts(complete=lambda channel, partition: partition.startswith("1")))
+    found = decide_tick(TASKS, needs, facts(is_complete=lambda channel, partition: partition.startswith("1")))
     assert [b.partitions for b in found.run] == [("1/a", "1/b")]
     assert [(w.partition, w.waits_for) for w in found.waits if w.dataset == "stores"] == [
         ("2/a", "tickets/2/a"),
@@ -62,11 +62,13 @@ def test_what_comes_from_outside_is_waited_for() -> None:
 
 
 def test_when_all_is_there_nothing_is_done() -> None:
-    assert decide_tick(TASKS, needs, facts(made=ALL)) == decide_tick({}, needs, facts())
+    assert decide_tick(TASKS, needs, facts(existing_partitions=ALL)) == decide_tick({}, needs, facts())
 
 
 def test_a_dirty_partition_is_made_again_and_its_dependents_wait() -> None:
-    found = decide_tick(TASKS, needs, facts(made=ALL, dirty={"stores": {"2/b": 0}, "products": {"2": 0}}))
+    found = decide_tick(
+        TASKS, needs, facts(existing_partitions=ALL, dirty_priorities={"stores": {"2/b": 0}, "products": {"2": 0}})
+    )
     assert found.run == (Batch("stores", ("2/b",), ("dirty",)),)
     assert [(w.dataset, w.partition, w.why, w.waits_for) for w in found.waits] == [
         ("products", "2", "dirty", "stores/2/b")
@@ -75,18 +77,24 @@ def test_a_dirty_partition_is_made_again_and_its_dependents_wait() -> None:
 
 def test_late_data_makes_stale_what_was_made_without_it_unless_that_does_not_matter() -> None:
     late = {**ALL, "tickets": {**ALL["tickets"], "1/b": MaterializedPartition(2)}}
-    assert decide_tick(TASKS, needs, facts(made=late)).run == (Batch("stores", ("1/b",), ("late data",)),)
-    assert decide_tick(TASKS, needs, facts(made=late), Policy(late={"stores": False})).run == ()
+    assert decide_tick(TASKS, needs, facts(existing_partitions=late)).run == (
+        Batch("stores", ("1/b",), ("late data",)),
+    )
+    assert decide_tick(TASKS, needs, facts(existing_partitions=late), Policy(late={"stores": False})).run == ()
 
 
 def test_nothing_is_rewritten_while_it_is_read() -> None:
-    found = decide_tick(TASKS, needs, facts(made=ALL, dirty={"stores": {"1/a": 0}}, running={("products", "1")}))
+    found = decide_tick(
+        TASKS,
+        needs,
+        facts(existing_partitions=ALL, dirty_priorities={"stores": {"1/a": 0}}, running_tasks={("products", "1")}),
+    )
     assert found.run == ()
     assert found.waits[0].waits_for == "a task that reads what is there now"
 
 
 def test_what_runs_is_not_run_twice() -> None:
-    assert decide_tick(TASKS, needs, facts(running={("stores", "1/a")}), Policy(at_once=2)).run == (
+    assert decide_tick(TASKS, needs, facts(running_tasks={("stores", "1/a")}), Policy(at_once=2)).run == (
         Batch("stores", ("1/b",), ("missing",)),
     )
 
@@ -94,7 +102,7 @@ def test_what_runs_is_not_run_twice() -> None:
 def test_a_task_that_failed_is_tried_again_later_and_in_the_end_not() -> None:
     def after(times: int, seconds: float) -> Any:
         failed = {("stores", "1/a"): TaskFailures(times, NOW - timedelta(seconds=seconds))}
-        return decide_tick({"stores": ["1/a"]}, needs, facts(failed=failed))
+        return decide_tick({"stores": ["1/a"]}, needs, facts(failures_by_task=failed))
 
     assert after(1, 29).run == () and after(1, 31).run and after(2, 31).run == () and after(2, 61).run
     assert after(3, 10**6).waits[0].waits_for == "a person: it has failed 3 times"
@@ -103,8 +111,8 @@ def test_a_task_that_failed_is_tried_again_later_and_in_the_end_not() -> None:
 def test_partitions_without_a_task_are_dropped_but_not_very_many_at_once() -> None:
     there = made(*(str(n) for n in range(100)), stores=1)
     kept = {"products": [str(n) for n in range(1, 100)]}
-    assert decide_tick(kept, needs, facts(made={"products": there})).drop == {"products": ("0",)}
-    found = decide_tick({"products": ["1"]}, needs, facts(made={"products": there}))
+    assert decide_tick(kept, needs, facts(existing_partitions={"products": there})).drop == {"products": ("0",)}
+    found = decide_tick({"products": ["1"]}, needs, facts(existing_partitions={"products": there}))
     assert (found.drop, len(found.held["products"])) == ({}, 99)
 
 
@@ -123,7 +131,10 @@ class Deployment:
 
     def tick(self) -> bool:
         found = decide_tick(
-            TASKS, needs, facts(made=self.made, dirty=self.dirty, running=frozenset(self.running)), Policy(at_once=3)
+            TASKS,
+            needs,
+            facts(existing_partitions=self.made, dirty_priorities=self.dirty, running_tasks=frozenset(self.running)),
+            Policy(at_once=3),
         )
         for batch in found.run:
             for partition, why in zip(batch.partitions, batch.why, strict=True):
@@ -205,7 +216,10 @@ def test_what_is_wanted_soonest_is_run_first() -> None:
     there = {**ALL, "stores": made("1/a", "1/b", "2/a", seq=1, tickets=1)}
     low, high = ({"stores": {"1/a": by}} for by in (-1, 1))
     first = [
-        decide_tick(TASKS, needs, facts(made=there, dirty=d), Policy(at_once=1)).run[0].partitions for d in (low, high)
+        decide_tick(TASKS, needs, facts(existing_partitions=there, dirty_priorities=d), Policy(at_once=1))
+        .run[0]
+        .partitions
+        for d in (low, high)
     ]
     assert first == [("2/b",), ("1/a",)]
 
@@ -215,6 +229,6 @@ def test_what_a_backfill_has_made_does_not_make_its_readers_stale() -> None:
         **ALL,
         "stores": {**made(*TASKS["stores"], seq=1, tickets=1), "1/a": MaterializedPartition(5, {"tickets": 1}, 1)},
     }
-    assert not decide_tick(TASKS, needs, facts(made=of_backfill)).run
+    assert not decide_tick(TASKS, needs, facts(existing_partitions=of_backfill)).run
     late = {**of_backfill, "stores": {**of_backfill["stores"], "1/a": MaterializedPartition(6, {"tickets": 1}, 6)}}
-    assert [b.dataset for b in decide_tick(TASKS, needs, facts(made=late)).run] == ["products"]
+    assert [b.dataset for b in decide_tick(TASKS, needs, facts(existing_partitions=late)).run] == ["products"]

@@ -18,7 +18,7 @@ from nova_assets.engine.storage.integrity import open_block_file
 from nova_assets.model.arrow_types import spark_type
 from nova_assets.model.key_layout import HashBuckets, KeyLayout, KeyPlacement, LayoutKey
 from nova_assets.model.value_conversion import convert_value
-from nova_assets.plan.merge_units import KeySpan, MergeUnit, bucket_slice
+from nova_assets.plan.merge_units import KeySpan, MergeUnit, overlapping_buckets
 
 
 def read_unit_rows(
@@ -44,11 +44,9 @@ def read_unit_rows(
     if isinstance(merge_unit, KeySpan):
         return _read_key_range(file, merge_unit, layout, columns)
     assert isinstance(key_placement, HashBuckets)
-    start, end = bucket_slice(key_placement, merge_unit)
-    skipped_rows = int(sum(key_placement.rows_per_bucket[:start]))
-    rows = _read_row_range(
-        file, skipped_rows, skipped_rows + int(sum(key_placement.rows_per_bucket[start:end])), columns
-    )
+    buckets = overlapping_buckets(key_placement, merge_unit)
+    skipped_rows = int(sum(key_placement.rows_per_bucket[: buckets.start]))
+    rows = _read_row_range(file, skipped_rows, skipped_rows + int(sum(key_placement.rows_per_bucket[buckets])), columns)
     if key_placement.bucket_count < merge_unit.bucket_count:
         rows = rows.filter(pa.array(bucket_numbers(rows, layout.order, merge_unit.bucket_count) == merge_unit.number))
     return rows

@@ -47,7 +47,7 @@ from nova_assets.model.reads import (
     merge_model_of,
 )
 from nova_assets.model.schema import DELETED, DataType, Field, Schema
-from nova_assets.plan.block_layout import changed_key_range, split_off_untouched_files
+from nova_assets.plan.block_layout import changed_key_range, split_by_delta_overlap
 
 BROADCAST_ROWS = 2_000_000
 BROADCAST_BYTES = 256 * 2**20
@@ -119,7 +119,7 @@ class SparkReader:
             return self.read_blocks([*base, *deltas], schema)  # without a key, all blocks are one read
         if self._can_use_anti_join(base, deltas, model):
             return self._snapshot_by_anti_join(read, base, deltas, schema)
-        untouched, rest = (_resolved_blocks(s.bases) for s in split_off_untouched_files(read))
+        untouched, rest = (_resolved_blocks(s.bases) for s in split_by_delta_overlap(read))
         merged = self._merge_to_frame(rest, deltas, schema, model)
         return self.read_blocks(untouched, schema).union(merged) if untouched else merged
 
@@ -387,9 +387,9 @@ def _is_in_changed_key_range(read: Snapshot, schema: Schema) -> Column | None:
     key_range = changed_key_range(read)
     if key_range is None:
         return None
-    name, least, greatest = key_range
-    key_type = to_spark_type(schema.field(name).type)
-    return col(name).between(F.lit(least).cast(key_type), F.lit(greatest).cast(key_type))
+    key_type = to_spark_type(schema.field(key_range.column).type)
+    least, greatest = (F.lit(value).cast(key_type) for value in (key_range.least, key_range.greatest))
+    return col(key_range.column).between(least, greatest)
 
 
 def _can_broadcast_keys(deltas: Sequence[Block]) -> bool:

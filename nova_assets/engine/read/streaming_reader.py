@@ -40,7 +40,7 @@ from nova_assets.model.reads import (
     source_blocks,
 )
 from nova_assets.model.schema import DELETED, Schema
-from nova_assets.plan.block_layout import split_off_untouched_files
+from nova_assets.plan.block_layout import split_by_delta_overlap
 from nova_assets.plan.partial_reads import (
     MAX_PORTION_BYTES,
     columns_of_read,
@@ -110,7 +110,7 @@ class StreamingReader:
 
     def _read_merged(self, read: Snapshot | DeltaChain | SnapshotDiff, columns: Schema) -> Tables:
         """Rows of a merge, one merge unit at a time. Base files that no delta changes are read directly."""
-        unchanged_base, rest = split_off_untouched_files(read) if isinstance(read, Snapshot) else (None, read)
+        unchanged_base, rest = split_by_delta_overlap(read) if isinstance(read, Snapshot) else (None, read)
         unchanged_rows = iter(()) if unchanged_base is None else self._read_unmerged(unchanged_base, columns)
         if is_certainly_empty(rest):
             return unchanged_rows

@@ -26,7 +26,7 @@ from nova_assets.engine.storage.integrity import open_block_file
 from nova_assets.model.arrow_types import from_arrow_schema
 from nova_assets.model.merge import Upsert
 from nova_assets.plan.merge_units import HashBucket, KeySpan, MergeUnit, may_have_rows_in
-from nova_assets.plan.partition_size import DataSize, bucket_count_for, piece_count_for, target_bucket_bytes
+from nova_assets.plan.partition_size import DataSize, bucket_count_for, key_range_count_for, target_bucket_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -95,7 +95,7 @@ class BucketWriter:
         )
         if layout.clustered:
             rows = sort_into_buckets(one_chunk(rows), layout).rows
-            for n, piece in enumerate(split_at_key_boundaries(rows, layout.order, piece_count_for(size))):
+            for n, piece in enumerate(split_at_key_boundaries(rows, layout.order, key_range_count_for(size))):
                 yield write_sorted_file(piece, target.new_file_path("part", f"-{n:05d}"), target)
             return
         for bucket_rows, bucket in split_into_buckets(one_chunk(rows), layout, bucket_count_for(size)):
@@ -128,7 +128,7 @@ class BucketWriter:
         if not layout.clustered:
             bucket_count = bucket_count_for(size)
             return [HashBucket(bucket_count, n) for n in range(bucket_count)]
-        split_points = sample_split_points([r.path for r in runs], layout.order, piece_count_for(size))
+        split_points = sample_split_points([r.path for r in runs], layout.order, key_range_count_for(size))
         return list(split_key_range(KeySpan(None, None), split_points))
 
     def _runs_by_partition(self, runs: Sequence[WrittenFile]) -> Mapping[tuple[str, ...], list[WrittenFile]]:

@@ -26,7 +26,7 @@ from nova_assets.errors import (
     SourceUnavailable,
     TooManyBadRecords,
 )
-from nova_assets.execution.commit_request import BlockRequirements, blocks_to_publish, load_block_requirements
+from nova_assets.execution.commit_request import BlockRequirements, load_block_requirements, split_staged_block
 from nova_assets.execution.conflict_retry import plan_again_after_conflict
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
@@ -246,7 +246,7 @@ class FileReceiver:
             table, history.schema, allow_widening=channel.on_schema_change == "evolve"
         )
         staging.write(execution, channel.name, "delta", channel, history, frame)
-        added_blocks = blocks_to_publish(staging.complete_blocks_by_port(execution)[channel.name], history, "insert")
+        added_blocks = split_staged_block(staging.complete_blocks_by_port(execution)[channel.name], history, "insert")
         return added_blocks, load_block_requirements(self.runtime.catalog, added_blocks, {channel.name: history})
 
     def _acknowledge_finished_notices(self, notices: Sequence[Notice]) -> None:

@@ -22,8 +22,8 @@ from nova_assets.model.period import period_seconds
 from nova_assets.model.seal import AddSeal, Seal, Sealing
 from nova_assets.operations.maintenance import ChannelMaintenance, CompactionOptions
 from nova_assets.plan import modes
-from nova_assets.plan.compaction import final_compactions
-from nova_assets.plan.seal import IncompleteGroup, SealableGroup, SealingState, groups_to_seal
+from nova_assets.plan.compaction import compactions_of_complete_partitions
+from nova_assets.plan.seal import SealableGroup, SealingDecision, SealingState, decide_sealing
 
 log = get_logger("nova_assets.sealing")
 
@@ -43,7 +43,7 @@ class GroupSealer:
         self.catalog = runtime.catalog
         self.maintenance = maintenance
 
-    def find_sealable_groups(self, channel: str) -> tuple[list[SealableGroup], list[IncompleteGroup]]:
+    def find_sealable_groups(self, channel: str) -> SealingDecision:
         """Groups that could be sealed now, and open groups with the reason.
 
         Raises:
@@ -55,18 +55,18 @@ class GroupSealer:
         groups = {partition_values(p.partition)[sealing.by] for p in partitions}
         source = next((c.source for c in self.runtime.project.channels if c.name == channel), None)
         assert state.registered_at is not None
-        return groups_to_seal(
+        return decide_sealing(
             sealing,
             dimension,
             SealingState(
                 now=self.catalog.now(),
-                since=state.registered_at,
+                registered_at=state.registered_at,
                 groups={g for g in groups if g is not None},
                 seals=self.catalog.latest_seals(channel),
-                is_fed=source is not None,
-                looked=state.last_listing_started_at,
-                settling=0 if source is None else period_seconds(source.min_age) or 0,
-                oldest=None if source is None else self.catalog.arrival_counts(channel).oldest,
+                has_source=source is not None,
+                last_listing_at=state.last_listing_started_at,
+                min_file_age_seconds=0 if source is None else period_seconds(source.min_age) or 0,
+                oldest_waiting_file_at=None if source is None else self.catalog.arrival_counts(channel).oldest,
             ),
         )
 
@@ -109,7 +109,7 @@ class GroupSealer:
             head = execution.pins[channel].head
             history = self.catalog.history(channel, head, scope, back_to=head)
             # Files below the target size were already rewritten once for it, so they do not delay the seal.
-            if any(not c.anew for c in final_compactions(history, compaction_policy)):
+            if any(not c.anew for c in compactions_of_complete_partitions(history, compaction_policy)):
                 self.runtime.staging.abort_and_delete_staged(execution, "new data arrived before the seal")
                 return False
             snapshot = modes.snapshot(history)
