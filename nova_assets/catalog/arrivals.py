@@ -39,7 +39,9 @@ class Arrivals(CatalogPart):
         new = [by_key[k] for k in sorted(set(by_key) - self._announced_keys(channel, list(by_key)))]
         timestamp = announced_at or self.database.clock()
         return (
-            self.database.write(lambda c: [a for a in new if self._insert_or_reset_arrival(c, channel, a, timestamp)])
+            self.database.write(
+                lambda c: [a for a in new if self._insert_or_revive_gone_arrival(c, channel, a, timestamp)]
+            )
             if new
             else []
         )
@@ -53,7 +55,9 @@ class Arrivals(CatalogPart):
             announced_keys |= set(self.database.read(lambda c, q=query: c.execute(q).scalars().all()))  # type: ignore[misc]
         return announced_keys
 
-    def _insert_or_reset_arrival(self, c: Connection, channel: str, arrival: Arrival, announced_at: datetime) -> bool:
+    def _insert_or_revive_gone_arrival(
+        self, c: Connection, channel: str, arrival: Arrival, announced_at: datetime
+    ) -> bool:
         """Whether this process recorded the arrival, and no other process did so first."""
         row = {
             "channel": channel,

@@ -174,10 +174,10 @@ def _load_from_newest_base(
     """
     result = HistoryExcerpt()
     if partitions is None:
-        result.add(_load_from_floors(c, selection, _floors_of_all_partitions(selection, oldest)))
+        result.add(_load_from_floors(c, selection, _newest_bases_of_all_partitions(selection, oldest)))
     else:
         for batch in batched(sorted(partitions), _PARTITIONS_PER_QUERY):
-            result.add(_load_from_floors(c, selection, _floors_of_partitions(selection, oldest, batch)))
+            result.add(_load_from_floors(c, selection, _newest_bases_at_or_before(selection, oldest, batch)))
         result.add(load_whole_partitions(c, selection, set(partitions) - set(result.base_floors)))
     result.base_floors = {p: n for p, n in result.base_floors.items() if n}
     dropped = any(b.origin == "drop" and b.hi > oldest for b in result.blocks)
@@ -252,14 +252,14 @@ def _excerpt_from_rows(c: Connection, rows: Iterable[RowMapping]) -> HistoryExce
     return result
 
 
-def _floors_of_partitions(selection: HistorySelection, oldest: int, partitions: Collection[str]) -> CTE:
+def _newest_bases_at_or_before(selection: HistorySelection, number: int, partitions: Collection[str]) -> CTE:
     """Newest base of each given partition at or before a number. Partitions without such a base are left out."""
     query = select(blocks.c.partition.label("name"), func.max(blocks.c.hi).label("floor"))
-    query = query.where(*_base_conditions(blocks, selection, oldest), blocks.c.partition.in_(partitions))
+    query = query.where(*_base_conditions(blocks, selection, number), blocks.c.partition.in_(partitions))
     return query.group_by(blocks.c.partition).cte("floors")
 
 
-def _floors_of_all_partitions(selection: HistorySelection, oldest: int) -> CTE:
+def _newest_bases_of_all_partitions(selection: HistorySelection, number: int) -> CTE:
     """Newest base of each partition at or before a number; 0 for a partition without one.
 
     A recursive query finds each next partition through the index, so it reads only as many rows as there are
@@ -275,7 +275,7 @@ def _floors_of_all_partitions(selection: HistorySelection, oldest: int) -> CTE:
         select(following.scalar_subquery()).where(partition_names.c.name.is_not(None))
     )
     newest = select(func.max(base.c.hi)).where(
-        *_base_conditions(base, selection, oldest), base.c.partition == partition_names.c.name
+        *_base_conditions(base, selection, number), base.c.partition == partition_names.c.name
     )
     query = select(partition_names.c.name, func.coalesce(newest.scalar_subquery(), 0).label("floor"))
     return query.where(

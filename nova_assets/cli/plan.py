@@ -111,7 +111,7 @@ def _reads_table(inputs: Sequence[Input], show_all_blocks: bool, forced_strategy
         for mode, read in task_input.reads.items():
             grid.add(
                 first,
-                _format_input_port(task_input),
+                _format_port_and_channel(task_input),
                 "matching" if task_input.mode == "matching" else mode,
                 format_read(read, show_all_blocks),
                 *_file_row_and_byte_cells(read),
@@ -121,7 +121,7 @@ def _reads_table(inputs: Sequence[Input], show_all_blocks: bool, forced_strategy
     return grid
 
 
-def _format_input_port(task_input: Input) -> str:
+def _format_port_and_channel(task_input: Input) -> str:
     return (
         task_input.port
         if task_input.channel in (None, task_input.port)

@@ -42,7 +42,7 @@ def token() -> None:
     """
 
 
-def _right_option(right: str, help_text: str) -> Callable[[CommandFunction], CommandFunction]:
+def _channel_patterns_option(right: str, help_text: str) -> Callable[[CommandFunction], CommandFunction]:
     return click.option(
         f"--{right}", multiple=True, metavar="PATTERN", help=f"{help_text}; may be given several times."
     )
@@ -50,9 +50,9 @@ def _right_option(right: str, help_text: str) -> Callable[[CommandFunction], Com
 
 @token.command(cls=NovaCommand)
 @click.argument("name")
-@_right_option("read", "Channels that the token may read")
-@_right_option("write", "Channels into which the token may insert")
-@_right_option("operate", "Channels that the token may compact, garbage-collect, drop and restore")
+@_channel_patterns_option("read", "Channels that the token may read")
+@_channel_patterns_option("write", "Channels into which the token may insert")
+@_channel_patterns_option("operate", "Channels that the token may compact, garbage-collect, drop and restore")
 @click.option("--expires", metavar="PERIOD", help='Lifetime of the token, such as "90d".  [default: unlimited]')
 @click.option("--dry-run", is_flag=True, help="Show the rights of the token. Create nothing.")
 @click.pass_obj

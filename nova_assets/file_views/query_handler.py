@@ -191,7 +191,7 @@ class ViewQueryHandler:
         )
         # If the catalog retained some of the blocks, the next collection looks at them again.
         if {b.id for b in collection.blocks} >= partition_by_block.keys():
-            self.follower.mark_collected_until(channel, step)
+            self.follower.mark_collection_complete(channel, step)
         return collection
 
     def _query_view(

@@ -135,10 +135,10 @@ class TimelineFollower:
             return True
         return _may_span_partitions(self.catalog.channel(channel).channel.partition_columns, scope)
 
-    def mark_collected_until(self, channel: str, step: int) -> None:
+    def mark_collection_complete(self, channel: str, collected_up_to_step: int) -> None:
         """Record that garbage collection is complete for partitions that no later instant touched."""
         try:
-            self._updater.write_collected_until(channel, step)
+            self._updater.write_collected_until(channel, collected_up_to_step)
         except StorageFailed as error:
             log.warning("the next collection looks at the same partitions again: %s", error)
 

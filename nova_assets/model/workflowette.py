@@ -75,7 +75,7 @@ class Workflowette:
         """The only task that writes the port; None if no task does."""
         return next((t for t in self.tasks for e in t.produces if e.port == port), None)
 
-    def checked(self, port: str) -> bool:
+    def is_read_by_check(self, port: str) -> bool:
         """Whether a check reads the port."""
         return any(e.port == port for c in self.checks for e in c.consumes)
 

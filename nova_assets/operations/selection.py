@@ -30,13 +30,13 @@ class Selection:
     def __repr__(self) -> str:
         return f"<Selection {describe_read(self.plan)}>"
 
-    def _read_frame(self, in_process: bool) -> Frame:
+    def _build_frame(self, computes_now: bool) -> Frame:
         if self._keys is not None:
-            read = self._engine.fetch if in_process else self._engine.read
+            read = self._engine.fetch if computes_now else self._engine.read
             rows = self.plan if isinstance(self.plan, Snapshot) else read(self.plan)
-            frame = self._engine.filter_by_keys(rows, self._keys_as_frame(), self._key_columns, in_process=in_process)
+            frame = self._engine.filter_by_keys(rows, self._keys_as_frame(), self._key_columns, in_process=computes_now)
         else:
-            frame = self._engine.fetch(self.plan) if in_process else self._engine.read(self.plan)
+            frame = self._engine.fetch(self.plan) if computes_now else self._engine.read(self.plan)
         return frame if self._columns is None else self._engine.select(frame, self._columns)
 
     def _keys_as_frame(self) -> Frame:
@@ -64,13 +64,13 @@ class Selection:
 
     def to_spark(self) -> DataFrame:
         """Lazy Spark DataFrame. Its files do not change, since blocks are immutable."""
-        frame: DataFrame = self._read_frame(in_process=False)
+        frame: DataFrame = self._build_frame(computes_now=False)
         return frame
 
     def to_arrow(self) -> pa.Table:
         """All rows, as a ``pyarrow.Table`` in memory."""
         with name_channel_in_overflow_errors(self.plan), self._engine.computation_scope():
-            table: pa.Table = self._engine.to_arrow(self._read_frame(in_process=True))
+            table: pa.Table = self._engine.to_arrow(self._build_frame(computes_now=True))
         return table
 
     def to_batches(self) -> pa.RecordBatchReader:

@@ -137,7 +137,7 @@ def plan_run(
         ModelChanged: a task would write a delta on a channel whose merge model was changed (R18).
     """
     steps = tuple(
-        _plan_step(binding, task, pins, _task_histories(task, histories, partition, now), skipped_ports)
+        _plan_step(binding, task, pins, _restrict_histories_to_task(task, histories, partition, now), skipped_ports)
         for task in binding.workflowette.in_order()
     )
     for step in steps:
@@ -163,7 +163,7 @@ class _TaskHistories:
         )
 
 
-def _task_histories(
+def _restrict_histories_to_task(
     task: Task, history_by_channel: Mapping[str, History], partition: str, now: datetime | None
 ) -> _TaskHistories:
     if task.scoped is None:
@@ -230,7 +230,7 @@ def _choose_handover(binding: Binding, task: Task) -> Handover:
         and sum(e.port == task.produces[0].port for e in readers[0].consumes) == 1
     )
     single_output_reader = is_read_once and len(readers[0].produces) <= 1
-    if any(binding.workflowette.checked(e.port) for e in task.produces):
+    if any(binding.workflowette.is_read_by_check(e.port) for e in task.produces):
         return "stage"
     return "pass" if is_private and (task.deterministic or single_output_reader) else "stage"
 

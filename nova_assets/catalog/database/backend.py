@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from sqlalchemy import Connection, Engine
 
 
-def monotonic_seconds() -> float:
+def seconds_including_sleep() -> float:
     """Seconds of a clock that never goes back and continues while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
@@ -28,12 +28,12 @@ class TransactionStart:
     database_time: datetime
     server_process_id: int | None = None
     transaction_id: int | None = None
-    _monotonic_start: float = field(default_factory=monotonic_seconds)
+    _monotonic_start: float = field(default_factory=seconds_including_sleep)
 
     @property
     def age(self) -> float:
         """Seconds since the start."""
-        return monotonic_seconds() - self._monotonic_start
+        return seconds_including_sleep() - self._monotonic_start
 
     def now(self) -> datetime:
         """Current time by the database's clock."""

@@ -24,12 +24,8 @@ _BATCH_BYTES = 1 << 22
 """Bytes of strings to gather at a time. Each of these bytes temporarily needs an index of eight bytes."""
 
 
-def _to_uint64(value: int) -> np.uint64:
-    return np.uint64(value)
-
-
 _P1, _P2, _P3, _P4, _P5 = map(
-    _to_uint64,
+    np.uint64,
     (11400714785074694791, 14029467366897019727, 1609587929392839161, 9650029242287828579, 2870177450012600261),
 )
 

@@ -37,7 +37,7 @@ def write_sorted_runs_by_spark(frame: DataFrame, target: FileTarget) -> list[Wri
     return [w for _, files in decode_written_files(r[0] for r in rows) for w in files or ()]
 
 
-def merge_units_by_spark(
+def rewrite_changed_units_by_spark(
     spark: SparkSession, tasks: Sequence[MergeUnitTask], schema: Schema, model: MergeModel, target: FileTarget
 ) -> list[list[WrittenFile] | None]:
     """Merge units, one Spark task for each. Returns the written files of each unit; None for a unit whose base files

@@ -53,13 +53,15 @@ Batches: TypeAlias = Iterable[pa.RecordBatch]
 Job: TypeAlias = Callable[[Batches], Iterator[pa.RecordBatch]]
 
 
-def bucket_count_of_sorted_run(row_count: int, memory_bytes: int) -> int:
+def bucket_count_of_sorted_run(row_count: int, row_bytes_in_memory: int) -> int:
     """Number of buckets of a run, a power of two.
 
     Args:
-        memory_bytes: size of the rows in memory.
+        row_bytes_in_memory: size of the rows in memory.
     """
-    pieces = max(row_count // TARGET_BUCKET_ROWS_OF_RUN, min(row_count, memory_bytes // MAX_BUCKET_BYTES_OF_RUN), 1)
+    pieces = max(
+        row_count // TARGET_BUCKET_ROWS_OF_RUN, min(row_count, row_bytes_in_memory // MAX_BUCKET_BYTES_OF_RUN), 1
+    )
     return min(MAX_BUCKETS_OF_RUN, 1 << (pieces.bit_length() - 1))
 
 

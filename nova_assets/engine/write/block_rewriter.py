@@ -100,7 +100,7 @@ class BlockRewriter:
     def _rewrite_by_units(
         self, partition_units: Sequence[PartitionUnit], staged: StagedBlock, channel: Channel, schema: Schema
     ) -> Manifest:
-        from nova_assets.engine.buckets.spark_jobs import merge_units_by_spark
+        from nova_assets.engine.buckets.spark_jobs import rewrite_changed_units_by_spark
 
         changed_units = [
             u for u in partition_units if u.unit_files.deltas or _has_outdated_schema(u.unit_files, schema)
@@ -117,7 +117,9 @@ class BlockRewriter:
 
         def write_units(target: Any) -> Iterable[WrittenFile]:
             if tasks:
-                files_by_task.extend(merge_units_by_spark(self.session.get(), tasks, schema, channel.merge, target))
+                files_by_task.extend(
+                    rewrite_changed_units_by_spark(self.session.get(), tasks, schema, channel.merge, target)
+                )
             return [w for files in files_by_task for w in files or ()]
 
         manifest = self.writer.write_with_job(write_units, staged, channel, schema, by_spark_tasks=True)

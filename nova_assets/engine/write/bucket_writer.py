@@ -71,8 +71,13 @@ class BucketWriter:
             return runs
         if (self.is_base or len(runs) > 1) and sum(w.bytes for w in runs) <= MAX_LOCAL_RUN_BYTES:
             rows = [open_block_file(w.path).read() for w in runs]
-            return self._replace_runs(runs, self.write_table(pa.concat_tables(rows)) if rows else [])
-        return self._replace_runs(runs, self._merge_runs(runs)) if self.is_base and runs else runs
+            written_files = self.write_table(pa.concat_tables(rows)) if rows else []
+        elif self.is_base and runs:
+            written_files = self._merge_runs(runs)
+        else:
+            return runs
+        self._delete_replaced_runs(runs, written_files)
+        return written_files
 
     def _rebalance_by_partition(self, frame: DataFrame) -> DataFrame:
         """Frame with the rows of one partition together. Otherwise every task would write a file for each partition."""
@@ -104,7 +109,7 @@ class BucketWriter:
 
     def _merge_runs(self, runs: Sequence[WrittenFile]) -> list[WrittenFile]:
         """Merge the runs of a base, with one task per bucket."""
-        from nova_assets.engine.buckets.spark_jobs import merge_units_by_spark
+        from nova_assets.engine.buckets.spark_jobs import rewrite_changed_units_by_spark
 
         schema, layout = from_arrow_schema(self.target.schema), self.target.required_layout
         tasks: list[MergeUnitTask] = []
@@ -120,7 +125,9 @@ class BucketWriter:
                 unit_sources = tuple(s for _, s in sources if may_have_rows_in(s.key_placement, unit))
                 tasks.append(MergeUnitTask(unit, (), (unit_sources,), max_file_rows=max_file_rows))
         # All rows belong to one base, so nothing is merged and any model works.
-        merged = merge_units_by_spark(self.session.get(), tasks, schema, Upsert(list(layout.order)), self.target)
+        merged = rewrite_changed_units_by_spark(
+            self.session.get(), tasks, schema, Upsert(list(layout.order)), self.target
+        )
         return [w for files in merged for w in files or ()]
 
     def _plan_merge_units(self, runs: Sequence[WrittenFile], size: DataSize) -> list[MergeUnit]:
@@ -137,13 +144,12 @@ class BucketWriter:
             runs_by_partition.setdefault(run.partitions, []).append(run)
         return runs_by_partition
 
-    def _replace_runs(self, runs: Sequence[WrittenFile], written_files: list[WrittenFile]) -> list[WrittenFile]:
-        """Delete the runs that the written files replace, and return these files.
+    def _delete_replaced_runs(self, runs: Sequence[WrittenFile], replacements: Sequence[WrittenFile]) -> None:
+        """Delete the files of runs whose rows are in other files now.
 
         Raises:
             WarehouseUnavailable: the row counts differ.
         """
-        check_row_count(written_files, sum(run.rows for run in runs), self.target.error_label)
+        check_row_count(replacements, sum(run.rows for run in runs), self.target.error_label)
         for run in runs:
             file_io.delete_file(run.path)
-        return written_files

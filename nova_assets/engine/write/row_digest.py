@@ -171,7 +171,9 @@ def _hash_values(values: pa.Array) -> Hashes:
     if is_.is_decimal(type_):
         return _hash_decimals(values)
     if is_.is_floating(type_):
-        return _hash_floats(pc.fill_null(values.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False))
+        return _hash_floats_like_equal_integers(
+            pc.fill_null(values.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)
+        )
     if is_.is_date(type_):
         days = pc.fill_null(values.cast(pa.date32()).cast(pa.int32()), 0).to_numpy(zero_copy_only=False)
         return _hash_integers(pa.array(days.astype(np.int64) * _DAY_MICROS))
@@ -193,7 +195,7 @@ def _hash_integers(values: pa.Array) -> Hashes:
     return numbers
 
 
-def _hash_floats(values: Any) -> Hashes:
+def _hash_floats_like_equal_integers(values: Any) -> Hashes:
     """Hashes of floats. A whole number has the same hash as the equal integer."""
     values = np.where(np.isnan(values), np.nan, values + 0.0)
     with np.errstate(invalid="ignore"):

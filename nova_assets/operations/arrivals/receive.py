@@ -143,7 +143,7 @@ class FileReceiver:
             waiting = self._next_waiting_files()
             if not waiting:
                 return None
-            batch = self._read_batch(waiting)
+            batch = self._read_next_batch(waiting)
             return batch, self._commit_batch(batch)
 
         return plan_again_after_conflict(
@@ -158,12 +158,14 @@ class FileReceiver:
         """Waiting files for one commit, up to the batch limit of the source."""
         return [s.arrival for s in self.runtime.catalog.waiting_arrivals(self.channel.name, self.source.batch_files)]
 
-    def _read_batch(self, files: Sequence[Arrival]) -> ArrivalBatch:
+    def _read_next_batch(self, waiting_files: Sequence[Arrival]) -> ArrivalBatch:
         catalog = self.runtime.catalog
-        schema = catalog.channel(self.channel.name).schema or infer_schema(self.inbox, self.channel, self.source, files)
+        schema = catalog.channel(self.channel.name).schema or infer_schema(
+            self.inbox, self.channel, self.source, waiting_files
+        )
         batch = ArrivalBatch(self.channel, self.source, schema, catalog.now(), self.sealed_at_by_group())
-        versions_by_path = catalog.arrivals_by_path_key(self.channel.name, [a.path_key for a in files])
-        for arrival in files:
+        versions_by_path = catalog.arrivals_by_path_key(self.channel.name, [a.path_key for a in waiting_files])
+        for arrival in waiting_files:
             if batch.outcomes and batch.memory_bytes > self.source.batch_bytes:
                 break  # the other files wait for the next batch
             other_versions = [b for b in versions_by_path.get(arrival.path_key, []) if b.arrival.key != arrival.key]

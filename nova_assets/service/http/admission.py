@@ -64,7 +64,7 @@ class AdmissionLimits:
 
     async def _run_handler(self, exchange: LimitedExchange) -> None:
         cancel_scope = CancelScope()
-        handler = asyncio.ensure_future(self._run_and_count_handler(exchange, cancel_scope))
+        handler = asyncio.ensure_future(self._run_handler_counted_until_answered(exchange, cancel_scope))
         self._handler_tasks.add(handler)
         handler.add_done_callback(self._handler_tasks.discard)
         exchange.start_timer()
@@ -82,7 +82,7 @@ class AdmissionLimits:
         else:
             await handler
 
-    async def _run_and_count_handler(self, exchange: LimitedExchange, cancel_scope: CancelScope) -> None:
+    async def _run_handler_counted_until_answered(self, exchange: LimitedExchange, cancel_scope: CancelScope) -> None:
         is_counted = exchange.scope["path"] not in HEALTH_PATHS
         self.active_requests.handler_count += is_counted
 

@@ -201,13 +201,15 @@ def _case(context: RuleContext) -> Operand:
         tests = [compare(context, operator.eq, this, t) for t in tests]
     default = context.node.args.get("default")
     results = [context.compile_part(b.args["true"]) for b in branches]
-    return case_when(context, tests, results, context.compile_part(default) if default is not None else NULL)
+    return case_operand(context, tests, results, context.compile_part(default) if default is not None else NULL)
 
 
 NULL = Operand(VOID, lambda values: None)
 
 
-def case_when(context: RuleContext, tests: Sequence[Operand], results: Sequence[Operand], default: Operand) -> Operand:
+def case_operand(
+    context: RuleContext, tests: Sequence[Operand], results: Sequence[Operand], default: Operand
+) -> Operand:
     """The result of the first test that is true."""
     tests = [_require_boolean(context, t) for t in tests]
     type_, (last, *then) = cast_to_common_type(context, [default, *results])
@@ -227,7 +229,7 @@ def case_when(context: RuleContext, tests: Sequence[Operand], results: Sequence[
 @syntax_rule(exp.If, allowed_arguments="this true false")
 def _if_syntax(context: RuleContext) -> Operand:
     otherwise = context.node.args.get("false")
-    return case_when(
+    return case_operand(
         context,
         [context.operand()],
         [context.operand("true")],
@@ -237,17 +239,17 @@ def _if_syntax(context: RuleContext) -> Operand:
 
 @function_rule("if", 3)
 def _if(context: RuleContext, test: Operand, then: Operand, otherwise: Operand) -> Operand:
-    return case_when(context, [test], [then], otherwise)
+    return case_operand(context, [test], [then], otherwise)
 
 
 @function_rule("nvl2", 3)
 def _nvl2(context: RuleContext, test: Operand, present: Operand, missing: Operand) -> Operand:
-    return case_when(context, [is_null(context, test)], [missing], present)
+    return case_operand(context, [is_null(context, test)], [missing], present)
 
 
 @function_rule("nullif", 2)
 def _nullif(context: RuleContext, this: Operand, other: Operand) -> Operand:
-    return case_when(context, [compare(context, operator.eq, this, other)], [NULL], this)
+    return case_operand(context, [compare(context, operator.eq, this, other)], [NULL], this)
 
 
 @syntax_rule(exp.Coalesce, allowed_arguments="this expressions")

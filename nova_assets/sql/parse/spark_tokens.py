@@ -195,7 +195,7 @@ def _is_end_of_value(token: Token | None) -> bool:
     return token is not None and token.token_type in ends
 
 
-def _is_order_by_outside_window(pair: _TokenPair) -> bool:
+def _is_order_by_in_non_window_parentheses(pair: _TokenPair) -> bool:
     """Whether ORDER BY begins parentheses other than those of OVER, WITHIN GROUP and WINDOW ... AS: ``ABS(ORDER BY
     x)``.
     """
@@ -248,7 +248,7 @@ _REJECTED_PAIRS: Mapping[TokenType, Sequence[tuple[str, str, Callable[[_TokenPai
             "(value FROM n)",
             lambda pair: pair.second_is(TokenType.FROM, TokenType.FOR),
         ),
-        ("ORDER BY is not allowed here", "OVER (ORDER BY ...)", _is_order_by_outside_window),
+        ("ORDER BY is not allowed here", "OVER (ORDER BY ...)", _is_order_by_in_non_window_parentheses),
     ],
     TokenType.LT: [(*_OPERATOR_WITHOUT_VALUE, _make_split_operator_test(TokenType.LT))],
     TokenType.NOT: [

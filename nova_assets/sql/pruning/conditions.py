@@ -202,12 +202,14 @@ def sources_not_reaching_result(
     first = node.args.get("from_")
     if first is None or not empty_sources:
         return frozenset()
-    start = _analyse_empty_operand(first.this, empty_sources, _null_rejecting_within(null_rejecting, 0))
-    return _apply_empty_joins(start, node.args.get("joins") or (), empty_sources, null_rejecting).without_effect
+    start = _empty_source_effect_on_operand(first.this, empty_sources, _null_rejecting_within(null_rejecting, 0))
+    return _empty_source_effect_after_joins(
+        start, node.args.get("joins") or (), empty_sources, null_rejecting
+    ).without_effect
 
 
 @dataclass(frozen=True)
-class _EmptyJoinResult:
+class _EmptySourceEffect:
     """The effect of empty sources on some joins.
 
     Args:
@@ -221,24 +223,30 @@ class _EmptyJoinResult:
     without_effect: frozenset[str] = frozenset()
 
 
-def _analyse_empty_operand(
+def _empty_source_effect_on_operand(
     join_operand: exp.Expr, empty_sources: frozenset[str], null_rejecting: NullRejecting
-) -> _EmptyJoinResult:
+) -> _EmptySourceEffect:
     """The effect of empty sources on a single source, or on joins in parentheses."""
-    join_result = _EmptyJoinResult(frozenset({join_operand.alias_or_name}), join_operand.alias_or_name in empty_sources)
+    join_result = _EmptySourceEffect(
+        frozenset({join_operand.alias_or_name}), join_operand.alias_or_name in empty_sources
+    )
     if isinstance(join_operand, exp.Paren | exp.Subquery) and isinstance(
         join_operand.this, exp.Table | exp.Paren | exp.Subquery
     ):
-        join_result = _analyse_empty_operand(join_operand.this, empty_sources, null_rejecting)
-    return _apply_empty_joins(join_result, join_operand.args.get("joins") or (), empty_sources, null_rejecting)
+        join_result = _empty_source_effect_on_operand(join_operand.this, empty_sources, null_rejecting)
+    return _empty_source_effect_after_joins(
+        join_result, join_operand.args.get("joins") or (), empty_sources, null_rejecting
+    )
 
 
-def _apply_empty_joins(
-    left: _EmptyJoinResult, joins: Sequence[exp.Join], empty_sources: frozenset[str], null_rejecting: NullRejecting
-) -> _EmptyJoinResult:
+def _empty_source_effect_after_joins(
+    left: _EmptySourceEffect, joins: Sequence[exp.Join], empty_sources: frozenset[str], null_rejecting: NullRejecting
+) -> _EmptySourceEffect:
     """The effect of empty sources after further joins."""
     for join_index, join in enumerate(joins):
-        right = _analyse_empty_operand(join.this, empty_sources, _null_rejecting_within(null_rejecting, join_index))
+        right = _empty_source_effect_on_operand(
+            join.this, empty_sources, _null_rejecting_within(null_rejecting, join_index)
+        )
         side = _row_preserving_side(join, left.names, right.names, _null_rejected_after(null_rejecting, join_index))
         without_effect = left.without_effect | right.without_effect
         if side == "LEFT":
@@ -250,7 +258,7 @@ def _apply_empty_joins(
         else:
             is_empty = left.is_empty or right.is_empty
         names = left.names | right.names
-        left = _EmptyJoinResult(names, is_empty, without_effect | names if is_empty else without_effect)
+        left = _EmptySourceEffect(names, is_empty, without_effect | names if is_empty else without_effect)
     return left
 
 

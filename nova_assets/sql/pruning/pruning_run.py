@@ -112,7 +112,7 @@ class PruningRun:
             lambda: {f.name.lower(): f.type for f in schema.fields if f.type.name in TYPES_READ_FROM_NAMES},
         )
 
-    def contains_target(self, scope: Scope) -> bool:
+    def contains_target_scan(self, scope: Scope) -> bool:
         """Whether a scope contains the target scan."""
         target_scan = self.target_scan
         return target_scan is not None and target_scan in self._scan_numbers_within(scope)

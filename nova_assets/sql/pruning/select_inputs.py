@@ -79,13 +79,13 @@ class SelectInputs:
         source.output_values = output_values
         self._column_types_key = self._make_column_types_key()
 
-    def contains_target(self, source: SelectSource) -> bool:
+    def contains_target_scan(self, source: SelectSource) -> bool:
         """Whether a source is or contains the scan whose reading scopes are to be found."""
         if self.pruning_run.target_scan is None or not self.context.records_reads:
             return False
         if source.scan is not None:
             return source.scan.number == self.pruning_run.target_scan
-        return source.subquery_scope is not None and self.pruning_run.contains_target(source.subquery_scope)
+        return source.subquery_scope is not None and self.pruning_run.contains_target_scan(source.subquery_scope)
 
     def compile_expression(self, node: exp.Expr) -> Evaluable:
         """The compiled expression, memoized for the query."""

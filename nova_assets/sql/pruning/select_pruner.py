@@ -61,7 +61,7 @@ class SelectPruner:
         self.output = SelectOutput(self.inputs, node, self._find_nullable_sources())
         self.contexts = SubqueryContexts(self.inputs, self.output, self.tester, self.conditions)
         self.scopes_by_target_source = {
-            name: context.scopes for name, source in self.sources.items() if self.inputs.contains_target(source)
+            name: context.scopes for name, source in self.sources.items() if self.inputs.contains_target_scan(source)
         }
         """For each source that contains the target scan: the scopes in which rows of the target can reach the result.
         """
