@@ -65,8 +65,8 @@ _INSIDE = {"as_json", "from_json", "problems"}  # between the package's own room
 
 INTRODUCTION = """# Public names
 
-Made from the docstrings by `tools/reference.py`. Names without a module are those of `import nova_assets as nova`;
-[reference.md](reference.md) has settings, commands and errors, [concepts.md](concepts.md) the words.
+This page is made from the docstrings by `tools/reference.py`. Names without a module come from `import nova_assets as
+nova`. [reference.md](reference.md) lists settings, commands and errors. [concepts.md](concepts.md) explains the words.
 """
 
 

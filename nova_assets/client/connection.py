@@ -47,17 +47,18 @@ def connect(url: str, token: str | None = None, *, timeout: float = 60.0) -> Con
     Args:
         url: address of the service, such as ``http://127.0.0.1:8765``.
         token: access token (``nova token add``). None for a service without tokens.
-        timeout: seconds to wait for the start of a response, and for each part of it.
+        timeout: seconds to wait for the start of a response, and then for each further part of the response.
     """
     return Connection(url, token, timeout)
 
 
 class Connection(DeploymentHandle):
-    """Remote access to the channels of a deployment through its service. Nothing is cached here.
+    """Remote access to the channels of a deployment, through the service of the deployment. The connection caches
+    nothing.
 
     Every method raises ServiceUnavailable if the service does not answer, and BadToken or NotAllowed if the token does
-    not grant the right. Otherwise it raises the errors of the ``Store`` method of the same name. Failed requests are
-    retried, inserts included: they carry an idempotency key for that purpose.
+    not grant the right. Apart from that, a method raises the errors of the ``Store`` method with the same name. Failed
+    requests are retried. Inserts are retried, too, because each insert carries an idempotency key.
     """
 
     _public_name = "nova.Connection"
@@ -85,11 +86,12 @@ class Connection(DeploymentHandle):
     ) -> Commit:
         """Insert one block into a channel, like ``Store.insert``.
 
-        The insert is atomic. It happens once, however often the request has to be sent.
+        The insert is atomic. The rows are inserted once, however often the request has to be sent.
 
         Args:
             data: an Arrow table, a pandas DataFrame, a list of dicts, or the path of a file.
-            idempotency_key: key of this insert. By default, a random key. The error contains it if no answer came.
+            idempotency_key: key of this insert. By default, a random key. If the service does not answer, the error
+                contains the key.
         """
         retry_key = idempotency_key or f"connection-{uuid.uuid4().hex}"
         try:
@@ -115,7 +117,7 @@ class Connection(DeploymentHandle):
         kind: Kind = "delta",
         partition: str | Mapping[str, object] | None = None,
     ) -> InsertCheck:
-        """Validate an insert without changing anything: the dry run of ``insert``."""
+        """Dry run of ``insert``: validate the data without changing anything."""
         parameters = {"kind": kind, "partition": _partition_as_text(partition), "dry_run": "true"}
         checked = CheckedShape.model_validate(self._post_block(channel, data, parameters, None))
         return InsertCheck(
@@ -134,7 +136,8 @@ class Connection(DeploymentHandle):
     ) -> RemoteSelection:
         """Select data of a channel, like ``Store.read``.
 
-        The rows are transferred when the selection is converted to a frame. The service pins the version for that time.
+        The rows are transferred when the selection is converted to a frame. The service pins the version during the
+        transfer.
 
         Args:
             keys: a table, a pandas DataFrame or a list of dicts with the channel's key columns. Only rows with these
@@ -177,7 +180,7 @@ class Connection(DeploymentHandle):
         chained: bool = False,
         partitions: Sequence[str] | None = None,
     ) -> tuple[PlannedCompaction, ...]:
-        """Blocks that ``compact`` would add, with the reasons: its dry run."""
+        """Dry run of ``compact``: the blocks that ``compact`` would add, with the reasons."""
         return tuple(
             c.to_planned_compaction()
             for c in self._request_compaction(channel, force, chained, partitions, True).wanted

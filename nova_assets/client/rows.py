@@ -24,7 +24,7 @@ Streamed = Callable[[str, Mapping[str, Any]], AbstractContextManager[pa.RecordBa
 
 
 class RemoteSelection:
-    """Rows selected by ``Connection.read``. The request is sent when the selection is converted to a frame."""
+    """Rows that ``Connection.read`` has selected. The request is sent when the selection is converted to a frame."""
 
     def __init__(self, streamed: Streamed, path: str, body: Mapping[str, Any]) -> None:
         self._open_stream = streamed

@@ -31,12 +31,12 @@ from nova_assets.store.store import Store
 class NovaIOManager(ConfigurableIOManager):
     """IO manager that loads channels into users' assets, in mode ``all`` (default), ``new``, ``old`` or ``changes``.
 
-    The annotation of the input selects its type: a Spark DataFrame (also without an annotation), a ``pyarrow.Table``, a
-    ``pandas.DataFrame``, or a ``nova.View``, which offers all modes under one pin. An asset whose inputs all use mode
-    ``all`` pins nothing and reads the head.
+    The annotation of an input selects the type of its value: a Spark DataFrame (the default), a ``pyarrow.Table``, a
+    ``pandas.DataFrame``, or a ``nova.View``. A ``nova.View`` offers all modes under one pin. If all inputs of an asset
+    use mode ``all``, the asset pins nothing and reads the head of each channel.
 
-    The IO manager stores nothing, because only bindings and inserts write channels. An asset that uses it for its own
-    output must return None. An asset with a value to store needs another IO manager.
+    The IO manager stores nothing, because only bindings and inserts write channels. An asset that uses this IO manager
+    for its own output must return None. An asset with a value to store needs another IO manager.
 
     Args:
         nova: the resource that opens the store.
@@ -58,13 +58,13 @@ class NovaIOManager(ConfigurableIOManager):
             )
 
     def load_input(self, context: InputContext) -> Any:
-        """Load a channel in the mode that the input's metadata ``nova/mode`` names, as the annotated type.
+        """Load a channel as the annotated type. The metadata ``nova/mode`` of the input names the mode.
 
         Raises:
             DefinitionError: the mode or the annotation is not supported.
             ChannelNotFound: the upstream asset is not a channel.
             ExecutionInProgress: another run of the asset is reading.
-            NotSupported: this run has pinned other channels but not this one, or the step makes no asset.
+            NotSupported: this run has pinned other channels but not this channel, or the step makes no asset.
         """
         store = self.nova.store()
         channel = channel_of_asset(context.asset_key)

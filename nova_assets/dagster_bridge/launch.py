@@ -32,11 +32,12 @@ def launch_due(
     instance: DagsterInstance | None = None,
     url: str | None = None,
 ) -> dict[str, list[str]]:
-    """Launch the runs that are due now, for example right after an insert. A stopped sensor launches nothing.
+    """Launch the runs that are due now, for example right after an insert. Bindings whose sensor is stopped are left
+    out.
 
     Args:
         store: open store with the project whose bindings are evaluated.
-        channels: evaluate only bindings with a data trigger on one of these channels; by default all bindings.
+        channels: evaluate only bindings with a data trigger on one of these channels. By default, all bindings.
         instance: Dagster instance; by default the instance of DAGSTER_HOME.
         url: URL of Dagster's webserver; by default ``Settings.dagster_url``.
 

@@ -47,11 +47,12 @@ class NovaResource(ConfigurableResource):  # type: ignore[type-arg]
     Args:
         catalog: SQLAlchemy URL of the catalog.
         warehouse: folder of the warehouse.
-        project: ``package.module:attribute``, or the name of a registered project, which ``build_definitions`` sets.
+        project: ``package.module:attribute``, or the name of a registered project. ``build_definitions`` sets this
+            name.
         spark: ``local``, ``server`` or ``sc://host:port``, as in ``Settings.spark``. Use ``server`` or
             ``sc://host:port`` with an executor that runs each step in its own process, so that the steps share a warm
             Spark.
-        spark_config: additional settings of the Spark session, which dagster-pyspark's lazy resource builds.
+        spark_config: additional settings of the Spark session. dagster-pyspark's lazy resource builds this session.
     """
 
     catalog: str | None = None

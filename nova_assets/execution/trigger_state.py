@@ -279,7 +279,8 @@ def _list_partitions(channel: Channel, catalog: Catalog) -> list[PartitionState]
 def list_unread_partitions(binding: Binding, catalog: Catalog) -> list[str]:
     """Names of a binding's partitions with unread data.
 
-    For a binding without cursors, a partition counts as unread if an input has it and no output does.
+    For a binding without cursors, a partition counts as unread if an input has the partition, and no output has the
+    partition.
     """
     heads = _input_heads_by_partition(binding, catalog)
     if not binding.cursor_channels:

@@ -20,16 +20,16 @@ from nova_assets.model.timeline import TimelinePosition
 
 @dataclass(frozen=True, slots=True)
 class FileView:
-    """A file of a channel, as listed by one of its partitions.
+    """A file of a channel, in the file list of one partition.
 
     Args:
         path: full address of the file.
         rows: number of rows.
-        bytes: size of the file.
+        bytes: size of the file in bytes.
         partition: partition of the rows.
         format: file format.
         block: id of the block.
-        kind, lo, hi: the block: a base at ``hi``, or a delta from ``lo`` to ``hi``.
+        kind, lo, hi: kind and sequence numbers of the block: a base at ``hi``, or a delta from ``lo`` to ``hi``.
     """
 
     path: str
@@ -54,15 +54,15 @@ class Pinned:
 class Views:
     """Lists the files of channels at pinned versions. Can be pickled and sent to other processes.
 
-    A view service answers if one is configured. If the service fails or answers wrongly, this process builds the view
-    of the partition from the catalog. No job fails because of the service. ``counts`` reports such fallbacks, and the
-    service is asked again a little later.
+    If a view service is configured, the file lists come from the service. If the service fails or gives a wrong answer,
+    this process builds the view of the partition from the catalog. So no job fails because of the service. ``counts``
+    reports such cases. A little later, this process asks the service again.
 
     Args:
-        warehouse: address of the warehouse; file paths are relative to it.
-        opener: opens the catalog in the current process. It must be picklable.
-        client: client of the service; None without a service.
-        pins: channel -> pinned version. The listed files are those at its head.
+        warehouse: address of the warehouse. The catalog stores file paths relative to this address.
+        opener: function that opens the catalog in the current process. The function must be picklable.
+        client: client of the view service. None if no service is configured.
+        pins: channel -> pinned version. The files of a channel are listed as of this version.
     """
 
     def __init__(
@@ -95,11 +95,12 @@ class Views:
         return self._local_counts if self._client is None else self._client.counts
 
     def files(self, channel: str, partition: str = WHOLE, at: int | None = None) -> list[FileView]:
-        """Files of a snapshot: for each partition the newest base and the deltas after it, in order.
+        """Files of a snapshot. For each partition, these are the files of the newest base and of the deltas after this
+        base, in order.
 
         Args:
-            partition: name of a partition, as in a block; ``""`` for the whole channel.
-            at: sequence number; by default the pinned head.
+            partition: name of a partition, such as ``"dt=2024-01-01"``. By default, the whole channel (``""``).
+            at: sequence number of the snapshot. By default, the pinned head.
 
         Raises:
             ChannelNotFound: no such channel.
@@ -154,7 +155,9 @@ class Views:
             self._pins[channel] = Pinned(pin.head, channel_standing.position)
 
     def close(self) -> None:
-        """Close the catalog if this object opened it. After unpickling, also close the connections to the service."""
+        """Close the catalog, if this object has opened the catalog. After unpickling, also close the connections to the
+        service.
+        """
         with self._lock:
             if self._client is not None and self._is_unpickled:
                 self._client.close()

@@ -30,10 +30,10 @@ BACKOFF = "30s"
 
 @dataclass(frozen=True, init=False)
 class Binding:
-    """A workflowette bound to channels; the unit that is triggered, executed and committed.
+    """A workflowette that is bound to channels. A binding is triggered, executed and committed as one unit.
 
-    Cursors belong to the name of the binding. If one workflowette is bound under two names, each binding reads
-    independently.
+    Cursors belong to the name of the binding. If one workflowette is bound under two names, each of the two bindings
+    has its own cursors.
     """
 
     __repr__ = short_repr
@@ -144,11 +144,11 @@ class Binding:
         )
 
     def partition(self, given: str | Mapping[str, object] | None) -> str:
-        """Canonical name of a partition that this binding can be executed for; no input means the unpartitioned
+        """Canonical name of a partition for which this binding can be executed. None stands for the unpartitioned
         execution.
 
         Args:
-            given: the partition as a person may write it.
+            given: the partition in any notation that a person may write, or None.
 
         Raises:
             PartitionError: the binding has no such partition.
@@ -171,10 +171,11 @@ class Binding:
         return tuple(d for d in first if all(d.column in c.partition_columns for c in self.writes))
 
     def completed(self, known: Mapping[str, Channel]) -> Binding:
-        """Copy of this binding in which ports that queries name after channels are bound to those channels.
+        """Copy of this binding with more bound ports. If a query reads a port with the name of a channel, the port is
+        bound to this channel.
 
         Args:
-            known: channels of the project by name.
+            known: name -> channel of the project.
         """
         unbound_ports = {e.port for t in self.tasks for e in t.consumes if e.by_name and e.port not in self.channels}
         found = {p: known[p] for p in sorted(unbound_ports) if p in known and not self._has_writing_task(p)}
@@ -352,17 +353,17 @@ def bind(
 
     Args:
         workflowette: the workflowette to run.
-        name: of the binding, unique in the project; by default the name of the workflowette.
-        channels: port -> channel, for ports whose edges name no channel or another channel. A port without a channel is
-            private.
+        name: name of the binding, unique in the project. By default, the name of the workflowette.
+        channels: port -> channel. Needed for ports whose edges name no channel. If an edge names another channel, this
+            channel replaces it. A port without a channel is private.
         params: parameters that tasks receive as ``ctx.params``.
-        when: the trigger. A binding without a trigger runs by hand, which is always allowed.
+        when: the trigger. A binding without a trigger runs only by hand. Runs by hand are always allowed.
         description: shown in Dagster.
-        partitions: columns by which executions are partitioned. ``[]`` means unpartitioned executions, which read
-            everything and write every partition that occurs in the data. Default: the dimensions of the outputs that an
-            input shares (R13).
+        partitions: columns by which executions are partitioned. ``[]`` means unpartitioned executions. Such an
+            execution reads everything, and writes every partition that occurs in the data. By default, the dimensions
+            of the outputs that an input also has (R13).
         attempts: number of runs after which a firing is abandoned.
-        backoff: delay before the second run; it doubles for each further run.
+        backoff: delay before the second run, such as ``"30s"``. The delay doubles for each further run.
     """
     bound = {**workflowette.declared_channels_by_port, **(channels or {})}
     return Binding(

@@ -148,16 +148,16 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A base B_hi (all rows as of ``hi``) or a delta Δ(lo→hi) (turns B_lo into B_hi).
+    """A base or a delta. The base B_hi holds all rows as of ``hi``. The delta Δ(lo→hi) turns B_lo into B_hi.
 
     Args:
-        id: unique for ever.
-        channel, partition: where the block belongs.
+        id: id of the block. No other block ever gets the same id.
+        channel, partition: channel and partition that contain the block.
         kind: ``base`` or ``delta``.
-        lo, hi: sequence numbers at the ends of the block; for a base both are its own number.
-        manifest: files, schema and format.
+        lo, hi: a delta leads from sequence number ``lo`` to ``hi``. For a base, both are the number of the base.
+        manifest: files, schema and format of the block.
         merge: merge model under which the block was written (R18).
-        origin: operation that created the block. A base from compaction never changes an answer (R9).
+        origin: operation that created the block. A base from compaction never changes the result of a read (R9).
     """
 
     __repr__ = short_repr

@@ -44,36 +44,40 @@ def _declared_schema(channel: str, declaration: Any) -> Schema | None:
 
 @dataclass(frozen=True, init=False)
 class Channel:
-    """A named data container, append-only or keyed; in Dagster, an asset.
+    """A named container of data, append-only or keyed. In Dagster, each channel is an asset.
 
     Args:
-        name: unique in the project; also the default port of an edge to this channel.
-        merge: how deltas merge into bases: Append, Upsert, Keyed or Custom.
-        schema: Spark DDL or a ``pyarrow.Schema``; if left out, the first block determines the schema.
-        partitions: partition dimensions, outermost first. In a keyed channel their columns belong to the key (R13).
-        cluster_by: key columns whose values arrive in ranges, such as dates or growing numbers. Files are then split by
-            ranges of these columns instead of a hash of the key, so that new data touches few files.
-        on_schema_change: ``freeze`` rejects other columns and types; ``evolve`` accepts new columns and wider types
-            (R18).
-        description, owners, group, tags: shown in Dagster.
-        retain: how long old versions can be read by ``at=`` and ``since=``, for example ``"30d"``. By default, and with
-            ``"0s"``, a version is kept only while a consumer needs it. If a retention is registered, a definition
-            without ``retain`` is rejected; ``"0s"`` or ``register(..., replace=True)`` removes the retention.
-        compaction: when maintenance compacts the channel automatically under Dagster; None for never.
-        fresh_within: maximum age of the newest data, for example ``"25h"``; after that Dagster reports the asset as
-            stale.
-        source: ``nova.files(...)``: the source of files that arrive for this channel. Records that cannot be ingested
-            go to the channel ``NAME_quarantine``.
-        external: ``nova.external(...)``: a table that another system writes. Nova reads the table in place and never
-            writes it.
-        seal: ``nova.seal(...)``: when a day or an hour of the channel is complete.
-        publish: ``nova.hive(...)``, ``nova.iceberg(...)``, or several: tables through which other tools read the
-            channel.
-        renamed: new name -> old name, for columns that this definition renames; requires a ``schema``. Accepted by
-            ``register(..., replace=True)``, like added, dropped and widened columns.
+        name: unique in the project. By default, the port of an edge to this channel has the same name.
+        merge: merge model, which decides merge model, which decides merge model, which decides how deltas merge into
+            bases: Append, Upsert, Keyed or Custom.
+        schema: columns and types, as Spark DDL or as a ``pyarrow.Schema``. By default, the first block determines them.
+        partitions: partition dimensions, outermost first. In a keyed channel, the columns of the dimensions belong to
+            the key (R13).
+        cluster_by: key columns whose new values lie close together, such as dates or growing numbers. Files are then
+            split by ranges of these columns, not by a hash of the key. So new data touches few files.
+        on_schema_change: handling of data with other columns or types. ``freeze`` rejects the data. ``evolve`` accepts
+            new columns and wider types (R18).
+        description, owners, group, tags: properties of the asset that Dagster shows.
+        retain: period for which old versions can be read with ``at=`` and ``since=``, for example ``"30d"``. By
+            default, and with ``"0s"``, a version is kept only while a consumer needs it. If a retention is registered,
+            a definition without ``retain`` is rejected. To remove the retention, write ``"0s"`` or call ``register(...,
+            replace=True)``.
+        compaction: limits at which maintenance under Dagster compacts the channel. With None, maintenance never
+            compacts the channel.
+        fresh_within: maximum age of the newest data, for example ``"25h"``. If the newest data is older, Dagster
+            reports the asset as stale.
+        source: source of the files that arrive for this channel, made with ``nova.files(...)``. Records that cannot be
+            ingested go to the channel ``NAME_quarantine``.
+        external: table that another system writes, made with ``nova.external(...)``. Nova reads the table in place and
+            never writes it.
+        seal: rule for when a day or an hour of the channel is complete, made with ``nova.seal(...)``.
+        publish: one or several tables through which other tools read the channel, made with ``nova.hive(...)`` or
+            ``nova.iceberg(...)``.
+        renamed: new name -> old name of each column that this definition renames. Requires a ``schema``.
+            ``register(..., replace=True)`` accepts renamed columns, and also added, dropped and widened columns.
 
     Raises:
-        DefinitionError: with every problem at once: invalid names, schemas, keys or options.
+        DefinitionError: a name, a schema, a key or an option is invalid. The error lists all problems.
     """
 
     __repr__ = short_repr
@@ -305,8 +309,8 @@ class Channel:
         return found
 
     def refuse_changes(self) -> None:
-        """Raises DefinitionError for an external channel: only its newest state is known, so it has no changes
-        to read.
+        """Raise DefinitionError if the channel is external. Only the newest state of an external channel is known, so
+        no changes can be read.
         """
         if self.external is not None:
             raise DefinitionError(
@@ -315,7 +319,7 @@ class Channel:
             )
 
     def refuse_external(self) -> None:
-        """Raises DefinitionError for an external channel, which only another system writes."""
+        """Raise DefinitionError if the channel is external. Only another system writes an external channel."""
         if self.external is not None:
             raise DefinitionError(
                 f"channel {self.name!r} is external: another system writes it",

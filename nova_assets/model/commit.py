@@ -163,12 +163,12 @@ class Commit:
     """A published commit.
 
     Args:
-        id: id of the commit, which also reaches Dagster (R17).
-        numbers: channel -> its new sequence number; without channels that got an empty delta.
-        blocks: the published blocks, with their sequence numbers.
-        heads: channel -> head after this commit, for every channel that was written or consumed.
-        consumed: channel -> (cursor, head) that were read.
-        repeated: the idempotency key was used before, and this is the first commit.
+        id: id of the commit. Dagster shows the same id (R17).
+        numbers: channel -> new sequence number of the channel. A channel that got an empty delta is left out.
+        blocks: the published blocks. Each block has its sequence numbers.
+        heads: channel -> head of the channel after this commit. Contains every channel that was written or consumed.
+        consumed: channel -> (cursor, head) between which the execution read the channel.
+        repeated: true if the idempotency key was used before. This object is then the first commit with the key.
     """
 
     __repr__ = short_repr

@@ -9,21 +9,22 @@ from nova_assets.short_repr import short_repr
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """When a partition gets a new base (R14).
+    """Limits for the compaction of a channel (R14).
 
-    A partition is compacted once readers have paid more for merging since its newest base than a new base costs, and in
-    any case at these limits.
+    Readers pay for merging the deltas after the newest base of a partition. Once they have paid more than a new base
+    costs, the partition is compacted. The arguments are further limits, at which a partition is compacted in any case.
 
     Args:
-        deltas: number of deltas since the newest base at which the partition is compacted. Beside a large base the
-            deltas are chained into fewer; otherwise they are merged into a new base. No chain crosses the cursor of a
-            consumer, so more deltas may remain if several consumers lag behind.
-        share: size of these deltas relative to the base, in bytes, at which a new base is always written. At 0.02 a
-            full read costs up to about twice a bare scan (``benchmarks/upkeep``). Choose a larger share for a channel
-            that is written often and seldom read as a whole: each new base costs some scans.
-        small: size in bytes below which a file or base counts as small: rewriting it costs next to nothing.
-        target: target file size in bytes for an append-only channel. Small files are merged into files of up to this
-            size, which are then left unchanged.
+        deltas: a partition with this number of deltas since its newest base is compacted. If the base is large, the
+            deltas are chained into fewer deltas. Otherwise the deltas are merged into a new base. No chain crosses the
+            cursor of a consumer, so more deltas may remain if several consumers lag behind.
+        share: for a keyed channel. A new base is always written if the bytes of these deltas exceed this share of the
+            bytes of the base. With 0.02, a full read costs up to about twice a bare scan (``benchmarks/upkeep``). Each
+            new base costs some scans. So choose a larger share for a channel that is written often and seldom read as a
+            whole.
+        small: size in bytes. A smaller file or base counts as small, because to rewrite it costs next to nothing.
+        target: target file size in bytes, for an append-only channel. Small files are merged into files of up to this
+            size. Compaction then leaves the merged files unchanged.
     """
 
     __repr__ = short_repr

@@ -16,11 +16,11 @@ from nova_assets.short_repr import short_repr
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Result of a check, with details beyond true or false.
+    """Result of a check: passed or failed, with details.
 
     Args:
         passed: whether the condition holds.
-        found: one line for a person.
+        found: the result in one readable line.
         metadata: numbers and texts to store with the result. Dagster plots the numbers.
     """
 
@@ -33,17 +33,18 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class Check:
-    """A function that tests the output of an execution before it is published. Calling a check calls the plain
-    function.
+    """A function that tests the output of an execution before the output is published. A call of the check calls the
+    plain function.
 
     Args:
-        name: unique among the checks and tasks of its workflowette.
-        function: takes the frame of each edge as a parameter with the edge's name. Returns True or False, a
-            ``CheckResult``, or a frame of the rows that violate the condition.
-        consumes: the inputs. The first edge names the port under test, which a task of the workflowette writes. On a
-            port that the workflowette writes, ``new`` is the block of this execution, ``all`` is the channel after the
-            commit, and ``old`` is the channel before it.
-        blocking: a failure prevents the commit. The failure of a check that is not blocking is only reported.
+        name: name of the check, unique among the checks and tasks of its workflowette.
+        function: the plain function. For each edge, the function has a parameter with the name of the edge, which
+            receives the frame. The function returns True or False, a ``CheckResult``, or a frame of the rows that
+            violate the condition.
+        consumes: the input edges. The first edge names the port under test. A task of the workflowette must write this
+            port. For each port that the workflowette writes, ``new`` is the block of this execution, ``all`` is the
+            channel after the commit, and ``old`` is the channel before it.
+        blocking: whether a failure prevents the commit. Otherwise a failure is only reported.
     """
 
     __repr__ = short_repr

@@ -71,25 +71,27 @@ class Produces:
 
 @check_argument_types("nova.all")
 def all(port: Channel | str, *, as_: str | None = None) -> Consumes:  # the paper's word
-    """The snapshot of the channel at the pinned head."""
+    """Input edge: the snapshot of the channel at the pinned head."""
     return _consumes_edge(port, "all", as_)
 
 
 @check_argument_types("nova.new")
 def new(port: Channel | str, *, as_: str | None = None) -> Consumes:
-    """The change since the last successful execution of this binding, as one delta (Nova 2.2)."""
+    """Input edge: the change since the last successful execution of this binding, as one delta (Nova 2.2)."""
     return _consumes_edge(port, "new", as_)
 
 
 @check_argument_types("nova.old")
 def old(port: Channel | str, *, as_: str | None = None) -> Consumes:
-    """The snapshot that the last successful execution read. Legal only beside ``new`` on the same channel (R8)."""
+    """Input edge: the snapshot as of the last successful execution. Allowed only if the task also has ``new`` of the
+    same channel (R8).
+    """
     return _consumes_edge(port, "old", as_)
 
 
 @check_argument_types("nova.changes")
 def changes(port: Channel | str, *, as_: str | None = None) -> Consumes:
-    """A ``View`` with ``.new``, ``.old`` and ``.all`` of one channel, all under one pin."""
+    """Input edge: a ``View`` of one channel. Its frames ``.new``, ``.old`` and ``.all`` share one pin."""
     return _consumes_edge(port, "changes", as_)
 
 
@@ -97,13 +99,13 @@ def changes(port: Channel | str, *, as_: str | None = None) -> Consumes:
 def matching(
     port: Channel | str, *, keys_of: Channel | Consumes | str, on: str | Sequence[str] = (), as_: str | None = None
 ) -> Consumes:
-    """``all``, restricted to the keys that occur in another input of the same task.
+    """Input edge: like ``all``, but only rows whose key occurs in another input of the same task.
 
     Args:
         port: the channel to look up.
-        keys_of: the other input, given by its channel, port or parameter.
-        on: the key columns, if they differ from the key of the channel.
-        as_: renames the parameter.
+        keys_of: the other input. Write its channel, its edge, or the name of its port or parameter.
+        on: columns that are compared between the two inputs. By default, the key of the channel.
+        as_: name of the task's parameter. By default, the name of the port.
     """
     edge = _consumes_edge(port, "matching", as_)
     other = keys_of.name if isinstance(keys_of, Channel | Consumes) else keys_of
@@ -113,23 +115,24 @@ def matching(
 
 @check_argument_types("nova.base")
 def base(port: Channel | str, *, columns: Lineage | None = None) -> Produces:
-    """A new, full snapshot that replaces the previous content.
+    """Output edge: a new, full snapshot that replaces the previous content of the channel.
 
     Args:
         port: the channel to write.
-        columns: as for ``delta``.
+        columns: declared lineage of the output columns, as for ``delta``.
     """
     return _produces_edge(port, "base", columns)
 
 
 @check_argument_types("nova.delta")
 def delta(port: Channel | str, *, columns: Lineage | None = None) -> Produces:
-    """Rows, or deletions, that are merged into the existing content.
+    """Output edge: rows and deletions that are merged into the existing content of the channel.
 
     Args:
         port: the channel to write.
-        columns: output column -> one or several sources as ``"input.column"``: ``{"total": ["orders.price",
-            "orders.pieces"]}``. Shown as column lineage. Columns that are left out have no declared lineage.
+        columns: output column -> one or several sources of its values. A source is written as ``"input.column"``:
+            ``{"total": ["orders.price", "orders.pieces"]}``. Dagster shows the sources as column lineage. A column that
+            is left out has no declared lineage.
     """
     return _produces_edge(port, "delta", columns)
 

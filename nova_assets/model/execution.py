@@ -134,7 +134,7 @@ class CheckReport:
         check: name of the check.
         channel: channel under test.
         blocking: whether a failure prevents the commit.
-        found: one line for a person.
+        found: the result in one readable line.
         metadata: values that the check stores with its result.
         skipped: the execution wrote nothing that the check could test.
     """
@@ -161,12 +161,14 @@ class Execution:
     """An execution as recorded in the catalog.
 
     Args:
-        epoch: increases with each resumption. The holder of an older epoch can no longer commit (R6).
-        pins: channel -> pin.
-        lease_until: time after which others may take over, unless the lease is renewed.
+        epoch: number that increases each time the execution is resumed. A process with an older epoch can no longer
+            commit (R6).
+        pins: channel -> pinned versions of the channel.
+        lease_until: end of the lease. Another process may take over the execution after this time, unless the lease is
+            renewed.
         error: reason of a failure or an abort.
         commit_id: id of the commit that ended the execution.
-        purpose: operation on a channel, if no binding is executed.
+        purpose: name of the operation, if the execution is an operation on a channel and not of a binding.
         commit, tasks, checks: the commit and the reports of tasks and checks, if this process executed them.
     """
 
@@ -192,9 +194,11 @@ class Execution:
     checks: tuple[CheckReport, ...] = ()
 
     def has_valid_lease(self, now: datetime) -> bool:
-        """Whether the execution runs, and its lease lasts until now or longer. Its owner may be dead all the same."""
+        """Whether the execution is running and its lease has not expired. Its owner may be dead all the same."""
         return self.state == "running" and self.lease_until >= now
 
     def has_lapsed(self, now: datetime) -> bool:
-        """Whether the execution has not ended, and its lease has. A failed execution can be resumed while it lasts."""
+        """Whether the lease of an execution that is running or failed has expired. Until then, a failed execution can
+        be resumed.
+        """
         return self.state in ("running", "failed") and self.lease_until < now

@@ -25,12 +25,15 @@ class External:
     """Location and format of a table that another system writes.
 
     Args:
-        location: a folder, relative to the project's root; ``s3://BUCKET/PREFIX``, or ``hdfs://NAMENODE:PORT/PATH``.
-            Its partitions are folders such as ``day=2022-03-31/store=Paris``, as Hive and Spark write them.
+        location: a folder, relative to the project's root, or an address: ``s3://BUCKET/PREFIX`` or
+            ``hdfs://NAMENODE:PORT/PATH``. Each partition of the table is a folder such as
+            ``day=2022-03-31/store=Paris``, as Hive and Spark write it.
         format: format of all files.
-        success_file: marker file, such as ``_SUCCESS``. A partition's folder without it is incomplete and is not read.
-            Without a marker, every folder is read as it is, so its writer should create it atomically.
-        expected: function from a time to the partitions that should exist, if the dimensions do not determine them.
+        success_file: name of a marker file, such as ``_SUCCESS``. A partition's folder without the marker file is
+            incomplete and is not read. By default, every folder is read as it is, so the writer should create each
+            folder atomically.
+        expected: function that takes a time and returns the partitions that should exist at this time. Needed only if
+            the dimensions do not determine these partitions.
     """
 
     __repr__ = short_repr
@@ -82,8 +85,8 @@ def external(location: str, *, format: ExternalFormat = "parquet", success_file:
                                partitions=[nova.dynamic("day"), nova.dynamic("store")],
                                external=nova.external("/data/tickets", success_file="_SUCCESS"))
 
-    In a folder of datasets the same is ``CREATE EXTERNAL TABLE tickets (...) USING parquet ... LOCATION '...'``.
-    See ``External`` for the arguments.
+    In a folder of datasets, the same declaration is ``CREATE EXTERNAL TABLE tickets (...) USING parquet ... LOCATION
+    '...'``. See ``External`` for the arguments.
     """
     return External(location, format, success_file)
 

@@ -21,29 +21,34 @@ _REMOTE_SCHEMES = ("s3",)
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Files that arrive for a channel. Each is ingested exactly once, identified by its path and version.
+    """Files that arrive for a channel. Each file is ingested exactly once. The path and the version identify a file.
 
-    Files are announced by the operating system (a folder) or by a queue (an object store). Announcements may be late,
-    duplicated or lost. Nova therefore also lists the folders of the last hours to find files that were never announced.
+    The operating system announces new files in a folder, and a queue announces new files in an object store.
+    Announcements may be late, duplicated or lost. Nova therefore also lists the folders of the last hours, to find
+    files that were never announced.
 
     Args:
         location: a folder, relative to the project's root, or ``s3://BUCKET/PREFIX``.
         format: format of all files; by default the name of each file determines it.
-        pattern: files to ingest, by their path below the location: ``*`` matches part of a name, ``**`` any folders.
+        pattern: only files whose path below the location matches this pattern are ingested. ``*`` matches part of a
+            name, and ``**`` matches any folders.
         queue: name or URL of the queue in which an object store announces new objects.
         hours: name of the folder in which the files of an hour arrive, as a ``strftime`` pattern: ``"%Y/%m/%d/%H"``.
-            With it, Nova lists only the folders of the last hours, never the whole location.
+            With ``hours``, the first listing covers the whole location, and later listings cover only the folders of
+            the last hours.
         tz: time zone of ``hours``.
-        look_back: how many hours to list for files that were never announced.
-        min_age: minimum age of a file in a folder. A file that changed more recently is still being written.
-        on_extra_columns: handling of columns that the channel lacks: ``refuse`` quarantines the record (or the file,
-            if the file declares its columns), ``drop`` leaves the columns out.
-        on_replaced: handling of a file that changes after it was ingested: ``refuse`` quarantines and counts it,
-            ``take`` adds its records to the old ones.
-        max_bad: a batch with more bad records is rejected as a whole: a share if below 1, else a number. None for no
-            limit.
+        look_back: how far before the previous listing the folders of ``hours`` are listed again, to find files that
+            were never announced.
+        min_age: minimum time since the last change of a file in a folder. A file that changed more recently counts as
+            unfinished, and is not ingested yet.
+        on_extra_columns: handling of columns that the channel lacks. ``refuse`` quarantines the record, or the whole
+            file if the file declares its columns. ``drop`` leaves out the columns.
+        on_replaced: handling of a file that changes after it was ingested. ``refuse`` quarantines and counts the file.
+            ``take`` adds the records of the changed file to the old records.
+        max_bad: maximum of bad records in a batch: a share if below 1, otherwise a number of records. A batch with more
+            bad records is rejected as a whole. None means no limit.
         max_bytes: maximum size of a decompressed file in bytes. Larger files are quarantined.
-        batch_files, batch_bytes: approximate size of one commit; the bytes are measured in memory.
+        batch_files, batch_bytes: approximate size of one commit, as a number of files and as bytes in memory.
     """
 
     __repr__ = short_repr
@@ -100,13 +105,14 @@ class Files:
     def takes(self, path: str) -> bool:
         """Whether this source ingests the file at a path below the location.
 
-        Names that begin with a dot or an underscore are hidden files, and never ingested.
+        A file is hidden if its name, or the name of a folder below the location, begins with a dot or an underscore.
+        Hidden files are never ingested.
         """
         hidden = any(part.startswith((".", "_")) for part in path.split("/"))
         return not hidden and _compile_glob(self.pattern).fullmatch(path) is not None
 
     def is_too_bad(self, bad: int, records: int) -> bool:
-        """Whether a batch has more bad records than ``most_bad`` allows.
+        """Whether a batch has more bad records than ``max_bad`` allows.
 
         Args:
             bad: number of bad records.
@@ -117,7 +123,7 @@ class Files:
         return bad > self.max_bad * (records if self.max_bad < 1 else 1)
 
     def folder_of(self, hour: datetime) -> str | None:
-        """Folder below the location in which the files of an hour arrive; None without an ``hours`` pattern."""
+        """Folder below the location in which the files of an hour arrive. None without an ``hours`` pattern."""
         return None if self.hours is None else hour.strftime(self.hours).strip("/")
 
 
@@ -157,7 +163,7 @@ def files(
     batch_files: int = 1000,
     batch_bytes: int = 256 << 20,
 ) -> Files:
-    """Source of a channel: files that arrive in a folder or an object store, each ingested exactly once.
+    """Source of a channel: files that arrive in a folder or an object store. Each file is ingested exactly once.
 
         actions = nova.Channel("actions", schema="at timestamp, action string, user string",
                                source=nova.files("landing/actions", format="json", hours="%Y-%m-%d/%H"))

@@ -85,8 +85,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 def associative(function: F) -> F:
     """Declare a function associative: ``function(function(a, b), c) == function(a, function(b, c))``.
 
-    ``Keyed(combine=...)`` requires this (R11). The function takes two values, the earlier first (Spark columns in the
-    Spark engine), and returns the combined value.
+    ``Keyed(combine=...)`` accepts only functions that are declared associative (R11). The function takes two values,
+    the earlier value first, and returns the combined value. In the Spark engine, the values are Spark columns.
     """
     setattr(function, _ASSOCIATIVE, True)
     return function

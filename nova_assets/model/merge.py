@@ -80,9 +80,9 @@ class MergeModel:
 
 @dataclass(frozen=True)
 class Append(MergeModel):
-    """A multiset of rows that only grows: merge and chain are multiset union, diff is multiset difference.
+    """A multiset of rows that only grows. Merge and chain are the multiset union. Diff is the multiset difference.
 
-    A change cannot express removed rows. Once a consumer reads changes, a base that drops rows is rejected (R10).
+    A change cannot express removed rows. So nova rejects a base that drops rows, once a consumer reads changes (R10).
     """
 
     __repr__ = short_repr
@@ -92,13 +92,15 @@ class Append(MergeModel):
 
 @dataclass(frozen=True, init=False)
 class Upsert(MergeModel):
-    """One row per key. A delta row replaces the row of its key; a row with ``_deleted`` true removes it.
+    """One row per key. A delta row replaces the existing row of the key, or removes this row if ``_deleted`` is true.
 
     Args:
-        key: the column or columns that identify a row; never null.
-        order_by: decides which of several live rows of one key wins: the row with the greatest values, whenever it
-            arrives. The later block wins ties. Nulls are least. Without ``order_by`` the later block wins, and two live
-            rows of one key in one delta are rejected. Deletions are not ordered: a deletion removes all earlier rows.
+        key: the column or columns that identify a row. A key is never null.
+        order_by: the column or columns that decide which of several live rows of one key wins. The row with the
+            greatest values wins, in whatever order the rows arrive. If the values are equal, the row of the later block
+            wins. A null is less than any value. Without ``order_by``, the row of the later block wins, and a delta with
+            two live rows of one key is rejected. Deletions ignore ``order_by``: a deletion removes all earlier rows of
+            the key.
     """
 
     __repr__ = short_repr
@@ -128,15 +130,16 @@ class Upsert(MergeModel):
 
 @dataclass(frozen=True, init=False)
 class Keyed(MergeModel):
-    """One row per key, whose columns are combined: for example, the ``amount`` of a delta is added to the existing
-    amount.
+    """One row per key. Each column of a delta row is combined with the existing value: for example, the ``amount`` of a
+    delta is added to the existing amount.
 
     Args:
-        key: as for Upsert.
+        key: the column or columns that identify a row, as in ``Upsert``.
         combine: column -> ``sum``, ``min``, ``max``, ``bool_and``, ``bool_or``, or a function marked with
-            ``nova.associative``. Other columns take the value of the later row. A change that these functions cannot
-            express, such as a smaller maximum, is a deletion plus a live row of the key. The deletion applies first.
-        order_by: as for Upsert, for the columns that are not combined.
+            ``nova.associative``. All other columns take the value of the later row. These functions cannot express
+            every change, for example a smaller maximum. Such a change consists of a deletion and a live row of the same
+            key. The deletion applies first.
+        order_by: decides which row gives the values of the columns that are not combined, as in ``Upsert``.
     """
 
     __repr__ = short_repr
@@ -195,14 +198,14 @@ class Custom(MergeModel):
     """User-defined merge, chain and diff: functions from two frames to a frame.
 
     The functions must be importable and obey the laws of R10 (``nova_assets.testing.check_laws`` tests them). A delta
-    may have other columns than a base. ``_deleted`` has no meaning here.
+    may have other columns than a base. Under this model, ``_deleted`` has no special meaning.
 
     Args:
-        merge: ``merge(base, delta) -> base``.
-        chain: ``chain(earlier, later) -> delta``.
-        diff: ``diff(old, new) -> delta``.
-        version: part of the recorded name. Change it when the meaning of the functions changes. The change takes effect
-            with a base (R18).
+        merge: ``merge(base, delta)`` returns the new base.
+        chain: ``chain(earlier, later)`` returns one delta with the effect of both deltas.
+        diff: ``diff(old, new)`` returns the delta between two bases.
+        version: part of the name under which the catalog records this model. Change the version when the meaning of the
+            functions changes. The new version takes effect with the next base (R18).
     """
 
     __repr__ = short_repr

@@ -7,7 +7,8 @@ from typing import Any
 
 
 class View:
-    """One channel in all modes: ``.new`` since the cursor, ``.old`` at the cursor, ``.all`` at the pinned head.
+    """One channel in all modes: ``.old`` is the snapshot at the cursor, ``.new`` is the change since the cursor, and
+    ``.all`` is the snapshot at the pinned head.
 
     Frames are built on first access. ``all = old ⊕ new`` always holds, because the three modes share one pin.
     """
@@ -18,7 +19,7 @@ class View:
 
     @classmethod
     def of(cls, *, all: Any = None, new: Any = None, old: Any = None) -> View:
-        """View of existing frames, with which a unit test can call a task that takes a view."""
+        """Build a view from existing frames, so that a unit test can call a task that takes a view."""
         return cls(lambda: all, lambda: new, lambda: old)
 
     def _frame(self, mode: str) -> Any:

@@ -184,14 +184,15 @@ class Dimension:
 def daily(
     column: str, start: str | date, tz: str = "UTC", *, of: str | None = None, keep: str | None = None
 ) -> Dimension:
-    """One partition per day from ``start`` (``YYYY-MM-DD``) on, in zone ``tz``.
+    """One partition for each day from ``start`` (``YYYY-MM-DD``) on, in the time zone ``tz``.
 
     Args:
         column: name of the partition column.
         start: the first day.
         tz: name of the time zone.
         of: timestamp column from which the day is derived, for data without a column of days.
-        keep: how long a day is kept after its end, such as ``"90d"``; then maintenance drops it (R19).
+        keep: period for which a day is kept after its end, such as ``"90d"``. After this period, maintenance drops the
+            day (R19).
     """
     return Dimension(
         column,
@@ -207,14 +208,15 @@ def daily(
 def hourly(
     column: str, start: str | datetime, tz: str = "UTC", *, of: str | None = None, keep: str | None = None
 ) -> Dimension:
-    """One partition per hour from ``start`` (``YYYY-MM-DD`` or ``YYYY-MM-DDTHH:MM``) on, in zone ``tz``.
+    """One partition for each hour from ``start`` (``YYYY-MM-DD`` or ``YYYY-MM-DDTHH:MM``) on, in the time zone ``tz``.
 
     Args:
         column: name of the partition column.
         start: the first hour.
         tz: name of the time zone.
         of: timestamp column from which the hour is derived, for data without a column of hours.
-        keep: how long an hour is kept after its end, such as ``"7d"``; then maintenance drops it (R19).
+        keep: period for which an hour is kept after its end, such as ``"7d"``. After this period, maintenance drops the
+            hour (R19).
     """
     return Dimension(
         column,
@@ -228,7 +230,7 @@ def hourly(
 
 @check_argument_types("nova.static")
 def static(column: str, values: list[str] | tuple[str, ...]) -> Dimension:
-    """One partition for each of these values, and no others."""
+    """One partition for each of these values. Other values are rejected."""
     if not values or len(set(values)) != len(values):
         raise DefinitionError(
             f"static partitions of {column!r} need one value or several different ones", found=repr(values)

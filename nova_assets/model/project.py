@@ -26,12 +26,13 @@ class Project:
     reports all problems at once.
 
     Args:
-        bindings: every binding. The result of ``nova.datasets`` also contributes its channels of external tables.
-        channels: further channels that no binding names. The project adds a quarantine channel for each channel with a
-            source.
+        bindings: all bindings of the project. The result of ``nova.datasets`` also adds the channels of external
+            tables.
+        channels: further channels, which no binding names. The project adds a quarantine channel for each channel with
+            a source.
 
     Raises:
-        DefinitionError: with every problem of every definition (R5, R8).
+        DefinitionError: a definition is invalid (R5, R8). The error lists all problems of all definitions.
     """
 
     __repr__ = short_repr
@@ -75,7 +76,9 @@ class Project:
         )
 
     def writer(self, channel: str) -> Binding | None:
-        """The only binding that writes the channel; None for a channel that is fed from outside."""
+        """Binding that writes the channel. None if the channel gets its data from outside. Two bindings never write the
+        same channel.
+        """
         return self._writers_by_channel.get(channel)
 
     @cached_property

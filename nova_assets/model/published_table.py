@@ -18,13 +18,14 @@ _NAME_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 class HiveTable:
     """A folder of Parquet files in Hive layout: one folder per partition value, as in ``dt=2024-01-01/action=login``.
 
-    The folder is a symbolic link to its newest published version (*edition*), and is switched atomically. A reader that
-    first resolves the link and then reads sees one consistent version. Files are hard links to files of the channel.
+    The folder is a symbolic link to the newest published version (*edition*). Publishing switches the link atomically.
+    A reader that resolves the link before it reads sees one consistent version. The files are hard links to files of
+    the channel, or symbolic links if the warehouse is on another file system.
 
     Args:
-        path: the folder, relative to the project's root. It must be absent or created by an earlier publication. A
-            folder that other tools filled can be taken over (``nova publish --take-over``).
-        every: minimum time between two versions under Dagster, such as ``"1m"``.
+        path: the folder, relative to the project's root. The folder must not exist yet, or an earlier publication must
+            have created it. ``nova publish --take-over`` replaces a folder that other tools have filled.
+        every: minimum time between two published versions under Dagster, such as ``"1m"``.
     """
 
     __repr__ = short_repr
@@ -55,10 +56,10 @@ class IcebergTable:
     """An Apache Iceberg table whose snapshots register the channel's own files.
 
     Args:
-        name: name with its namespace: ``lake.actions``.
-        catalog: name of the catalog in PyIceberg's configuration (``.pyiceberg.yaml``, ``PYICEBERG_CATALOG__...``); by
-            default a SQLite file beside the project's other files.
-        every: minimum time between two versions under Dagster, such as ``"1m"``.
+        name: name of the table with its namespace, such as ``lake.actions``.
+        catalog: name of the catalog in PyIceberg's configuration (``.pyiceberg.yaml`` or the variables
+            ``PYICEBERG_CATALOG__*``). By default, a SQLite file under ``.nova/iceberg/``.
+        every: minimum time between two published versions under Dagster, such as ``"1m"``.
     """
 
     __repr__ = short_repr
@@ -105,24 +106,25 @@ def table_from_id(table_id: str) -> PublishedTable:
 
 @check_argument_types("nova.hive")
 def hive(path: str, *, every: str = "1m") -> HiveTable:
-    """Publish a channel as a folder of Parquet files in Hive layout; see ``HiveTable``.
+    """Publish a channel as a folder of Parquet files in Hive layout. See ``HiveTable`` for the arguments.
 
         nova.Channel("actions", ..., publish=nova.hive("exports/actions"))
 
     Raises:
-        DefinitionError: the path is not a folder, or ``every`` is unreadable.
+        DefinitionError: the path cannot name a folder, or ``every`` is not a period.
     """
     return _validate_table(HiveTable(path, every))
 
 
 @check_argument_types("nova.iceberg")
 def iceberg(name: str, *, catalog: str | None = None, every: str = "1m") -> IcebergTable:
-    """Publish a channel as an Apache Iceberg table; see ``IcebergTable``. Requires ``nova-assets[iceberg]``.
+    """Publish a channel as an Apache Iceberg table. See ``IcebergTable`` for the arguments. Requires
+    ``nova-assets[iceberg]``.
 
         nova.Channel("actions", ..., publish=nova.iceberg("lake.actions"))
 
     Raises:
-        DefinitionError: the name has no namespace, or ``every`` is unreadable.
+        DefinitionError: the name has no namespace, or ``every`` is not a period.
     """
     return _validate_table(IcebergTable(name, catalog, every))
 

@@ -18,17 +18,19 @@ SealState = Literal["sealed", "reopened"]
 
 @dataclass(frozen=True, slots=True)
 class Sealing:
-    """When a group of a channel's partitions is complete, and how late data is handled.
+    """Rule for when a group of partitions is complete, and for the handling of late data.
 
-    A group is a day or an hour: all partitions with one value of a calendar dimension. Nova seals a group under three
-    conditions: its time is over and the lateness has passed; all data that was announced, or found by a final listing,
-    is committed; its files are in their final form. Groups without data are sealed, too.
+    A group is a day or an hour. It consists of all partitions with the same value of a daily or hourly dimension. Nova
+    seals a group under three conditions. First, the day or hour is over, and the lateness has passed. Second, all data
+    that was announced or found by a final listing is committed. Third, the files of the group are in their final form.
+    Groups without data are sealed, too.
 
     Args:
         by: column of a daily or hourly dimension of the channel.
-        lateness: how long after the end of a group its files and rows may arrive, such as ``"15m"``.
-        late: handling of rows that arrive after the seal: ``reopen`` accepts them, and the group is sealed anew under a
-            new version; ``quarantine`` moves them to quarantine.
+        lateness: period after the end of a group in which files and rows of the group may still arrive, such as
+            ``"15m"``.
+        late: handling of rows that arrive after the seal. ``reopen`` accepts the rows, and the group is sealed again
+            under a new version. ``quarantine`` moves the rows to the quarantine channel.
     """
 
     by: str
@@ -59,13 +61,13 @@ class Sealing:
 
 @check_argument_types("nova.seal")
 def seal(by: str, *, lateness: str | None = None, late: LateDataPolicy = "reopen") -> Sealing:
-    """Declare when the days or hours of a channel are complete; see ``Sealing``.
+    """Declare when the days or hours of a channel are complete. See ``Sealing`` for the arguments.
 
         nova.Channel("actions", ..., partitions=[nova.daily("dt", start="2024-01-01", of="ts")],
                      seal=nova.seal("dt", lateness="15m"))
 
     Raises:
-        DefinitionError: an unreadable lateness, or an unknown ``late``.
+        DefinitionError: ``lateness`` is not a period, or ``late`` is unknown.
     """
     found = Sealing(by, lateness, late)
     problems = found.problems()
@@ -76,12 +78,13 @@ def seal(by: str, *, lateness: str | None = None, late: LateDataPolicy = "reopen
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """Record that a group was complete at a sequence number.
+    """Record that a group (a day or an hour) was complete at a sequence number.
 
     Args:
         group: value of the dimension, such as ``2024-01-01``.
-        version: counts from 1. A reopened group gets the next version.
-        state: ``reopened`` if data arrived after the seal.
+        version: number of this seal of the group, counted from 1. If a group is reopened, the next seal has the next
+            number.
+        state: ``reopened`` if data arrived after the seal, otherwise ``sealed``.
         seq: sequence number of the channel at which the group was sealed.
         rows, bytes, files: size of the group in its final form.
     """

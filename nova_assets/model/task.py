@@ -27,16 +27,17 @@ class Context:
     Args:
         spark: the Spark session.
         partition: partition of the execution; ``""`` for an unpartitioned execution.
-        started: start of the execution.
+        started: time at which the execution started.
         params: parameters of the binding.
-        log: a logger whose lines also reach Dagster.
+        log: logger for the task. Its lines also appear in Dagster.
         execution_id: id of the running execution; empty in a unit test.
         pins: channel -> the head that this execution reads.
-        frame: converts data that ``store.insert`` accepts, such as rows or an Arrow table, to a frame with a given
-            schema.
-        query: builds an analysed frame from a SQL query with ``:values`` and ``{frames}``.
-        schema_of: returns the columns of a frame.
-        viewing: factory for ``views``.
+        frame: function that converts data to a frame with a given schema. The data may have any form that
+            ``store.insert`` accepts, such as rows or an Arrow table.
+        query: function that builds an analysed frame from a SQL query. In the query, ``:name`` stands for a value, and
+            ``{name}`` stands for a frame.
+        schema_of: function that returns the columns of a frame.
+        viewing: function that creates the file views for ``views``.
     """
 
     __repr__ = short_repr
@@ -64,18 +65,20 @@ class Context:
 
 @dataclass(frozen=True)
 class Task:
-    """A function with the edges that it consumes and produces. Calling a task calls the plain function.
+    """A function with its input edges and output edges. A call of the task calls the plain function.
 
     Args:
-        name: unique in its workflowette.
-        function: takes the frame of each consumed edge as a parameter with the edge's name. Returns a frame (one
-            output), a dict of frames by port (several outputs), or None (no output).
-        consumes, produces: the edges.
-        retries: number of retries, each with the same pins (R4).
+        name: name of the task, unique in its workflowette.
+        function: the plain function. For each input edge, the function has a parameter with the name of the edge, which
+            receives the frame. The function returns a frame (one output), a dict from port to frame (several outputs),
+            or None (no output).
+        consumes, produces: the input edges, and the output edges.
+        retries: number of retries after a failure. Each retry reads the same pinned versions (R4).
         retry_delay: seconds before a retry.
         skip_if_no_new: skip the function if every ``new`` input is empty.
-        deterministic: the author guarantees that evaluating the frames again gives the same rows (R4).
-        scoped: rule for the partitions that the task reads, if its query determines them.
+        deterministic: true if the author guarantees that a second evaluation of the frames gives the same rows (R4).
+        scoped: rule that determines which partitions the task reads. Only for a task whose query determines these
+            partitions.
     """
 
     __repr__ = short_repr

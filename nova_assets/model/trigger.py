@@ -175,19 +175,20 @@ def on_data(
 ) -> Trigger:
     """Trigger that fires on new data in one of the channels, or once enough new data has accumulated.
 
-    Only data counts that the binding has not read and the trigger has not fired for. Compaction never fires a trigger
-    (R14).
+    Data counts only if the binding has not read the data, and the trigger has not fired for the data. Compaction never
+    fires a trigger (R14).
 
     Args:
-        channels: at least one.
-        rows: at least this many unread rows in one channel.
-        bytes: at least this many unread bytes of files.
-        blocks: at least this many unread blocks.
-        older_than: fires also when the oldest unread block has waited for ``30s``, ``5m``, ``6h``, ``7d``.
-        loop: the binding writes one of these channels, directly or through other bindings, and this is intended.
+        channels: the channels to watch, at least one.
+        rows: fires when one channel has at least this many unread rows.
+        bytes: fires when the unread files of one channel have at least this many bytes.
+        blocks: fires when one channel has at least this many unread blocks.
+        older_than: fires also when the oldest unread block has waited for this period, such as ``30s``, ``5m``, ``6h``
+            or ``7d``.
+        loop: true if the binding writes one of these channels, directly or indirectly, and the cycle is intended.
 
     Raises:
-        DefinitionError: no channel, a number below 1, an unreadable period.
+        DefinitionError: there is no channel, a number is below 1, or ``older_than`` is not a period.
     """
     if not channels:
         raise DefinitionError("on_data names no channel", next='on_data("articles")')
@@ -202,10 +203,11 @@ def on_data(
 
 @check_argument_types("nova.on_sealed")
 def on_sealed(channel: Channel | str) -> Trigger:
-    """Trigger that fires when a day or an hour of a channel is complete: all its data is readable, in its final form.
+    """Trigger that fires when a day or an hour of a channel is complete. All data of this day or hour is then readable,
+    in its final form.
 
-    A binding with the same partitions is executed for that day or hour only. It is executed again if late data arrives
-    and the group is sealed anew.
+    A binding with the same partitions is executed only for this day or hour. If late data arrives and the day or hour
+    is sealed again, the binding is executed again.
 
     Args:
         channel: a channel with ``seal=nova.seal(...)``.
@@ -215,7 +217,7 @@ def on_sealed(channel: Channel | str) -> Trigger:
 
 @check_argument_types("nova.every")
 def every(period: str) -> Trigger:
-    """Trigger that fires immediately and then every ``30s``, ``5m``, ``6h``, ``7d`` or ``2w``."""
+    """Trigger that fires at once, and then after each period, such as ``30s``, ``5m``, ``6h``, ``7d`` or ``2w``."""
     seconds = period_seconds(period)
     if seconds is None:
         raise DefinitionError("every has an unreadable period", found=repr(period), expected=EXPECTED_PERIOD)
@@ -244,12 +246,13 @@ def cron(expression: str, tz: str = "UTC") -> Trigger:
 
 @check_argument_types("nova.after")
 def after(binding: str, status: Status = "succeeded", *, loop: bool = False) -> Trigger:
-    """Trigger that fires when an execution of another binding is launched, succeeded or failed.
+    """Trigger that fires when an execution of another binding is launched, succeeds or fails.
 
     Args:
         binding: name of the other binding.
-        status: the status to wait for. An execution that a conflict aborted and that was planned again has not failed.
-        loop: this binding triggers the other one, directly or through other bindings, and this is intended.
+        status: the status to wait for: ``launched``, ``succeeded`` or ``failed``. If a conflict aborts an execution and
+            nova plans the execution again, the execution has not failed.
+        loop: true if this binding also triggers the other binding, directly or indirectly, and the cycle is intended.
     """
     if status not in ("launched", "succeeded", "failed"):
         raise DefinitionError(

@@ -20,13 +20,13 @@ STEPS = ("begin", "checks", "commit")
 
 @dataclass(frozen=True, init=False)
 class Workflowette:
-    """Tasks that are executed and committed together, connected by ports.
+    """Tasks that are executed and committed together. Ports connect the tasks.
 
     A task that reads a port runs after the task that writes the port.
 
     Args:
-        name: also the default name of a binding.
-        tasks: in any order.
+        name: name of the workflowette. A binding has the same name by default.
+        tasks: the tasks, in any order.
         checks: data checks that must pass before the output is published.
     """
 
@@ -72,7 +72,7 @@ class Workflowette:
         return {e.port: e.channel for e in self.edges if e.channel is not None}
 
     def writer(self, port: str) -> Task | None:
-        """The only task that writes the port; None if no task does."""
+        """Task that writes the port. None if no task writes the port. Two tasks never write the same port."""
         return next((t for t in self.tasks for e in t.produces if e.port == port), None)
 
     def is_read_by_check(self, port: str) -> bool:
@@ -83,7 +83,9 @@ class Workflowette:
         return tuple(t for t in self.tasks if any(e.port == port for e in t.consumes))
 
     def upstream(self, task: Task) -> tuple[str, ...]:
-        """Names of the tasks whose output this task reads, never itself: a task does not see its own output."""
+        """Names of the tasks whose output this task reads. The task itself is left out, because a task does not see its
+        own output.
+        """
         writers = (self.writer(e.port) for e in task.consumes)
         return tuple(dict.fromkeys(w.name for w in writers if w is not None and w.name != task.name))
 
@@ -96,7 +98,7 @@ class Workflowette:
         return tuple(found)
 
     def in_order(self) -> tuple[Task, ...]:
-        """Tasks in topological order; ties in order of declaration. Raises CycleError."""
+        """Tasks in topological order. Independent tasks keep the order of their declaration. Raises CycleError."""
         sorter = TopologicalSorter({t.name: self.upstream(t) for t in self.tasks})
         return tuple(self.task(n) for n in sorter.static_order())
 

@@ -82,7 +82,7 @@ class ExternalTableRefresher:
             DefinitionError: the channel is not external.
             SourceUnavailable: the location cannot be listed.
             NotSupported: the location holds a table format with its own file list.
-            SchemaMismatch: no file has one of the declared columns.
+            SchemaMismatch: a declared column is missing in every file.
         """
         channel = self._external_channel(name)
         self.catalog.register([channel], (), False)

@@ -46,7 +46,7 @@ class CompactionOptions:
 
     Args:
         policy: when compaction is worth the cost.
-        force: compact even where the policy considers it not worth the cost.
+        force: compact every partition, even if the policy does not consider the compaction worth its cost.
         chain_deltas: chain deltas, where ``force`` would add a base.
         partitions: names of the partitions to compact. None for all.
         final_form: no more data is expected, so the partitions are compacted into their final form.

@@ -116,8 +116,8 @@ class Pinned:
         """Select data of a channel at its pinned number, like ``Store.read``.
 
         Args:
-            since: read the changes after this version. They are certain to exist only if the pin was made with
-                ``since``.
+            since: read the changes after this version. The pin protects the blocks of these changes only if it was made
+                with ``since``.
 
         Raises:
             BlockCollected: the version is not pinned, or the lease has expired.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Selection:
-    """Data selected by ``store.read``. Files are opened when the selection is converted to a frame."""
+    """Data that ``store.read`` has selected. The files are opened when the selection is converted to a frame."""
 
     def __init__(self, engine: Engine, read: Read, columns: Sequence[str] | None, keys: Any, on: Sequence[str]) -> None:
         self._engine = engine
@@ -76,15 +76,16 @@ class Selection:
     def to_batches(self) -> pa.RecordBatchReader:
         """The rows of ``to_arrow`` in batches, for tables that are larger than memory.
 
-        A batch has at most 65,536 rows and about 16 MiB. Memory holds one row group, or one bucket of a keyed channel,
-        without Spark. If only Spark can merge the rows, memory holds a few partitions. If batches are impossible,
-        memory holds everything: under ``Custom``, for instance, and with ``keys=`` the rows that match.
+        A batch has at most 65,536 rows and about 16 MiB. Without Spark, memory holds one row group, or one bucket of a
+        keyed channel. If only Spark can merge the rows, memory holds a few partitions. Some reads cannot be divided
+        into batches, for instance under ``Custom``. Memory then holds all rows. With ``keys=``, memory holds only the
+        rows that match.
 
             with store.pin("orders") as pinned, pinned.read("orders").to_batches() as reader:
                 for batch in reader: ...
 
-        Files are opened as their rows are requested. So the data has to stay pinned while the reader is in use
-        (``store.pin``). Between two batches no file is open, and the reader can be abandoned at any time.
+        A file is opened only when its rows are requested. So the data has to stay pinned (``store.pin``) while the
+        reader is in use. Between two batches, no file is open. So the reader can be abandoned at any time.
         """
         if self._keys is not None:
             from nova_assets.formats.record_batches import stream_table

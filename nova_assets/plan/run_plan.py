@@ -89,8 +89,8 @@ class RunPlan:
         pins: pinned versions of each channel.
         steps: the tasks, in an executable order.
         cursors: cursors that the commit moves.
-        heads: channels that must still be at their pinned heads (R6).
-        checks: data checks before the commit.
+        heads: channels that must still have their pinned heads when the execution commits (R6).
+        checks: data checks that run before the commit.
     """
 
     __repr__ = short_repr

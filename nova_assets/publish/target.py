@@ -9,16 +9,17 @@ from nova_assets.model.published_version import PublishedContent
 
 
 class PublishTarget(Protocol):
-    """A table that readers find outside of nova. It makes no decisions, and knows nothing of nova's catalog."""
+    """A table that other tools read. A target makes no decisions, and knows nothing of nova's catalog."""
 
     def check_can_publish(self, *, take_over: bool = False) -> None:
         """Check that versions can be published here, before anything is changed.
 
         Args:
-            take_over: replace data of another owner.
+            take_over: allow that ``publish`` replaces an existing folder. Only the Hive target does this. The folder
+                must not be a link, or hold versions of another channel. The Iceberg target ignores ``take_over``.
 
         Raises:
-            TableTaken: the table belongs to another owner.
+            TableTaken: the table exists, does not belong to this channel, and is not taken over.
             TableUnavailable: the table cannot be reached or written.
         """
 
@@ -26,7 +27,7 @@ class PublishTarget(Protocol):
         """Number of the version that readers see; None if the table shows no version of this channel.
 
         Raises:
-            TableUnavailable.
+            TableUnavailable: the table cannot be reached.
         """
 
     def is_complete(self, number: int) -> bool:
@@ -41,12 +42,13 @@ class PublishTarget(Protocol):
         Args:
             number: number of the version. It must be higher than the number that is shown.
             content: content of the version.
-            file_paths: files of the content, in its order, as absolute paths.
-            take_over: replace data of another owner.
+            file_paths: absolute paths of the files, in the order of ``content``.
+            take_over: replace an existing folder that does not belong to this channel. Only the Hive target does this,
+                and keeps the old folder under another name. The Iceberg target ignores ``take_over``.
 
         Raises:
             CommitConflict: the same or a later version is already shown.
-            TableTaken, TableUnavailable.
+            TableTaken, TableUnavailable: as for ``check_can_publish``.
         """
 
     def delete_versions(self, numbers: Collection[int]) -> None:
@@ -59,7 +61,7 @@ class PublishTarget(Protocol):
         """
 
     def withdraw(self) -> None:
-        """Stop showing any version, and delete everything. A missing table is ignored.
+        """Remove the table with all its versions. A missing table is ignored.
 
         Raises:
             TableTaken, TableUnavailable.

@@ -38,8 +38,8 @@ class StoreArrivals:
 
         Args:
             channel: a channel of the project with a ``source``, or such a ``Channel`` object.
-            look: also list the source for files that were never announced.
-            inbox: the queue that announces files. By default, the inbox of the source, opened for this call.
+            look: whether to list the source, too, to find files that were never announced.
+            inbox: the queue that announces files. By default, this call opens the inbox of the source.
 
         Raises:
             DefinitionError: the channel has no source.
@@ -70,12 +70,14 @@ class StoreArrivals:
             yield from receiver.follow_arrivals(every, look_every)
 
     def arriving(self, channel: Channel | str) -> list[Arrival]:
-        """Files that ``receive`` would ingest, waiting or found by listing: its dry run."""
+        """Dry run of ``receive``: the files that ``receive`` would ingest. These files are waiting already, or are
+        found by a listing.
+        """
         with self._open_receiver(channel) as receiver:
             return receiver.list_arriving()
 
     def replayable(self, channel: Channel | str, mend: Mend | None = None) -> ReplayResult:
-        """Result that ``replay`` would have: its dry run."""
+        """Dry run of ``replay``: the result that ``replay`` would return."""
         from nova_assets.operations.arrivals.replay import preview_replay
 
         with self._open_receiver(channel) as receiver:
@@ -84,17 +86,17 @@ class StoreArrivals:
     def replay(self, channel: Channel | str, mend: Mend | None = None) -> ReplayResult:
         """Retry quarantined records and refused files.
 
-        Records that are valid now move from the quarantine to the channel in one commit. Refused files wait to be
-        received again.
+        Records that are valid now move from the quarantine to the channel in one commit. Refused files are put back,
+        and the next ``receive`` reads them again.
 
             store.replay("actions", lambda row: row["raw"].replace("N/A", "null"))
 
         Args:
             channel: as for ``receive``.
-            mend: function from a quarantine row (a dict with ``file``, ``line``, ``reason``, ``raw``, ...) to the
-                corrected text of the record. None as a result leaves the record in quarantine. With ``mend``, refused
-                files stay, too. By default, every record is retried unchanged, since the channel's schema or partitions
-                may accept it by now.
+            mend: function that takes a row of the quarantine and returns the corrected text of the record. The row is a
+                dict with ``file``, ``line``, ``reason``, ``raw`` and other columns. If the function returns None, the
+                record stays in quarantine. With ``mend``, refused files also stay in quarantine. By default, every
+                record is retried unchanged, since the channel's schema or partitions may accept the record by now.
         """
         from nova_assets.operations.arrivals.replay import replay
 
@@ -107,7 +109,7 @@ class StoreArrivals:
         """Files that have arrived for a channel, latest first.
 
         Args:
-            state: ``waiting``, ``taken``, ``refused`` or ``gone``.
+            state: only files in this state: ``waiting``, ``taken``, ``refused`` or ``gone``.
         """
         return self.runtime.catalog.arrivals(self.registry.registered_name(channel), state, limit)
 

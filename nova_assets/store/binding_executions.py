@@ -43,11 +43,13 @@ class BindingExecutions:
 
         Args:
             binding: name of the binding.
-            partition: partition of a partitioned binding, such as ``"dt=2024-01-01"``, or its single value.
+            partition: partition of a partitioned binding, such as ``"dt=2024-01-01"``. If there is one dimension, its
+                value is enough.
             whole: execute all partitions together, although the binding is triggered per partition. The binding then
                 keeps one cursor per channel for all partitions, until ``switch`` changes it back.
             resume: id of a failed execution. The run continues with the pins and staged blocks of that execution (R4).
-            observer: called with ("begin", Execution), ("task", TaskReport) and ("commit", Commit) as they happen.
+            observer: function that is called at each event, with ("begin", Execution), ("task", TaskReport) or
+                ("commit", Commit).
 
         Raises:
             BindingNotFound: the project has no such binding.
@@ -55,7 +57,7 @@ class BindingExecutions:
                 missing.
             InputsMissing: a query would read partitions that do not exist yet.
             ExecutionInProgress: another execution of the binding is alive.
-            TaskFailed, CheckFailed: nothing was committed. The execution can be resumed.
+            TaskFailed, CheckFailed: a task or a check failed. Nothing was committed, and the execution can be resumed.
         """
         if resume is not None:
             return self.runtime.resume(resume, observer)
@@ -66,27 +68,29 @@ class BindingExecutions:
     def plan(
         self, binding: str, partition: str | Mapping[str, object] | None = None, *, whole: bool = False
     ) -> RunPlan:
-        """Plan of the execution that ``run`` would carry out now: its dry run.
+        """Dry run of ``run``: the plan of the execution that ``run`` would carry out now.
 
-        Opens nothing and pins nothing. Raises the errors that ``run`` raises before its first task.
+        ``plan`` starts no execution and pins nothing. It raises the errors that ``run`` raises before the first task.
         """
         return self.runtime.plan(binding, self.runtime.project.binding(binding).partition(partition), whole=whole)
 
     def unread(self, binding: str) -> list[str]:
-        """Partitions of a binding with unread data. One ``run`` per partition reads all of it.
+        """Partitions of a binding that have unread data. One ``run`` for each of these partitions reads all unread
+        data.
 
-        For a binding without cursors, a partition counts as unread if an input has it and no output does.
+        For a binding without cursors, a partition counts as unread if an input has the partition, and no output has the
+        partition.output has the partition.output has the partition.
         """
         return list_unread_partitions(self.runtime.project.binding(binding), self.runtime.catalog)
 
     def switch(self, binding: str, to: SwitchTo) -> CursorSwitch:
         """Switch a binding between unpartitioned executions and executions per partition (R13).
 
-        The switch keeps the set of rows that were read. No row is lost and none is read again.
+        The switch does not change which rows count as read. So no row is lost, and no row is read again.
 
         Args:
-            to: ``partitions``: each partition gets the position of the unpartitioned cursor. ``whole``: requires that
-                no partition has unread data, since one cursor cannot hold a different position for each partition.
+            to: ``partitions`` gives each partition the position of the unpartitioned cursor. ``whole`` requires that no
+                partition has unread data, since one cursor cannot hold a different position for each partition.
 
         Raises:
             PartitionError: the binding has no partitions, or ``to`` is ``whole`` and some partitions have unread data.
@@ -97,20 +101,22 @@ class BindingExecutions:
         return cursor_switch
 
     def plan_switch(self, binding: str, to: SwitchTo) -> CursorSwitch:
-        """Cursors that ``switch`` would set: its dry run."""
+        """Dry run of ``switch``: the cursors that ``switch`` would set."""
         return load_cursor_switch(self.runtime.project.binding(binding), self.runtime.catalog, to)
 
     def open_executions(self) -> list[OpenExecution]:
-        """Executions that have not ended, with the liveness of their owners. Readers and inserts are included."""
+        """Executions that have not ended, including readers and inserts. Each result says whether the owning process is
+        alive.
+        """
         return open_executions(self.runtime.catalog)
 
     def release(self, execution_id: str, *, force: bool = False, dry_run: bool = False) -> OpenExecution:
-        """End an execution of a dead process without a commit (R6). Its cursors do not move.
+        """End an execution of a dead process without a commit (R6). The cursors of the execution do not move.
 
         Args:
             execution_id: id of the execution, or a unique prefix.
             force: end the execution although its owner is alive or may be alive.
-            dry_run: change nothing.
+            dry_run: only check whether the execution can be released. Nothing changes.
 
         Raises:
             ExecutionNotLive: no live execution has this id or prefix, or several do.

@@ -36,19 +36,19 @@ class ChannelData:
         idempotency_key: str | None = None,
         partition: str | Mapping[str, object] | None = None,
     ) -> Commit:
-        """Insert one block into a channel, in every partition that the data belongs to. The insert is atomic.
+        """Insert one block into every partition of a channel that the data belongs to. The insert is atomic.
 
         Args:
             channel: name of the channel. A channel that the project defines is registered on its first use.
             data: an Arrow table, a pandas or Spark DataFrame, a list of dicts, or the paths of Parquet, ORC, Avro, CSV
                 or JSON-lines files. CSV and JSON-lines files may be compressed (``.gz``, ``.zst``). On keyed channels,
                 a row with ``_deleted`` true is a deletion.
-            kind: ``delta`` adds to the channel, ``base`` replaces its rows. A base empties every partition that it does
-                not contain, unless ``partition`` limits it to some partitions (R13).
+            kind: ``delta`` adds the data to the channel. ``base`` replaces the rows of the channel. A base empties
+                every partition that it does not contain, unless ``partition`` limits it to some partitions (R13).
             idempotency_key: a second insert of the same rows with the same key changes nothing and returns the first
-                commit. Rows count as the same in any order, in any files, and as any kind of input.
+                commit. The rows may come in another order, in other files, or as another kind of input.
             partition: the partition of all rows, such as ``"dt=2024-01-01"``. The data then need not contain the
-                partition columns. By default, the partition columns of the data decide.
+                partition columns. By default, each row goes to the partition that its partition columns name.
 
         Returns:
             The commit. Its ``seq`` is the block's sequence number. An empty delta takes no number (R1).
@@ -61,7 +61,7 @@ class ChannelData:
             EmptyInput: the input is empty.
             PartitionError: a row belongs to no partition, or to another partition than ``partition``.
             UnrepresentableChange: the base drops rows that consumers of an Append channel have read (R10).
-            ModelChanged: a delta after a change of the merge model (R18).
+            ModelChanged: the data is a delta, and no base was written since the merge model changed (R18).
             IdempotencyConflict: the key was used for different rows.
         """
         return self.inserter.insert(self.registry.registered_name(channel), data, kind, idempotency_key, partition)
@@ -73,7 +73,7 @@ class ChannelData:
         kind: Kind = "delta",
         partition: str | Mapping[str, object] | None = None,
     ) -> InsertCheck:
-        """Validate an insert without changing anything: the dry run of ``insert``."""
+        """Dry run of ``insert``: validate the data without changing anything."""
         return self.inserter.check_insert(self.registry.registered_name(channel), data, kind, partition)
 
     def read(
@@ -92,11 +92,11 @@ class ChannelData:
             channel: name of the channel.
             at: the version to read. By default, the head.
             since: read the changes after this version, up to ``at``, instead of a snapshot. On keyed channels, the rows
-                carry ``_deleted``.
-            partition: one partition, ``"dt=2024-01-01/action=login"``, or every partition with these values,
-                ``"action=login"``.
+                have a column ``_deleted``.
+            partition: the partition to read, such as ``"dt=2024-01-01/action=login"``. With values of only some
+                dimensions, such as ``"action=login"``, every partition with these values is read.
             columns: names of the columns to read. By default, all.
-            keys: a frame or table with the channel's key columns. Only rows with these keys are read.
+            keys: a frame or table that contains the channel's key columns. Only rows with these keys are read.
 
         Raises:
             ChannelNotFound: no such channel.
@@ -117,21 +117,21 @@ class ChannelData:
         """Pin a consistent version of several channels for the duration of a ``with`` block (R15).
 
         All reads from the pin see the channels at the same moment. Later commits and garbage collection do not affect
-        them.
+        these reads.
 
             with store.pin("orders", "customers") as then:
                 join(then.read("orders").to_spark(), then.read("customers").to_spark())
 
-        The pin is a renewed lease. It ends when this process dies or sleeps for longer than the lease. A read of a
-        block that was collected after that raises ``BlockCollected``. A lazy frame has to be evaluated within the
-        ``with`` block.
+        The pin is a lease that this process renews. The pin ends when this process dies, or sleeps for longer than the
+        lease. If a block is collected after the pin has ended, reading the block raises ``BlockCollected``. A lazy
+        frame has to be evaluated within the ``with`` block.
 
         Args:
             channels: names of the channels.
             at: the version to pin. By default, the head. Only for a single channel.
             since: pin the changes after this version, too. Only for a single channel.
-            partition: the partition that will be read. ``pin`` checks only this partition for the blocks that ``at``
-                and ``since`` need.
+            partition: the partition that will be read. ``pin`` checks that the blocks for ``at`` and ``since`` still
+                exist, in this partition only.
 
         Raises:
             ChannelNotFound: no such channel.
@@ -147,7 +147,8 @@ class ChannelData:
     def views(self, *channels: Channel | str) -> Any:
         """File views of channels at their current heads, for code that opens the files itself.
 
-        The result (``Views``) can be sent to other processes, such as Spark's workers. It pins nothing. See ``pin``.
+        The result (``Views``) can be sent to other processes, such as Spark's workers. ``views`` itself pins nothing.
+        See ``pin``.
 
         Raises:
             ChannelNotFound: no such channel.

@@ -27,8 +27,8 @@ class ChannelRegistry:
 
         Args:
             what: a channel, several channels, or a project with its bindings.
-            replace: accept a different definition of a registered channel. A changed merge model takes effect with the
-                next base (R18).
+            replace: accept a different definition of a registered channel. If the merge model changes, the new model
+                takes effect with the next base (R18).
 
         Raises:
             DefinitionConflict: the channel is registered with a different definition, and ``replace`` is false.
@@ -48,7 +48,7 @@ class ChannelRegistry:
         """Partitions of a channel, sorted by name. Dropped partitions are included (``dropped``).
 
         Args:
-            partition: only partitions with these values of some dimensions.
+            partition: values of one or more dimensions. Only partitions with these values are returned.
         """
         name = self.registered_name(channel)
         dimensions = self.runtime.catalog.channel(name).channel.partitions

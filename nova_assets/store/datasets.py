@@ -53,33 +53,34 @@ class StoreDatasets:
         external files are never modified.
 
         Args:
-            gone: accept that partitions have vanished, however many. Without it, nova assumes a storage failure if many
-                vanish at once, and keeps their state.
+            gone: accept any number of vanished partitions. By default, if many partitions vanish at once, nova assumes
+                a storage failure and keeps their state.
 
         Raises:
             DefinitionError: the channel is not external.
             SourceUnavailable: the location cannot be listed.
             NotSupported: the location holds a table format with its own file list.
-            SchemaMismatch: no file has one of the declared columns.
+            SchemaMismatch: a declared column is missing in every file.le.le.
         """
         return self._external_refresher.refresh(channel, allow_vanished=gone)
 
     def preview_refresh(self, channel: str, *, gone: bool = False) -> RefreshResult:
-        """Changes that ``refresh`` would commit: its dry run. Opens no file."""
+        """Dry run of ``refresh``: the changes that ``refresh`` would commit. No file is opened."""
         return self._external_refresher.preview_refresh(channel, allow_vanished=gone)
 
     def refresh_all(self) -> list[RefreshResult]:
         """Refresh all external channels of the project.
 
-        A channel that fails keeps its state and does not stop the others. Its result holds the reason.
+        If a channel cannot be refreshed, the channel keeps its state, and its result holds the reason. The other
+        channels are refreshed all the same.
         """
         return self._external_refresher.refresh_all() if any(c.external for c in self.runtime.project.channels) else []
 
     def next_tick(self, policy: Policy | None = None) -> Tick:
-        """Tasks that ``tick`` would run now, and the tasks that wait for others: its dry run.
+        """Dry run of ``tick``: the tasks that ``tick`` would run now, and the tasks that wait for other tasks.
 
         Args:
-            policy: how many tasks one tick runs at once.
+            policy: limits of one tick, such as the number of tasks that run at once.
         """
         return self._scheduler.plan_tick(policy)
 
@@ -89,16 +90,16 @@ class StoreDatasets:
         tell: Callable[[TaskOutcome], None] = lambda ran: None,
         run_id: str | None = None,
     ) -> list[TaskOutcome]:
-        """Run every due task of the datasets in SQL once, and drop partitions that no task writes any more.
+        """Run once every due task of the SQL datasets, and drop partitions that no task writes any more.
 
-        A task is due if its partition is missing, marked for a backfill, or older than its inputs. It runs as soon as
-        all its inputs exist. A failed task does not stop the others. A later tick retries it. A tick keeps no state
-        that the next tick needs.
+        A task is due if its partition is missing, marked for a backfill, or older than its inputs. A due task runs as
+        soon as all its inputs exist. A failed task does not stop the other tasks, and a later tick retries the failed
+        task. A tick keeps no state for the next tick.
 
         Args:
-            found: the result of ``next_tick``. By default, external channels are refreshed first, then the tick is
-                planned anew.
-            tell: called with each task when it has ended.
+            found: the result of ``next_tick``, which is then carried out. By default, ``tick`` refreshes the external
+                channels and makes a new plan.
+            tell: function that is called with the outcome of each task when the task has ended.
             run_id: id of the orchestrator's run that executes the tick.
 
         Returns:
@@ -122,16 +123,17 @@ class StoreDatasets:
     ) -> Backfill:
         """Mark partitions of a dataset, and the partitions derived from them, for recomputation by the next ticks.
 
-        Readers of a marked partition wait until it is recomputed. Datasets that the backfill leaves out stay unchanged
-        and do not become stale by it.
+        Readers of a marked partition wait until it is recomputed. Datasets that the backfill leaves out stay unchanged.
+        The backfill does not make these datasets stale.
 
         Args:
             dataset: the dataset whose partitions are wrong.
             partitions: terms that select partitions, such as ``day=2022-03-01..2022-03-31`` or ``store=Paris``. A
                 partition has to match all terms.
-            downstream: which datasets follow: ``all`` direct and indirect descendants, ``none``, or the named datasets.
-            priority: ``low``: after missing and stale partitions. ``normal``: together with them. ``high``: before
-                them.
+            downstream: derived datasets that are recomputed, too. ``all`` means all datasets that read this dataset
+                directly or indirectly. ``none`` means no other dataset. A list contains names of datasets.
+            priority: ``low`` runs after missing and stale partitions, ``normal`` together with them, and ``high``
+                before them.
             why, by: reason and requester, stored with the backfill.
             everything: select all partitions if ``partitions`` is empty.
             preview: the result of ``preview_backfill``. By default, a new preview.
@@ -150,7 +152,9 @@ class StoreDatasets:
         downstream: Literal["all", "none"] | Collection[str] = "all",
         everything: bool = False,
     ) -> BackfillPreview:
-        """Partitions that ``backfill`` would recompute, each with the cost of its last run. Changes nothing."""
+        """Dry run of ``backfill``: the partitions that ``backfill`` would recompute, each with the cost of its last
+        run.
+        """
         downstream_datasets = (
             None if downstream == "all" else () if downstream == "none" else _as_name_collection(downstream)
         )

@@ -34,16 +34,18 @@ class StoreMaintenance:
         policy: Compaction | None = None,
         partitions: Sequence[str] | None = None,
     ) -> Commit | None:
-        """Add a base at the newest number of each partition that has deltas, so that readers need not merge them (R14).
+        """Add a base at the newest number of each partition that has deltas, so that readers need not merge deltas
+        (R14).
 
         The head does not move, no trigger fires, and no answer changes.
 
         Args:
             channel: name of the channel.
-            force: compact even where the policy considers it not worth the cost.
+            force: compact every partition, even if the policy does not consider the compaction worth its cost.the
+                compaction worth its cost.the compaction worth its cost.
             chained: chain deltas into fewer deltas instead of adding a base.
-            policy: when compaction is worth the cost. By default, the policy in the project's definition of the
-                channel.
+            policy: limits that decide whether a compaction is worth its cost. By default, the policy in the project's
+                definition of the channel.
             partitions: names of the partitions to compact. By default, all.
 
         Returns:
@@ -61,7 +63,7 @@ class StoreMaintenance:
         policy: Compaction | None = None,
         partitions: Sequence[str] | None = None,
     ) -> tuple[PlannedCompaction, ...]:
-        """Blocks that ``compact`` would add, with the reasons: its dry run."""
+        """Dry run of ``compact``: the blocks that ``compact`` would add, with the reasons."""
         name = self.registry.registered_name(channel)
         return self.maintenance.plan_compaction(
             name, self._compaction_options(name, force, chained, policy, partitions)
@@ -73,14 +75,15 @@ class StoreMaintenance:
         The files are deleted after ``gc_grace``.
 
         Args:
-            retain: how long old versions stay readable (time travel), such as ``"30d"``. By default, the retention in
-                the project's definition of the channel. Without a definition, old versions are not retained.
+            retain: period for which old versions stay readable (time travel), such as ``"30d"``. By default, the
+                retention in the project's definition of the channel. Without a definition, old versions are not
+                retained.
         """
         name = self.registry.registered_name(channel)
         return self.maintenance.collect(name, channel_retention_seconds(self.runtime, name, retain))
 
     def held(self, channel: Channel | str, *, retain: str | None = None) -> tuple[RetentionVerdict, ...]:
-        """Retention verdict of every block of a channel: which reader needs it, and why. Dry run of ``collect``."""
+        """Dry run of ``collect_garbage``: for every block of a channel, whether a reader needs the block, and why."""
         name = self.registry.registered_name(channel)
         return self.maintenance.collection_verdicts(name, channel_retention_seconds(self.runtime, name, retain))
 
@@ -89,8 +92,8 @@ class StoreMaintenance:
 
         The partition is empty from the next number on. Dropping does not rewrite history (R19): earlier versions stay
         readable for as long as they are retained. No data trigger fires, and consumers do not see the drop as a change.
-        They keep the results that they derived from the partition. To propagate the removal to consumers, insert an
-        empty base instead.
+        Consumers keep the results that they derived from the partition. To propagate the removal to consumers, insert
+        an empty base instead.
 
         Args:
             partition: ``"dt=2024-01-01"``, or ``"dt=2024-01-01/action=login"``.
@@ -129,7 +132,9 @@ class StoreMaintenance:
         )
 
     def drop_expired(self, channel: Channel | str) -> Commit | None:
-        """Drop the partitions that ``expired`` lists. Returns None if there are none."""
+        """Drop the partitions that are past the retention of their dimensions, as returned by ``expired``. Returns None
+        if no partition has expired.
+        """
         expired_partitions = self.expired(channel)
         return (
             self.maintenance.drop_partitions(self.registry.registered_name(channel), expired_partitions)

@@ -38,22 +38,24 @@ class StorePublishing:
         self.publisher = TablePublisher(runtime, maintenance, data.inserter, self._open_outlet, settings.gc_grace)
 
     def publish(self, channel: Channel | str, *, take_over: bool = False) -> list[PublishedVersion]:
-        """Publish the current version of a channel to the tables of its ``publish=``, atomically for each table.
+        """Publish the current version of a channel in every table that its ``publish=`` names. Each table changes
+        atomically.
 
         The data is not copied. A keyed channel with unmerged deltas is compacted first.
 
         Args:
             channel: a channel of the project with ``publish=``, or such a ``Channel`` object.
-            take_over: replace an existing folder that does not belong to the channel. The old folder is kept beside the
-                new table under another name. If the channel has no data yet, the folder's data is inserted into the
-                channel first, so that its readers see the same rows as before.
+            take_over: for a Hive table, replace an existing folder that does not belong to the channel. The old folder
+                is kept beside the new table under another name. If the channel has no data yet, the folder's data is
+                first inserted into the channel. So readers of the folder see the same rows as before. An Iceberg table
+                of another owner is never replaced.
 
         Returns:
             The new editions. A table that already shows the newest version gets none.
 
         Raises:
             DefinitionError: the channel has no ``publish=``.
-            TableTaken: the existing table belongs to another owner.
+            TableTaken: a table with this name or path exists, and does not belong to the channel.
             TableUnavailable: the table cannot be reached or written. The other tables are published all the same.
             ExecutionInProgress: another process is publishing the channel.
         """
@@ -65,7 +67,7 @@ class StorePublishing:
         )
 
     def publishable(self, channel: Channel | str) -> list[PublicationPreview]:
-        """Actions that ``publish`` would take: its dry run. Empty for a channel without a schema."""
+        """Dry run of ``publish``: the actions that ``publish`` would take. Empty for a channel without a schema."""
         definition = self._find_published_definition(channel)
         return self.publisher.preview_publish(definition.name, definition.publish)
 
@@ -77,12 +79,13 @@ class StorePublishing:
     def published(self, channel: Channel | str) -> list[PublishedVersion]:
         """Editions of a channel that readers may still use, in all its tables, latest first.
 
-        No file that one of these editions lists is deleted.
+        nova does not delete the files of these editions.
         """
         return self.runtime.catalog.published_versions(self.registry.registered_name(channel))
 
     def unpublish(self, channel: Channel | str, table: str | None = None, *, dry_run: bool = False) -> list[str]:
-        """Unpublish a channel. Remove the table from the channel's ``publish=`` as well, or it is published again.
+        """Remove the published table of a channel. Also remove the table from the channel's ``publish=``. Otherwise
+        nova publishes the table again.
 
         Args:
             table: id of the table, such as ``hive:exports/actions``. By default, all tables of the channel.

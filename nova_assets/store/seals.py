@@ -24,7 +24,8 @@ class StoreSeals:
         self.sealer = sealer
 
     def seal(self, channel: Channel | str) -> list[Seal]:
-        """Seal every complete day or hour of a channel. Each group gets its final form first and its seal last.
+        """Seal every complete day or hour of a channel. The files of a day or hour first get their final form. The seal
+        is committed last.
 
         Raises:
             DefinitionError: the channel does not define when its days or hours are complete.
@@ -33,9 +34,11 @@ class StoreSeals:
         return self.sealer.seal_complete_groups(name, self.registry.compaction_policy(name))
 
     def sealable(self, channel: Channel | str) -> tuple[list[SealableGroup], list[IncompleteGroup]]:
-        """Days or hours that ``seal`` would seal, and the open ones with the reason: its dry run."""
+        """Dry run of ``seal``: the days or hours that ``seal`` would seal, and the incomplete days or hours with the
+        reason.
+        """
         return self.sealer.find_sealable_groups(self.registry.registered_name(channel))
 
     def seals(self, channel: Channel | str, limit: int = 1000) -> list[Seal]:
-        """Seals of a channel, latest first. More data arrived after a seal that says ``reopened``."""
+        """Seals of a channel, latest first. The state ``reopened`` means that more data arrived after the seal."""
         return self.runtime.catalog.seals(self.registry.registered_name(channel), limit)

@@ -78,7 +78,7 @@ class Store(DeploymentHandle):
         return f"<Store of {mask_address(self.settings.catalog)[:80]}: {count}>"
 
     def close(self) -> None:
-        """Close the catalog. A Spark session that this process started stays warm for the next store."""
+        """Close the catalog. If this process started a Spark session, the session stays open for the next store."""
         if self.runtime.views_factory is not None:
             self.runtime.views_factory.close()
         self.engine.close()

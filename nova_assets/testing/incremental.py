@@ -53,7 +53,8 @@ class _Schedule:
 def check_incremental(
     binding: Binding, inputs: Mapping[str, Sequence[Any]], spark: Any = None, kind: Kind = "delta", schedules: int = 2
 ) -> None:
-    """Check that a binding is incremental-safe on these inputs (R12): each schedule gives the result of a single run.
+    """Check that a binding is incremental-safe on these inputs (R12): each schedule gives the same result as a single
+    run.
 
     These schedules are checked:
 
@@ -71,7 +72,8 @@ def check_incremental(
         schedules: number of random schedules. They are the same in every call.
 
     Raises:
-        AssertionError: names the schedule, the channel, the rows that differ, and the smallest failing input.
+        AssertionError: a schedule gives another result. The error names the schedule, the channel, the rows that
+            differ, and the smallest failing input.
     """
     project = Project([binding])
     with World(project, spark) as store:

@@ -30,12 +30,12 @@ _SIDE_COLUMN = "__nova_side"
 
 
 def check_laws(model: MergeModel, frames: Sequence[Any], schema: Any = None, spark: Any = None) -> None:
-    """Check the laws of R10 for a merge model: on its own functions, then with real blocks.
+    """Check the laws of R10 for a merge model, first on the functions of the model, then with real blocks.
 
     The functions of ``Custom`` are checked on the deltas in the given order, on each delta twice, and on an empty base.
-    The laws: chain is associative. Merging deltas one by one equals merging their chain. merge(B, diff(B, C)) is C. A
-    ``diff`` that raises cannot represent the change, which is legal. The functions in ``Keyed(combine=…)`` are checked
-    on all values of their columns.
+    There are three laws. First, chaining is associative. Second, merging deltas one by one equals merging their chain.
+    Third, ``merge(B, diff(B, C))`` is ``C``. A ``diff`` may raise, if it cannot represent the change. The functions in
+    ``Keyed(combine=…)`` are checked on all values of their columns.
 
     Args:
         model: the merge model.
@@ -44,7 +44,8 @@ def check_laws(model: MergeModel, frames: Sequence[Any], schema: Any = None, spa
         spark: a session to use. By default, the local session of this process.
 
     Raises:
-        AssertionError: names the law, the rows that differ, and the smallest failing input.
+        AssertionError: a law does not hold. The error names the law, the rows that differ, and the smallest failing
+            input.
         ValueError: there are fewer than three frames.
     """
     if len(frames) < 3:

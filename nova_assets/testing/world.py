@@ -19,7 +19,8 @@ Rows = list[dict[str, Any]]
 
 
 class World:
-    """A deployment with catalog and warehouse in a temporary folder, which is deleted when the ``with`` block ends.
+    """A deployment with its catalog and warehouse in a temporary folder. The folder is deleted when the ``with`` block
+    ends.
 
     Args:
         project: bindings and channels, or None.

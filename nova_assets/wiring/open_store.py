@@ -36,18 +36,21 @@ def open(
 ) -> Store:
     """Open a deployment.
 
-    Every argument is optional. Arguments win over ``NOVA_*`` variables, these over ``[tool.nova]`` in pyproject.toml.
+    Every argument is optional. An argument overrides the ``NOVA_*`` variable, and the variable overrides
+    ``[tool.nova]`` in pyproject.toml.
 
     Args:
         project: a ``nova.Project``, or its import path ``package.module:attribute``.
-        catalog: a SQLAlchemy URL. By default, SQLite under ``.nova/``.
-        warehouse: the folder of all blocks. By default, under ``.nova/``.
+        catalog: SQLAlchemy URL of the catalog. By default, a SQLite file under ``.nova/``.
+        warehouse: folder or address of all blocks. By default, a folder under ``.nova/``.
         spark: a session, a function that returns one on first use, or the kind of session as in ``Settings.spark``:
             ``local`` (the default), ``server`` or ``sc://host:port``.
-        lease, grace: seconds. See ``Settings``.
+        lease, grace: the lease and the grace period of executions, in seconds. See ``Settings``.
         service: source of file views: the address of ``nova serve``, or ``embedded``. See ``Settings``.
-        settings: complete settings, used instead of the other sources.
-        storage: function from the catalog's identity to the storage of this process's file views. By default, memory.
+        settings: complete settings. The variables, pyproject.toml, and the arguments for single settings are then
+            ignored.
+        storage: function that takes the identity of the catalog, and returns the storage for the file views of this
+            process. By default, the views are stored in memory.
 
     Raises:
         SettingsError: a setting is invalid, or the project cannot be loaded.
@@ -55,7 +58,7 @@ def open(
         DefinitionError: the project is invalid.
         CatalogUnavailable: the catalog does not answer.
         CatalogVersion: the database has a newer catalog version, or is no catalog.
-        WarehouseMismatch: the warehouse is not the one that holds the catalog's blocks.
+        WarehouseMismatch: the blocks of the catalog are in another warehouse.
     """
     from nova_assets.catalog.catalog import open_catalog
     from nova_assets.crash_points import crash_point

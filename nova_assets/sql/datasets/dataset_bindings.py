@@ -24,11 +24,12 @@ from nova_assets.sql.text import SqlText
 
 
 class Datasets(Sequence[Binding]):
-    """The bindings of a set of SQL datasets, ordered so that each follows its inputs, together with their graph.
+    """The bindings of a set of SQL datasets, and the graph of the datasets. Each binding comes after the bindings of
+    its inputs.
 
     Args:
         graph: the analysed datasets.
-        late: dataset -> what happens to a partition when data arrives at one of its inputs afterwards.
+        late: dataset -> handling of late data. Data is late if it arrives at an input after the partition was made.
         bodies: user-defined functions, by name.
     """
 
@@ -74,16 +75,18 @@ def datasets(
 
         project = nova.Project(bindings=nova.datasets("sql", channels=[tickets]))
 
-    Schemas, partitions, and the partitions that each task reads follow from the queries. No data is read to find them.
+    The queries determine the schemas, the partitions, and which partitions each task reads. To derive all this, no data
+    is read.
 
     Args:
-        folder: the folder of the files.
-        channels: channels that the datasets read and that are not datasets themselves. A channel with the name of a
-            dataset sets how that dataset is stored.
-        functions: user-defined functions that the queries call, made with ``nova.sql_function``. For functions that the
-            session already has, give their types: ``{"slug": "string"}``.
-        late: dataset -> what happens to a partition when data arrives at one of its inputs afterwards. Ticks rebuild
-            the partition (``"rebuild"``, the default) or leave it as it is: ``{"invoices": "ignore"}``.
+        folder: the folder that contains the ``.sql`` files.
+        channels: channels that are not datasets, but that the datasets read. If a channel has the same name as a
+            dataset, the channel says how the dataset is stored.
+        functions: user-defined functions that the queries call, made with ``nova.sql_function``. If the Spark session
+            already has a function, give only its name and its type: ``{"slug": "string"}``.
+        late: dataset -> handling of late data. Data is late if it arrives at an input after the partition was made.
+            With ``"rebuild"`` (the default), ticks make the partition again. With ``"ignore"``, ticks leave the
+            partition as it is. Example: ``{"invoices": "ignore"}``.
 
     Raises:
         DefinitionError: the folder does not exist or holds no ``.sql`` file.

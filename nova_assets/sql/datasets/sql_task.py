@@ -31,8 +31,8 @@ def sql_task(
     """A task that runs a Spark SQL query, such as ``SELECT site, COUNT(*) AS n FROM tagged_articles GROUP BY site``.
 
     The query determines the inputs. ``FROM x`` reads all of port ``x``. ``FROM NEW(x)`` reads the rows that were added
-    since the last successful execution, and ``FROM OLD(x)`` the rows that existed before. A port is bound to the
-    channel of the same name unless the binding names another. The query refers to the binding's parameters as
+    since the last successful execution. ``FROM OLD(x)`` reads the rows that existed before. A port is bound to the
+    channel of the same name, unless the binding names another channel. The query refers to the binding's parameters as
     ``:name``.
 
     Args:

@@ -83,9 +83,10 @@ def sql_function(returns: str, *, name: str | None = None) -> Callable[[Callable
 
     A scalar function becomes a Spark user-defined function. A table function is called in FROM: ``FROM rates(:day,
     (SELECT * FROM orders WHERE orders.day = :day))``. A table function is called once per task, in the process of the
-    task. Its arguments are values of the scope, and a Spark DataFrame for each query. The function may read a database
-    by JDBC, ADBC or any other way. It returns a DataFrame, an Arrow or pandas table, or a list of dicts, with the
-    declared columns. A parameter ``ctx`` receives the task's context.
+    task. Its arguments are values of the scope, and one Spark DataFrame for each query in parentheses. The function may
+    read a database by JDBC, by ADBC or in any other way. A table function returns the declared columns as a DataFrame,
+    an Arrow table, a pandas DataFrame, or a list of dicts. If the function has a parameter ``ctx``, this parameter
+    receives the task's context.
 
     Args:
         returns: the Spark type of the value, or ``table(column type, ...)``.
