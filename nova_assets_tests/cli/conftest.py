@@ -26,8 +26,8 @@ SHOP = "nova_assets_tests.cli.shop:project"
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a command said, and the code it ended with."""
+class CommandOutput:
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -39,11 +39,11 @@ class Said:
 
     @property
     def error(self) -> Any:
-        """The error that ``--json`` put on stderr."""
+        """The error that ``--json`` puts on stderr."""
         return json.loads(self.err.splitlines()[-1])
 
 
-Nova = Callable[..., Said]
+Nova = Callable[..., CommandOutput]
 
 
 @pytest.fixture(autouse=True)
@@ -59,11 +59,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def nova() -> Nova:
     """``nova("channels", "--json")``, in this process; its output is a pipe."""
 
-    def call(*arguments: object) -> Said:
+    def call(*arguments: object) -> CommandOutput:
         result = CliRunner().invoke(cli, [str(a) for a in arguments], prog_name="nova")
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
-        return Said(result.exit_code, result.stdout, result.stderr)
+        return CommandOutput(result.exit_code, result.stdout, result.stderr)
 
     return call
 
@@ -72,13 +72,13 @@ def nova() -> Nova:
 def nova_process() -> Nova:
     """The same in a fresh process."""
 
-    def call(*arguments: object, **environment: str) -> Said:
+    def call(*arguments: object, **environment: str) -> CommandOutput:
         command = [sys.executable, "-m", "nova_assets.cli", *map(str, arguments)]
         root = str(Path(__file__).resolve().parents[2])
         done = subprocess.run(
             command, env={**os.environ, "PYTHONPATH": root, **environment}, capture_output=True, text=True, timeout=240
         )
-        return Said(done.returncode, done.stdout, done.stderr)
+        return CommandOutput(done.returncode, done.stdout, done.stderr)
 
     return call
 
@@ -100,12 +100,12 @@ def stub_store(folder: Path) -> Iterator[Store]:
 @pytest.fixture
 def orders_file(folder: Path) -> Path:
     """Two orders, as JSON lines."""
-    return lines(
+    return write_json_lines(
         folder / "orders.jsonl", {"id": 1, "item": "tea", "price": 2.5}, {"id": 2, "item": "jam", "price": 4.0}
     )
 
 
-def lines(file: Path, *rows: dict[str, Any]) -> Path:
+def write_json_lines(file: Path, *rows: dict[str, Any]) -> Path:
     """A file of JSON lines."""
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return file

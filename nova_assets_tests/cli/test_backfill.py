@@ -13,10 +13,10 @@ PROJECT = ("--project", "nova_assets.examples.sales.pipeline:project")
 
 
 def test_a_dry_run_says_what_follows_and_marks_nothing(nova: Nova) -> None:
-    said = nova("backfill", "store_sales", "day=2022-03-31", "--dry-run", *PROJECT)
-    assert said.code == 0
+    output = nova("backfill", "store_sales", "day=2022-03-31", "--dry-run", *PROJECT)
+    assert output.code == 0
     assert (
-        said.out
+        output.out
         == """\
 dataset          partition                      rows   size   took
 ──────────────────────────────────────────────────────────────────
@@ -30,11 +30,11 @@ products_sales   day=2022-03-31
 
 
 def test_what_does_not_follow_is_said(nova: Nova) -> None:
-    said = nova("backfill", "store_sales", "store=Paris", "--downstream", "none", "--dry-run", *PROJECT)
-    assert "2 partitions would be computed again" in said.out
-    assert "not computed again: products_sales, although 2 partitions of it read these" in said.out
-    said = nova("backfill", "store_sales", "store=Paris", "--downstream", "none", "--dry-run", "--json", *PROJECT)
-    assert said.json["left"] == {"products_sales": 2} and said.json["backfill"] is None
+    output = nova("backfill", "store_sales", "store=Paris", "--downstream", "none", "--dry-run", *PROJECT)
+    assert "2 partitions would be computed again" in output.out
+    assert "not computed again: products_sales, although 2 partitions of it read these" in output.out
+    output = nova("backfill", "store_sales", "store=Paris", "--downstream", "none", "--dry-run", "--json", *PROJECT)
+    assert output.json["left"] == {"products_sales": 2} and output.json["backfill"] is None
 
 
 def test_asked_for_looked_at_and_cancelled(nova: Nova) -> None:
@@ -62,8 +62,8 @@ def test_what_adds_to_what_is_there_is_not_made_again(nova: Nova, folder: Path) 
     (folder / "sql").mkdir()
     (folder / "sql" / "added.sql").write_text("INSERT INTO added SELECT 1 AS n")
     (folder / "adding.py").write_text("import nova_assets as n\nproject = n.Project(n.datasets('sql'))")
-    said = nova("backfill", "added", "--project", "adding:project")
-    assert said.code == 1 and "partitions of 'added' cannot be recomputed" in said.err
+    output = nova("backfill", "added", "--project", "adding:project")
+    assert output.code == 1 and "partitions of 'added' cannot be recomputed" in output.err
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_what_adds_to_what_is_there_is_not_made_again(nova: Nova, folder: Path) 
     ],
 )
 def test_what_cannot_be(nova: Nova, given: tuple[str, ...], what: str) -> None:
-    said = nova("backfill", *given, *PROJECT)
-    assert said.code in (1, 2)
-    assert what in said.err
+    output = nova("backfill", *given, *PROJECT)
+    assert output.code in (1, 2)
+    assert what in output.err
     assert nova("backfills", "--json").json == {"backfills": []}

@@ -46,22 +46,25 @@ def deployed(project: Path, nova_process: Nova) -> Path:
 
 
 def test_before_anything_is_deployed_there_is_nothing_to_compare_with(project: Path, nova_process: Nova) -> None:
-    said = nova_process("check", "--no-spark")
-    assert (said.code, said.out) == (0, f"no dataset is deployed yet, so there is nothing to compare with\n{NOT_ASKED}")
+    output = nova_process("check", "--no-spark")
+    assert (output.code, output.out) == (
+        0,
+        f"no dataset is deployed yet, so there is nothing to compare with\n{NOT_ASKED}",
+    )
     assert not (project / ".nova").exists()
 
 
 def test_nothing_has_changed(deployed: Path, nova_process: Nova) -> None:
-    said = nova_process("check", "--no-spark")
-    assert (said.code, said.out) == (0, f"no changes\n{NOT_ASKED}")
+    output = nova_process("check", "--no-spark")
+    assert (output.code, output.out) == (0, f"no changes\n{NOT_ASKED}")
 
 
 def test_a_dropped_column_is_shown_where_it_is_named_and_whom_to_ask(deployed: Path, nova_process: Nova) -> None:
     (deployed / "sql" / "daily.sql").write_text(DAILY.replace("SUM(price) AS total, ", ""))
-    said = nova_process("check", "--no-spark")
-    assert said.code == 1
+    output = nova_process("check", "--no-spark")
+    assert output.code == 1
     assert (
-        said.out
+        output.out
         == """\
 daily.total is dropped, which breaks 1 dataset
   sql/best.sql:2:22  best.most  owner: crm@example.org
@@ -89,8 +92,8 @@ def test_what_came_breaks_nothing(deployed: Path, nova_process: Nova) -> None:
     (deployed / "sql" / "daily.sql").write_text(
         DAILY.replace("COUNT(*) AS orders", "COUNT(*) AS orders, MIN(id) AS one")
     )
-    said = nova_process("check", "--no-spark")
-    assert (said.code, said.out) == (0, f"daily.one is added\n1 change, none of them breaking\n{NOT_ASKED}")
+    output = nova_process("check", "--no-spark")
+    assert (output.code, output.out) == (0, f"daily.one is added\n1 change, none of them breaking\n{NOT_ASKED}")
 
 
 def test_partitions_that_are_cut_otherwise(deployed: Path, nova_process: Nova) -> None:
@@ -98,9 +101,9 @@ def test_partitions_that_are_cut_otherwise(deployed: Path, nova_process: Nova) -
         "FOR t IN TIMESERIES(last => 3) LET d = DATE(t) INSERT OVERWRITE best PARTITION (d)\n"
         "SELECT customer, MAX(total) AS most FROM daily WHERE daily.day = :d GROUP BY customer"
     )
-    said = nova_process("check", "--no-spark")
-    assert said.code == 1
-    assert "best is partitioned: (none) → d (daily): its partitions have to be computed again\n" in said.out
+    output = nova_process("check", "--no-spark")
+    assert output.code == 1
+    assert "best is partitioned: (none) → d (daily): its partitions have to be computed again\n" in output.out
 
 
 def test_tasks_in_python_are_named_for_nothing_tells_what_they_read(deployed: Path, nova_process: Nova) -> None:
@@ -108,17 +111,17 @@ def test_tasks_in_python_are_named_for_nothing_tells_what_they_read(deployed: Pa
     (deployed / "shop.py").write_text(PROJECT.replace("PYTHON", bound))
     assert nova_process("init").code == 0, nova_process("init").err
     (deployed / "sql" / "daily.sql").write_text(DAILY.replace("SUM(price)", "CAST(SUM(price) AS STRING)"))
-    said = nova_process("check", "--no-spark")
-    assert said.code == 1
-    assert "daily.total is retyped: decimal(20,2) → string, which breaks 1 dataset" in said.out
-    assert "also read in Python by bindings whose columns are unknown: w" in said.out
+    output = nova_process("check", "--no-spark")
+    assert output.code == 1
+    assert "daily.total is retyped: decimal(20,2) → string, which breaks 1 dataset" in output.out
+    assert "also read in Python by bindings whose columns are unknown: w" in output.out
 
 
 def test_what_is_wrong_by_itself_is_an_error(deployed: Path, nova_process: Nova) -> None:
     (deployed / "sql" / "daily.sql").write_text("SELECT colour FROM orders")
-    said = nova_process("check", "--no-spark")
-    assert said.code == 1 and said.out == ""
-    assert "sql/daily.sql:1:8: there is no column 'colour'" in said.err and "^^^^^^" in said.err
+    output = nova_process("check", "--no-spark")
+    assert output.code == 1 and output.out == ""
+    assert "sql/daily.sql:1:8: there is no column 'colour'" in output.err and "^^^^^^" in output.err
 
 
 def test_a_revision(project: Path, nova_process: Nova) -> None:
@@ -126,30 +129,30 @@ def test_a_revision(project: Path, nova_process: Nova) -> None:
     for command in (("init", "-q"), ("add", "."), ("commit", "-qm", "first")):
         subprocess.run([*git, *command], cwd=project, check=True)
     (project / "sql" / "daily.sql").write_text(DAILY.replace("AS total", "AS revenue"))
-    said = nova_process("check", "--no-spark", "--against", "HEAD")
-    assert said.code == 1, said.err
-    assert said.out.startswith("daily.total is renamed: total → revenue, which breaks 1 dataset\n  sql/best.sql:2:22")
+    output = nova_process("check", "--no-spark", "--against", "HEAD")
+    assert output.code == 1, output.err
+    assert output.out.startswith("daily.total is renamed: total → revenue, which breaks 1 dataset\n  sql/best.sql:2:22")
     assert "there is no column 'total'" in nova_process("check", "--no-spark").err, (
         "nothing is deployed: it is wrong by itself"
     )
     (project / "sql" / "best.sql").write_text(BEST.replace("total", "revenue"))
-    said = nova_process("check", "--no-spark", "--against", "HEAD")
-    assert said.code == 0, "it is adapted in the same change"
+    output = nova_process("check", "--no-spark", "--against", "HEAD")
+    assert output.code == 0, "it is adapted in the same change"
 
-    said = nova_process("check", "--no-spark", "--against", "v9")
-    assert said.code == 1 and "the repository has no revision v9" in said.err
+    output = nova_process("check", "--no-spark", "--against", "v9")
+    assert output.code == 1 and "the repository has no revision v9" in output.err
     (project / "shop.py").write_text("raise RuntimeError('half done')")
     subprocess.run([*git, "commit", "-qam", "second"], cwd=project, check=True)
     (project / "shop.py").write_text(PROJECT.replace("PYTHON", "[]"))
-    said = nova_process("check", "--no-spark", "--against", "HEAD")
-    assert said.code == 1
-    assert "the project cannot be loaded at revision HEAD" in said.err and "half done" in said.err
+    output = nova_process("check", "--no-spark", "--against", "HEAD")
+    assert output.code == 1
+    assert "the project cannot be loaded at revision HEAD" in output.err and "half done" in output.err
 
 
 def test_a_folder_that_is_no_repository(project: Path, nova_process: Nova) -> None:
-    said = nova_process("check", "--no-spark", "--against", "main", GIT_CEILING_DIRECTORIES=str(project.parent))
-    assert said.code == 1
-    assert "git rev-parse failed in" in said.err
+    output = nova_process("check", "--no-spark", "--against", "main", GIT_CEILING_DIRECTORIES=str(project.parent))
+    assert output.code == 1
+    assert "git rev-parse failed in" in output.err
 
 
 @pytest.mark.spark
@@ -167,10 +170,10 @@ def test_spark_confirms_each_dataset_once(project: Path, nova_process: Nova, tmp
 @pytest.mark.spark
 def test_what_spark_refuses_is_shown_with_its_place(project: Path, nova_process: Nova, tmp_path: Path) -> None:
     (project / "sql" / "best.sql").write_text("SELECT customer,\n  ARRAY_CONTAINS(total, total) AS most FROM daily\n")
-    said = nova_process("check", NOVA_CACHE=str(tmp_path / "cache"))
-    assert said.code == 1 and "Spark confirms 1 dataset" in said.out, said
-    assert "best.sql:2:3: Spark rejects the query: [DATATYPE_MISMATCH" in said.out, said.out
-    assert "^^^^" in said.out
+    output = nova_process("check", NOVA_CACHE=str(tmp_path / "cache"))
+    assert output.code == 1 and "Spark confirms 1 dataset" in output.out, output
+    assert "best.sql:2:3: Spark rejects the query: [DATATYPE_MISMATCH" in output.out, output.out
+    assert "^^^^" in output.out
 
 
 def test_where_spark_cannot_be_started_the_own_rules_answer_and_say_so(
@@ -178,6 +181,6 @@ def test_where_spark_cannot_be_started_the_own_rules_answer_and_say_so(
 ) -> None:
     with (project / "pyproject.toml").open("a") as settings:
         settings.write('spark_config = {"spark.driver.memory" = "1k"}\n')
-    said = nova_process("check", NOVA_CACHE=str(tmp_path / "cache"))
-    assert said.code == 0 and "Spark has not analysed daily: " in said.out, said
-    assert "Spark has not analysed best: " in said.out and "Spark confirms" not in said.out
+    output = nova_process("check", NOVA_CACHE=str(tmp_path / "cache"))
+    assert output.code == 0 and "Spark has not analysed daily: " in output.out, output
+    assert "Spark has not analysed best: " in output.out and "Spark confirms" not in output.out

@@ -15,10 +15,10 @@ def show(nova: Nova) -> Nova:
 
 
 def test_a_task_is_shown_as_the_paper_shows_it(show: Nova) -> None:
-    said = show("products_sales", "day=2022-03-31")
-    assert said.code == 0
+    output = show("products_sales", "day=2022-03-31")
+    assert output.code == 0
     assert (
-        said.out
+        output.out
         == """
 Evaluation scope
 ================
@@ -68,23 +68,23 @@ GROUP BY product_id
 
 
 def test_all_scopes_of_a_dataset(show: Nova) -> None:
-    said = show("store_sales", "--json").json
-    assert [s["partition"] for s in said["scopes"]] == [
+    output = show("store_sales", "--json").json
+    assert [s["partition"] for s in output["scopes"]] == [
         "day=2022-03-30/store=Detroit",
         "day=2022-03-30/store=Paris",
         "day=2022-03-31/store=Detroit",
         "day=2022-03-31/store=Paris",
     ]
-    assert said["reads"] == ["tickets"]
+    assert output["reads"] == ["tickets"]
     shown = show("store_sales")
     assert "Scopes: 4" in shown.out
     assert "day=2022-03-31/store=Paris     2022-03-31T00:00:00Z   Paris     2022-03-31" in shown.out
 
 
 def test_values_of_several_columns_may_stand_apart(show: Nova) -> None:
-    said = show("store_sales", "store=Paris", "day=2022-03-31", "--json").json
-    assert said["partition"] == "day=2022-03-31/store=Paris"
-    assert said["dependencies"] == [{"dataset": "tickets", "mode": "all", "partition": "day=2022-03-31/store=Paris"}]
+    output = show("store_sales", "store=Paris", "day=2022-03-31", "--json").json
+    assert output["partition"] == "day=2022-03-31/store=Paris"
+    assert output["dependencies"] == [{"dataset": "tickets", "mode": "all", "partition": "day=2022-03-31/store=Paris"}]
 
 
 def test_before_there_was_a_scope_there_is_none(show: Nova) -> None:
@@ -103,23 +103,23 @@ def test_before_there_was_a_scope_there_is_none(show: Nova) -> None:
     ],
 )
 def test_what_there_is_not(show: Nova, given: tuple[str, ...], what: str) -> None:
-    said = show(*given)
-    assert said.code in (1, 2)
-    assert what in said.err
+    output = show(*given)
+    assert output.code in (1, 2)
+    assert what in output.err
 
 
 def test_a_tick_says_what_it_would_do(nova: Nova) -> None:
-    said = nova("tick", "--dry-run", "--json", "--project", PROJECT).json
-    assert [(r["dataset"], r["partition"], r["why"]) for r in said["run"]][:2] == [
+    output = nova("tick", "--dry-run", "--json", "--project", PROJECT).json
+    assert [(r["dataset"], r["partition"], r["why"]) for r in output["run"]][:2] == [
         ("store_sales", "day=2022-03-30/store=Detroit", "missing"),
         ("store_sales", "day=2022-03-30/store=Paris", "missing"),
     ]
-    assert said["waits"][0] == {
+    assert output["waits"][0] == {
         "dataset": "products_sales",
         "partition": "day=2022-03-30",
         "why": "missing",
         "waits_for": "store_sales/day=2022-03-30/store=Detroit",
     }
-    assert (said["drop"], said["held"]) == ({}, {})
+    assert (output["drop"], output["held"]) == ({}, {})
     shown = nova("tick", "--dry-run", "--project", PROJECT).out
     assert "To run: 4" in shown and "Waiting: 2" in shown

@@ -32,10 +32,10 @@ pytestmark = pytest.mark.usefixtures("with_shop")
 def test_of_a_command_line(nova: Nova, stub_store: Store, command: str, meant: str) -> None:
     stub_store.register(stub_store.project)
     stub_store.insert("orders", [{"id": 1, "item": "tea", "price": 2.5}])
-    said = nova(*command.split())
-    assert said.code in (1, 2) and said.out == ""
-    assert "Did you mean" in said.err or "did you mean" in said.err or "Possible options" in said.err, said.err
-    assert meant in said.err
+    output = nova(*command.split())
+    assert output.code in (1, 2) and output.out == ""
+    assert "Did you mean" in output.err or "did you mean" in output.err or "Possible options" in output.err, output.err
+    assert meant in output.err
 
 
 def test_of_a_column_to_read(nova: Nova, orders_file: Path) -> None:

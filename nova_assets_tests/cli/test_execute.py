@@ -45,10 +45,10 @@ def test_a_plan_says_which_channels_must_not_move(nova: Nova) -> None:
 
 @pytest.mark.parametrize("command", ["plan", "run"])
 def test_an_unknown_binding_lists_the_known_ones(nova: Nova, command: str) -> None:
-    said = nova(command, "sells")
-    assert said.code == 1 and said.out == ""
-    assert "[NOVA-BINDING-NOT-FOUND] no binding is called 'sells'" in said.err
-    assert "sell, take_stock" in said.err and "next:" in said.err
+    output = nova(command, "sells")
+    assert output.code == 1 and output.out == ""
+    assert "[NOVA-BINDING-NOT-FOUND] no binding is called 'sells'" in output.err
+    assert "sell, take_stock" in output.err and "next:" in output.err
 
 
 @pytest.mark.parametrize(
@@ -58,31 +58,31 @@ def test_without_a_project_it_says_how_to_name_one(
     nova: Nova, monkeypatch: pytest.MonkeyPatch, command: list[str], folder: Path
 ) -> None:
     monkeypatch.delenv("NOVA_PROJECT")
-    said = nova(*command)
-    assert said.code == 1
-    assert "no project is configured, so there are no bindings" in said.err
-    assert f"nova {' '.join(command)} --project package.module:project" in said.err
+    output = nova(*command)
+    assert output.code == 1
+    assert "no project is configured, so there are no bindings" in output.err
+    assert f"nova {' '.join(command)} --project package.module:project" in output.err
     assert list(folder.iterdir()) == []
 
 
 def test_an_execution_that_never_was_cannot_be_resumed(nova: Nova) -> None:
-    said = nova("run", "sell", "--resume", "nope")
-    assert said.code == 1 and "there is no execution 'nope'" in said.err
+    output = nova("run", "sell", "--resume", "nope")
+    assert output.code == 1 and "there is no execution 'nope'" in output.err
 
 
 def test_an_execution_of_another_binding_is_wrong_use(nova: Nova, stub_store: Store) -> None:
     done = stub_store.run("take_stock")
-    said = nova("run", "sell", "--resume", done.id)
-    assert said.code == 2 and "belongs to binding 'take_stock', not to binding 'sell'" in said.err
+    output = nova("run", "sell", "--resume", done.id)
+    assert output.code == 2 and "belongs to binding 'take_stock', not to binding 'sell'" in output.err
 
 
 @pytest.mark.spark
 def test_run_says_what_was_read_and_written(nova: Nova, orders_file: Path) -> None:
     assert nova("insert", "orders", orders_file).code == 0
-    said = nova("run", "sell")
-    assert said.code == 0
-    assert "sell committed in " in said.out and "read  orders from 0 to 1" in said.out
-    row = next(line for line in said.out.splitlines() if line.startswith("archive")).split()
+    output = nova("run", "sell")
+    assert output.code == 0
+    assert "sell committed in " in output.out and "read  orders from 0 to 1" in output.out
+    row = next(line for line in output.out.splitlines() if line.startswith("archive")).split()
     assert row[:3] == ["archive", "Δ(0→1)", "2"]
     again = nova("run", "sell")
     assert "orders at 1, nothing new" in again.out and "No channel was changed" in again.out
@@ -91,10 +91,10 @@ def test_run_says_what_was_read_and_written(nova: Nova, orders_file: Path) -> No
 @pytest.mark.spark
 def test_run_as_json_prints_json_alone_whatever_tasks_print(nova: Nova, orders_file: Path) -> None:
     nova("insert", "orders", orders_file)
-    said = nova("run", "sell", "--json")
-    assert said.code == 0
-    done = said.json
-    assert "counting the till" in said.err and "counting" not in said.out
+    output = nova("run", "sell", "--json")
+    assert output.code == 0
+    done = output.json
+    assert "counting the till" in output.err and "counting" not in output.out
     assert (done["binding"], done["state"], done["numbers"]) == ("sell", "committed", {"archive": 1})
     assert done["consumed"]["orders"] == {"cursor": 0, "head": 1}
     assert done["blocks"][0]["range"] == "Δ(0→1)" and done["blocks"][0]["rows"] == 2

@@ -27,12 +27,12 @@ def test_an_execution_of_a_dead_container_is_listed_and_released(nova: Nova, fol
         purpose="read",
     )
     catalog.begin(begun)
-    said = nova("executions")
+    output = nova("executions")
     assert (
-        said.code == 0
-        and name[:8] in said.out
-        and "asset:report" in said.out
-        and "a process of another host" in said.out
+        output.code == 0
+        and name[:8] in output.out
+        and "asset:report" in output.out
+        and "a process of another host" in output.out
     )
     (one,) = nova("executions", "--json").json["executions"]
     assert (one["id"], one["holder"], one["owner"], one["lapsed"]) == (name, "unknown", owner, False)

@@ -21,7 +21,7 @@ HEAVY = (
 )
 
 
-def loaded_by(code: str) -> set[str]:
+def modules_loaded_by(code: str) -> set[str]:
     """The heavy packages that a fresh process has loaded after some code."""
     code = f"import sys\n{code}\nprint(*[m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -39,18 +39,18 @@ try:
 except SystemExit as end:
     assert end.code == 0, end.code
 """
-    assert loaded_by(code) == set()
+    assert modules_loaded_by(code) == set()
 
 
 @pytest.mark.parametrize(
     "module", ["nova_assets", *(f"nova_assets.plan.{m.name}" for m in pkgutil.iter_modules(plan.__path__))]
 )
 def test_importing_the_package_or_a_plan_loads_nothing_heavy(module: str) -> None:
-    assert loaded_by(f"import {module}") == set()
+    assert modules_loaded_by(f"import {module}") == set()
 
 
 def test_that_check_can_fail() -> None:
-    assert loaded_by("import pyarrow") >= {"pyarrow"}
+    assert modules_loaded_by("import pyarrow") >= {"pyarrow"}
 
 
 def test_help_is_quick() -> None:
@@ -69,16 +69,16 @@ def test_help_is_quick() -> None:
 
 
 def test_help_lists_every_command_with_what_it_is_for(nova: Nova) -> None:
-    said = nova("--help")
-    assert said.code == 0
+    output = nova("--help")
+    assert output.code == 0
     for name, (_, line) in COMMANDS.items():
-        assert f"  {name}" in said.out and line in said.out
+        assert f"  {name}" in output.out and line in output.out
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_takes_json_and_what_changes_things_takes_dry_run(nova: Nova, command: str) -> None:
-    said = nova(command, "--help")
-    assert said.code == 0 and "--json" in said.out and "JSON: {" in said.out
+    output = nova(command, "--help")
+    assert output.code == 0 and "--json" in output.out and "JSON: {" in output.out
     upkeep = ("compact", "gc", "drop", "restore", "doctor", "seal")
     changes = (
         "init",
@@ -96,7 +96,7 @@ def test_every_command_takes_json_and_what_changes_things_takes_dry_run(nova: No
         "release",
         *upkeep,
     )
-    assert ("--dry-run" in said.out) == (command in changes)
+    assert ("--dry-run" in output.out) == (command in changes)
 
 
 def test_the_version_is_that_of_the_package(nova: Nova) -> None:
@@ -120,6 +120,6 @@ def test_the_version_is_that_of_the_package(nova: Nova) -> None:
     ],
 )
 def test_wrong_use_ends_with_2_and_says_how_to_use_it(nova: Nova, arguments: list[str]) -> None:
-    said = nova(*arguments)
-    assert said.code == 2
-    assert said.out == "" and "Usage: nova" in said.err
+    output = nova(*arguments)
+    assert output.code == 2
+    assert output.out == "" and "Usage: nova" in output.err

@@ -12,10 +12,10 @@ from nova_assets_tests.cli.conftest import Nova
 
 
 def test_without_a_project_it_makes_catalog_and_warehouse(nova: Nova, folder: Path) -> None:
-    said = nova("init")
-    assert said.code == 0
-    assert f"catalog    sqlite:///{folder}/.nova/catalog.db: created" in said.out
-    assert "project    none; name one with --project, NOVA_PROJECT or project in [tool.nova]" in said.out
+    output = nova("init")
+    assert output.code == 0
+    assert f"catalog    sqlite:///{folder}/.nova/catalog.db: created" in output.out
+    assert "project    none; name one with --project, NOVA_PROJECT or project in [tool.nova]" in output.out
     assert (folder / ".nova" / "catalog.db").is_file() and (folder / ".nova" / "warehouse").is_dir()
 
 
@@ -31,9 +31,9 @@ def test_it_registers_the_project_and_again_is_silent(nova: Nova) -> None:
 
 @pytest.mark.usefixtures("with_shop")
 def test_a_dry_run_says_what_it_would_make_and_makes_nothing(nova: Nova, folder: Path) -> None:
-    said = nova("init", "--dry-run")
-    assert said.code == 0
-    assert "catalog.db: would be created" in said.out and "would be registered" in said.out
+    output = nova("init", "--dry-run")
+    assert output.code == 0
+    assert "catalog.db: would be created" in output.out and "would be registered" in output.out
     assert list(folder.iterdir()) == []
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from nova_assets_tests.cli.conftest import Nova, lines
+from nova_assets_tests.cli.conftest import Nova, write_json_lines
 
 pytestmark = pytest.mark.usefixtures("with_shop")
 
@@ -40,9 +40,9 @@ def test_it_does_not_start_spark(nova_process: Nova, orders_file: Path, folder: 
         "import nova_assets.engine.session.java as java\njava._list_java_candidates = lambda: iter([('PATH', None)])\n"
     )
     root = str(Path(__file__).resolve().parents[2])
-    said = nova_process("insert", "orders", orders_file, PYTHONPATH=f"{folder}:{root}", JAVA_HOME="/nowhere")
-    assert said.code == 0, said.err
-    assert said.out.startswith("orders Δ(0→1): 2 rows")
+    output = nova_process("insert", "orders", orders_file, PYTHONPATH=f"{folder}:{root}", JAVA_HOME="/nowhere")
+    assert output.code == 0, output.err
+    assert output.out.startswith("orders Δ(0→1): 2 rows")
 
 
 def test_the_same_key_again_changes_nothing(nova: Nova, orders_file: Path) -> None:
@@ -57,17 +57,17 @@ def test_the_same_key_again_changes_nothing(nova: Nova, orders_file: Path) -> No
 def test_files_without_rows_change_nothing_and_say_so(nova: Nova, folder: Path, orders_file: Path) -> None:
     nova("insert", "orders", orders_file)
     (folder / "none.csv").write_text("id,item,price\n")
-    said = nova("insert", "orders", folder / "none.csv")
-    assert said.code == 0 and said.out == "orders stays at 1: the files contain no rows\n"
+    output = nova("insert", "orders", folder / "none.csv")
+    assert output.code == 0 and output.out == "orders stays at 1: the files contain no rows\n"
     found = nova("insert", "orders", folder / "none.csv", "--json").json
     assert (found["seq"], found["head"], found["blocks"]) == (None, 1, [])
 
 
 def test_deletions_are_counted(nova: Nova, folder: Path) -> None:
-    nova("insert", "stock", lines(folder / "a.jsonl", {"item": "tea", "count": 7}))
-    gone = lines(folder / "b.jsonl", {"item": "tea", "count": 7, "_deleted": True})
-    said = nova("insert", "stock", gone)
-    assert said.code == 0 and "1 row, 1 of them deletions" in said.out
+    nova("insert", "stock", write_json_lines(folder / "a.jsonl", {"item": "tea", "count": 7}))
+    gone = write_json_lines(folder / "b.jsonl", {"item": "tea", "count": 7, "_deleted": True})
+    output = nova("insert", "stock", gone)
+    assert output.code == 0 and "1 row, 1 of them deletions" in output.out
 
 
 @pytest.mark.parametrize("kind", ["delta", "base"])
@@ -76,9 +76,9 @@ def test_a_dry_run_checks_and_changes_nothing(nova: Nova, folder: Path, orders_f
     assert unregistered.code == 0
     assert not (folder / ".nova").exists()
     nova("insert", "orders", orders_file)
-    said = nova("insert", "orders", orders_file, "--kind", kind, "--dry-run")
+    output = nova("insert", "orders", orders_file, "--kind", kind, "--dry-run")
     block = "Δ(1→2)" if kind == "delta" else "B2"
-    assert said.code == 0 and f"1 file would become orders {block}" in said.out
+    assert output.code == 0 and f"1 file would become orders {block}" in output.out
     assert head(nova, "orders") == 1
     asked = nova("insert", "orders", orders_file, "--kind", kind, "--dry-run", "--json").json
     assert (asked["head"], [c["type"] for c in asked["schema"]]) == (1, ["bigint", "string", "double"])
@@ -110,17 +110,17 @@ def truncated_csv(folder: Path) -> Path:
     return file
 
 
-def nowhere(folder: Path) -> Path:
+def missing_file(folder: Path) -> Path:
     return folder / "nowhere.parquet"
 
 
-def empty(folder: Path) -> Path:
+def empty_file(folder: Path) -> Path:
     file = folder / "empty.parquet"
     file.write_bytes(b"")
     return file
 
 
-def unknown_kind(folder: Path) -> Path:
+def file_of_unknown_format(folder: Path) -> Path:
     file = folder / "orders.xlsx"
     file.write_bytes(b"PK")
     return file
@@ -133,9 +133,9 @@ def unknown_kind(folder: Path) -> Path:
         (truncated_parquet, "NOVA-BAD-RECORD", ["truncated.parquet"]),
         (truncated_json, "NOVA-BAD-RECORD", ["truncated.jsonl"]),
         (truncated_csv, "NOVA-BAD-RECORD", ["truncated.csv"]),
-        (nowhere, None, ["nowhere.parquet"]),
-        (empty, None, ["empty.parquet"]),
-        (unknown_kind, None, ["orders.xlsx"]),
+        (missing_file, None, ["nowhere.parquet"]),
+        (empty_file, None, ["empty.parquet"]),
+        (file_of_unknown_format, None, ["orders.xlsx"]),
     ],
 )
 @pytest.mark.parametrize("dry", [[], ["--dry-run"]])
@@ -153,34 +153,34 @@ def test_what_cannot_be_inserted_is_refused_and_changes_nothing(
 
 
 def test_a_file_of_another_schema_hears_of_every_column(nova: Nova, folder: Path) -> None:
-    said = nova("insert", "orders", wrong_schema(folder))
-    assert said.code == 1 and said.err.startswith("[NOVA-SCHEMA-MISMATCH] channel 'orders'")
+    output = nova("insert", "orders", wrong_schema(folder))
+    assert output.code == 1 and output.err.startswith("[NOVA-SCHEMA-MISMATCH] channel 'orders'")
     for problem in ("id is string, not bigint", "item string is missing", "price double is missing", "colour string"):
-        assert problem in said.err
-    assert "expected: id bigint, item string, price double" in said.err and "next:" in said.err
+        assert problem in output.err
+    assert "expected: id bigint, item string, price double" in output.err and "next:" in output.err
 
 
 def test_a_missing_or_null_key_is_refused(nova: Nova, folder: Path) -> None:
-    null = lines(folder / "null.jsonl", {"item": None, "count": 1})
-    said = nova("insert", "stock", null)
-    assert said.code == 1 and said.err.startswith("[NOVA-BAD-KEY]") and "item" in said.err
-    twice = lines(folder / "twice.jsonl", {"item": "tea", "count": 1}, {"item": "tea", "count": 2})
-    said = nova("insert", "stock", twice)
-    assert said.code == 1 and said.err.startswith("[NOVA-BAD-KEY]")
+    null = write_json_lines(folder / "null.jsonl", {"item": None, "count": 1})
+    output = nova("insert", "stock", null)
+    assert output.code == 1 and output.err.startswith("[NOVA-BAD-KEY]") and "item" in output.err
+    twice = write_json_lines(folder / "twice.jsonl", {"item": "tea", "count": 1}, {"item": "tea", "count": 2})
+    output = nova("insert", "stock", twice)
+    assert output.code == 1 and output.err.startswith("[NOVA-BAD-KEY]")
     assert head(nova, "stock") == 0
 
 
 def test_an_unknown_channel_lists_the_known_ones(nova: Nova, orders_file: Path) -> None:
     nova("init")
-    said = nova("insert", "order", orders_file)
-    assert said.code == 1
-    assert "no channel is called 'order'" in said.err and "archive, latest, orders, stock" in said.err
+    output = nova("insert", "order", orders_file)
+    assert output.code == 1
+    assert "no channel is called 'order'" in output.err and "archive, latest, orders, stock" in output.err
 
 
 def test_a_warehouse_that_cannot_be_written_is_refused(nova: Nova, folder: Path, orders_file: Path) -> None:
     (folder / "file").write_text("")
-    said = nova("--warehouse", "file/warehouse", "insert", "orders", orders_file)
-    assert said.code == 1 and said.err.startswith("[NOVA-WAREHOUSE-UNAVAILABLE]")
+    output = nova("--warehouse", "file/warehouse", "insert", "orders", orders_file)
+    assert output.code == 1 and output.err.startswith("[NOVA-WAREHOUSE-UNAVAILABLE]")
     assert head(nova, "orders") == 0
 
 
@@ -188,9 +188,9 @@ def test_what_cannot_be_launched_at_once_is_there_all_the_same(
     nova: Nova, orders_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
-    said = nova("insert", "orders", orders_file, "--launch")
-    assert said.code == 0 and said.out.startswith("orders Δ(0→1): 2 rows")
-    assert "no run was launched" in said.err and "DAGSTER_HOME" in said.err
+    output = nova("insert", "orders", orders_file, "--launch")
+    assert output.code == 0 and output.out.startswith("orders Δ(0→1): 2 rows")
+    assert "no run was launched" in output.err and "DAGSTER_HOME" in output.err
     assert nova("insert", "orders", orders_file, "--launch", "--json").json["launched"] == {}
     monkeypatch.setenv("NOVA_DAGSTER_URL", "nowhere")
     refused = nova("insert", "orders", orders_file, "--launch")

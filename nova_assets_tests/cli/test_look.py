@@ -25,7 +25,7 @@ project = nova.Project([nova.bind(w)])
 
 
 @pytest.fixture
-def sold(stub_store: Store) -> Store:
+def store_with_sales(stub_store: Store) -> Store:
     """Orders sold once, and one more since; stock counted, and one item gone."""
     stub_store.register(stub_store.project)
     stub_store.insert("orders", ORDERS)
@@ -38,41 +38,43 @@ def sold(stub_store: Store) -> Store:
 
 
 def test_where_no_catalog_is_looking_makes_none(nova: Nova, folder: Path) -> None:
-    said = nova("channels")
-    assert said.code == 0
-    assert "no channels are registered yet: there is no catalog at" in said.out and "nova init" in said.out
+    output = nova("channels")
+    assert output.code == 0
+    assert "no channels are registered yet: there is no catalog at" in output.out and "nova init" in output.out
     assert nova("channels", "--json").json["channels"] == []
     assert nova("timeline", "orders").code == 1
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.usefixtures("sold")
+@pytest.mark.usefixtures("store_with_sales")
 def test_channels_shows_model_head_rows_bytes_and_schema(nova: Nova) -> None:
-    said = nova("channels")
-    assert said.code == 0
-    shown = {line.split()[0]: line for line in said.out.splitlines()[2:]}
+    output = nova("channels")
+    assert output.code == 0
+    shown = {line.split()[0]: line for line in output.out.splitlines()[2:]}
     assert shown["orders"].split()[1:4] == ["Append", "2", "3"]
     assert shown["orders"].endswith("id bigint, item string, price double")
     assert shown["stock"].split()[1:3] == ["Upsert(item)", "2"]
 
 
-def test_channels_shows_how_long_old_versions_are_retained(nova: Nova, sold: Store) -> None:
+def test_channels_shows_how_long_old_versions_are_retained(nova: Nova, store_with_sales: Store) -> None:
     assert "retain" not in nova("channels").out
-    sold.register(Channel("kept", schema="id bigint", retain="30d"))
+    store_with_sales.register(Channel("kept", schema="id bigint", retain="30d"))
     assert {c["name"]: c["retain"] for c in nova("channels", "--json").json["channels"]}["kept"] == "30d"
     shown = {line.split()[0]: line.split() for line in nova("channels").out.splitlines()}
     assert shown["channel"][2] == "retain" and shown["kept"][2] == "30d"
 
 
-def test_channels_counts_what_the_head_is_read_from_not_what_a_base_replaced(nova: Nova, sold: Store) -> None:
-    sold.run("take_stock")
+def test_channels_counts_what_the_head_is_read_from_not_what_a_base_replaced(
+    nova: Nova, store_with_sales: Store
+) -> None:
+    store_with_sales.run("take_stock")
     latest = next(c for c in nova("channels", "--json").json["channels"] if c["name"] == "latest")
     assert (latest["head"], latest["rows"], latest["files"]) == (2, 1, 1)
     assert latest["merge"] == {"kind": "upsert", "key": ["item"], "order_by": []}
     assert latest["schema"][0] == {"name": "item", "type": "string", "nullable": True}
 
 
-@pytest.mark.usefixtures("sold")
+@pytest.mark.usefixtures("store_with_sales")
 def test_in_a_pipe_no_line_is_cut_and_none_ends_in_blanks(nova: Nova, stub_store: Store) -> None:
     wide = ", ".join(f"a_column_with_a_long_name_{n} string" for n in range(60))
     stub_store.register(Channel("wide", schema=wide))
@@ -87,7 +89,7 @@ def table(out: str) -> list[str]:
     return lines[next(n for n, line in enumerate(lines) if line.startswith("seq")) :]
 
 
-@pytest.mark.usefixtures("sold")
+@pytest.mark.usefixtures("store_with_sales")
 def test_timeline_shows_each_instant_in_novas_notation(nova: Nova) -> None:
     out = table(nova("timeline", "stock").out)
     assert out[0].split() == ["seq", "block", "rows", "deleted", "bytes", "by", "time", "(UTC)"]
@@ -97,7 +99,7 @@ def test_timeline_shows_each_instant_in_novas_notation(nova: Nova) -> None:
     assert "take_stock" in nova("timeline", "latest").out
 
 
-@pytest.mark.usefixtures("sold", "with_shop")
+@pytest.mark.usefixtures("store_with_sales", "with_shop")
 def test_timeline_begins_with_a_drawing(nova: Nova) -> None:
     drawing, _, _ = nova("timeline", "orders").out.partition("\nseq")
     assert drawing.splitlines() == [
@@ -120,11 +122,11 @@ def test_timeline_draws_who_never_ran_at_0(nova: Nova, stub_store: Store) -> Non
     assert (cursor["binding"], cursor["cursor"], cursor["lag"], cursor["moved_at"]) == ("sell", 0, 1, None)
 
 
-def test_timeline_draws_compacted_bases_and_what_was_collected(nova: Nova, sold: Store) -> None:
-    sold.compact("stock")
-    sold.collect_garbage("stock")
-    said = nova("timeline", "stock")
-    assert "bases            □" in said.out and "deltas       ·   ·" in said.out and "· collected" in said.out
+def test_timeline_draws_compacted_bases_and_what_was_collected(nova: Nova, store_with_sales: Store) -> None:
+    store_with_sales.compact("stock")
+    store_with_sales.collect_garbage("stock")
+    output = nova("timeline", "stock")
+    assert "bases            □" in output.out and "deltas       ·   ·" in output.out and "· collected" in output.out
     assert nova("timeline", "stock", "--json").json["collected"] == [1, 2]
 
 
@@ -135,16 +137,16 @@ def test_timeline_of_a_partition_alone(nova: Nova, stub_store: Store) -> None:
     for shop in ("a", "b", "b"):
         stub_store.insert("sales", [{"shop": shop, "k": 1}])
     assert "deltas    ───▶───▶───▶" in nova("timeline", "sales").out
-    said = nova("timeline", "sales", "--partition", "a").out
-    assert said.startswith("sales shop=a: head 3\n") and "deltas    ───▶\n" in said
-    assert [line.split()[0] for line in table(said)[2:]] == ["1"]
+    output = nova("timeline", "sales", "--partition", "a").out
+    assert output.startswith("sales shop=a: head 3\n") and "deltas    ───▶\n" in output
+    assert [line.split()[0] for line in table(output)[2:]] == ["1"]
     found = nova("timeline", "sales", "--partition", "shop=b", "--json").json
     assert (found["head"], found["partition"]) == (3, "shop=b") and [i["seq"] for i in found["instants"]] == [2, 3]
     assert nova("timeline", "sales", "--partition", "shop=c").out.startswith("the timeline of sales shop=c is empty")
     assert "NOVA-PARTITION" in nova("timeline", "orders", "--partition", "shop=a").err
 
 
-@pytest.mark.usefixtures("sold", "with_shop")
+@pytest.mark.usefixtures("store_with_sales", "with_shop")
 def test_timeline_on_a_narrow_terminal_keeps_its_lines(nova: Nova, stub_store: Store) -> None:
     for _ in range(60):
         stub_store.insert("orders", ORDERS[:1])
@@ -157,7 +159,7 @@ def test_timeline_on_a_narrow_terminal_keeps_its_lines(nova: Nova, stub_store: S
         assert sum(line.startswith("sell") for line in shown) == 1
 
 
-@pytest.mark.usefixtures("sold")
+@pytest.mark.usefixtures("store_with_sales")
 def test_timeline_as_json_has_the_same_and_more(nova: Nova) -> None:
     found = nova("timeline", "orders", "--json").json
     assert (found["channel"], found["head"]) == ("orders", 2)
@@ -180,15 +182,15 @@ def test_timeline_as_json_has_the_same_and_more(nova: Nova) -> None:
     }
 
 
-@pytest.mark.usefixtures("sold")
+@pytest.mark.usefixtures("store_with_sales")
 def test_an_unknown_channel_lists_the_known_ones(nova: Nova) -> None:
-    said = nova("timeline", "order")
-    assert said.code == 1 and said.out == ""
-    assert said.err.startswith("[NOVA-CHANNEL-NOT-FOUND] no channel is called 'order'; did you mean 'orders'?\n")
-    assert "archive, latest, orders, stock" in said.err and "nova channels" in said.err
+    output = nova("timeline", "order")
+    assert output.code == 1 and output.out == ""
+    assert output.err.startswith("[NOVA-CHANNEL-NOT-FOUND] no channel is called 'order'; did you mean 'orders'?\n")
+    assert "archive, latest, orders, stock" in output.err and "nova channels" in output.err
 
 
-@pytest.mark.usefixtures("sold", "with_shop")
+@pytest.mark.usefixtures("store_with_sales", "with_shop")
 def test_cursors_shows_how_far_behind_each_binding_is(nova: Nova) -> None:
     row = nova("cursors").out.splitlines()[2].split()
     assert row[:5] == ["sell", "orders", "1", "2", "1"]
@@ -203,12 +205,12 @@ def test_cursors_of_bindings_that_never_ran_stand_at_0(nova: Nova) -> None:
 
 @pytest.mark.usefixtures("with_shop")
 def test_cursors_of_an_unknown_binding_lists_the_known_ones(nova: Nova) -> None:
-    said = nova("cursors", "sells")
-    assert said.code == 1
-    assert "no binding is called 'sells'" in said.err and "sell, take_stock" in said.err
+    output = nova("cursors", "sells")
+    assert output.code == 1
+    assert "no binding is called 'sells'" in output.err and "sell, take_stock" in output.err
 
 
-@pytest.mark.usefixtures("sold")
+@pytest.mark.usefixtures("store_with_sales")
 @pytest.mark.parametrize("wrong", ["import a_module_of_nowhere", "1/0", "project = 5", UNSOUND])
 @pytest.mark.parametrize(
     "command", ["channels", "timeline orders", "cursors", "plan sell", "read orders", "compact orders"]
@@ -216,9 +218,9 @@ def test_cursors_of_an_unknown_binding_lists_the_known_ones(nova: Nova) -> None:
 def test_a_wrong_project_is_refused_by_every_command(nova: Nova, folder: Path, command: str, wrong: str) -> None:
     module = f"wrong_{abs(hash(wrong)) % 10**6}"
     (folder / f"{module}.py").write_text(wrong)
-    said = nova("--project", f"{module}:project", *command.split())
-    assert said.code == 1 and said.out == "" and "NOVA-" in said.err
-    assert len(said.err.splitlines()) <= 5 and "Traceback" not in said.err
+    output = nova("--project", f"{module}:project", *command.split())
+    assert output.code == 1 and output.out == "" and "NOVA-" in output.err
+    assert len(output.err.splitlines()) <= 5 and "Traceback" not in output.err
 
 
 @pytest.mark.usefixtures("with_shop")

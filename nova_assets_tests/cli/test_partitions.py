@@ -26,24 +26,24 @@ def store(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
         yield store
 
 
-def sell(store: Store, *days_of_january: int) -> None:
+def insert_sales(store: Store, *days_of_january: int) -> None:
     rows = [{"day": f"2024-01-{d:02}", "id": n, "shop": "Metz"} for n, d in enumerate(days_of_january)]
     store.insert("sales", rows)
 
 
 @pytest.mark.parametrize("command", [["plan"], ["run"], ["run", "--dry-run"]])
 def test_without_a_partition_it_asks_for_one(nova: Nova, store: Store, command: list[str]) -> None:
-    sell(store, 1, 2)
-    said = nova(*command, "copy_day")
-    assert said.code == 1 and said.out == ""
-    assert "triggered per partition, so a run has to say which partitions it is for" in said.err
-    assert "--partition day=..., once or several times (such as day=2024-01-01)" in said.err
-    assert "--missing, for the 2 that have unread data" in said.err and "--whole" in said.err
+    insert_sales(store, 1, 2)
+    output = nova(*command, "copy_day")
+    assert output.code == 1 and output.out == ""
+    assert "triggered per partition, so a run has to say which partitions it is for" in output.err
+    assert "--partition day=..., once or several times (such as day=2024-01-01)" in output.err
+    assert "--missing, for the 2 that have unread data" in output.err and "--whole" in output.err
     assert store.cursors() == []
 
 
 def test_a_plan_of_several_partitions_and_of_those_that_are_missing(nova: Nova, store: Store) -> None:
-    sell(store, 1, 2, 3)
+    insert_sales(store, 1, 2, 3)
     store.run("copy_day", "2024-01-02")
     out = nova("plan", "copy_day", "--missing", "--json").json
     assert [p["partition"] for p in out["plans"]] == ["day=2024-01-01", "day=2024-01-03"]
@@ -54,7 +54,7 @@ def test_a_plan_of_several_partitions_and_of_those_that_are_missing(nova: Nova, 
 
 
 def test_a_switch_to_partitions_and_back(nova: Nova, store: Store) -> None:
-    sell(store, 1, 2)
+    insert_sales(store, 1, 2)
     store.run("copy_day", whole=True)
     refused = nova("plan", "copy_day", "--partition", "2024-01-02")
     assert refused.code == 1 and "nova switch copy_day --to partitions" in refused.err
@@ -65,7 +65,7 @@ def test_a_switch_to_partitions_and_back(nova: Nova, store: Store) -> None:
     assert done["before"] == [{"channel": "sales", "partition": "", "cursor": 1}]
     assert [(c["partition"], c["cursor"]) for c in done["after"]] == [("day=2024-01-01", 1), ("day=2024-01-02", 1)]
     assert nova("plan", "copy_day", "--missing").out == "copy_day: no partition has unread data\n"
-    sell(store, 2)
+    insert_sales(store, 2)
     unread = nova("switch", "copy_day", "--to", "whole")
     assert unread.code == 1 and "1 partitions have unread data" in unread.err and "day=2024-01-02" in unread.err
     assert "nova run copy_day --missing" in unread.err
@@ -77,7 +77,7 @@ def test_a_switch_to_partitions_and_back(nova: Nova, store: Store) -> None:
 
 def test_a_partition_that_ran_while_it_was_empty_is_not_read_again_after_a_switch(nova: Nova, store: Store) -> None:
     store.run("copy_day", "2024-01-01")
-    sell(store, 1, 2)
+    insert_sales(store, 1, 2)
     store.run("copy_day", whole=True)
     nova("switch", "copy_day", "--to", "partitions")
     assert {c.partition: c.seq for c in store.cursors()} == {"day=2024-01-01": 1, "day=2024-01-02": 1}
@@ -104,18 +104,18 @@ def test_run_of_what_is_missing_prints_a_line_for_each_partition(nova: Nova, sto
     file = tmp_path / "sales.csv"
     file.write_text("day,id,shop\n2024-01-02,1,Metz\n2024-01-01,2,Lyon\n")
     assert nova("insert", "sales", file).code == 0
-    said = nova("run", "copy_day", "--missing")
-    assert said.code == 0
-    lines = [line.split() for line in said.out.splitlines() if line.startswith("day=")]
+    output = nova("run", "copy_day", "--missing")
+    assert output.code == 0
+    lines = [line.split() for line in output.out.splitlines() if line.startswith("day=")]
     assert [(line[0], line[1]) for line in lines] == [("day=2024-01-01", "committed"), ("day=2024-01-02", "committed")]
-    assert "2 partitions, 2 rows written" in said.out
+    assert "2 partitions, 2 rows written" in output.out
     assert nova("run", "copy_day", "--missing", "--json").json == {"binding": "copy_day", "executions": []}
 
 
 def test_bindings_say_what_is_due_in_which_partitions(nova: Nova, store: Store) -> None:
     never = nova("bindings", "--json").json["bindings"][0]
     assert (never["last"], never["due"], never["cursors"]) == (None, {}, [])
-    sell(store, 1, 2, 3)
+    insert_sales(store, 1, 2, 3)
     store.run("copy_day", "2024-01-02")
     found = nova("bindings", "--json").json["bindings"][0]
     assert found["partitions"] == ["day"] and found["when"] == "on_data(sales)"

@@ -13,16 +13,16 @@ from nova_assets.plan.timeline_chart import build_chart
 from nova_assets_tests.plan.outlines import of_day, outline
 
 
-def looks(of: ChannelOutline, expected: str, width: int = 80) -> None:
+def assert_chart(channel_outline: ChannelOutline, expected: str, width: int = 80) -> None:
     """The lines of a drawing, below its title."""
-    title, empty, *lines = render_chart_lines(build_chart(of), width)
-    assert (title, empty) == (f"orders: head {of.head}", "")
+    title, empty, *lines = render_chart_lines(build_chart(channel_outline), width)
+    assert (title, empty) == (f"orders: head {channel_outline.head}", "")
     assert lines == dedent(expected).strip("\n").splitlines()
     assert all(len(line) <= width for line in lines)
 
 
 def test_before_anything_came() -> None:
-    looks(
+    assert_chart(
         outline(sell=0),
         """
                  0
@@ -34,7 +34,7 @@ def test_before_anything_came() -> None:
 
 
 def test_of_one_number() -> None:
-    looks(
+    assert_chart(
         outline("d1", sell=1),
         """
                  0   1
@@ -47,7 +47,7 @@ def test_of_one_number() -> None:
 
 
 def test_bases_collected_numbers_and_one_who_never_ran() -> None:
-    looks(
+    assert_chart(
         outline("x1..2 b3 d4..5 c5", audit=0, sell=3),
         """
                  0   1   2   3   4   5
@@ -62,7 +62,7 @@ def test_bases_collected_numbers_and_one_who_never_ran() -> None:
 
 
 def test_chained_deltas_that_overlap_are_below_each_other() -> None:
-    looks(
+    assert_chart(
         outline("b1 d2 x3 d4..9 c7 d1-4 d2-6 d5-9", sell=9),
         """
                  0   1   2   3   4   5   6   7   8   9
@@ -79,7 +79,7 @@ def test_chained_deltas_that_overlap_are_below_each_other() -> None:
 
 
 def test_of_sixty_numbers_the_newest() -> None:
-    looks(
+    assert_chart(
         outline("x1..44 d45..60 c32 c52", sell=58, audit=12, **{"asset:reports/daily": 45}),
         """
         … 1–39                40  42  44  46  48  50  52  54  56  58  60
@@ -95,7 +95,7 @@ def test_of_sixty_numbers_the_newest() -> None:
 
 
 def test_of_three_thousand_numbers_the_newest() -> None:
-    looks(
+    assert_chart(
         outline("x1..2979 d2980..3000 c2990 d2984-2990", sell=2999, audit=812),
         """
         … 1–2975         2980      2985      2990      2995      3000
@@ -112,7 +112,7 @@ def test_of_three_thousand_numbers_the_newest() -> None:
 
 
 def test_of_partitions_the_slowest_and_the_fastest() -> None:
-    looks(
+    assert_chart(
         outline("d1..12", of_day("sum_up", 1, 3, 8), of_day("sum_up", 2, 5, 5), of_day("sum_up", 3, 9, 11)),
         """
                  0   2   4   6   8  10  12
@@ -125,7 +125,7 @@ def test_of_partitions_the_slowest_and_the_fastest() -> None:
 
 
 def test_without_consumers() -> None:
-    looks(
+    assert_chart(
         outline("d1..4"),
         """
                  0   1   2   3   4

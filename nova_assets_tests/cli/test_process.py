@@ -22,7 +22,7 @@ NOVA = [sys.executable, "-m", "nova_assets.cli"]
 ENVIRONMENT = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": os.environ.get("HOME", "/")}
 
 
-def on_a_terminal(*arguments: str, columns: int = 80) -> str:
+def run_on_terminal(*arguments: str, columns: int = 80) -> str:
     """What a command shows on a terminal of that width."""
     main, other = pty.openpty()
     environment = {**ENVIRONMENT, "COLUMNS": str(columns), "TERM": "xterm"}
@@ -52,9 +52,9 @@ def test_json_is_alone_on_stdout_and_errors_are_json_on_stderr(nova_process: Nov
     (folder / "loud.py").write_text(
         "import os, nova_assets as nova\nprint('loading')\nos.system('echo a child speaks')\nproject = nova.Project()\n"
     )
-    said = nova_process("--project", "loud:project", "init", "--json")
-    assert said.code == 0 and said.json["project"] == "loud:project"
-    assert "loading" in said.err and "a child speaks" in said.err
+    output = nova_process("--project", "loud:project", "init", "--json")
+    assert output.code == 0 and output.json["project"] == "loud:project"
+    assert "loading" in output.err and "a child speaks" in output.err
     failed = nova_process("--project", "loud:project", "plan", "nope", "--json")
     assert failed.code == 1 and failed.out == "" and failed.error["code"] == "NOVA-BINDING-NOT-FOUND"
 
@@ -63,9 +63,9 @@ def test_a_failure_that_nobody_foresaw_is_one_line(nova_process: Nova, folder: P
     broken = "import nova_assets.settings as s\ndef load(**_): raise RuntimeError('the roof\\nis gone')\n"
     (folder / "sitecustomize.py").write_text(broken + "s.load_settings = load\n")
     path = f"{folder}:{ROOT}"
-    said = nova_process("channels", PYTHONPATH=path)
-    assert said.code == 1 and said.out == "" and len(said.err.splitlines()) == 1
-    assert "RuntimeError: the roof is gone" in said.err and "NOVA_DEBUG=1 shows the traceback" in said.err
+    output = nova_process("channels", PYTHONPATH=path)
+    assert output.code == 1 and output.out == "" and len(output.err.splitlines()) == 1
+    assert "RuntimeError: the roof is gone" in output.err and "NOVA_DEBUG=1 shows the traceback" in output.err
     assert nova_process("channels", "--json", PYTHONPATH=path).error["code"] == "NOVA-UNEXPECTED"
     debugged = nova_process("channels", PYTHONPATH=path, NOVA_DEBUG="1")
     assert debugged.code == 1 and "Traceback" in debugged.err
@@ -120,9 +120,9 @@ def test_on_a_terminal_tables_fit(stub_store: Store, columns: int) -> None:
     stub_store.register(stub_store.project)
     stub_store.insert("orders", [{"id": 1, "item": "tea", "price": 1.0}])
     for arguments in (["channels"], ["timeline", "orders"]):
-        shown = on_a_terminal(*arguments, columns=columns).splitlines()
+        shown = run_on_terminal(*arguments, columns=columns).splitlines()
         assert max(map(len, shown)) <= columns, shown
-    assert "…" in on_a_terminal("channels", columns=50)
+    assert "…" in run_on_terminal("channels", columns=50)
 
 
 def test_options_are_taken_before_and_after_the_command(nova: Nova, folder: Path) -> None:

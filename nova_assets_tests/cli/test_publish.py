@@ -27,8 +27,8 @@ def project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_published_and_withdrawn(nova: Nova, folder: Path) -> None:
     assert nova("insert", "orders", "orders.csv").code == 0
-    said = nova("publish", "orders", "--dry-run").out
-    assert said == "hive:exports/orders would show 1, 2 rows in 1 file\n  1 partition would be compacted first\n"
+    output = nova("publish", "orders", "--dry-run").out
+    assert output == "hive:exports/orders would show 1, 2 rows in 1 file\n  1 partition would be compacted first\n"
     assert not (folder / "exports").exists(), "looking changes nothing"
     made = nova("publish", "orders", "--json").json
     assert [(e["table"], e["edition"], e["seq"], e["rows"]) for e in made["editions"]] == [
@@ -46,12 +46,12 @@ def test_published_and_withdrawn(nova: Nova, folder: Path) -> None:
 
 
 def test_what_cannot_be_published(nova: Nova, folder: Path) -> None:
-    said = nova("publish", "plain")
-    assert said.code == 1 and "channel 'plain' is not published anywhere" in said.err
-    assert "publish=nova.hive" in said.err
+    output = nova("publish", "plain")
+    assert output.code == 1 and "channel 'plain' is not published anywhere" in output.err
+    assert "publish=nova.hive" in output.err
     (folder / "exports/orders").mkdir(parents=True)
     nova("insert", "orders", "orders.csv")
-    said = nova("publish", "orders")
-    assert said.code == 1
-    assert "exists already, and does not belong to this channel" in said.err and "--take-over" in said.err
+    output = nova("publish", "orders")
+    assert output.code == 1
+    assert "exists already, and does not belong to this channel" in output.err and "--take-over" in output.err
     assert nova("unpublish", "orders", "hive:x").code == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from nova_assets_tests.cli.conftest import Nova, lines
+from nova_assets_tests.cli.conftest import Nova, write_json_lines
 
 pytestmark = pytest.mark.spark
 
@@ -17,19 +17,19 @@ TEA, JAM = {"item": "tea", "count": 7}, {"item": "jam", "count": 1}
 
 
 @pytest.fixture
-def stocked(with_shop: None, nova: Nova, folder: Path) -> None:
+def changed_stock(with_shop: None, nova: Nova, folder: Path) -> None:
     """Stock at version 2: tea and jam came, then the tea changed and the jam went."""
-    nova("insert", "stock", lines(folder / "1.jsonl", TEA, JAM))
-    then = lines(folder / "2.jsonl", {**TEA, "count": 6}, {**JAM, "_deleted": True})
+    nova("insert", "stock", write_json_lines(folder / "1.jsonl", TEA, JAM))
+    then = write_json_lines(folder / "2.jsonl", {**TEA, "count": 6}, {**JAM, "_deleted": True})
     assert nova("insert", "stock", then, "--json").json["seq"] == 2
 
 
-@pytest.mark.usefixtures("stocked")
+@pytest.mark.usefixtures("changed_stock")
 def test_in_a_pipe_rows_come_with_tabs(nova: Nova) -> None:
     assert nova("read", "stock").out == "item\tcount\ntea\t6\n"
 
 
-@pytest.mark.usefixtures("stocked")
+@pytest.mark.usefixtures("changed_stock")
 def test_versions_and_changes_as_json(nova: Nova) -> None:
     old = nova("read", "stock", "--at", 1, "--json").json
     assert sorted(old["rows"], key=lambda r: r["item"]) == [JAM, TEA]
@@ -39,16 +39,16 @@ def test_versions_and_changes_as_json(nova: Nova) -> None:
     assert changed["columns"] == ["item", "_deleted"] and changed["at"] == 2
 
 
-@pytest.mark.usefixtures("stocked")
+@pytest.mark.usefixtures("changed_stock")
 def test_limit_gives_at_most_so_many(nova: Nova) -> None:
     assert len(nova("read", "stock", "--at", 1, "--limit", 1, "--json").json["rows"]) == 1
     assert len(nova("read", "stock", "--at", 1, "--limit", 9, "--json").json["rows"]) == 2
 
 
-@pytest.mark.usefixtures("stocked")
+@pytest.mark.usefixtures("changed_stock")
 def test_files_of_every_kind_hold_the_rows(nova: Nova, folder: Path) -> None:
-    said = nova("read", "stock", "--output", folder / "stock.parquet")
-    assert said.code == 0 and "stock.parquet: 1 row, " in said.out
+    output = nova("read", "stock", "--output", folder / "stock.parquet")
+    assert output.code == 0 and "stock.parquet: 1 row, " in output.out
     assert pq.read_table(folder / "stock.parquet").to_pylist() == [{"item": "tea", "count": 6}]
     nova("read", "stock", "--output", folder / "stock.csv")
     with (folder / "stock.csv").open() as file:
@@ -59,7 +59,7 @@ def test_files_of_every_kind_hold_the_rows(nova: Nova, folder: Path) -> None:
     assert not [p for p in folder.iterdir() if p.name.startswith(".stock")]
 
 
-@pytest.mark.usefixtures("stocked")
+@pytest.mark.usefixtures("changed_stock")
 def test_what_was_written_can_be_inserted_again(nova: Nova, folder: Path) -> None:
     for suffix in ("parquet", "csv", "jsonl"):
         nova("read", "stock", "--output", folder / f"stock.{suffix}")
@@ -67,7 +67,7 @@ def test_what_was_written_can_be_inserted_again(nova: Nova, folder: Path) -> Non
     assert nova("read", "stock").out == "item\tcount\ntea\t6\n"
 
 
-@pytest.mark.usefixtures("stocked")
+@pytest.mark.usefixtures("changed_stock")
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
@@ -79,9 +79,9 @@ def test_what_was_written_can_be_inserted_again(nova: Nova, folder: Path) -> Non
 )
 def test_what_cannot_be_read_says_why(nova: Nova, arguments: list[str], code: str, says: str) -> None:
     nova("init")
-    said = nova("read", *arguments)
-    assert said.code == 1 and said.out == ""
-    assert said.err.startswith(f"[{code}]") and says in said.err
+    output = nova("read", *arguments)
+    assert output.code == 1 and output.out == ""
+    assert output.err.startswith(f"[{code}]") and says in output.err
 
 
 def test_a_catalog_that_is_not_there_is_said(with_shop: None, nova: Nova, folder: Path) -> None:

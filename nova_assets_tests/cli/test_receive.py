@@ -40,20 +40,20 @@ def project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "arriving", raising=False)
 
 
-def put(folder: Path, name: str, content: str) -> None:
+def write_file(folder: Path, name: str, content: str) -> None:
     path = folder / "landing" / name
     path.write_text(content)
     os.utime(path, (time.time() - 60,) * 2)
 
 
 def test_files_are_received_once_and_shown(nova: Nova, folder: Path) -> None:
-    put(folder, "a.json", '{"id": 1, "price": 2.5}\n{"id": 2, "price": "dear"}\n')
+    write_file(folder, "a.json", '{"id": 1, "price": 2.5}\n{"id": 2, "price": "dear"}\n')
     assert nova("receive", "orders", "--dry-run").out == "1 file would be ingested, 51 B\n  a.json\n"
     assert nova("arrivals", "orders").out == "orders: 0 waiting, 0 taken, 0 refused, 0 gone\n"
     assert nova("channels", "--json").json["channels"] == [], "looking changes nothing"
-    said = nova("receive", "orders")
-    assert said.code == 0, said.err
-    first, why = said.out.splitlines()
+    output = nova("receive", "orders")
+    assert output.code == 0, output.err
+    first, why = output.out.splitlines()
     assert first == "orders: 1 row from 1 file, now at 1; 1 quarantined in orders_quarantine"
     assert why.startswith("  1 such as: column 'price'") and "dear" in why
     assert nova("receive", "orders").out == "no new files have arrived for orders\n"
@@ -65,7 +65,7 @@ def test_files_are_received_once_and_shown(nova: Nova, folder: Path) -> None:
 
 
 def test_what_was_set_aside_is_mended_by_hand(nova: Nova, folder: Path) -> None:
-    put(folder, "a.json", '{"id": 1}\n{"id": 2, "price": "dear"}\n')
+    write_file(folder, "a.json", '{"id": 1}\n{"id": 2, "price": "dear"}\n')
     nova("receive", "orders")
     assert nova("replay", "orders").out == "orders: 0 rows ingested; 1 left in the quarantine\n"
     bad = nova("read", "orders_quarantine", "--json").json["rows"]
@@ -80,7 +80,7 @@ def test_what_was_set_aside_is_mended_by_hand(nova: Nova, folder: Path) -> None:
 
 
 def test_days_are_sealed_and_shown(nova: Nova, folder: Path) -> None:
-    put(folder, "a.json", '{"id": 1, "dt": "2024-01-01"}')
+    write_file(folder, "a.json", '{"id": 1, "dt": "2024-01-01"}')
     assert nova("seals", "days").out == "No day or hour of days is sealed yet.\n"
     assert nova("seal", "days", "--dry-run").out.startswith("0 groups would be sealed\n  not ")
     nova("receive", "days")
@@ -106,7 +106,7 @@ def test_it_follows_until_it_is_interrupted(nova: Nova, folder: Path) -> None:
     with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": root}, **pipes) as process:
         assert process.stderr is not None and process.stdout is not None
         try:
-            put(folder, "a.json", '{"id": 1}')
+            write_file(folder, "a.json", '{"id": 1}')
             first = json.loads(process.stderr.readline())
             partial = folder / "landing" / "_b.json"
             partial.write_text('{"id": 2}')

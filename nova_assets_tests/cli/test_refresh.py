@@ -13,7 +13,7 @@ from nova_assets_tests.cli.conftest import Nova
 PROJECT = ("--project", "outside:project")
 
 
-def sell(folder: Path, day: str, price: object = 1) -> Path:
+def write_sales_file(folder: Path, day: str, price: object = 1) -> Path:
     there = folder / "tills" / f"day={day}"
     there.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table({"price": [price]}), there / "part-0.parquet")
@@ -32,8 +32,8 @@ def project(folder: Path) -> None:
 
 
 def test_what_is_otherwise_is_said_then_committed(nova: Nova, folder: Path) -> None:
-    sell(folder, "2022-03-30")
-    sell(folder, "2022-03-31")
+    write_sales_file(folder, "2022-03-30")
+    write_sales_file(folder, "2022-03-31")
     (folder / "tills" / "readme").write_text("mind the gap")
     dry = nova("refresh", "--dry-run", *PROJECT)
     assert (dry.code, dry.out) == (
@@ -55,14 +55,14 @@ tickets: 2 partitions would be refreshed; 0 unchanged
 
 
 def test_what_is_amiss_is_said_and_ends_with_1(nova: Nova, folder: Path) -> None:
-    sell(folder, "2022-03-30")
-    sell(folder, "2022-03-31", "much")
-    said = nova("refresh", *PROJECT)
-    assert said.code == 1
-    assert "tickets: 1 partition refreshed, at 1; 0 unchanged\n" in said.out
+    write_sales_file(folder, "2022-03-30")
+    write_sales_file(folder, "2022-03-31", "much")
+    output = nova("refresh", *PROJECT)
+    assert output.code == 1
+    assert "tickets: 1 partition refreshed, at 1; 0 unchanged\n" in output.out
     assert (
-        "day=2022-03-31: " in said.out
-        and "column 'price' of external channel 'tickets' has another type in" in said.out
+        "day=2022-03-31: " in output.out
+        and "column 'price' of external channel 'tickets' has another type in" in output.out
     )
     ticked = nova("tick", "--dry-run", "--json", *PROJECT)
     assert ticked.json["run"] == [{"dataset": "total", "partition": "", "why": "missing"}]
@@ -70,13 +70,13 @@ def test_what_is_amiss_is_said_and_ends_with_1(nova: Nova, folder: Path) -> None
 
 def test_much_that_is_gone_at_once_has_to_be_meant(nova: Nova, folder: Path) -> None:
     for n in range(1, 13):
-        sell(folder, f"2022-03-{n:02d}")
+        write_sales_file(folder, f"2022-03-{n:02d}")
     assert nova("refresh", *PROJECT).code == 0
     (folder / "tills").rename(folder / "elsewhere")
     (folder / "tills").mkdir()
-    said = nova("refresh", *PROJECT)
-    assert said.code == 1
-    assert "12 partitions missing at once, not refreshed; nova refresh tickets --gone drops them" in said.out
+    output = nova("refresh", *PROJECT)
+    assert output.code == 1
+    assert "12 partitions missing at once, not refreshed; nova refresh tickets --gone drops them" in output.out
     assert "missing: day=2022-03-01, day=2022-03-02" in nova("refresh", "tickets", "--gone", *PROJECT).out
 
 
@@ -91,11 +91,11 @@ def test_much_that_is_gone_at_once_has_to_be_meant(nova: Nova, folder: Path) -> 
     ],
 )
 def test_what_cannot_be_looked_at(nova: Nova, given: tuple[str, ...], what: str) -> None:
-    said = nova(*given, *PROJECT)
-    assert said.code == 1
-    assert what in said.out + said.err
+    output = nova(*given, *PROJECT)
+    assert output.code == 1
+    assert what in output.out + output.err
 
 
 def test_a_project_without_any(nova: Nova, folder: Path) -> None:
-    said = nova("refresh", "--project", "nova_assets.examples.sales.pipeline:project")
-    assert said.code == 1 and "the project has no external channel" in said.err
+    output = nova("refresh", "--project", "nova_assets.examples.sales.pipeline:project")
+    assert output.code == 1 and "the project has no external channel" in output.err

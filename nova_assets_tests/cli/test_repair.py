@@ -35,20 +35,20 @@ def store(folder: Path, with_shop: None) -> Iterator[Store]:
 
 
 @pytest.fixture
-def home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def dagster_home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A Dagster home that has been in use."""
     import dagster as dg
 
-    home = folder / "dagster"
-    home.mkdir()
-    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    dagster_home = folder / "dagster"
+    dagster_home.mkdir()
+    monkeypatch.setenv("DAGSTER_HOME", str(dagster_home))
     with dg.DagsterInstance.get() as instance:
         instance.get_runs(limit=1)
         instance.all_asset_keys()
-    return home
+    return dagster_home
 
 
-def orphan(store: Store, name: str, ago: float = 2 * HOUR) -> Path:
+def write_orphan_file(store: Store, name: str, ago: float = 2 * HOUR) -> Path:
     made = Path(store.settings.warehouse) / "blocks" / name
     made.mkdir()
     (made / "part-0.parquet").write_bytes(b"12345")
@@ -62,7 +62,7 @@ def files(store: Store, hi: int) -> list[Path]:
     return [root / f.path for b in store.catalog.history("stock").blocks if b.hi == hi for f in b.manifest.files]
 
 
-def told_in_dagster(channel: str) -> list[int]:
+def dagster_sequence_numbers(channel: str) -> list[int]:
     import dagster as dg
 
     with dg.DagsterInstance.get() as instance:
@@ -72,9 +72,9 @@ def told_in_dagster(channel: str) -> list[int]:
 
 
 def test_when_everything_is_whole_it_says_so(nova: Nova, store: Store) -> None:
-    said = nova("doctor", "--repair")
-    assert said.code == 0
-    assert said.out == (
+    output = nova("doctor", "--repair")
+    assert output.code == 0
+    assert output.out == (
         "(Dagster was not examined: DAGSTER_HOME is not set.)\nNothing to repair: 2 files of 2 blocks are intact.\n"
     )
     answer = nova("doctor", "--repair", "--dry-run", "--json").json
@@ -89,15 +89,17 @@ def test_when_everything_is_whole_it_says_so(nova: Nova, store: Store) -> None:
 
 
 def test_a_dry_run_says_everything_and_changes_nothing_and_then_it_is_mended(nova: Nova, store: Store) -> None:
-    folder, young = orphan(store, "lost"), orphan(store, "young", ago=10)
-    said = nova("doctor", "--repair", "--dry-run")
-    assert said.code == 1 and folder.exists()
-    assert "Files that the catalog does not list (1)\n  blocks/lost (1 file, 5 bytes) is listed by no block" in said.out
+    folder, young = write_orphan_file(store, "lost"), write_orphan_file(store, "young", ago=10)
+    output = nova("doctor", "--repair", "--dry-run")
+    assert output.code == 1 and folder.exists()
     assert (
-        "    means: nothing for any answer. If this catalog was restored" in said.out
-        and "    → would be repaired: moved to orphans/ in the warehouse\n" in said.out
+        "Files that the catalog does not list (1)\n  blocks/lost (1 file, 5 bytes) is listed by no block" in output.out
     )
-    assert said.out.endswith("1 would be repaired by nova doctor --repair. 2 files of 2 blocks were examined.\n")
+    assert (
+        "    means: nothing for any answer. If this catalog was restored" in output.out
+        and "    → would be repaired: moved to orphans/ in the warehouse\n" in output.out
+    )
+    assert output.out.endswith("1 would be repaired by nova doctor --repair. 2 files of 2 blocks were examined.\n")
     mended = nova("doctor", "--repair")
     assert mended.code == 0 and not folder.exists() and young.exists() and "→ repaired: moved to orphans/" in mended.out
     assert "1 repaired, 0 still wrong" in mended.out and "Nothing to repair" in nova("doctor", "--repair").out
@@ -105,9 +107,9 @@ def test_a_dry_run_says_everything_and_changes_nothing_and_then_it_is_mended(nov
 
 def test_what_cannot_be_mended_says_what_to_type_and_ends_with_1(nova: Nova, store: Store) -> None:
     files(store, 2)[0].unlink()
-    said = nova("doctor", "--repair", "--json")
-    assert said.code == 1 and said.json["remaining"] == 1 and not said.json["whole"]
-    [damage] = said.json["damages"]
+    output = nova("doctor", "--repair", "--json")
+    assert output.code == 1 and output.json["remaining"] == 1 and not output.json["whole"]
+    [damage] = output.json["damages"]
     assert (damage["kind"], damage["state"], damage["cure"]) == ("file", "remains", None)
     assert damage["means"].startswith("version 2 of stock cannot be answered; missed by the newest snapshot")
     assert "read by sell, take_stock" in damage["means"] and "nova restore stock --at 1" in damage["next"]
@@ -118,15 +120,19 @@ def test_what_cannot_be_mended_says_what_to_type_and_ends_with_1(nova: Nova, sto
 
 
 def test_without_a_catalog_there_is_nothing_and_none_is_made(nova: Nova, folder: Path) -> None:
-    said = nova("doctor", "--repair")
-    assert said.code == 0 and said.out == "Nothing to repair: there is no catalog yet.\n" and not list(folder.iterdir())
+    output = nova("doctor", "--repair")
+    assert (
+        output.code == 0
+        and output.out == "Nothing to repair: there is no catalog yet.\n"
+        and not list(folder.iterdir())
+    )
 
 
 def test_a_dry_run_migrates_nothing(nova: Nova, store: Store, folder: Path) -> None:
     with sqlite3.connect(folder / ".nova" / "catalog.db") as catalog:
         catalog.execute("UPDATE nova_version SET version_num = '0003'")
-    said = nova("doctor", "--repair", "--dry-run")
-    assert said.code == 1 and "NOVA-CATALOG-VERSION" in said.err and "nova init" in said.err
+    output = nova("doctor", "--repair", "--dry-run")
+    assert output.code == 1 and "NOVA-CATALOG-VERSION" in output.err and "nova init" in output.err
 
 
 @pytest.mark.parametrize("wrong", [["--dry-run"], ["--repair", "--spark"]])
@@ -136,17 +142,17 @@ def test_wrong_use(nova: Nova, wrong: list[str]) -> None:
 
 def test_a_warehouse_that_is_not_mounted_is_no_damage(nova: Nova, store: Store, folder: Path) -> None:
     shutil.move(store.settings.warehouse, folder / "elsewhere")
-    said = nova("doctor", "--repair")
-    assert said.code == 1 and "NOVA-WAREHOUSE-MISMATCH" in said.err and "mounted" in said.err
+    output = nova("doctor", "--repair")
+    assert output.code == 1 and "NOVA-WAREHOUSE-MISMATCH" in output.err and "mounted" in output.err
 
 
 @pytest.mark.dagster
 @pytest.mark.filterwarnings("ignore")
-def test_dagster_is_told_what_it_lacks(nova: Nova, store: Store, home: Path) -> None:
-    said = nova("doctor", "--repair", "--dry-run", "--json").json
-    assert [(d["kind"], d["state"]) for d in said["damages"]] == [("unpublished", "found")] * 2
-    assert said["counts"]["events"] == 0 and told_in_dagster("stock") == []
-    assert nova("doctor", "--repair").code == 0 and told_in_dagster("stock") == [1, 2]
+def test_dagster_is_told_what_it_lacks(nova: Nova, store: Store, dagster_home: Path) -> None:
+    output = nova("doctor", "--repair", "--dry-run", "--json").json
+    assert [(d["kind"], d["state"]) for d in output["damages"]] == [("unpublished", "found")] * 2
+    assert output["counts"]["events"] == 0 and dagster_sequence_numbers("stock") == []
+    assert nova("doctor", "--repair").code == 0 and dagster_sequence_numbers("stock") == [1, 2]
     whole = nova("doctor", "--repair").out
     assert whole == "Nothing to repair: 2 files of 2 blocks are intact, and Dagster shows the commits of the catalog.\n"
 
@@ -154,20 +160,20 @@ def test_dagster_is_told_what_it_lacks(nova: Nova, store: Store, home: Path) -> 
 @pytest.mark.dagster
 @pytest.mark.filterwarnings("ignore")
 def test_a_catalog_restored_from_a_backup_is_what_dagster_shows_again(
-    nova: Nova, store: Store, home: Path, folder: Path
+    nova: Nova, store: Store, dagster_home: Path, folder: Path
 ) -> None:
     catalog, backup = folder / ".nova" / "catalog.db", folder / "backup.db"
     with sqlite3.connect(catalog) as of, sqlite3.connect(backup) as to:
         of.backup(to)
     store.insert("stock", [{"item": "salt", "count": 3}])
-    assert nova("doctor", "--repair").code == 0 and told_in_dagster("stock") == [1, 2, 3]
+    assert nova("doctor", "--repair").code == 0 and dagster_sequence_numbers("stock") == [1, 2, 3]
     store.close()
     for left in catalog.parent.glob("catalog.db*"):
         left.unlink()
     shutil.copy(backup, catalog)
-    said = nova("doctor", "--repair", "--dry-run")
-    assert "1 materialization of stock by commits that the catalog does not know" in said.out
-    assert nova("doctor", "--repair").code == 0 and told_in_dagster("stock") == [1, 2]
+    output = nova("doctor", "--repair", "--dry-run")
+    assert "1 materialization of stock by commits that the catalog does not know" in output.out
+    assert nova("doctor", "--repair").code == 0 and dagster_sequence_numbers("stock") == [1, 2]
 
 
 @pytest.mark.dagster
@@ -176,7 +182,7 @@ def test_a_catalog_restored_from_a_backup_is_what_dagster_shows_again(
     "point", ["repair.given_up", "repair.moving", "repair.moving:2", "repair.unmarked", "repair.wiped"]
 )
 def test_one_that_is_killed_anywhere_is_finished_by_the_next(
-    nova: Nova, nova_process: Nova, store: Store, home: Path, point: str
+    nova: Nova, nova_process: Nova, store: Store, dagster_home: Path, point: str
 ) -> None:
     """An event too many, two orphans, and a block without its file that nobody misses."""
     import dagster as dg
@@ -184,7 +190,7 @@ def test_one_that_is_killed_anywhere_is_finished_by_the_next(
     with dg.DagsterInstance.get() as instance:
         unknown = dg.AssetMaterialization("stock", metadata={"nova/commit": "of-another-catalog", "nova/seq": 9})
         instance.report_runless_asset_event(unknown)
-    lost = [orphan(store, "lost1"), orphan(store, "lost2")]
+    lost = [write_orphan_file(store, "lost1"), write_orphan_file(store, "lost2")]
     store.insert("stock", [{"item": "tea", "count": 8}], kind="base")
     files(store, 1)[0].unlink()  # of before the base: nobody misses it
     killed = nova_process("doctor", "--repair", NOVA_CRASH_AT=point, NOVA_PROJECT=os.environ["NOVA_PROJECT"])
@@ -193,5 +199,5 @@ def test_one_that_is_killed_anywhere_is_finished_by_the_next(
     done = nova("doctor", "--repair")
     assert done.code == 0, done.out
     assert "Nothing to repair" in nova("doctor", "--repair").out
-    assert not any(f.exists() for f in lost) and told_in_dagster("stock") == [1, 2, 3]
+    assert not any(f.exists() for f in lost) and dagster_sequence_numbers("stock") == [1, 2, 3]
     assert [b.range for b in store.catalog.history("stock").blocks] == ["Δ(1→2)", "B3"]

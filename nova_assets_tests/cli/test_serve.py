@@ -11,7 +11,7 @@ import pytest
 import nova_assets as nova
 from nova_assets_tests import patient
 from nova_assets_tests.cli.conftest import Nova
-from nova_assets_tests.service.served import serving
+from nova_assets_tests.service.service_process import run_service_process
 
 
 def test_it_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
     catalog = f"sqlite:///{tmp_path}/catalog.db"
     with nova.open(catalog=catalog, warehouse=tmp_path / "wh") as store:
         store.register(nova.Channel("prices", merge=nova.Upsert(key="id"), schema="id bigint, price double"))
-    with serving(tmp_path, catalog) as service, nova.connect(service.url) as there:
+    with run_service_process(tmp_path, catalog) as service, nova.connect(service.url) as there:
         assert there.insert("prices", [{"id": 1, "price": 1.5}]).seq == 1
         assert len(patient.get(f"{service.url}/v1/channels/prices/files").json()["blocks"]) == 1
         assert service.stop() == 0
@@ -38,14 +38,14 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
 
 
 def test_it_does_not_listen_to_others_without_tokens(nova: Nova) -> None:
-    said = nova("serve", "--host", "0.0.0.0")
-    assert said.code == 1 and "[NOVA-SERVICE-REFUSED]" in said.err and "nova token add" in said.err
+    output = nova("serve", "--host", "0.0.0.0")
+    assert output.code == 1 and "[NOVA-SERVICE-REFUSED]" in output.err and "nova token add" in output.err
 
 
 def test_a_port_that_is_taken_is_said(nova: Nova) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
-        said = nova("serve", "--port", str(other.getsockname()[1]))
-    assert said.code == 1 and "[NOVA-PORT-TAKEN]" in said.err and "--port 0" in said.err
+        output = nova("serve", "--port", str(other.getsockname()[1]))
+    assert output.code == 1 and "[NOVA-PORT-TAKEN]" in output.err and "--port 0" in output.err
 
 
 @pytest.mark.parametrize("options", [("--views", "paper"), ("--port", "high"), ("--auth", "maybe")])

@@ -14,9 +14,11 @@ from nova_assets_tests.cli.conftest import Nova
 
 
 def test_a_token_is_shown_once_and_works(nova: Nova) -> None:
-    said = nova("token", "add", "ann", "--read", "*", "--write", "sales_*", "--write", "returns_*", "--expires", "90d")
-    assert said.code == 0 and "not shown again" in said.out and "read *; write sales_* returns_*" in said.out
-    [text] = [word for word in said.out.split() if word.startswith("nova_")]
+    output = nova(
+        "token", "add", "ann", "--read", "*", "--write", "sales_*", "--write", "returns_*", "--expires", "90d"
+    )
+    assert output.code == 0 and "not shown again" in output.out and "read *; write sales_* returns_*" in output.out
+    [text] = [word for word in output.out.split() if word.startswith("nova_")]
     parts = parse_token(text)
     assert parts is not None
     catalog = open_catalog(load_settings().catalog)
@@ -39,8 +41,8 @@ def test_the_same_for_programs(nova: Nova) -> None:
 
 
 def test_a_dry_run_makes_no_token_and_no_catalog(nova: Nova, folder: Path) -> None:
-    said = nova("token", "add", "ann", "--read", "*", "--dry-run")
-    assert said.code == 0 and "would grant read *" in said.out and "nova_" not in said.out
+    output = nova("token", "add", "ann", "--read", "*", "--dry-run")
+    assert output.code == 0 and "would grant read *" in output.out and "nova_" not in output.out
     assert nova("token", "add", "ann", "--read", "*", "--dry-run", "--json").json["token"] is None
     assert not (folder / ".nova" / "catalog.db").exists()
     assert "There are no tokens" in nova("token", "list").out
@@ -48,8 +50,8 @@ def test_a_dry_run_makes_no_token_and_no_catalog(nova: Nova, folder: Path) -> No
 
 def test_a_name_that_is_no_channel_yet_is_remarked_on(nova: Nova, stub_store: Store) -> None:
     stub_store.register(stub_store.project)
-    said = nova("token", "add", "ann", "--read", "stock", "--read", "stokc", "--write", "new_*")
-    assert said.code == 0 and "these channels do not exist yet: stokc" in said.err and "stock" in said.err
+    output = nova("token", "add", "ann", "--read", "stock", "--read", "stokc", "--write", "new_*")
+    assert output.code == 0 and "these channels do not exist yet: stokc" in output.err and "stock" in output.err
     made = nova("token", "add", "bob", "--read", "stokc", "--json")
     assert made.code == 0 and made.json["unknown"] == ["stokc"]
     assert nova("token", "add", "eve", "--read", "stock").err == ""
@@ -69,9 +71,9 @@ def test_a_token_is_revoked_once_and_its_name_is_not_given_again(nova: Nova) -> 
     assert again.code == 0 and "was already revoked" in again.out
     assert nova("token", "list", "--json").json["tokens"][0]["state"] == "revoked"
     for more in ([], ["--dry-run"]):
-        said = nova("token", "add", "ann", "--read", "*", *more)
-        assert said.code == 1 and "NOVA-DEFINITION-CONFLICT" in said.err and "nova token add ann-2" in said.err
-        assert "nova_" not in said.out
+        output = nova("token", "add", "ann", "--read", "*", *more)
+        assert output.code == 1 and "NOVA-DEFINITION-CONFLICT" in output.err and "nova token add ann-2" in output.err
+        assert "nova_" not in output.out
 
 
 @pytest.mark.parametrize(
@@ -87,8 +89,8 @@ def test_a_token_is_revoked_once_and_its_name_is_not_given_again(nova: Nova) -> 
     ],
 )
 def test_what_cannot_be_meant_is_refused_and_keeps_nothing(nova: Nova, arguments: list[str], says: str) -> None:
-    said = nova("token", *arguments)
-    assert said.code == 1 and says in said.err and "NOVA-DEFINITION" in said.err
+    output = nova("token", *arguments)
+    assert output.code == 1 and says in output.err and "NOVA-DEFINITION" in output.err
     assert nova("token", "list", "--json").json == {"tokens": []}
 
 

@@ -27,7 +27,7 @@ from nova_assets.service.assembly import serve_views_in_background
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 from nova_assets_tests.file_views.conftest import put
-from nova_assets_tests.service.faulty import Faulty, faulty
+from nova_assets_tests.service.faulty_proxy import FaultyProxy, run_faulty_proxy
 
 FAULTS = {
     "dead": "unreachable",
@@ -48,11 +48,11 @@ PATIENCE = {"slow": 2.0, "dripping": 2.0}
 
 
 @pytest.fixture
-def service(store: Store) -> Iterator[tuple[Faulty, str]]:
+def service(store: Store) -> Iterator[tuple[FaultyProxy, str]]:
     """A service of the store's views that can be made to go wrong, and a token for it."""
     put(store, 0)
     desk = ViewQueryHandler(TimelineFollower(store.catalog, MemoryStorage()))
-    with serve_views_in_background(store, desk) as (url, token), faulty(url) as before:
+    with serve_views_in_background(store, desk) as (url, token), run_faulty_proxy(url) as before:
         yield before, token
 
 
@@ -65,7 +65,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_is_answered_is_right_whatever_the_service_does(
-    store: Store, service: tuple[Faulty, str], fault: str
+    store: Store, service: tuple[FaultyProxy, str], fault: str
 ) -> None:
     before, token = service
     client = ViewServiceClient(
@@ -78,7 +78,7 @@ def test_what_is_answered_is_right_whatever_the_service_does(
 
     assert right() and client.counts.fell_back == {} and client.counts.served == 2
     put(store, 1)
-    before.go(fault)
+    before.set_fault(fault)
     started = time.monotonic()
     for k in range(2, 8):
         put(store, k)
@@ -86,36 +86,36 @@ def test_what_is_answered_is_right_whatever_the_service_does(
     assert client.counts.served == 2
     assert client.counts.fell_back[FAULTS[fault]] >= 1
     assert time.monotonic() - started < 20, "it costs a timeout now and then"
-    before.go("well")
+    before.set_fault("well")
     time.sleep(0.8)
     assert right() and client.counts.served == 4, "it is asked again, and answers"
-    asked = before.asked
-    assert right() and before.asked == asked + 2, "and from then on each time"
+    asked = before.request_count
+    assert right() and before.request_count == asked + 2, "and from then on each time"
 
 
-def test_client_stuck_on_its_fallback(store: Store, service: tuple[Faulty, str]) -> None:
+def test_client_stuck_on_its_fallback(store: Store, service: tuple[FaultyProxy, str]) -> None:
     """However often it failed, and however long, it is asked again within the longest pause."""
     before, token = service
     client = ViewServiceClient(before.url, token, timeout_seconds=10.0, catalog_id=store.catalog.identity())
     seen = catalog_through_views(store.catalog, client)
     for how in ("dead", "garbage", "busy", "dead") * 2:
-        before.go(how)
+        before.set_fault(how)
         until = time.monotonic() + 0.7
         while time.monotonic() < until:
             seen.history("t")
             time.sleep(0.05)
-        before.go("well")
+        before.set_fault("well")
         until, counted = time.monotonic() + 10, client.counts.served
         while client.counts.served == counted and time.monotonic() < until:
             seen.history("t")
             time.sleep(0.05)
         assert client.counts.served > counted, how
-    asked = before.asked
-    before.go("dead")
+    asked = before.request_count
+    before.set_fault("dead")
     started = time.monotonic()
     for _ in range(200):
         seen.history("t")
-    assert before.asked == asked and time.monotonic() - started < 20, "nor is it asked at every turn"
+    assert before.request_count == asked and time.monotonic() - started < 20, "nor is it asked at every turn"
 
 
 def test_a_fixed_port_taken(store: Store) -> None:
@@ -125,14 +125,14 @@ def test_a_fixed_port_taken(store: Store) -> None:
         assert one != two
 
 
-def test_what_a_commit_has_been_answered_by_is_kept_beside_it(store: Store, service: tuple[Faulty, str]) -> None:
+def test_what_a_commit_has_been_answered_by_is_kept_beside_it(store: Store, service: tuple[FaultyProxy, str]) -> None:
     before, token = service
     store.runtime.channel_writer.catalog = store._inserter.catalog = seen = catalog_through_views(
         store.catalog, ViewServiceClient(before.url, token, timeout_seconds=10.0, catalog_id=store.catalog.identity())
     )
     put(store, 1)
     assert seen.timeline("t")[-1].details["views"]["served"] > 0
-    before.go("dead")
+    before.set_fault("dead")
     put(store, 2)
     told = seen.timeline("t")[-1].details["views"]
     assert told["unreachable"] == 1 and "served" not in told
@@ -146,7 +146,7 @@ def views(store: Store, url: str, folder: Path, client: ViewServiceClient | None
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_files_of_a_partition_in_another_process(
-    store: Store, url: str, tmp_path: Path, service: tuple[Faulty, str], fault: str
+    store: Store, url: str, tmp_path: Path, service: tuple[FaultyProxy, str], fault: str
 ) -> None:
     """As a worker of Spark asks: what was sent along makes its own connections, and its own view where it has to."""
     before, token = service
@@ -159,12 +159,14 @@ def test_files_of_a_partition_in_another_process(
     right = [f for b in store.catalog.history("t", 2, "p=b").blocks for f in b.manifest.files]
     assert [f.path for f in sent.files("t", "p=b")] == [str(tmp_path / "wh" / f.path) for f in right]
     assert sent.counts.served == 1
-    before.first = {path: before.first[path].replace(b'"at":2', b'"at":1') for path in before.first}
-    before.go(fault)
+    before.first_body_by_path = {
+        path: before.first_body_by_path[path].replace(b'"at":2', b'"at":1') for path in before.first_body_by_path
+    }
+    before.set_fault(fault)
     assert [f.rows for f in sent.files("t", "p=b")] == [f.rows for f in right]
     assert [f.lo for f in sent.files("t", "p=b")] == [0, 1], "and again, while the service is left alone"
     assert sent.counts.served == 1 and sum(sent.counts.fell_back.values()) == 2
-    before.go("well")
+    before.set_fault("well")
     time.sleep(0.8)
     assert len(sent.files("t", "p=b")) == 2 and sent.counts.served == 2
 
@@ -181,7 +183,7 @@ def test_views_without_a_service_make_their_own(store: Store, url: str, tmp_path
 
 
 def test_who_is_far_behind_is_not_kept_from_the_service(
-    store: Store, url: str, tmp_path: Path, service: tuple[Faulty, str], monkeypatch: pytest.MonkeyPatch
+    store: Store, url: str, tmp_path: Path, service: tuple[FaultyProxy, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a worker was sent along with is too old to be told the way from there: it finds out where it is, once."""
     monkeypatch.setattr(desk_of_views, "LINKS", 3)
@@ -198,7 +200,7 @@ def test_who_is_far_behind_is_not_kept_from_the_service(
 
 
 def test_a_question_that_the_service_may_not_answer_is_no_fault_of_its(
-    store: Store, service: tuple[Faulty, str]
+    store: Store, service: tuple[FaultyProxy, str]
 ) -> None:
     before, token = service
     client = ViewServiceClient(before.url, token, timeout_seconds=10.0, catalog_id=store.catalog.identity())
@@ -236,7 +238,7 @@ def test_settings_that_name_no_service(tmp_path: Path, wrong: dict[str, str]) ->
 
 
 def test_no_job_fails_for_a_connection_that_was_closed(
-    store: Store, service: tuple[Faulty, str], monkeypatch: pytest.MonkeyPatch
+    store: Store, service: tuple[FaultyProxy, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(store, 0)
     client = ViewServiceClient(service[0].url, service[1])
@@ -252,11 +254,11 @@ def test_no_job_fails_for_a_connection_that_was_closed(
     assert client.counts.fell_back == {"failing": 1}
 
 
-def test_an_answer_to_another_question_is_not_believed(store: Store, service: tuple[Faulty, str]) -> None:
+def test_an_answer_to_another_question_is_not_believed(store: Store, service: tuple[FaultyProxy, str]) -> None:
     before, token = service
     put(store, 1)
     client = ViewServiceClient(before.url, token, timeout_seconds=10.0, catalog_id=store.catalog.identity())
     seen = catalog_through_views(store.catalog, client)
     assert len(seen.history("t", scope="p=b").blocks) == 2
-    before.go("stale")  # whatever is asked, it answers for p=b
+    before.set_fault("stale")  # whatever is asked, it answers for p=b
     assert len(seen.history("t").blocks) == 6 and client.counts.fell_back == {"wrong": 1}

@@ -16,7 +16,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets_tests import patient
-from nova_assets_tests.service.served import Process, serving
+from nova_assets_tests.service.service_process import ServiceProcess, run_service_process
 
 SECONDS, EVERY = 30, 5
 CLIENTS = 4
@@ -25,7 +25,7 @@ CLIENTS = 4
 class Client(threading.Thread):
     """Sends rows, each insert until it is acknowledged, now to the one service and now to the other."""
 
-    def __init__(self, number: int, services: list[Process], ended: threading.Event) -> None:
+    def __init__(self, number: int, services: list[ServiceProcess], ended: threading.Event) -> None:
         super().__init__(daemon=True)
         self.number = number
         self.services = services
@@ -70,7 +70,10 @@ def test_each_acknowledged_insert_is_there_once_and_nothing_else(tmp_path: Path,
     with nova.open(catalog=postgres_catalog_url, warehouse=tmp_path / "wh") as store:
         store.register(channel)
     ended = threading.Event()
-    with serving(tmp_path, postgres_catalog_url, "one") as one, serving(tmp_path, postgres_catalog_url, "two") as two:
+    with (
+        run_service_process(tmp_path, postgres_catalog_url, "one") as one,
+        run_service_process(tmp_path, postgres_catalog_url, "two") as two,
+    ):
         services = [one, two]
         clients = [Client(n, services, ended) for n in range(CLIENTS)]
         for client in clients:

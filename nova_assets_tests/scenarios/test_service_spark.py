@@ -17,8 +17,8 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.settings import load_settings
-from nova_assets_tests.service.faulty import faulty
-from nova_assets_tests.service.served import serving
+from nova_assets_tests.service.faulty_proxy import run_faulty_proxy
+from nova_assets_tests.service.service_process import run_service_process
 
 DAYS = 8
 VISITS = nova.Channel(
@@ -96,7 +96,7 @@ def test_a_job_does_not_fail_with_its_service(spark: Any, tmp_path: Path, fault:
         told = [tuple(map(int, f.read_text().split())) for f in (marks / "asked").iterdir()]
         return sum(a for a, _ in told), sum(b for _, b in told)
 
-    with serving(tmp_path, catalog) as real, faulty(real.url) as before:
+    with run_service_process(tmp_path, catalog) as real, run_faulty_proxy(real.url) as before:
         through = replace(settings, service=before.url)
         with nova.open(project, spark=spark, settings=through) as store:
             store.run("count")
@@ -115,7 +115,7 @@ def test_a_job_does_not_fail_with_its_service(spark: Any, tmp_path: Path, fault:
             store.insert("visits", [{"dt": d.date(2024, 1, 1), "n": 100}])
             assert len(store.read("visits").to_arrow()) == 3 * DAYS + 1
             assert sum(client.counts.fell_back.values()) > 0
-            before.go("well")
+            before.set_fault("well")
             time.sleep(3)
             served_before = client.counts.served
             store.run("count")

@@ -28,36 +28,38 @@ from nova_assets.service.http.server import Server
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 
 
-class Issuer:
-    """Tokens that a service looks up, and a clock by which they expire."""
+class TokenIssuer:
+    """Tokens that a service looks up, and the clock by which they expire."""
 
     def __init__(self) -> None:
         self.now = NOW
-        self.known: dict[str, Token] = {}
-        self.looks = 0
-        self.fails = False
+        self.tokens_by_id: dict[str, Token] = {}
+        self.lookup_count = 0
+        self.is_catalog_down = False
 
-    def issue(self, name: str = "ann", expires_in: float | None = None, **grants: tuple[str, ...]) -> dict[str, str]:
-        """The header of a caller with a new token."""
+    def add_token_header(
+        self, name: str = "ann", expires_in: float | None = None, **grants: tuple[str, ...]
+    ) -> dict[str, str]:
+        """Add a token. Returns the header with which a caller presents it."""
         given: Grants = grants or {"read": ("*",)}  # type: ignore[assignment]
         expires = None if expires_in is None else self.now + timedelta(seconds=expires_in)
         text, token = mint_token(name, given, self.now, expires)
-        self.known[token.id] = token
+        self.tokens_by_id[token.id] = token
         return {"authorization": f"Bearer {text}"}
 
-    def find(self, token_id: str) -> Token | None:
-        self.looks += 1
-        if self.fails:
+    def find_token(self, token_id: str) -> Token | None:
+        self.lookup_count += 1
+        if self.is_catalog_down:
             raise CatalogUnavailable(
                 "the catalog postgresql://ann:***@db.internal/nova does not answer", found="10.0.0.7"
             )
-        return self.known.get(token_id)
+        return self.tokens_by_id.get(token_id)
 
-    def clock(self) -> datetime:
+    def read_clock(self) -> datetime:
         return self.now
 
 
-def small_app(observed: ServiceMetrics) -> FastAPI:
+def build_small_app(observed: ServiceMetrics) -> FastAPI:
     """Routes of every kind that the middleware has to deal with."""
     app = FastAPI()
     problems.install_error_handlers(app)
@@ -143,22 +145,24 @@ def _add_slow_routes(app: FastAPI) -> None:
         return StreamingResponse(rows())
 
 
-def shell(issuer: Issuer | None = None, has_token: bool = True, **config: Any) -> GuardedApp:
-    """The small app behind the shell."""
-    issuer = issuer or Issuer()
+def build_guarded_app(issuer: TokenIssuer | None = None, has_token: bool = True, **config: Any) -> GuardedApp:
+    """The small app behind the middleware."""
+    issuer = issuer or TokenIssuer()
     given = ServiceConfig(**{"port": 0, **config})
     observed = ServiceMetrics()
     exposure = resolve_exposure(given, has_token)
-    return GuardedApp(small_app(observed), given, exposure, issuer.find, issuer.clock, observed)
+    return GuardedApp(build_small_app(observed), given, exposure, issuer.find_token, issuer.read_clock, observed)
 
 
-Ask = Callable[..., httpx.Response]
+RequestSender = Callable[..., httpx.Response]
 
 
-def asking(app: GuardedApp, client: str = "127.0.0.1", base_url: str = "http://127.0.0.1") -> Ask:
-    """``ask("GET", "/v1/...", headers=...)`` of an app in this process."""
+def make_request_sender(
+    app: GuardedApp, client: str = "127.0.0.1", base_url: str = "http://127.0.0.1"
+) -> RequestSender:
+    """Function that sends a request to an app in this process, such as ``send_request("GET", "/v1/whoami")``."""
 
-    def ask(method: str, path: str, **kwargs: Any) -> httpx.Response:
+    def send_request(method: str, path: str, **kwargs: Any) -> httpx.Response:
         async def once() -> httpx.Response:
             transport = httpx.ASGITransport(app=app, client=(client, 4711), raise_app_exceptions=False)  # type: ignore[arg-type]
             async with httpx.AsyncClient(transport=transport, base_url=base_url) as session:
@@ -166,19 +170,19 @@ def asking(app: GuardedApp, client: str = "127.0.0.1", base_url: str = "http://1
 
         return asyncio.run(once())
 
-    return ask
+    return send_request
 
 
 @contextlib.contextmanager
-def served(**config: Any) -> Iterator[tuple[str, GuardedApp]]:
-    """The small app on a real socket: its address, and its shell."""
-    made = shell(**config)
+def serve_small_app(**config: Any) -> Iterator[tuple[str, GuardedApp]]:
+    """Serve the small app on a real socket. Yields its address and the guarded app."""
+    made = build_guarded_app(**config)
     with Server(made).in_background() as url:
         yield url, made
 
 
-def raw(url: str, *parts: bytes | float, timeout: float = 10) -> bytes:
-    """Everything that is answered to bytes on a socket; a number is a pause."""
+def send_raw(url: str, *parts: bytes | float, timeout: float = 10) -> bytes:
+    """Send bytes over a socket and return the whole response. A number is a pause in seconds."""
     at = urlsplit(url)
     with socket.create_connection((at.hostname or "", at.port or 0), timeout=timeout) as connection:
         for part in parts:

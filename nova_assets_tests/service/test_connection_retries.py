@@ -9,19 +9,19 @@ import pytest
 import nova_assets as nova
 
 
-def scripted(connection: nova.Connection, *statuses: int) -> list[httpx.Request]:
+def answer_with_statuses(connection: nova.Connection, *statuses: int) -> list[httpx.Request]:
     """The service answers with these statuses, one after the other; then as the last. Gives what it was asked."""
-    asked: list[httpx.Request] = []
+    requests: list[httpx.Request] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
         request.read()
-        asked.append(request)
-        status = statuses[min(len(asked), len(statuses)) - 1]
+        requests.append(request)
+        status = statuses[min(len(requests), len(statuses)) - 1]
         codes = {503: "NOVA-COMMIT-OUTCOME-UNKNOWN", 504: "NOVA-REQUEST-TIMED-OUT", 429: "NOVA-SERVICE-BUSY"}
         return httpx.Response(status, json={"detail": "not now", "status": status, "code": codes.get(status)})
 
     connection._transport.http_client = httpx.Client(base_url="http://there", transport=httpx.MockTransport(answer))
-    return asked
+    return requests
 
 
 @pytest.mark.parametrize("status", [429, 503, 504])
@@ -29,11 +29,13 @@ def test_an_insert_is_sent_until_it_is_acknowledged(monkeypatch: pytest.MonkeyPa
     """With one key; and where no answer comes, the error tells that key."""
     monkeypatch.setattr("nova_assets.client.transport.time.sleep", lambda seconds: None)
     with nova.connect("http://there") as connection:
-        asked = scripted(connection, status)
+        requests = answer_with_statuses(connection, status)
         with pytest.raises(nova.NovaError) as error:
             connection.insert("orders", pa.table({"id": [1]}))
-    keys = {request.headers["idempotency-key"] for request in asked}
-    assert len(asked) == 8 and keys == {error.value.idempotency_key} and error.value.idempotency_key in str(error.value)
+    keys = {request.headers["idempotency-key"] for request in requests}
+    assert (
+        len(requests) == 8 and keys == {error.value.idempotency_key} and error.value.idempotency_key in str(error.value)
+    )
 
 
 @pytest.mark.parametrize("first", [httpx.ConnectError, httpx.ReadError])
@@ -57,7 +59,7 @@ def test_what_may_not_be_done_twice_is_sent_once(monkeypatch: pytest.MonkeyPatch
     """Unless it was turned away at the door."""
     monkeypatch.setattr("nova_assets.client.transport.time.sleep", lambda seconds: None)
     with nova.connect("http://there") as connection:
-        asked = scripted(connection, status)
+        requests = answer_with_statuses(connection, status)
         with pytest.raises(nova.NovaError):
             connection.restore("orders", 1)
-    assert len(asked) == sent
+    assert len(requests) == sent

@@ -21,7 +21,7 @@ from nova_assets.catalog.catalog import open_catalog
 from nova_assets.service.assembly import build_server, build_service
 from nova_assets.service.http.config import ServiceConfig
 from nova_assets_tests import patient
-from nova_assets_tests.service.small_app import served
+from nova_assets_tests.service.small_app import serve_small_app
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +29,7 @@ STOCK = nova.Channel("stock", schema="sku bigint")
 
 
 @contextlib.contextmanager
-def half_open(url: str, count: int, source: str = "127.0.0.1") -> Iterator[list[socket.socket]]:
+def open_connections(url: str, count: int, source: str = "127.0.0.1") -> Iterator[list[socket.socket]]:
     """Connections on which half a head is sent, and then nothing."""
     place = (str(urlsplit(url).hostname), int(urlsplit(url).port or 0))
     made = []
@@ -46,7 +46,7 @@ def half_open(url: str, count: int, source: str = "127.0.0.1") -> Iterator[list[
             one.close()
 
 
-def are_open(connections: list[socket.socket]) -> int:
+def count_open(connections: list[socket.socket]) -> int:
     """How many the service has not closed."""
     found = 0
     for one in connections:
@@ -61,9 +61,9 @@ def are_open(connections: list[socket.socket]) -> int:
 
 
 def test_one_address_shuts_nobody_else_out() -> None:
-    with served(max_connections=60, max_connections_per_address=40) as (url, _):
-        with half_open(url, 100, "127.0.0.1") as connections:
-            assert are_open(connections) == 40
+    with serve_small_app(max_connections=60, max_connections_per_address=40) as (url, _):
+        with open_connections(url, 100, "127.0.0.1") as connections:
+            assert count_open(connections) == 40
             transport = httpx.HTTPTransport(local_address="127.0.0.2")
             with httpx.Client(transport=transport) as other:
                 assert other.get(f"{url}/healthz").status_code == 200
@@ -74,16 +74,19 @@ def test_one_address_shuts_nobody_else_out() -> None:
 
 
 def test_connections_that_stay_half_open_are_closed() -> None:
-    with served(max_connections_per_address=20, header_seconds=0.5) as (url, _), half_open(url, 20) as connections:
-        assert are_open(connections) == 20
+    with (
+        serve_small_app(max_connections_per_address=20, header_seconds=0.5) as (url, _),
+        open_connections(url, 20) as connections,
+    ):
+        assert count_open(connections) == 20
         time.sleep(1.0)
         assert patient.get(f"{url}/healthz").status_code == 200
 
 
 def test_a_proxy_that_is_stated_asks_for_many() -> None:
-    behind = served(proxies=("127.0.0.1",), max_connections_per_address=3, auth="tokens")
-    with behind as (url, _), half_open(url, 20) as connections:
-        assert are_open(connections) == 20
+    behind = serve_small_app(proxies=("127.0.0.1",), max_connections_per_address=3, auth="tokens")
+    with behind as (url, _), open_connections(url, 20) as connections:
+        assert count_open(connections) == 20
 
 
 @pytest.fixture
@@ -109,15 +112,15 @@ def test_who_goes_away_during_an_upload_is_a_line_and_no_traceback(
                 leaving.sendall(b'b\r\n{"sku": 2}\n\r\n')
                 time.sleep(0.2)
         until = time.monotonic() + 10
-        while time.monotonic() < until and len(lines(caplog)) < 2:
+        while time.monotonic() < until and len(log_records(caplog)) < 2:
             time.sleep(0.05)
-    assert [(r.levelname, r.exc_info, r.__dict__["refused"]) for r in lines(caplog)] == [
+    assert [(r.levelname, r.exc_info, r.__dict__["refused"]) for r in log_records(caplog)] == [
         ("INFO", None, "went_away")
     ] * 2
     assert store.catalog.channel("stock").head == before and store.catalog.executions_with_staged_blocks() == []
 
 
-def lines(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+def log_records(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     return [r for r in caplog.records if r.name == "nova_assets.service" and r.__dict__.get("method") == "POST"]
 
 

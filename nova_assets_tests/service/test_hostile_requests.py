@@ -17,8 +17,14 @@ import pyarrow as pa
 import pytest
 
 from nova_assets.service.http.media_types import ARROW, LINES, PARQUET
-from nova_assets_tests.service.deployed import CHANNELS, HIDDEN, Deployed, rows_of, stream_of
-from nova_assets_tests.service.hostile import asked, refused, tells_no_place
+from nova_assets_tests.service.raw_requests import assert_no_server_paths, assert_problem, send_raw_request
+from nova_assets_tests.service.served_deployment import (
+    CHANNELS,
+    HIDDEN,
+    ServedDeployment,
+    encode_arrow_stream,
+    sample_rows,
+)
 
 FAR = "../../../../../../tmp/nova-was-here"
 
@@ -53,11 +59,11 @@ FAR = "../../../../../../tmp/nova-was-here"
         ),
     ],
 )
-def test_no_address_leads_out_of_the_channels(there: Deployed, channel: str, name: str) -> None:
-    status, answer = asked(there, f"/v1/channels/{channel}/{name}")
+def test_no_address_leads_out_of_the_channels(deployment: ServedDeployment, channel: str, name: str) -> None:
+    status, answer = send_raw_request(deployment, f"/v1/channels/{channel}/{name}")
     assert status in (400, 404), answer
     assert b"application/problem+json" in answer and b"root:" not in answer and b"\nset-cookie" not in answer.lower()
-    tells_no_place(there, answer)
+    assert_no_server_paths(deployment, answer)
 
 
 @pytest.mark.parametrize(
@@ -80,8 +86,10 @@ def test_no_address_leads_out_of_the_channels(there: Deployed, channel: str, nam
         *(("/v1/channels/stock?x#fragment", 404), ("*", 404), ("/v1/channels%3fx=1", 404), ("/v1/channels;a=b", 404)),
     ],
 )
-def test_an_address_is_what_it_says_and_never_redirected(there: Deployed, target: str, status: int) -> None:
-    found, answer = asked(there, target)
+def test_an_address_is_what_it_says_and_never_redirected(
+    deployment: ServedDeployment, target: str, status: int
+) -> None:
+    found, answer = send_raw_request(deployment, target)
     assert found in (status, 400) and b"\nlocation:" not in answer.lower(), answer
 
 
@@ -95,45 +103,45 @@ PARTITIONS = [
 
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_a_partition_that_is_none_is_refused_and_changes_nothing(
-    there: Deployed, ask: Callable[..., httpx.Response], partition: str
+    deployment: ServedDeployment, send_request: Callable[..., httpx.Response], partition: str
 ) -> None:
-    before = there.standing(*CHANNELS), there.files()
-    body = stream_of(pa.table({"n": [1]}))
+    before = deployment.channel_contents(*CHANNELS), deployment.file_digests()
+    body = encode_arrow_stream(pa.table({"n": [1]}))
     address, where = "channels/events", {"partition": partition}
     answers = [
-        ask("POST", f"{address}/blocks", params=where, content=body, headers={"content-type": ARROW}),
-        ask("POST", f"{address}/drop", json=where),
+        send_request("POST", f"{address}/blocks", params=where, content=body, headers={"content-type": ARROW}),
+        send_request("POST", f"{address}/drop", json=where),
     ]
     assert all(a.status_code in (400, 422) or a.json() is None for a in answers), [a.text for a in answers]
     for name in ("files", "partitions", "blocks", "history", "data"):
-        answers.append(ask("GET", f"{address}/{name}", params=where))
+        answers.append(send_request("GET", f"{address}/{name}", params=where))
         assert answers[-1].status_code in (200, 400, 422), answers[-1].text
     for answer in answers:
-        tells_no_place(there, answer.content)
-    assert (there.standing(*CHANNELS), there.files()) == before
+        assert_no_server_paths(deployment, answer.content)
+    assert (deployment.channel_contents(*CHANNELS), deployment.file_digests()) == before
 
 
 @pytest.mark.parametrize(
     "value", [FAR, "..", ".", "/", "/etc/passwd", "a\\b", "a=b/c=d", "%2e%2e%2f", "a\nb", "\0", "_" * 300]
 )
 def test_a_partition_of_any_name_is_written_within_the_warehouse(
-    there: Deployed, ask: Callable[..., httpx.Response], value: str
+    deployment: ServedDeployment, send_request: Callable[..., httpx.Response], value: str
 ) -> None:
-    around = {p for p in there.folder.rglob("*") if not p.is_relative_to(there.folder / "wh")}
-    body, headers = stream_of(rows_of("events", 1, site=value)), {"content-type": ARROW}
-    taken = ask("POST", "channels/events/blocks", content=body, headers=headers)
+    around = {p for p in deployment.folder.rglob("*") if not p.is_relative_to(deployment.folder / "wh")}
+    body, headers = encode_arrow_stream(sample_rows("events", 1, site=value)), {"content-type": ARROW}
+    taken = send_request("POST", "channels/events/blocks", content=body, headers=headers)
     assert taken.status_code in (200, 422), taken.text
-    tells_no_place(there, taken.content)
+    assert_no_server_paths(deployment, taken.content)
     if taken.status_code == 200:
         [block] = taken.json()["blocks"]
-        listed = ask("GET", "channels/events/files", params={"partition": block["partition"]})
+        listed = send_request("GET", "channels/events/files", params={"partition": block["partition"]})
         assert listed.status_code == 200 and len(listed.json()["blocks"]) == 1
-        rows = ask("GET", "channels/events/data", params={"partition": block["partition"]})
+        rows = send_request("GET", "channels/events/data", params={"partition": block["partition"]})
         assert pa.ipc.open_stream(rows.content).read_all().column("site").to_pylist() == [value]
-        root = (there.folder / "wh").resolve()
+        root = (deployment.folder / "wh").resolve()
         for file in block["files"]:
             assert (root / file["path"]).resolve().is_relative_to(root) and (root / file["path"]).is_file()
-    assert {p for p in there.folder.rglob("*") if not p.is_relative_to(there.folder / "wh")} == around
+    assert {p for p in deployment.folder.rglob("*") if not p.is_relative_to(deployment.folder / "wh")} == around
 
 
 # --- types, encodings, archives
@@ -162,13 +170,13 @@ def test_a_partition_of_any_name_is_written_within_the_warehouse(
     ],
 )
 def test_a_body_of_another_type_or_encoded_is_refused(
-    there: Deployed, ask: Callable[..., httpx.Response], headers: dict[str, str]
+    deployment: ServedDeployment, send_request: Callable[..., httpx.Response], headers: dict[str, str]
 ) -> None:
-    before, body = there.standing("stock"), stream_of(rows_of("stock", 1))
+    before, body = deployment.channel_contents("stock"), encode_arrow_stream(sample_rows("stock", 1))
     if "gzip" in headers.get("content-encoding", ""):
         body = gzip.compress(body)
-    refused(ask("POST", "channels/stock/blocks", content=body, headers=headers), 415)
-    assert there.standing("stock") == before
+    assert_problem(send_request("POST", "channels/stock/blocks", content=body, headers=headers), 415)
+    assert deployment.channel_contents("stock") == before
 
 
 @pytest.mark.parametrize(
@@ -178,15 +186,22 @@ def test_a_body_of_another_type_or_encoded_is_refused(
         [("content-type", ARROW), ("content-encoding", "identity"), ("content-encoding", "gzip")],
     ],
 )
-def test_a_type_that_is_said_twice_is_none(ask: Callable[..., httpx.Response], headers: list[tuple[str, str]]) -> None:
-    refused(ask("POST", "channels/stock/blocks", content=stream_of(rows_of("stock", 1)), headers=headers), 415)
+def test_a_type_that_is_said_twice_is_none(
+    send_request: Callable[..., httpx.Response], headers: list[tuple[str, str]]
+) -> None:
+    assert_problem(
+        send_request(
+            "POST", "channels/stock/blocks", content=encode_arrow_stream(sample_rows("stock", 1)), headers=headers
+        ),
+        415,
+    )
 
 
 @pytest.mark.parametrize("type_", [ARROW.upper(), f"{ARROW} ; x=y"])
-def test_types_are_written_in_any_letters(ask: Callable[..., httpx.Response], type_: str) -> None:
+def test_types_are_written_in_any_letters(send_request: Callable[..., httpx.Response], type_: str) -> None:
     headers = {"content-type": type_, "content-encoding": "Identity"}
-    body = stream_of(rows_of("stock", 1))
-    assert ask("POST", "channels/stock/blocks", content=body, headers=headers).status_code == 200
+    body = encode_arrow_stream(sample_rows("stock", 1))
+    assert send_request("POST", "channels/stock/blocks", content=body, headers=headers).status_code == 200
 
 
 def archives() -> dict[str, bytes]:
@@ -206,7 +221,7 @@ def archives() -> dict[str, bytes]:
             t.addfile(link)
     some = {"zip": zipped.getvalue(), "tar": tarred.getvalue(), "tar.gz": linked.getvalue()}
     packed = {"gz": gzip.compress(rows), "bz2": bz2.compress(rows), "xz": lzma.compress(rows)}
-    arrows = gzip.compress(stream_of(rows_of("stock", 1)))
+    arrows = gzip.compress(encode_arrow_stream(sample_rows("stock", 1)))
     zeros = gzip.compress(bytes(50_000_000))
     zstd = bytes(pa.compress(rows, "zstd"))
     return {
@@ -220,14 +235,16 @@ def archives() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("type_", [ARROW, PARQUET, LINES, "application/zip", "application/gzip", "application/x-tar"])
-def test_an_archive_is_no_body(there: Deployed, ask: Callable[..., httpx.Response], type_: str) -> None:
-    before = there.standing("stock", "later"), there.files()
+def test_an_archive_is_no_body(
+    deployment: ServedDeployment, send_request: Callable[..., httpx.Response], type_: str
+) -> None:
+    before = deployment.channel_contents("stock", "later"), deployment.file_digests()
     for name, body in archives().items():
         for channel in ("stock", "later"):
-            answer = ask("POST", f"channels/{channel}/blocks", content=body, headers={"content-type": type_})
-            refused(answer, 422 if type_ in (ARROW, PARQUET, LINES) else 415), name
-            tells_no_place(there, answer.content)
-    assert (there.standing("stock", "later"), there.files()) == before
+            answer = send_request("POST", f"channels/{channel}/blocks", content=body, headers={"content-type": type_})
+            assert_problem(answer, 422 if type_ in (ARROW, PARQUET, LINES) else 415), name
+            assert_no_server_paths(deployment, answer.content)
+    assert (deployment.channel_contents("stock", "later"), deployment.file_digests()) == before
 
 
 # --- keys, positions, columns
@@ -247,11 +264,15 @@ def test_an_archive_is_no_body(there: Deployed, ask: Callable[..., httpx.Respons
         b"x" * 512,
     ],
 )
-def test_an_odd_key_counts_once_and_for_its_channel_alone(ask: Callable[..., httpx.Response], key: bytes) -> None:
+def test_an_odd_key_counts_once_and_for_its_channel_alone(
+    send_request: Callable[..., httpx.Response], key: bytes
+) -> None:
     headers = [(b"content-type", ARROW.encode()), (b"idempotency-key", key)]
 
     def put(channel: str) -> dict[str, Any]:
-        answer = ask("POST", f"channels/{channel}/blocks", content=stream_of(rows_of(channel, 1)), headers=headers)
+        answer = send_request(
+            "POST", f"channels/{channel}/blocks", content=encode_arrow_stream(sample_rows(channel, 1)), headers=headers
+        )
         assert answer.status_code == 200, answer.text
         body: dict[str, Any] = answer.json()
         return body
@@ -263,11 +284,19 @@ def test_an_odd_key_counts_once_and_for_its_channel_alone(ask: Callable[..., htt
 
 @pytest.mark.parametrize("key", [b"", b"x" * 513])
 def test_a_key_that_is_none_or_too_long_is_refused(
-    there: Deployed, ask: Callable[..., httpx.Response], key: bytes
+    deployment: ServedDeployment, send_request: Callable[..., httpx.Response], key: bytes
 ) -> None:
-    before, headers = there.standing("stock"), [(b"content-type", ARROW.encode()), (b"idempotency-key", key)]
-    refused(ask("POST", "channels/stock/blocks", content=stream_of(rows_of("stock", 1)), headers=headers), 400)
-    assert there.standing("stock") == before
+    before, headers = (
+        deployment.channel_contents("stock"),
+        [(b"content-type", ARROW.encode()), (b"idempotency-key", key)],
+    )
+    assert_problem(
+        send_request(
+            "POST", "channels/stock/blocks", content=encode_arrow_stream(sample_rows("stock", 1)), headers=headers
+        ),
+        400,
+    )
+    assert deployment.channel_contents("stock") == before
 
 
 VIEWS = ["files", "changes", "history", "instants", "touched"]
@@ -275,28 +304,30 @@ VIEWS = ["files", "changes", "history", "instants", "touched"]
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_forged_position_is_told_apart_and_tells_nothing(
-    there: Deployed, ask: Callable[..., httpx.Response], view: str
+    deployment: ServedDeployment, send_request: Callable[..., httpx.Response], view: str
 ) -> None:
-    catalog, since = there.store.catalog, {"since": "0"} if view == "changes" else {}
+    catalog, since = deployment.store.catalog, {"since": "0"} if view == "changes" else {}
     own, others = catalog.channel("stock").position, [catalog.channel(c).position for c in (*HIDDEN, "events")]
     wrong = f"{own.prefix[:-1]}{'0' if own.prefix[-1] != '0' else '1'}"
     forged = [f"{own.step}-{wrong}", f"{own.step + 1}-{own.prefix}", f"{own.step - 1}-{own.prefix}", f"{own.step}-"]
     forged += [f"{o.step}-{o.prefix}" for o in others if o.prefix] + [f"999999999-{'f' * 64}", f"1-{'0' * 64}"]
     for known in forged:
-        problem = refused(ask("GET", f"channels/stock/{view}", params={"known": known} | since), 409)
+        problem = assert_problem(send_request("GET", f"channels/stock/{view}", params={"known": known} | since), 409)
         assert problem["code"] == "NOVA-TIMELINE-DIFFERS"
         assert not [h for h in HIDDEN if h in json.dumps(problem)]
     for known in ("x", "-1-", "1", f"1-{'g' * 64}", "1-" + "0" * 65, "²-", "1_0-", " 1-", "9" * 60):
-        refused(ask("GET", f"channels/stock/{view}", params={"known": known} | since), 400)
+        assert_problem(send_request("GET", f"channels/stock/{view}", params={"known": known} | since), 400)
 
 
-def test_very_many_columns_are_refused(there: Deployed, ask: Callable[..., httpx.Response]) -> None:
+def test_very_many_columns_are_refused(
+    deployment: ServedDeployment, send_request: Callable[..., httpx.Response]
+) -> None:
     short, long = "&".join(["column=x"] * 900), "&".join(f"column=column_{n}" for n in range(3000))
-    refused(ask("GET", f"channels/stock/data?{short}"), 400, 422)
-    refused(ask("GET", f"channels/stock/data?{long}"), 414)
+    assert_problem(send_request("GET", f"channels/stock/data?{short}"), 400, 422)
+    assert_problem(send_request("GET", f"channels/stock/data?{long}"), 414)
     for columns in (["sku"] * 1001, [f"c{n}" for n in range(1000)], [""], ["sku\0"], ["*"], ["x" * 100_000]):
-        refused(ask("POST", "channels/stock/read", json={"columns": columns}), 422)
-    refused(ask("GET", "channels/stock/data?" + "&".join(["at=1"] * 500)), 400)
+        assert_problem(send_request("POST", "channels/stock/read", json={"columns": columns}), 422)
+    assert_problem(send_request("GET", "channels/stock/data?" + "&".join(["at=1"] * 500)), 400)
     deep = b'{"keys": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"
     for body in (
         deep,
@@ -306,8 +337,10 @@ def test_very_many_columns_are_refused(there: Deployed, ask: Callable[..., httpx
         b"[]",
         b"null",
     ):
-        refused(
-            ask("POST", "channels/stock/read", content=body, headers={"content-type": "application/json"}), 400, 422
+        assert_problem(
+            send_request("POST", "channels/stock/read", content=body, headers={"content-type": "application/json"}),
+            400,
+            422,
         )
     for keys in (
         [{"sku": 2**70}],
@@ -319,5 +352,5 @@ def test_very_many_columns_are_refused(there: Deployed, ask: Callable[..., httpx
         [{"sku": 1e400}],
     ):
         body = json.dumps({"keys": keys}).encode()
-        answer = ask("POST", "channels/stock/read", content=body, headers={"content-type": "application/json"})
+        answer = send_request("POST", "channels/stock/read", content=body, headers={"content-type": "application/json"})
         assert answer.status_code in (200, 422), (keys, answer.text)

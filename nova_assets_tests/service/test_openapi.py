@@ -24,7 +24,14 @@ from schemathesis.config import SchemathesisConfig
 from nova_assets.service.app import make_app
 from nova_assets.service.http.config import ServiceConfig
 from nova_assets.service.http.media_types import ARROW, LINES, PARQUET
-from nova_assets_tests.service.deployed import CHANNELS, HIDDEN, Deployed, deployed, rows_of, stream_of
+from nova_assets_tests.service.served_deployment import (
+    CHANNELS,
+    HIDDEN,
+    ServedDeployment,
+    encode_arrow_stream,
+    sample_rows,
+    serve_deployment,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -32,13 +39,13 @@ EXAMPLES = int(os.environ.get("NOVA_TEST_EXAMPLES", "6"))
 
 
 @dataclass
-class _Described:
+class ServiceStub:
     """As much of a service as its description takes."""
 
     config: ServiceConfig
 
 
-DESCRIPTION = make_app(cast(Any, _Described(ServiceConfig()))).openapi()
+DESCRIPTION = make_app(cast(Any, ServiceStub(ServiceConfig()))).openapi()
 
 CONFIG = {
     "seed": 8,
@@ -92,118 +99,139 @@ PARTITIONS = ("dt=2024-01-01/site=a", "site=a", "dt=2024-01-02", "wombat_site=nu
 
 
 def _bodies(table: pa.Table) -> list[bytes]:
-    whole = stream_of(table)
+    whole = encode_arrow_stream(table)
     return [whole, whole[: len(whole) // 2], b""]
 
 
 for _type in (ARROW, PARQUET, LINES):
-    _some = [*_bodies(rows_of("stock", 1, 2)), *_bodies(rows_of("events", 1, 2)), b'{"sku": 1}\n', b"PAR1PAR1"]
+    _some = [*_bodies(sample_rows("stock", 1, 2)), *_bodies(sample_rows("events", 1, 2)), b'{"sku": 1}\n', b"PAR1PAR1"]
     schemathesis.openapi.media_type(_type, st.one_of(st.sampled_from(_some), st.binary(max_size=64)))
 
 
 @pytest.fixture(scope="module")
-def open_to_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
-    with deployed(tmp_path_factory.mktemp("open"), auth="none") as there:
-        yield there
+def deployment_without_tokens(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedDeployment]:
+    with serve_deployment(tmp_path_factory.mktemp("open"), auth="none") as deployment:
+        yield deployment
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
-    with deployed(tmp_path_factory.mktemp("guarded"), auth="tokens") as there:
+def deployment_with_tokens(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedDeployment]:
+    with serve_deployment(tmp_path_factory.mktemp("guarded"), auth="tokens") as deployment:
         others = [c for c in CHANNELS if c != "events"]
-        before, cursors, firings = there.standing(*others), there.store.cursors(), there.store.catalog.firings()
-        yield there
-        assert there.standing(*others) == before, "what nobody had a right to write or operate is as it was"
-        assert [c for c in there.store.cursors() if c.channel != "events"] == cursors
-        assert there.store.catalog.firings() == firings
-        assert {i.action for i in there.store.timeline("events")} == {"commit"}, "nobody had a right to more"
+        before, cursors, firings = (
+            deployment.channel_contents(*others),
+            deployment.store.cursors(),
+            deployment.store.catalog.firings(),
+        )
+        yield deployment
+        assert deployment.channel_contents(*others) == before, (
+            "what nobody had a right to write or operate is as it was"
+        )
+        assert [c for c in deployment.store.cursors() if c.channel != "events"] == cursors
+        assert deployment.store.catalog.firings() == firings
+        assert {i.action for i in deployment.store.timeline("events")} == {"commit"}, "nobody had a right to more"
 
 
 @dataclass
 class Caller:
     """Who asks with a token, and what they must not be told."""
 
-    there: Deployed
+    deployment: ServedDeployment
     headers: dict[str, str]
     secrets: set[str]
 
 
 @pytest.fixture(scope="module")
-def reader(guarded: Deployed) -> Caller:
-    secrets = guarded.secrets("events", "totals", *HIDDEN)
-    return Caller(guarded, guarded.token("reader", read=("stock",)), secrets)
+def reader(deployment_with_tokens: ServedDeployment) -> Caller:
+    secrets = deployment_with_tokens.hidden_texts("events", "totals", *HIDDEN)
+    return Caller(deployment_with_tokens, deployment_with_tokens.add_token_header("reader", read=("stock",)), secrets)
 
 
 @pytest.fixture(scope="module")
-def writer(guarded: Deployed) -> Caller:
-    return Caller(guarded, guarded.token("writer", write=("events",)), guarded.secrets(*CHANNELS))
+def writer(deployment_with_tokens: ServedDeployment) -> Caller:
+    return Caller(
+        deployment_with_tokens,
+        deployment_with_tokens.add_token_header("writer", write=("events",)),
+        deployment_with_tokens.hidden_texts(*CHANNELS),
+    )
 
 
 @pytest.fixture(scope="module")
-def nobodies(guarded: Deployed) -> list[Caller]:
+def callers_without_rights(deployment_with_tokens: ServedDeployment) -> list[Caller]:
     """Those who may do nothing."""
-    good, revoked = (guarded.token(name, read=("*",), operate=("*",)) for name in ("numbat-good", "numbat-revoked"))
-    guarded.store.catalog.revoke_token("numbat-revoked")
+    good, revoked = (
+        deployment_with_tokens.add_token_header(name, read=("*",), operate=("*",))
+        for name in ("numbat-good", "numbat-revoked")
+    )
+    deployment_with_tokens.store.catalog.revoke_token("numbat-revoked")
     text = good["authorization"]
-    told = [text[:-1], text.replace("Bearer", "Basic"), text.replace("nova_", "nova_0"), "Bearer", f"{text}, {text}"]
-    headers = [{}, revoked, *({"authorization": t} for t in told)]
-    secrets = guarded.secrets(*CHANNELS)
-    return [Caller(guarded, h, secrets) for h in headers]
+    answered = [
+        text[:-1],
+        text.replace("Bearer", "Basic"),
+        text.replace("nova_", "nova_0"),
+        "Bearer",
+        f"{text}, {text}",
+    ]
+    headers = [{}, revoked, *({"authorization": t} for t in answered)]
+    secrets = deployment_with_tokens.hidden_texts(*CHANNELS)
+    return [Caller(deployment_with_tokens, h, secrets) for h in headers]
 
 
-def test_what_is_served_is_what_is_described(open_to_all: Deployed) -> None:
-    assert requests.get(f"{open_to_all.url}/v1/openapi.json", timeout=10).json() == DESCRIPTION
+def test_what_is_served_is_what_is_described(deployment_without_tokens: ServedDeployment) -> None:
+    assert requests.get(f"{deployment_without_tokens.url}/v1/openapi.json", timeout=10).json() == DESCRIPTION
 
 
 @anonymous.parametrize()
-def test_who_may_do_everything(case: schemathesis.Case, open_to_all: Deployed) -> None:
-    aim(case, open_to_all)
-    check(case, open_to_all, {})
+def test_who_may_do_everything(case: schemathesis.Case, deployment_without_tokens: ServedDeployment) -> None:
+    fill_in_real_names(case, deployment_without_tokens)
+    check(case, deployment_without_tokens, {})
 
 
 @schema.parametrize()
 def test_who_may_read_one_channel(case: schemathesis.Case, reader: Caller) -> None:
-    aim(case, reader.there)
-    learns_nothing(case, check(case, reader.there, reader.headers), reader.secrets)
+    fill_in_real_names(case, reader.deployment)
+    assert_no_hidden_texts(case, check(case, reader.deployment, reader.headers), reader.secrets)
 
 
 @schema.parametrize()
 def test_who_may_write_one_channel_and_operate_none(case: schemathesis.Case, writer: Caller) -> None:
-    aim(case, writer.there)
-    answer = check(case, writer.there, writer.headers)
-    learns_nothing(case, answer, writer.secrets)
+    fill_in_real_names(case, writer.deployment)
+    answer = check(case, writer.deployment, writer.headers)
+    assert_no_hidden_texts(case, answer, writer.secrets)
     if answer.status_code == 200 and case.method != "GET":
         assert (case.path, case.path_parameters["channel"]) == ("/v1/channels/{channel}/blocks", "events")
 
 
 @schema.parametrize()
-def test_who_has_no_good_token(case: schemathesis.Case, nobodies: list[Caller]) -> None:
-    nobody = nobodies[aim(case, nobodies[0].there) % len(nobodies)]
-    answer = check(case, nobody.there, nobody.headers)
+def test_who_has_no_good_token(case: schemathesis.Case, callers_without_rights: list[Caller]) -> None:
+    caller = callers_without_rights[
+        fill_in_real_names(case, callers_without_rights[0].deployment) % len(callers_without_rights)
+    ]
+    answer = check(case, caller.deployment, caller.headers)
     assert answer.status_code == 401 or case.path in HEALTH or answer.status_code in (400, 413, 414, 431)
-    learns_nothing(case, answer, nobody.secrets)
+    assert_no_hidden_texts(case, answer, caller.secrets)
 
 
-def check(case: schemathesis.Case, there: Deployed, headers: dict[str, str]) -> schemathesis.Response:
+def check(case: schemathesis.Case, deployment: ServedDeployment, headers: dict[str, str]) -> schemathesis.Response:
     """Ask, and see that what is answered is as it was described."""
-    answer = case.call(base_url=there.url, headers=headers, session=SESSION)
+    answer = case.call(base_url=deployment.url, headers=headers, session=SESSION)
     if answer.status_code == 503 and answer.json()["code"] == "NOVA-ENGINE-UNAVAILABLE":
         return answer  # once a base was inserted, changes are compared by Spark, which this deployment does not have
     case.validate_response(answer, headers=headers)
     return answer
 
 
-def learns_nothing(case: schemathesis.Case, answer: schemathesis.Response, secrets: set[str]) -> None:
+def assert_no_hidden_texts(case: schemathesis.Case, answer: schemathesis.Response, secrets: set[str]) -> None:
     """Nothing is told that was not in the question."""
-    asked = unquote(f"{answer.request.url} {case.body!r} {answer.request.headers}")
-    told = answer.content + repr(answer.headers).encode()
+    request_text = unquote(f"{answer.request.url} {case.body!r} {answer.request.headers}")
+    answered = answer.content + repr(answer.headers).encode()
     if answer.status_code == 200 and ARROW in answer.headers["content-type"]:
-        told += repr(pa.ipc.open_stream(answer.content).read_all().to_pylist()).encode()
-    found = [secret for secret in secrets if secret.encode() in told and secret not in asked]
-    assert not found, (found, case.as_curl_command(), told)
+        answered += repr(pa.ipc.open_stream(answer.content).read_all().to_pylist()).encode()
+    leaked = [secret for secret in secrets if secret.encode() in answered and secret not in request_text]
+    assert not leaked, (leaked, case.as_curl_command(), answered)
 
 
-def aim(case: schemathesis.Case, there: Deployed) -> int:
+def fill_in_real_names(case: schemathesis.Case, deployment: ServedDeployment) -> int:
     """Most of what is made up fits nothing that is there: have it ask for that, where it is well formed."""
     dice = zlib.crc32(repr((case.path_parameters, case.query, case.body)).encode())
     names = [*CHANNELS, "nothing"]
@@ -211,7 +239,7 @@ def aim(case: schemathesis.Case, there: Deployed) -> int:
     if NAME.fullmatch(str(case.path_parameters.get("channel", ""))):
         case.path_parameters["channel"] = channel
     if ID.fullmatch(str(case.path_parameters.get("execution", ""))):
-        executions = there.store.executions()
+        executions = deployment.store.executions()
         case.path_parameters["execution"] = executions[dice % len(executions)].id
     query = case.query
     for name in ("at", "since", "back_to"):
@@ -219,7 +247,7 @@ def aim(case: schemathesis.Case, there: Deployed) -> int:
             query[name] %= 6
     known = query.get("known")
     if isinstance(known, str) and POSITION.fullmatch(known) and dice % 3 and channel in CHANNELS:
-        query["known"] = str(there.store.catalog.channel(channel).position)
+        query["known"] = str(deployment.store.catalog.channel(channel).position)
     if isinstance(query.get("partition"), str) and dice % 3:
         query["partition"] = PARTITIONS[dice % len(PARTITIONS)]
     if isinstance(query.get("column"), list) and all(isinstance(c, str) for c in query["column"]) and dice % 3:

@@ -8,7 +8,7 @@ from nova_assets import errors
 from nova_assets.errors import DefinitionConflict, RequestRefused
 from nova_assets.nova_error import NovaError
 from nova_assets.service.http.problems import error_from_problem, problem_from_error, problem_headers, redact_paths
-from nova_assets_tests.service.small_app import asking, shell
+from nova_assets_tests.service.small_app import build_guarded_app, make_request_sender
 
 KINDS = [e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, NovaError)]
 
@@ -103,12 +103,12 @@ def test_a_client_gets_the_error_back() -> None:
 
 
 def test_what_the_framework_refuses_is_a_problem_too() -> None:
-    ask = asking(shell())
-    missing = ask("GET", "/v1/nonsense")
+    send_request = make_request_sender(build_guarded_app())
+    missing = send_request("GET", "/v1/nonsense")
     assert missing.status_code == 404 and missing.json()["code"] == "NOVA-REQUEST-REFUSED"
-    wrong = ask("DELETE", "/v1/whoami")
+    wrong = send_request("DELETE", "/v1/whoami")
     assert wrong.status_code == 405 and wrong.headers["allow"] == "GET"
-    query = ask("GET", "/v1/channels/orders?at=yesterday")
+    query = send_request("GET", "/v1/channels/orders?at=yesterday")
     assert query.status_code == 400 and "query.at" in query.json()["detail"] and "integer" in query.json()["found"]
     for answer in (missing, wrong, query):
         assert answer.headers["content-type"] == "application/problem+json"
@@ -116,6 +116,6 @@ def test_what_the_framework_refuses_is_a_problem_too() -> None:
 
 
 def test_a_bug_is_answered_without_its_words() -> None:
-    answer = asking(shell())("GET", "/v1/broken")
+    answer = make_request_sender(build_guarded_app())("GET", "/v1/broken")
     assert answer.status_code == 500 and answer.json()["code"] == "NOVA-UNEXPECTED"
     assert "hunter2" not in answer.text and answer.headers["x-request-id"] in answer.json()["next"]

@@ -24,7 +24,7 @@ from nova_assets.catalog import read_pins
 from nova_assets.catalog.catalog import SqlCatalog, open_catalog
 from nova_assets.catalog.tables import metadata
 from nova_assets.model.execution import BeginRequest
-from nova_assets_tests.service.deployed import deployment
+from nova_assets_tests.service.served_deployment import open_deployment
 
 STEPS = int(os.environ.get("NOVA_FUZZ_STEPS", "80"))
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +42,7 @@ listening.run()
 """
 
 
-def contents(catalog: str) -> dict[str, int]:
+def row_count_by_table(catalog: str) -> dict[str, int]:
     """Rows of every table."""
     opened = open_catalog(catalog)
     try:
@@ -53,31 +53,33 @@ def contents(catalog: str) -> dict[str, int]:
         opened.close()
 
 
-def comes_to_be(catalog: str, expected: dict[str, int]) -> bool:
+def reaches_row_counts(catalog: str, expected: dict[str, int]) -> bool:
     """Whether the tables have so many rows, in a moment: pins are let go of after the last byte was sent."""
     until = time.monotonic() + 5
-    while contents(catalog) != expected and time.monotonic() < until:
+    while row_count_by_table(catalog) != expected and time.monotonic() < until:
         time.sleep(0.1)
-    return contents(catalog) == expected
+    return row_count_by_table(catalog) == expected
 
 
 def read_at_random(http: httpx.Client, chance: random.Random) -> None:
     """One read: a good one, one that is refused, or one that nobody reads to its end."""
     channel = chance.choice(["stock", "events", "quokka_ledger", "nothing"])
-    asked = chance.choice([{}, {"at": "1"}, {"since": "1"}, {"at": "99"}, {"column": "none"}, {"partition": "x=1"}])
+    parameters = chance.choice(
+        [{}, {"at": "1"}, {"since": "1"}, {"at": "99"}, {"column": "none"}, {"partition": "x=1"}]
+    )
     if chance.random() < 0.2:
         http.post(f"/v1/channels/{channel}/read", json={"keys": [{"sku": chance.randrange(9)}]})
     elif chance.random() < 0.1:
         with http.stream("GET", f"/v1/channels/{channel}/data") as answer:
             next(answer.iter_raw(16), None)
     else:
-        http.get(f"/v1/channels/{channel}/data", params=asked)
+        http.get(f"/v1/channels/{channel}/data", params=parameters)
 
 
 def test_reads_over_http_leave_the_catalog_as_it_was(tmp_path: Path) -> None:
-    with deployment(tmp_path) as there:
-        url = there.store.settings.catalog
-    before = contents(url)
+    with open_deployment(tmp_path) as deployment:
+        url = deployment.store.settings.catalog
+    before = row_count_by_table(url)
     command = [sys.executable, "-c", SERVE, url, str(tmp_path / "wh")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     serving = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
@@ -88,9 +90,9 @@ def test_reads_over_http_leave_the_catalog_as_it_was(tmp_path: Path) -> None:
             for step in range(STEPS):
                 read_at_random(http, chance)
                 if step % (STEPS // 8) == STEPS // 8 - 1:
-                    peaks.append(resident(serving.pid))
+                    peaks.append(resident_memory_bytes(serving.pid))
                     sizes.append((tmp_path / "catalog.db").stat().st_size)
-        assert comes_to_be(url, before)
+        assert reaches_row_counts(url, before)
         print("resident MiB", [p >> 20 for p in peaks], "catalog bytes", sizes)
         assert sizes[-1] <= sizes[0] + 64 * 1024
         if STEPS >= 2000:  # after the first eighth, whatever is loaded and cached is there
@@ -100,7 +102,7 @@ def test_reads_over_http_leave_the_catalog_as_it_was(tmp_path: Path) -> None:
         serving.wait(30)
 
 
-def resident(pid: int) -> int:
+def resident_memory_bytes(pid: int) -> int:
     """Bytes of memory that a process has now."""
     if sys.platform != "linux":
         return 0
@@ -108,24 +110,24 @@ def resident(pid: int) -> int:
 
 
 def test_a_store_and_the_shell_leave_nothing_either(tmp_path: Path) -> None:
-    with deployment(tmp_path) as there:
-        url, store = there.store.settings.catalog, there.store
-        before = contents(url)
+    with open_deployment(tmp_path) as deployment:
+        url, store = deployment.store.settings.catalog, deployment.store
+        before = row_count_by_table(url)
         for how in ({}, {"at": 1}, {"since": 1}, {"columns": ["sku"]}, {"keys": [{"sku": 3}]}):
             store.read("stock", **how).to_arrow()
         with store.pin("stock", "events") as pinned:
             pinned.read("stock").to_arrow()
-            assert contents(url)["nova_executions"] == before["nova_executions"] + 1
+            assert row_count_by_table(url)["nova_executions"] == before["nova_executions"] + 1
         with suppress(ValueError), store.pin("stock"):
             raise ValueError("its reader fails")
         with pytest.raises(nova.NovaError), store.pin("stock", at=99):
             pass
-        assert contents(url) == before
+        assert row_count_by_table(url) == before
     options = ["--catalog", url, "--warehouse", str(tmp_path / "wh"), "--json"]
     command = [sys.executable, "-m", "nova_assets.cli", "read", "stock", *options]
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert contents(url) == before
+    assert row_count_by_table(url) == before
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])

@@ -28,7 +28,7 @@ from nova_assets.service.http.exposure import resolve_exposure
 from nova_assets.service.http.middleware import GuardedApp
 from nova_assets.service.http.server import Server
 from nova_assets_tests import patient
-from nova_assets_tests.service.small_app import served, shell
+from nova_assets_tests.service.small_app import build_guarded_app, serve_small_app
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,16 +36,16 @@ SERVE = """
 import sys
 from nova_assets.service.http.access_log import configure_json_logging
 from nova_assets.service.http.server import Server
-from nova_assets_tests.service.small_app import shell
+from nova_assets_tests.service.small_app import build_guarded_app
 configure_json_logging()
-server = Server(shell(**eval(sys.argv[1])))
+server = Server(build_guarded_app(**eval(sys.argv[1])))
 print(server.listen(), flush=True)
 server.run()
 print("ended", flush=True)
 """
 
 
-class Process:
+class ServerProcess:
     """A service in a process of its own."""
 
     def __init__(self, **config: Any) -> None:
@@ -71,7 +71,7 @@ class Process:
         return self.process.returncode, out, err
 
 
-class Asking(threading.Thread):
+class BackgroundRequest(threading.Thread):
     """A request that is at work while other things happen."""
 
     def __init__(self, url: str) -> None:
@@ -90,9 +90,9 @@ class Asking(threading.Thread):
 
 
 @pytest.fixture
-def stopped() -> Iterator[list[Process]]:
+def processes() -> Iterator[list[ServerProcess]]:
     """Processes that are ended with the test."""
-    processes: list[Process] = []
+    processes: list[ServerProcess] = []
     yield processes
     for p in processes:
         p.process.kill()
@@ -100,23 +100,25 @@ def stopped() -> Iterator[list[Process]]:
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_a_request_at_work_is_answered_before_the_service_ends_with_0(stopped: list[Process], how: int) -> None:
-    process = Process(shutdown_grace=8)
-    stopped.append(process)
-    asking = Asking(f"{process.url}/v1/slow?seconds=1.5")
+def test_a_request_at_work_is_answered_before_the_service_ends_with_0(processes: list[ServerProcess], how: int) -> None:
+    process = ServerProcess(shutdown_grace=8)
+    processes.append(process)
+    background_request = BackgroundRequest(f"{process.url}/v1/slow?seconds=1.5")
     began = time.monotonic()
     code, out, err = process.end(how)
-    asking.join()
-    assert asking.answer is not None and asking.answer.json() == {"slept": 1.5}, asking.error
+    background_request.join()
+    assert background_request.answer is not None and background_request.answer.json() == {"slept": 1.5}, (
+        background_request.error
+    )
     assert (code, out) == (0, "ended\n") and "Traceback" not in err and time.monotonic() - began < 6
 
 
-def test_while_it_stops_nobody_new_is_let_in_and_it_says_that_it_is_not_ready(stopped: list[Process]) -> None:
-    process = Process(shutdown_grace=8)
-    stopped.append(process)
+def test_while_it_stops_nobody_new_is_let_in_and_it_says_that_it_is_not_ready(processes: list[ServerProcess]) -> None:
+    process = ServerProcess(shutdown_grace=8)
+    processes.append(process)
     with httpx.Client(base_url=process.url, timeout=patient.SECONDS) as kept:
         assert kept.get("/readyz").status_code == 200
-        asking = Asking(f"{process.url}/v1/slow?seconds=2")
+        background_request = BackgroundRequest(f"{process.url}/v1/slow?seconds=2")
         process.process.send_signal(signal.SIGTERM)
         time.sleep(0.4)
         unready = kept.get("/readyz")
@@ -126,37 +128,42 @@ def test_while_it_stops_nobody_new_is_let_in_and_it_says_that_it_is_not_ready(st
         assert refused.status_code == 503 and refused.headers["connection"] == "close"
         with pytest.raises(httpx.ConnectError):
             patient.get(f"{process.url}/readyz")
-        asking.join()
-        assert asking.answer is not None and asking.answer.status_code == 200
+        background_request.join()
+        assert background_request.answer is not None and background_request.answer.status_code == 200
     assert process.process.wait(10) == 0
 
 
 @pytest.mark.parametrize("path", ["/v1/slow?seconds=60", "/v1/blocked?seconds=60"])
-def test_what_takes_longer_than_its_grace_is_told_so_and_holds_nothing_up(stopped: list[Process], path: str) -> None:
-    process = Process(shutdown_grace=0.5, request_seconds=100)
-    stopped.append(process)
-    asking = Asking(process.url + path)
+def test_what_takes_longer_than_its_grace_is_told_so_and_holds_nothing_up(
+    processes: list[ServerProcess], path: str
+) -> None:
+    process = ServerProcess(shutdown_grace=0.5, request_seconds=100)
+    processes.append(process)
+    background_request = BackgroundRequest(process.url + path)
     began = time.monotonic()
     code, _, err = process.end()
-    asking.join()
+    background_request.join()
     assert code == 0 and time.monotonic() - began < 5, err
-    assert asking.answer is not None, asking.error
-    assert asking.answer.status_code == 503 and asking.answer.json()["code"] == "NOVA-SERVICE-UNAVAILABLE"
+    assert background_request.answer is not None, background_request.error
+    assert (
+        background_request.answer.status_code == 503
+        and background_request.answer.json()["code"] == "NOVA-SERVICE-UNAVAILABLE"
+    )
 
 
-def test_an_answer_that_has_begun_is_cut_short_and_not_taken_for_whole(stopped: list[Process]) -> None:
-    process = Process(shutdown_grace=0.5)
-    stopped.append(process)
-    asking = Asking(f"{process.url}/v1/stream?seconds=0.2&parts=100")
+def test_an_answer_that_has_begun_is_cut_short_and_not_taken_for_whole(processes: list[ServerProcess]) -> None:
+    process = ServerProcess(shutdown_grace=0.5)
+    processes.append(process)
+    background_request = BackgroundRequest(f"{process.url}/v1/stream?seconds=0.2&parts=100")
     assert process.end()[0] == 0
-    asking.join()
-    assert isinstance(asking.error, httpx.RemoteProtocolError)
+    background_request.join()
+    assert isinstance(background_request.error, httpx.RemoteProtocolError)
 
 
-def test_a_second_interruption_does_not_wait(stopped: list[Process]) -> None:
-    process = Process(shutdown_grace=60, request_seconds=100)
-    stopped.append(process)
-    Asking(f"{process.url}/v1/slow?seconds=60")
+def test_a_second_interruption_does_not_wait(processes: list[ServerProcess]) -> None:
+    process = ServerProcess(shutdown_grace=60, request_seconds=100)
+    processes.append(process)
+    BackgroundRequest(f"{process.url}/v1/slow?seconds=60")
     process.process.send_signal(signal.SIGINT)
     time.sleep(0.3)
     began = time.monotonic()
@@ -164,10 +171,10 @@ def test_a_second_interruption_does_not_wait(stopped: list[Process]) -> None:
 
 
 def test_a_port_that_is_taken_is_named_with_who_holds_it() -> None:
-    with served() as (url, _):
+    with serve_small_app() as (url, _):
         port = urlsplit(url).port
         with pytest.raises(PortTaken) as refused:
-            Server(shell(port=port)).listen()
+            Server(build_guarded_app(port=port)).listen()
         error = refused.value
         assert error.port == port and "--port 0" in str(error.next)
         if sys.platform == "linux":
@@ -178,14 +185,14 @@ def test_a_port_that_is_taken_is_named_with_who_holds_it() -> None:
 @pytest.mark.parametrize("host", ["203.0.113.7", "no-such-host.invalid"])
 def test_an_address_that_is_not_ones_own(host: str) -> None:
     with pytest.raises(ServiceRefused, match=f"cannot listen on '{host}'"):
-        Server(shell(host=host, proxies=("10.0.0.1",))).listen()
+        Server(build_guarded_app(host=host, proxies=("10.0.0.1",))).listen()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
 def test_any_free_port_is_said_and_answers(host: str) -> None:
     if host == "::1" and not _has_ipv6():
         pytest.skip("this machine has no IPv6")
-    with served(host=host) as (url, _):
+    with serve_small_app(host=host) as (url, _):
         answer = patient.get(f"{url}/v1/whoami")
         assert answer.status_code == 200 and urlsplit(url).port not in (0, None)
         assert "server" not in answer.headers, "what it is made of is nobody's business"
@@ -203,17 +210,17 @@ def _has_ipv6() -> bool:
 
 def test_in_the_background_signals_are_left_alone_and_the_port_is_free_again() -> None:
     before = {s: signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT)}
-    with served() as (url, _):
+    with serve_small_app() as (url, _):
         assert {s: signal.getsignal(s) for s in before} == before
         assert patient.get(f"{url}/healthz").status_code == 200
     with pytest.raises(httpx.ConnectError):
         patient.get(f"{url}/healthz")
-    with served(port=urlsplit(url).port) as (again, _):
+    with serve_small_app(port=urlsplit(url).port) as (again, _):
         assert again == url and patient.get(f"{again}/healthz").status_code == 200
 
 
 def test_a_block_that_raises_ends_the_service_too() -> None:
-    with pytest.raises(KeyError), served() as (url, _):
+    with pytest.raises(KeyError), serve_small_app() as (url, _):
         raise KeyError("x")
     with pytest.raises(httpx.ConnectError):
         patient.get(url)
@@ -251,7 +258,7 @@ def test_tls(tmp_path: Path) -> None:
     import ssl
 
     files = _certificate(tmp_path)
-    with served(**files) as (url, _):
+    with serve_small_app(**files) as (url, _):
         assert url.startswith("https://127.0.0.1:")
         trusted = ssl.create_default_context(cafile=files["tls_cert"])
         assert patient.get(f"{url}/v1/whoami", verify=trusted).json()["url"].startswith("https://")
@@ -263,7 +270,7 @@ def test_tls(tmp_path: Path) -> None:
 
 def test_a_certificate_of_ones_own_is_named_to_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = _certificate(tmp_path)
-    with served(**files) as (url, _):
+    with serve_small_app(**files) as (url, _):
         with connect(url) as stranger, pytest.raises(ServiceUnavailable, match="is not trusted") as refused:
             stranger.insert("t", pa.table({"n": [1]}))
         assert "SSL_CERT_FILE" in str(refused.value.next) and "idempotency" not in str(refused.value)
@@ -284,4 +291,4 @@ def test_a_certificate_that_cannot_be_used(tmp_path: Path, which: str) -> None:
         (tmp_path / "other").mkdir()
         files["tls_key"] = _certificate(tmp_path / "other")["tls_key"]
     with pytest.raises(SettingsError, match="certificate and its key"):
-        Server(shell(**files)).listen()
+        Server(build_guarded_app(**files)).listen()

@@ -27,8 +27,8 @@ from hypothesis import strategies as st
 from nova_assets.service.http.media_types import ARROW, LINES, PARQUET
 from nova_assets.service.uploads import UploadSpool
 from nova_assets_tests import patient
-from nova_assets_tests.service.deployed import Deployment, deployment, rows_of, stream_of
 from nova_assets_tests.service.make_corpus import FOLDER, corpus
+from nova_assets_tests.service.served_deployment import Deployment, encode_arrow_stream, open_deployment, sample_rows
 
 pytestmark = pytest.mark.slow
 
@@ -50,10 +50,10 @@ ON_LINUX = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="/p
 
 
 @dataclass
-class Serving:
-    """A service in a process of its own, of a deployment that this one looks into."""
+class ServiceUnderTest:
+    """A service in a process of its own, whose deployment this process can inspect."""
 
-    there: Deployment
+    deployment: Deployment
     process: subprocess.Popen[str]
     url: str
 
@@ -61,17 +61,17 @@ class Serving:
         address = f"{self.url}/v1/channels/{channel}/blocks"
         return SESSION.post(address, content=body, headers={"content-type": type_}, params=query, timeout=60)
 
-    def seen(self) -> Any:
-        """All that an insert could change."""
-        standing = self.there.standing("stock", "events", "later")
-        return standing, self.there.files(), self.there.unfinished()
+    def stored_state(self) -> Any:
+        """Everything that an insert could change."""
+        contents = self.deployment.channel_contents("stock", "events", "later")
+        return contents, self.deployment.file_digests(), self.deployment.unfinished_executions()
 
-    def peaks(self) -> list[int]:
-        """The most bytes of memory that the process has had, and those of its children."""
-        each = [Path(f"/proc/{pid}/status").read_text() for pid in (self.process.pid, *self.decoders())]
+    def peak_memory_bytes(self) -> list[int]:
+        """Peak memory of the process and of its children, in bytes."""
+        each = [Path(f"/proc/{pid}/status").read_text() for pid in (self.process.pid, *self.child_process_ids())]
         return [int(text.split("VmHWM:")[1].split()[0]) * 1024 for text in each]
 
-    def decoders(self) -> list[int]:
+    def child_process_ids(self) -> list[int]:
         """The processes that it has started."""
         threads = Path(f"/proc/{self.process.pid}/task").iterdir()
         return [int(pid) for thread in threads for pid in (thread / "children").read_text().split()]
@@ -81,11 +81,14 @@ SESSION = httpx.Client(timeout=patient.SECONDS)
 
 
 @pytest.fixture(scope="module")
-def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceUnderTest]:
     """With room for a mebibyte a body, which makes 16 of rows."""
     folder = tmp_path_factory.mktemp("uploads")
-    with deployment(folder) as there:
-        where = {"NOVA_CATALOG": there.store.settings.catalog, "NOVA_WAREHOUSE": there.store.settings.warehouse}
+    with open_deployment(folder) as deployment:
+        where = {
+            "NOVA_CATALOG": deployment.store.settings.catalog,
+            "NOVA_WAREHOUSE": deployment.store.settings.warehouse,
+        }
         command = [sys.executable, "-c", "from nova_assets.cli.main import main; main()", "serve", "--port", "0"]
         process = subprocess.Popen(
             [*command, "--max-body", "1", "--request-seconds", "5", "--views", "memory"],
@@ -101,7 +104,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
             line = process.stderr.readline()
         drain = subprocess.Popen(["cat"], stdin=process.stderr, stdout=subprocess.DEVNULL)
         try:
-            yield Serving(there, process, line.split("listening on ")[1].strip())
+            yield ServiceUnderTest(deployment, process, line.split("listening on ")[1].strip())
             assert process.poll() is None, "it has not ended by itself"
         finally:
             process.terminate()
@@ -109,13 +112,13 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
             drain.wait(20)
 
 
-def refused(serving: Serving, before: Any, answer: httpx.Response) -> None:
+def assert_refused_without_effect(serving: ServiceUnderTest, before: Any, answer: httpx.Response) -> None:
     """It was refused in words, and nothing has changed."""
     assert 400 <= answer.status_code < 500, (answer.status_code, answer.text)
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json()["code"] in CODES and answer.json()["detail"], answer.text
-    assert str(serving.there.folder) not in answer.text and "nova-upload" not in answer.text
-    assert serving.seen() == before
+    assert str(serving.deployment.folder) not in answer.text and "nova-upload" not in answer.text
+    assert serving.stored_state() == before
     assert serving.process.poll() is None, "the service has ended"
 
 
@@ -124,35 +127,35 @@ def test_the_corpus_is_what_the_script_makes() -> None:
 
 
 @pytest.mark.parametrize("file", BAD, ids=lambda file: file.name)
-def test_a_bad_body_is_refused_and_changes_nothing(serving: Serving, file: Path) -> None:
-    body, type_, before = file.read_bytes(), TYPES[file.suffix], serving.seen()
+def test_a_bad_body_is_refused_and_changes_nothing(serving: ServiceUnderTest, file: Path) -> None:
+    body, type_, before = file.read_bytes(), TYPES[file.suffix], serving.stored_state()
     for channel in ("stock", "events"):
-        refused(serving, before, serving.put(body, type_, channel))
-        refused(serving, before, serving.put(body, type_, channel, kind="base"))
+        assert_refused_without_effect(serving, before, serving.put(body, type_, channel))
+        assert_refused_without_effect(serving, before, serving.put(body, type_, channel, kind="base"))
     # What has no columns yet would take some of them.
     assert serving.put(body, type_, "later", dry_run="true").status_code in (200, 413, 422)
-    assert serving.seen() == before
+    assert serving.stored_state() == before
 
 
 @pytest.mark.parametrize("file", GOOD, ids=lambda file: file.name)
-def test_a_good_body_is_taken(serving: Serving, file: Path) -> None:
+def test_a_good_body_is_taken(serving: ServiceUnderTest, file: Path) -> None:
     answer = serving.put(file.read_bytes(), TYPES[file.suffix])
     assert answer.status_code == 200, answer.text
     assert answer.json()["blocks"] or "of_no_rows" in file.name
 
 
 @pytest.mark.parametrize("file", GOOD, ids=lambda file: file.name)
-def test_a_good_body_of_another_type_is_refused(serving: Serving, file: Path) -> None:
-    before = serving.seen()
+def test_a_good_body_of_another_type_is_refused(serving: ServiceUnderTest, file: Path) -> None:
+    before = serving.stored_state()
     for type_ in set(TYPES.values()) - {TYPES[file.suffix]}:
-        refused(serving, before, serving.put(file.read_bytes(), type_))
+        assert_refused_without_effect(serving, before, serving.put(file.read_bytes(), type_))
 
 
 @pytest.mark.parametrize("type_", TYPES.values())
 @pytest.mark.parametrize("channel", ["stock", "events", "later"])
-def test_no_body_is_no_insert(serving: Serving, type_: str, channel: str) -> None:
-    before = serving.seen()
-    refused(serving, before, serving.put(b"", type_, channel))
+def test_no_body_is_no_insert(serving: ServiceUnderTest, type_: str, channel: str) -> None:
+    before = serving.stored_state()
+    assert_refused_without_effect(serving, before, serving.put(b"", type_, channel))
 
 
 LARGE = {
@@ -170,10 +173,10 @@ LARGE = {
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_a_large_bad_body_is_refused_in_time_and_little_memory(serving: Serving, name: str) -> None:
+def test_a_large_bad_body_is_refused_in_time_and_little_memory(serving: ServiceUnderTest, name: str) -> None:
     body, type_ = LARGE[name]
-    before, began = serving.seen(), time.monotonic()
-    refused(serving, before, serving.put(body, type_))
+    before, began = serving.stored_state(), time.monotonic()
+    assert_refused_without_effect(serving, before, serving.put(body, type_))
     assert time.monotonic() - began < 10
     assert patient.get(f"{serving.url}/readyz").status_code == 200
 
@@ -182,7 +185,7 @@ def test_a_large_bad_body_is_refused_in_time_and_little_memory(serving: Serving,
     max_examples=EXAMPLES, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
 )
 @given(data=st.data())
-def test_bodies_that_are_mutated_are_refused_or_taken_whole(serving: Serving, data: st.DataObject) -> None:
+def test_bodies_that_are_mutated_are_refused_or_taken_whole(serving: ServiceUnderTest, data: st.DataObject) -> None:
     file = data.draw(st.sampled_from(sorted(SMALL)))
     body = bytearray(SMALL[file])
     for _ in range(data.draw(st.integers(1, 4))):
@@ -197,22 +200,22 @@ def test_bodies_that_are_mutated_are_refused_or_taken_whole(serving: Serving, da
             del body[at : at + len(some)]
         else:
             body[at : at + (len(some) if how == "put" else 0)] = some
-    before = serving.seen()
+    before = serving.stored_state()
     answer = serving.put(bytes(body), TYPES[file.suffix])
     if answer.status_code == 200:
         assert answer.json()["channel" if "columns" in answer.json() else "id"]
         assert patient.get(f"{serving.url}/v1/channels/stock/data").status_code == 200
     else:
-        refused(serving, before, answer)
+        assert_refused_without_effect(serving, before, answer)
 
 
 @ON_LINUX
-def test_none_of_this_took_much_memory(serving: Serving) -> None:
+def test_none_of_this_took_much_memory(serving: ServiceUnderTest) -> None:
     for _ in range(5):
         for file in BAD:
             if "expand" in file.name or "one_run" in file.name or "long_value" in file.name:
                 assert serving.put(file.read_bytes(), TYPES[file.suffix]).status_code == 413
-    service, *decoders = serving.peaks()
+    service, *decoders = serving.peak_memory_bytes()
     assert service < 500 * MIB, service
     assert decoders and all(each < 700 * MIB for each in decoders), decoders
 
@@ -221,25 +224,25 @@ def test_none_of_this_took_much_memory(serving: Serving) -> None:
     ("body", "reason"),
     [(b'null\n{"id": 1}', "line 1 is no object"), (b'{"id": 1}\n{"id": "\\ud800"}', "line 2, column 'id'")],
 )
-def test_a_bad_line_is_named(serving: Serving, body: bytes, reason: str) -> None:
+def test_a_bad_line_is_named(serving: ServiceUnderTest, body: bytes, reason: str) -> None:
     answer = serving.put(body, LINES)
     assert answer.status_code == 422 and reason in answer.json()["detail"]
 
 
 @ON_LINUX
-def test_a_decoder_that_has_ended_is_replaced(serving: Serving) -> None:
-    assert serving.put(stream_of(rows_of("stock", 1)), ARROW).status_code == 200
-    assert serving.decoders()
-    for pid in serving.decoders():
+def test_a_decoder_that_has_ended_is_replaced(serving: ServiceUnderTest) -> None:
+    assert serving.put(encode_arrow_stream(sample_rows("stock", 1)), ARROW).status_code == 200
+    assert serving.child_process_ids()
+    for pid in serving.child_process_ids():
         os.kill(pid, signal.SIGKILL)
     time.sleep(0.1)
-    assert serving.put(stream_of(rows_of("stock", 2)), ARROW).status_code == 200
+    assert serving.put(encode_arrow_stream(sample_rows("stock", 2)), ARROW).status_code == 200
 
 
 @ON_LINUX
-def test_a_decoder_knows_no_secret_of_the_service(serving: Serving) -> None:
-    assert serving.put(stream_of(rows_of("stock", 1)), ARROW).status_code == 200
-    for pid in serving.decoders():
+def test_a_decoder_knows_no_secret_of_the_service(serving: ServiceUnderTest) -> None:
+    assert serving.put(encode_arrow_stream(sample_rows("stock", 1)), ARROW).status_code == 200
+    for pid in serving.child_process_ids():
         assert b"NOVA_" not in Path(f"/proc/{pid}/environ").read_bytes()
 
 
@@ -269,9 +272,9 @@ def test_what_a_killed_process_has_left_is_deleted(tmp_path: Path, monkeypatch: 
     next_.close()
 
 
-def test_what_was_taken_is_what_was_sent(serving: Serving) -> None:
+def test_what_was_taken_is_what_was_sent(serving: ServiceUnderTest) -> None:
     rows = pa.table({"sku": [901, 902], "name": ["ä", None], "price": [float("nan"), 0.0]})
-    assert serving.put(stream_of(rows), ARROW).status_code == 200
+    assert serving.put(encode_arrow_stream(rows), ARROW).status_code == 200
     keys = {"keys": [{"sku": 901}, {"sku": 902}]}
     answer = patient.post(f"{serving.url}/v1/channels/stock/read", json=keys)
     found = pa.ipc.open_stream(answer.content).read_all().sort_by("sku")

@@ -16,7 +16,12 @@ import pytest
 
 from nova_assets.service.http.media_types import ARROW, LINES
 from nova_assets_tests import patient
-from nova_assets_tests.service.deployed import CHANNELS, Deployed, deployed, stream_of
+from nova_assets_tests.service.served_deployment import (
+    CHANNELS,
+    ServedDeployment,
+    encode_arrow_stream,
+    serve_deployment,
+)
 
 NAMES = ("stock", "events", "quokka_ledger", "later")
 TYPES = re.compile(r"\b(bigint|string|double|date|timestamp|int64|float64|date32|large_string|nullable)\b")
@@ -33,12 +38,12 @@ VALUES: dict[str, list[Any]] = {
 
 
 @pytest.fixture(scope="module")
-def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
-    with deployed(tmp_path_factory.mktemp("service"), auth="tokens") as made:
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedDeployment]:
+    with serve_deployment(tmp_path_factory.mktemp("service"), auth="tokens") as made:
         yield made
 
 
-def bodies(channel: str) -> Iterator[tuple[set[str], str, bytes]]:
+def insert_bodies(channel: str) -> Iterator[tuple[set[str], str, bytes]]:
     """(columns that are sent, content type, body): wrong columns, wrong types, nulls, keys twice, no rows at all."""
     schema = CHANNELS[channel].schema
     names = () if schema is None else schema.names
@@ -46,21 +51,21 @@ def bodies(channel: str) -> Iterator[tuple[set[str], str, bytes]]:
     for columns, values in itertools.product(dict.fromkeys(sent), VALUES.values()):
         table = pa.table({name: pa.array(values) for name in columns})
         lines = "\n".join(json.dumps(dict.fromkeys(columns, value), default=str) for value in values)
-        yield set(columns), ARROW, stream_of(table)
+        yield set(columns), ARROW, encode_arrow_stream(table)
         yield set(columns), LINES, lines.encode()
     for broken in (b"", b"{", b"[1]", b"null", b'{"sku": 1e999}', b'{"sku": "\\ud800"}'):
         yield {"sku"}, LINES, broken
 
 
 @pytest.mark.parametrize("channel", NAMES)
-def test_a_refusal_names_no_column_that_was_not_sent_and_no_type(there: Deployed, channel: str) -> None:
-    token = there.token(f"writes-{channel}", write=(channel,))
+def test_a_refusal_names_no_column_that_was_not_sent_and_no_type(deployment: ServedDeployment, channel: str) -> None:
+    token = deployment.add_token_header(f"writes-{channel}", write=(channel,))
     schema = CHANNELS[channel].schema
     columns = set() if schema is None else set(schema.names)
     refused = 0
-    with httpx.Client(base_url=there.url, headers=token, timeout=30) as http:
+    with httpx.Client(base_url=deployment.url, headers=token, timeout=30) as http:
         address = f"/v1/channels/{channel}/blocks"
-        for n, (sent, kind, body) in enumerate(bodies(channel)):
+        for n, (sent, kind, body) in enumerate(insert_bodies(channel)):
             given = {"dry_run": "true", **([{}, {"partition": "dt=nonsense"}, {"kind": "base"}][n % 3])}
             answer = http.post(address, params=given, content=body, headers={"content-type": kind})
             if answer.status_code == 200:
@@ -75,12 +80,17 @@ def test_a_refusal_names_no_column_that_was_not_sent_and_no_type(there: Deployed
     assert refused > 20 or channel == "later"
 
 
-def test_who_may_also_read_is_told_what_is_wrong(there: Deployed) -> None:
+def test_who_may_also_read_is_told_what_is_wrong(deployment: ServedDeployment) -> None:
     """And the code is the same for both, so that programs can tell the kinds of mistakes apart."""
-    body = stream_of(pa.table({"sku": ["x"], "name": ["a"], "price": [1.0]}))
+    body = encode_arrow_stream(pa.table({"sku": ["x"], "name": ["a"], "price": [1.0]}))
     answers = [
-        patient.post(f"{there.url}/v1/channels/stock/blocks", content=body, headers={**token, "content-type": ARROW})
-        for token in (there.token("both", write=("stock",), read=("stock",)), there.token("w", write=("stock",)))
+        patient.post(
+            f"{deployment.url}/v1/channels/stock/blocks", content=body, headers={**token, "content-type": ARROW}
+        )
+        for token in (
+            deployment.add_token_header("both", write=("stock",), read=("stock",)),
+            deployment.add_token_header("w", write=("stock",)),
+        )
     ]
     both, writer = (a.json() for a in answers)
     assert both["code"] == writer["code"] == "NOVA-SCHEMA-MISMATCH" and answers[0].status_code == 422
@@ -89,9 +99,9 @@ def test_who_may_also_read_is_told_what_is_wrong(there: Deployed) -> None:
     assert writer["next"].startswith("ask someone who may read the channel for its schema")
 
 
-def test_nothing_of_a_refused_insert_stays(there: Deployed, tmp_path: Path) -> None:
-    before = there.files(), there.unfinished()
-    token = there.token("again", write=("stock",))
-    body = stream_of(pa.table({"wrong": [1]}))
-    patient.post(f"{there.url}/v1/channels/stock/blocks", content=body, headers={**token, "content-type": ARROW})
-    assert (there.files(), there.unfinished()) == before
+def test_nothing_of_a_refused_insert_stays(deployment: ServedDeployment, tmp_path: Path) -> None:
+    before = deployment.file_digests(), deployment.unfinished_executions()
+    token = deployment.add_token_header("again", write=("stock",))
+    body = encode_arrow_stream(pa.table({"wrong": [1]}))
+    patient.post(f"{deployment.url}/v1/channels/stock/blocks", content=body, headers={**token, "content-type": ARROW})
+    assert (deployment.file_digests(), deployment.unfinished_executions()) == before

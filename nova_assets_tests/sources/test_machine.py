@@ -139,7 +139,7 @@ def test_a_full_disk_below_the_catalog(small_disk: Path, tmp_path: Path) -> None
     landing.put("b.json", row(2))
     with pytest.raises(nova.CatalogUnavailable) as caught:
         landing.store.receive("actions")
-    assert "full" in str(caught.value) and "make room" in str(caught.value)
+    assert "full" in str(caught.value) and "free disk space" in str(caught.value)
     rest.unlink()
     landing.store.receive("actions")
     assert landing.ids() == [1, 2] and set(landing.states().values()) == {"taken"}

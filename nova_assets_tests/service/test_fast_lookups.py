@@ -25,26 +25,26 @@ from nova_assets.store.store import Store
 from nova_assets_tests.file_views.conftest import channel, opened, put
 
 
-class Asked:
+class LookupService:
     """A service of the channel ``t``, and how many of its answers its routes have given."""
 
     def __init__(self, store: Store, storage: Storage) -> None:
         self.store = store
-        self.desk = ViewQueryHandler(TimelineFollower(store.catalog, storage))
-        service = ServiceState(store, self.desk, ServiceConfig(), "me")
+        self.query_handler = ViewQueryHandler(TimelineFollower(store.catalog, storage))
+        service = ServiceState(store, self.query_handler, ServiceConfig(), "me")
         self.caller = Caller("ann")
-        self.routed = 0
+        self.routed_count = 0
         self.app = make_app(service)
-        self.in_front = FastFileLookups(self._counted, service)
+        self.fast_lookups = FastFileLookups(self._count_and_route, service)
 
-    async def _counted(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.routed += 1
+    async def _count_and_route(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.routed_count += 1
         await self.app(scope, receive, send)
 
     def get(self, path: str, routes: bool = False) -> httpx.Response:
         async def admitted(scope: Scope, receive: Receive, send: Send) -> None:
             scope["state"] = {"caller": self.caller}
-            await (self.app if routes else self.in_front)(scope, receive, send)
+            await (self.app if routes else self.fast_lookups)(scope, receive, send)
 
         async def once() -> httpx.Response:
             to = httpx.ASGITransport(app=admitted)  # type: ignore[arg-type]
@@ -53,14 +53,14 @@ class Asked:
 
         return asyncio.run(once())
 
-    def known(self) -> str:
+    def current_position(self) -> str:
         return str(self.store.catalog.channel_head("t").position)
 
-    def is_at_hand(self, path: str) -> bool:
+    def is_answered_from_memory(self, path: str) -> bool:
         """Whether it was answered without the routes; in any case as they answer."""
-        before = self.routed
+        before = self.routed_count
         answer = self.get(path)
-        here = self.routed == before
+        here = self.routed_count == before
         by_route = self.get(path, routes=True)
         assert (answer.status_code, answer.content) == (by_route.status_code, by_route.content)
         assert dict(answer.headers) == dict(by_route.headers)
@@ -68,33 +68,39 @@ class Asked:
 
 
 @pytest.fixture(params=["disk", "memory"])
-def asked(request: Any, tmp_path: Path) -> Iterator[Asked]:
+def lookup_service(request: Any, tmp_path: Path) -> Iterator[LookupService]:
     with opened(tmp_path, f"sqlite:///{tmp_path}/catalog.db") as store:
         store.register(channel())
         put(store, 1)
-        made = Asked(store, SqliteStorage(tmp_path / "views", "me") if request.param == "disk" else MemoryStorage())
+        made = LookupService(
+            store, SqliteStorage(tmp_path / "views", "me") if request.param == "disk" else MemoryStorage()
+        )
         yield made
-        made.desk.follower.close()
+        made.query_handler.follower.close()
 
 
 FILES = "/v1/channels/t/files"
 
 
-def test_what_a_view_knows_is_at_hand(asked: Asked) -> None:
-    path = f"{FILES}?fresh=false&partition=p%3Da&known={asked.known()}"
-    assert not asked.is_at_hand(path), "it is to be loaded first"
-    assert asked.is_at_hand(path) and asked.is_at_hand(f"{path}&at=1") and asked.is_at_hand(f"{path}&at=0")
-    put(asked.store, 2)
-    assert asked.is_at_hand(path), "who knows no more is told no more"
-    later = f"{FILES}?fresh=false&partition=p%3Da&known={asked.known()}"
-    assert not asked.is_at_hand(later), "the view has to go on first"
-    assert asked.is_at_hand(later) and asked.get(later).json()["at"] == 2
-    assert asked.is_at_hand(path) and len(asked.get(path).json()["links"]) == 1
+def test_what_a_view_knows_is_at_hand(lookup_service: LookupService) -> None:
+    path = f"{FILES}?fresh=false&partition=p%3Da&known={lookup_service.current_position()}"
+    assert not lookup_service.is_answered_from_memory(path), "it is to be loaded first"
+    assert (
+        lookup_service.is_answered_from_memory(path)
+        and lookup_service.is_answered_from_memory(f"{path}&at=1")
+        and lookup_service.is_answered_from_memory(f"{path}&at=0")
+    )
+    put(lookup_service.store, 2)
+    assert lookup_service.is_answered_from_memory(path), "who knows no more is told no more"
+    later = f"{FILES}?fresh=false&partition=p%3Da&known={lookup_service.current_position()}"
+    assert not lookup_service.is_answered_from_memory(later), "the view has to go on first"
+    assert lookup_service.is_answered_from_memory(later) and lookup_service.get(later).json()["at"] == 2
+    assert lookup_service.is_answered_from_memory(path) and len(lookup_service.get(path).json()["links"]) == 1
 
 
-def test_whatever_is_not_quite_that_goes_on_to_the_routes(asked: Asked) -> None:
-    known = asked.known()
-    asked.get(f"{FILES}?fresh=false&partition=p%3Da&known={known}")
+def test_whatever_is_not_quite_that_goes_on_to_the_routes(lookup_service: LookupService) -> None:
+    known = lookup_service.current_position()
+    lookup_service.get(f"{FILES}?fresh=false&partition=p%3Da&known={known}")
     for path in (
         f"{FILES}?fresh=false&partition=p%3Da",
         f"{FILES}?fresh=false&partition=p%3Db&known={known}",
@@ -107,21 +113,21 @@ def test_whatever_is_not_quite_that_goes_on_to_the_routes(asked: Asked) -> None:
         f"/v1/channels/u/files?known={known}",
         f"/v1/channels/t/instants?known={known}",
     ):
-        assert not asked.is_at_hand(path), path
+        assert not lookup_service.is_answered_from_memory(path), path
 
 
-def test_who_may_not_read_is_refused_by_the_route(asked: Asked) -> None:
-    path = f"{FILES}?fresh=false&partition=p%3Da&known={asked.known()}"
-    asked.get(path)
-    assert asked.is_at_hand(path)
-    token = mint_token("ann", {"read": ("others",)}, asked.store.catalog.now(), None)[1]
-    asked.caller = Caller("ann", token)
-    assert not asked.is_at_hand(path) and asked.get(path).status_code == 403
+def test_who_may_not_read_is_refused_by_the_route(lookup_service: LookupService) -> None:
+    path = f"{FILES}?fresh=false&partition=p%3Da&known={lookup_service.current_position()}"
+    lookup_service.get(path)
+    assert lookup_service.is_answered_from_memory(path)
+    token = mint_token("ann", {"read": ("others",)}, lookup_service.store.catalog.now(), None)[1]
+    lookup_service.caller = Caller("ann", token)
+    assert not lookup_service.is_answered_from_memory(path) and lookup_service.get(path).status_code == 403
 
 
-def test_what_is_much_goes_on_to_the_routes(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = f"{FILES}?fresh=false&partition=p%3Da&known={asked.known()}"
-    asked.get(path)
-    assert asked.is_at_hand(path)
+def test_what_is_much_goes_on_to_the_routes(lookup_service: LookupService, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = f"{FILES}?fresh=false&partition=p%3Da&known={lookup_service.current_position()}"
+    lookup_service.get(path)
+    assert lookup_service.is_answered_from_memory(path)
     monkeypatch.setattr(BoundedSnapshot, "entries", 0)
-    assert not asked.is_at_hand(path)
+    assert not lookup_service.is_answered_from_memory(path)

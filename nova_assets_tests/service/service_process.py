@@ -17,7 +17,7 @@ from nova_assets_tests import patient
 from nova_assets_tests.conftest import ROOT
 
 
-class Process:
+class ServiceProcess:
     """A service that can be killed, and started again at the same port."""
 
     def __init__(self, folder: Path, catalog: str, name: str = "service", *options: str) -> None:
@@ -72,8 +72,8 @@ class Process:
 
 
 @contextmanager
-def serving(folder: Path, catalog: str, name: str = "service", *options: str) -> Iterator[Process]:
-    process = Process(folder, catalog, name, *options)
+def run_service_process(folder: Path, catalog: str, name: str = "service", *options: str) -> Iterator[ServiceProcess]:
+    process = ServiceProcess(folder, catalog, name, *options)
     process.start()
     try:
         yield process

@@ -1,4 +1,4 @@
-"""Small deployments that are served whole: a real catalog, real files, tokens, the shell. Nothing starts Spark."""
+"""Small deployments behind the whole service, with a real catalog, files and tokens. Nothing starts Spark."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ PROJECT = nova.Project(bindings=[SUMS, NIGHTLY, FAILING])
 
 
 class ArrowEngine(SparkEngine):
-    """The engine as far as it goes without Spark: tasks are given Arrow tables."""
+    """Engine without Spark, whose tasks get Arrow tables."""
 
     def __init__(self, warehouse: Path) -> None:
         super().__init__(warehouse, no_spark)
@@ -94,23 +94,23 @@ def no_spark() -> Any:
 
 @dataclass
 class Deployment:
-    """A store, and where its files are."""
+    """A store and the folder of its files."""
 
     folder: Path
     store: Store
 
-    def token(self, name: str, **grants: tuple[str, ...]) -> dict[str, str]:
-        """The header of a caller with a new token."""
+    def add_token_header(self, name: str, **grants: tuple[str, ...]) -> dict[str, str]:
+        """Add a token to the catalog. Returns the header with which a caller presents it."""
         given: Grants = grants  # type: ignore[assignment]
         text, token = mint_token(name, given, self.store.catalog.now())
         self.store.catalog.add_token(token)
         return {"authorization": f"Bearer {text}"}
 
-    def standing(self, *channels: str) -> Mapping[str, Any]:
-        """All that can be told of some channels, down to a digest of each of their files."""
-        return {name: self._standing(name) for name in channels}
+    def channel_contents(self, *channels: str) -> Mapping[str, Any]:
+        """State, timeline, partitions, cursors and file digests of each channel."""
+        return {name: self._channel_content(name) for name in channels}
 
-    def _standing(self, channel: str) -> Any:
+    def _channel_content(self, channel: str) -> Any:
         catalog = self.store.catalog
         with suppress(nova.ChannelNotFound):
             blocks = catalog.history(channel).blocks
@@ -119,20 +119,20 @@ class Deployment:
             return catalog.channel(channel), catalog.timeline(channel), catalog.partitions(channel), cursors, files
         return None
 
-    def files(self) -> dict[str, str]:
-        """Every file of the warehouse, with a digest."""
+    def file_digests(self) -> dict[str, str]:
+        """Digest of every file in the warehouse."""
         root = self.folder / "wh"
         return {str(p.relative_to(root)): _digest(p) for p in sorted(root.rglob("*")) if p.is_file()}
 
-    def unfinished(self) -> list[str]:
-        """The executions that are under way, or have left something behind."""
+    def unfinished_executions(self) -> list[str]:
+        """Executions that run or have left staged blocks."""
         return [
             f"{e.purpose} {e.state} {len(blocks)} blocks"
             for e, blocks in self.store.catalog.executions_with_staged_blocks()
         ]
 
-    def secrets(self, *channels: str) -> set[str]:
-        """What says something of these channels, or of where things are: whoever may not know must not be told."""
+    def hidden_texts(self, *channels: str) -> set[str]:
+        """Texts that reveal these channels or locations on the server, which others must not see."""
         catalog = self.store.catalog
         found = {str(self.folder), "catalog.db", *HIDDEN_WORDS}
         for channel in channels:
@@ -146,40 +146,40 @@ class Deployment:
 
 
 @dataclass
-class Deployed(Deployment):
-    """A deployment, and where it is served."""
+class ServedDeployment(Deployment):
+    """A deployment and the address of its service."""
 
     service: ServiceState
     url: str
 
 
 @contextmanager
-def deployment(folder: Path) -> Iterator[Deployment]:
-    """A deployment with some history."""
+def open_deployment(folder: Path) -> Iterator[Deployment]:
+    """Open a deployment that has some history."""
     url, warehouse = f"sqlite:///{folder}/catalog.db", folder / "wh"
     settings = load_settings(start_folder=folder, catalog=url, warehouse=str(warehouse))
     truth = open_catalog(url)
     seen = catalog_through_views(truth, ViewQueryHandler(TimelineFollower(truth, MemoryStorage())))
     with Store(settings, PROJECT, seen, ArrowEngine(warehouse)) as store:
-        _make_history(store)
+        _write_history(store)
         yield Deployment(folder, store)
 
 
 @contextmanager
-def deployed(folder: Path, **config: Any) -> Iterator[Deployed]:
-    """The same, served on a port of this machine.
+def serve_deployment(folder: Path, **config: Any) -> Iterator[ServedDeployment]:
+    """Open such a deployment and serve it on a free port of this machine.
 
     Args:
-        config: of the service, where it differs from what is usual.
+        config: fields of the service's configuration that differ from the defaults.
     """
-    with deployment(folder) as made:
+    with open_deployment(folder) as made:
         service = build_service(made.store, ServiceConfig(**{"port": 0, **config}))
         with build_server(service).in_background() as address:
-            yield Deployed(folder, made.store, service, address)
+            yield ServedDeployment(folder, made.store, service, address)
 
 
-def rows_of(channel: str, *numbers: int, site: str = "a") -> pa.Table:
-    """Some rows that a channel takes."""
+def sample_rows(channel: str, *numbers: int, site: str = "a") -> pa.Table:
+    """Rows that fit a channel, one for each number."""
     sku = [n % 7 for n in numbers]
     if channel == "events":
         dates = [date(2024, 1, 1 + n % 3) for n in numbers]
@@ -190,7 +190,7 @@ def rows_of(channel: str, *numbers: int, site: str = "a") -> pa.Table:
     return pa.table({"sku": sku, "name": [f"name {n}" for n in numbers], "price": [n / 2 for n in numbers]})
 
 
-def stream_of(table: pa.Table) -> bytes:
+def encode_arrow_stream(table: pa.Table) -> bytes:
     """A table as an Arrow IPC stream."""
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -198,14 +198,14 @@ def stream_of(table: pa.Table) -> bytes:
     return sink.getvalue()
 
 
-def _make_history(store: Store) -> None:
-    """Inserts, a compaction, a deletion, executions that came to something and one that did not, firings."""
+def _write_history(store: Store) -> None:
+    """Write inserts, a deletion, firings, successful executions and a failed one."""
     store.register(PROJECT)
     store.register(list(CHANNELS.values()))
     for n in (1, 3, 5):
-        store.insert("stock", rows_of("stock", n, n + 1))
-        store.insert("events", rows_of("events", n, n + 1))
-        store.insert("quokka_ledger", rows_of("quokka_ledger", n, n + 1))
+        store.insert("stock", sample_rows("stock", n, n + 1))
+        store.insert("events", sample_rows("events", n, n + 1))
+        store.insert("quokka_ledger", sample_rows("quokka_ledger", n, n + 1))
     store.insert("stock", [{"sku": 3, "_deleted": True}])
     catalog = store.catalog
     for binding in ("sums", "numbat_nightly"):

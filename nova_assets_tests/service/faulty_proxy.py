@@ -1,4 +1,4 @@
-"""A service that goes wrong when it is told to: it stands before a real one, and hands through what that answers."""
+"""Proxy in front of a real service that fails on demand."""
 
 from __future__ import annotations
 
@@ -13,17 +13,29 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-HOW = ("well", "dead", "slow", "dripping", "stale", "wrong hash", "other catalog", "garbage", "busy", "failing", "cut")
+FAULTS = (
+    "well",
+    "dead",
+    "slow",
+    "dripping",
+    "stale",
+    "wrong hash",
+    "other catalog",
+    "garbage",
+    "busy",
+    "failing",
+    "cut",
+)
 
 
-class Faulty:
-    """How it goes wrong is set by ``how``; what it was asked is counted in ``asked``."""
+class FaultyProxy:
+    """Proxy of a service. ``fault`` is the way in which it fails, ``request_count`` counts its requests."""
 
     def __init__(self, behind: str) -> None:
-        self.behind = behind
-        self.how = "well"
-        self.asked = 0
-        self.first: dict[str, bytes] = {}
+        self.upstream_url = behind
+        self.fault = "well"
+        self.request_count = 0
+        self.first_body_by_path: dict[str, bytes] = {}
         self._server: ThreadingHTTPServer | None = None
         self._port = 0
         self.start()
@@ -51,10 +63,10 @@ class Faulty:
                     connection.shutdown(socket.SHUT_RDWR)
             self._server = None
 
-    def go(self, how: str) -> None:
-        """From now on."""
-        assert how in HOW
-        self.how = how
+    def set_fault(self, how: str) -> None:
+        """Fail in this way from now on."""
+        assert how in FAULTS
+        self.fault = how
         if how == "dead":
             self.stop()
         elif self._server is None:
@@ -75,7 +87,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    faulty: Faulty
+    faulty: FaultyProxy
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *args: Any) -> None:
@@ -83,26 +95,26 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         f = self.faulty
-        f.asked += 1
-        if f.how == "slow":
+        f.request_count += 1
+        if f.fault == "slow":
             time.sleep(30)
-        if f.how in ("busy", "failing"):
-            self._answer(429 if f.how == "busy" else 500, b"{}", "")
+        if f.fault in ("busy", "failing"):
+            self._answer(429 if f.fault == "busy" else 500, b"{}", "")
             return
-        status, body, catalog = self._handed_through()
-        f.first.setdefault(self.path.split("?")[0], body)
-        if f.how == "stale":
-            body = f.first[self.path.split("?")[0]]
-        elif f.how == "wrong hash":
+        status, body, catalog = self._fetch_from_upstream()
+        f.first_body_by_path.setdefault(self.path.split("?")[0], body)
+        if f.fault == "stale":
+            body = f.first_body_by_path[self.path.split("?")[0]]
+        elif f.fault == "wrong hash":
             body = re.sub(rb'("position":"\d+-)[0-9a-f]{8}', rb"\g<1>deadbeef", body)
-        elif f.how == "garbage":
+        elif f.fault == "garbage":
             body = b'{"position": 7, "blocks": "none"}'
-        self._answer(status, body, "another" if f.how == "other catalog" else catalog)
+        self._answer(status, body, "another" if f.fault == "other catalog" else catalog)
 
-    def _handed_through(self) -> tuple[int, bytes, str]:
+    def _fetch_from_upstream(self) -> tuple[int, bytes, str]:
         passed = {name: self.headers[name] for name in ("Authorization",) if name in self.headers}
         try:
-            with urlopen(Request(self.faulty.behind + self.path, headers=passed), timeout=60) as found:
+            with urlopen(Request(self.faulty.upstream_url + self.path, headers=passed), timeout=60) as found:
                 return found.status, found.read(), found.headers.get("nova-catalog", "")
         except HTTPError as error:
             return error.code, error.read(), ""
@@ -114,12 +126,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("nova-catalog", catalog)
         self.end_headers()
         with suppress(OSError):
-            if self.faulty.how == "dripping":
+            if self.faulty.fault == "dripping":
                 for byte in body:
                     self.wfile.write(bytes([byte]))
                     self.wfile.flush()
                     time.sleep(0.3)
-            elif self.faulty.how == "cut":
+            elif self.faulty.fault == "cut":
                 self.wfile.write(body[: len(body) // 2])
                 self.close_connection = True
                 self.connection.shutdown(socket.SHUT_RDWR)
@@ -128,8 +140,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def faulty(behind: str) -> Iterator[Faulty]:
-    made = Faulty(behind)
+def run_faulty_proxy(behind: str) -> Iterator[FaultyProxy]:
+    made = FaultyProxy(behind)
     try:
         yield made
     finally:
