@@ -191,8 +191,7 @@ def daily(
         start: the first day.
         tz: name of the time zone.
         of: timestamp column from which the day is derived, for data without a column of days.
-        keep: period for which a day is kept after its end, such as ``"90d"``. After this period, maintenance drops the
-            day (R19).
+        keep: period for which a day is kept after its end, such as ``"90d"``. Then maintenance drops the day (R19).
     """
     return Dimension(
         column,
@@ -215,8 +214,7 @@ def hourly(
         start: the first hour.
         tz: name of the time zone.
         of: timestamp column from which the hour is derived, for data without a column of hours.
-        keep: period for which an hour is kept after its end, such as ``"7d"``. After this period, maintenance drops the
-            hour (R19).
+        keep: period for which an hour is kept after its end, such as ``"7d"``. Then maintenance drops the hour (R19).
     """
     return Dimension(
         column,

@@ -70,7 +70,7 @@ def inserted(
     channel: nova.Channel, files: Sequence[Path], large: int, folder: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> object:
     """The channel's schema and rows after the insert, or the code of the refusal."""
-    monkeypatch.setattr(insert_data, "LARGE", large)
+    monkeypatch.setattr(insert_data, "LARGE_PARQUET_BYTES", large)
     folder.mkdir()
     with nova.open(catalog=f"sqlite:///{folder}/c.db", warehouse=folder / "wh", spark=spark) as store:
         store.register(channel)
@@ -105,7 +105,7 @@ def test_large_files_are_taken_as_small_ones_are(
 def test_a_refused_value_is_named_with_its_row_in_the_file(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(insert_data, "LARGE", 0)
+    monkeypatch.setattr(insert_data, "LARGE_PARQUET_BYTES", 0)
     table = pa.table({"v": pa.array([*range(499), 2**40], pa.int64())})
     pq.write_table(table, tmp_path / "f.parquet", row_group_size=100)
     with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh", spark=spark) as store:
@@ -116,7 +116,7 @@ def test_a_refused_value_is_named_with_its_row_in_the_file(
 
 
 def test_a_damaged_page_is_told_by_the_files_name(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(insert_data, "LARGE", 0)
+    monkeypatch.setattr(insert_data, "LARGE_PARQUET_BYTES", 0)
     path = write(pa.table({"v": [f"text {n}" for n in range(1000)]}), tmp_path / "f.parquet")
     data = bytearray(path.read_bytes())
     data[100:4000] = bytes(3900)

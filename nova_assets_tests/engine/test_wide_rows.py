@@ -94,7 +94,6 @@ from pathlib import Path
 import pyarrow as pa, pyarrow.parquet as pq
 from pyspark.sql import functions as F
 import nova_assets as nova
-from nova_assets.engine.session.spark_session import build
 
 root, size = Path(sys.argv[1]), 400_000
 pages = nova.Channel("pages", schema="id bigint, html string")

@@ -7,6 +7,7 @@ The stub engine keeps the rows and DuckDB runs the queries, so that many process
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -100,7 +101,10 @@ def open_store(
     clock: Callable[[], datetime] = utc_now,
 ) -> Store:
     for name, sql in datasets.items():
-        Path(folder, f"{name}.sql").write_text(sql)
+        file = Path(folder, f"{name}.sql")
+        new_file = file.with_suffix(f".{os.getpid()}.new")
+        new_file.write_text(sql)
+        new_file.replace(file)  # at once: other processes read the folder meanwhile
     settings = load_settings(catalog=catalog, warehouse=warehouse, lease=LEASE, grace=GRACE)
     made = open_catalog(settings.catalog, on_before_commit=lambda: crash_point("commit.inside"), clock=clock)
     engine = DuckEngine(warehouse, "revenue bigint")
