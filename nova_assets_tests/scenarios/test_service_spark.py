@@ -129,5 +129,5 @@ def _break(before: Any, fault: str, marks: Path) -> None:
         file.unlink()
     while not any((marks / "begun").iterdir()):
         time.sleep(0.01)
-    before.go(fault)
+    before.set_fault(fault)
     (marks / "wait").unlink()

@@ -220,7 +220,7 @@ def test_rows_that_end_too_early_are_no_answer(connection: nova.Connection, monk
         yield self._first[:-8]
 
     monkeypatch.setattr(streaming.RowStream, "body", cut)
-    with pytest.raises(nova.ServiceUnavailable, match="too early"):
+    with pytest.raises(nova.ServiceUnavailable, match="ended before the last row"):
         connection.read("visits").to_arrow()
 
 

@@ -85,7 +85,7 @@ def test_rows_that_no_partition_has_are_set_aside(tmp_path: Path) -> None:
 def test_too_many_bad_records_stop_it_and_nothing_is_taken(tmp_path: Path) -> None:
     landing = Landing(tmp_path, max_bad=0.2)
     landing.put("a.json", row(1), b"?\n", b"?\n", row(4))
-    with pytest.raises(nova.TooManyBadRecords, match=r"2 of 4 records.*\n.*a.json, line 2: no JSON") as met:
+    with pytest.raises(nova.TooManyBadRecords, match=r"2 of 4 arrived records.*\n.*a.json, line 2: no JSON") as met:
         landing.store.receive("actions")
     assert (met.value.bad, met.value.records) == (2, 4)
     assert landing.states() == {"a.json": "waiting"} and landing.ids() == []
