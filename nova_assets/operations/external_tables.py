@@ -88,7 +88,7 @@ class ExternalTableRefresher:
         self.catalog.register([channel], (), False)
 
         def refresh_once() -> RefreshResult:
-            # The catalog is read before the listing, so that the known state is never newer than the listing.
+            # The catalog is read before the listing, so that the committed state is never newer than the listing.
             history = self.catalog.history(name)
             return self._commit_changes(self._list_channel(channel, history, allow_vanished))
 

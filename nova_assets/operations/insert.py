@@ -55,7 +55,7 @@ class DataInserter:
     ) -> Commit:
         """Insert one block, atomically.
 
-        A base is planned again if the channel moves meanwhile. Of concurrent bases the last one wins, as a whole.
+        A base is planned again if another commit comes first. Of concurrent bases, the last base replaces all others.
 
         Raises:
             ChannelNotFound, SchemaMismatch, BadKey, BadRecord, EmptyInput, UnrepresentableChange, ModelChanged.

@@ -82,10 +82,9 @@ class ChannelMaintenance:
         return self._choose_compactions(self._history_since_bases(channel, options.scope), options)
 
     def compact(self, channel: str, options: CompactionOptions) -> Commit | None:
-        """Add bases, or chained deltas, at existing numbers wherever it is worth the cost. None if it is worth it
-        nowhere.
+        """Add bases or chained deltas at existing numbers, where this is worth the cost.
 
-        The head does not move, no trigger fires, and no answer changes.
+        Returns None if no partition is worth the cost. The head does not move, no trigger fires, and no answer changes.
         """
         history = self._history_since_bases(channel, options.scope)
         compactions = self._choose_compactions(history, options)
@@ -111,7 +110,7 @@ class ChannelMaintenance:
         return commit
 
     def drop_partitions(self, channel: str, partitions: Sequence[str]) -> Commit | None:
-        """Drop partitions with one commit that takes a sequence number (R19). They are empty from that number on.
+        """Drop partitions with one commit (R19). The partitions are empty from its sequence number on.
 
         No data trigger fires, and consumers do not see the drop as a change.
 

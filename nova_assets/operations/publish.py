@@ -1,10 +1,10 @@
-"""Publishing of channels to external tables, one complete edition after another.
+"""Publishing of channels to external tables, one published version (*edition*) after another.
 
-    begin ─► open an edition ─► show it ─► commit
-    (pin)    (catalog)          (table)    (catalog)
+    begin ─► open the version ─► show the version ─► commit
+    (pin)    (catalog)           (table)             (catalog)
 
-An edition is opened in the catalog before the table shows it. It leaves the catalog after the table no longer uses it.
-So wherever a process dies, no file is deleted that a table lists (R15).
+A published version is opened in the catalog before the table shows it. The version is deleted from the catalog after
+the table no longer uses it. So wherever a process dies, no file is deleted that a table lists (R15).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class TablePublisher:
         maintenance: compacts channels, since plain files cannot represent unmerged deltas.
         inserter: rewrites a channel in its current schema, with a sequence number of its own.
         outlet_factory: (table, channel) -> the target that writes the table.
-        superseded_delay: seconds for which an edition stays readable after the next one is shown.
+        superseded_delay: seconds for which a published version stays readable after the table shows the next version.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class TablePublisher:
     def publish(
         self, channel: str, tables: Sequence[PublishedTable], policy: Compaction, *, take_over: bool = False
     ) -> list[PublishedVersion]:
-        """Publish the channel's current version to every table that shows another version. Returns the new editions.
+        """Publish the channel's current version to every table that shows another version. Returns the new versions.
 
         Args:
             policy: target file sizes, if a compaction is necessary first.
@@ -99,19 +99,19 @@ class TablePublisher:
             TableTaken, TableUnavailable: error of the first table that failed. The other tables are published first.
             ExecutionInProgress: another process is publishing the channel.
         """
-        new_editions: list[PublishedVersion] = []
+        new_versions: list[PublishedVersion] = []
         first_error: NovaError | None = None
         for table in tables:
             try:
-                edition = self._publish_in_table(channel, table, policy, take_over)
-                new_editions += [edition] if edition is not None else []
+                published_version = self._publish_in_table(channel, table, policy, take_over)
+                new_versions += [published_version] if published_version is not None else []
                 self._delete_expired_versions(channel, table)
             except NovaError as error:  # a failed table must not stop the others
                 log.warning("publishing channel %s to %s failed: %s", channel, table.id, error)
                 first_error = first_error or error
         if first_error is not None:
             raise first_error
-        return new_editions
+        return new_versions
 
     def tables_to_publish(self, channel: str, tables: Sequence[PublishedTable]) -> list[PublishedTable]:
         """Tables that differ from the channel, as far as the catalog knows, and whose publish interval is over."""
@@ -123,10 +123,10 @@ class TablePublisher:
         return [t for t in due_tables if content is not None and self._needs_publish(channel, t, content)]
 
     def _needs_publish(self, channel: str, table: PublishedTable, channel_content: PublishedContent) -> bool:
-        """Whether the table has newer content to show, or expired editions to remove."""
-        editions = self.catalog.published_versions(channel, table.id)
-        return _find_version_showing(editions, table, channel_content) is None or bool(
-            expired_versions(editions, self.catalog.now(), self.superseded_delay)
+        """Whether the table has newer content to show, or expired versions to remove."""
+        published_versions = self.catalog.published_versions(channel, table.id)
+        return _find_version_showing(published_versions, table, channel_content) is None or bool(
+            expired_versions(published_versions, self.catalog.now(), self.superseded_delay)
         )
 
     def withdraw(self, channel: str, table: PublishedTable) -> None:
@@ -135,9 +135,11 @@ class TablePublisher:
         Raises:
             ExecutionInProgress: another process is publishing the channel.
         """
-        editions = self.catalog.published_versions(channel, table.id)
-        for edition in editions:
-            publishing_execution = self.catalog.execution(edition.execution_id) if edition.state == "opening" else None
+        published_versions = self.catalog.published_versions(channel, table.id)
+        for published_version in published_versions:
+            publishing_execution = (
+                self.catalog.execution(published_version.execution_id) if published_version.state == "opening" else None
+            )
             if (
                 publishing_execution is not None
                 and publishing_execution.state == "running"
@@ -145,12 +147,12 @@ class TablePublisher:
             ):
                 raise ExecutionInProgress(
                     f"channel {channel!r} is being published to {table.id}",
-                    found=f"edition {edition.number}, opened by {publishing_execution.owner}",
+                    found=f"edition {published_version.number}, opened by {publishing_execution.owner}",
                     next="wait until that publication has ended, then run the command again",
                     owner=publishing_execution.owner,
                 )
         self.outlet_factory(table, channel).withdraw()
-        self.catalog.delete_published_versions(channel, table.id, [e.number for e in editions])
+        self.catalog.delete_published_versions(channel, table.id, [e.number for e in published_versions])
 
     def _publish_in_table(
         self, channel: str, table: PublishedTable, policy: Compaction, take_over: bool
@@ -184,7 +186,7 @@ class TablePublisher:
             else:
                 compacted_seq = max((b.hi for b in compaction.blocks), default=0) if compaction is not None else 0
         raise CommitConflict(
-            f"channel {channel!r} got new data in each of {_MAX_ATTEMPTS} attempts to publish it",
+            f"channel {channel!r} is still being written to after {_MAX_ATTEMPTS} attempts to publish it",
             reason="compacted",
             channel=channel,
         )
@@ -198,9 +200,11 @@ class TablePublisher:
         take_over: bool,
     ) -> PublishedVersion:
         file_addresses = self.engine.verified_file_addresses(channel_content.files)
-        edition = self._open_published_version(execution, table, channel_content, outlet.published_version() or 0)
+        published_version = self._open_published_version(
+            execution, table, channel_content, outlet.published_version() or 0
+        )
         crash_point("edition.opened")
-        outlet.publish(edition.number, channel_content, file_addresses, take_over=take_over)
+        outlet.publish(published_version.number, channel_content, file_addresses, take_over=take_over)
         crash_point("edition.shown")
         self.runtime.channel_writer.commit(
             CommitRequest(
@@ -209,8 +213,10 @@ class TablePublisher:
                 epoch=execution.epoch,
                 binding=None,
                 added_blocks=(),
-                published_versions=(SetPublishedVersion(channel_content.channel, table.id, edition.number),),
-                details={"published": {"table": table.id, "edition": edition.number, "seq": channel_content.seq}},
+                published_versions=(SetPublishedVersion(channel_content.channel, table.id, published_version.number),),
+                details={
+                    "published": {"table": table.id, "edition": published_version.number, "seq": channel_content.seq}
+                },
             )
         )
         crash_point("edition.known")
@@ -219,16 +225,18 @@ class TablePublisher:
             table.id,
             channel_content.channel,
             channel_content.seq,
-            edition.number,
+            published_version.number,
         )
         return next(
-            e for e in self.catalog.published_versions(channel_content.channel, table.id) if e.number == edition.number
+            e
+            for e in self.catalog.published_versions(channel_content.channel, table.id)
+            if e.number == published_version.number
         )
 
     def _open_published_version(
         self, execution: Execution, table: PublishedTable, channel_content: PublishedContent, after_number: int
     ) -> PublishedVersion:
-        """Open the next edition. An edition that a dead process left open is aborted first."""
+        """Open the next published version. A version that a dead process left open is aborted first."""
         fingerprint = channel_content.fingerprint(include_seals=table.shows_seals)
         try:
             return self.catalog.open_published_version(
@@ -269,7 +277,7 @@ class TablePublisher:
         )
 
     def _delete_expired_versions(self, channel: str, table: PublishedTable) -> None:
-        """Remove expired editions: first from the table, then from the catalog."""
+        """Remove expired versions: first from the table, then from the catalog."""
         expired = expired_versions(
             self.catalog.published_versions(channel, table.id), self.catalog.now(), self.superseded_delay
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nova_assets.errors import DefinitionError
@@ -12,14 +13,12 @@ from nova_assets.model.arrival import Arrival, ArrivalState, ArrivalStatus
 from nova_assets.model.channel import Channel
 from nova_assets.model.quarantine import quarantine_channel
 from nova_assets.model.receive_result import ReceiveResult, ReplayResult
+from nova_assets.store.channel_registry import ChannelRegistry
 
 if TYPE_CHECKING:
     from nova_assets.operations.arrivals.receive import FileReceiver
     from nova_assets.operations.arrivals.replay import Mend
     from nova_assets.sources.inbox import Inbox
-from pathlib import Path
-
-from nova_assets.store.channel_registry import ChannelRegistry
 
 
 class StoreArrivals:

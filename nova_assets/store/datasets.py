@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from nova_assets.execution.runtime import Runtime
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from nova_assets.operations.datasets.backfill import BackfillManager, BackfillPreview
     from nova_assets.operations.datasets.tick import DatasetScheduler, TaskOutcome
     from nova_assets.operations.external_tables import ExternalTableRefresher
-from pathlib import Path
 
 
 class StoreDatasets:

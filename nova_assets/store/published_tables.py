@@ -105,7 +105,7 @@ class StorePublishing:
             **{e.table: table_from_id(e.table) for e in self.runtime.catalog.published_versions(name)},
             **tables_by_id,
         }
-        chosen_ids = sorted(i for i in tables_by_id if table in (None, i))
+        chosen_ids = sorted(table_id for table_id in tables_by_id if table in (None, table_id))
         if not chosen_ids:
             raise DefinitionError(
                 f"channel {name!r} is not published" + (f" in {table!r}" if table is not None else " anywhere"),
@@ -160,6 +160,6 @@ class StorePublishing:
 def _holds_data_files(folder: Path) -> bool:
     """Whether a folder holds a file that readers take for data. Names that begin with ``.`` or ``_`` are ignored."""
     return any(
-        p.is_file() and not any(part.startswith((".", "_")) for part in p.relative_to(folder).parts)
+        p.is_file() and not any(name.startswith((".", "_")) for name in p.relative_to(folder).parts)
         for p in folder.rglob("*")
     )

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.channel import Channel
 from nova_assets.model.seal import Seal
 from nova_assets.operations.arrivals.seal import GroupSealer
 from nova_assets.plan.seal import IncompleteGroup, SealableGroup
-
-if TYPE_CHECKING:
-    pass
 from nova_assets.store.channel_registry import ChannelRegistry
 
 

@@ -86,8 +86,8 @@ class FileReceiver:
             listed_arrivals = self.inbox.list_arrivals(listing_started, catalog.channel(name).last_listing_started_at)
             # A seal waits for the files that existed when the listing began, so they count as known since then.
             announced_count += sum(
-                len(catalog.announce_arrivals(name, some, listing_started))
-                for some in _split_into_batches(listed_arrivals)
+                len(catalog.announce_arrivals(name, batch_of_arrivals, listing_started))
+                for batch_of_arrivals in _split_into_batches(listed_arrivals)
             )
             catalog.record_source_listing(name, listing_started)
         crash_point("receive.announced")
@@ -207,7 +207,7 @@ class FileReceiver:
         """Commit rows to the channel and to its quarantine, together with the outcomes of files.
 
         Args:
-            expected_quarantine_head: refuse the commit unless the quarantine is still at this number.
+            expected_quarantine_head: head that the quarantine must still have. Otherwise the commit conflicts.
 
         Raises:
             CommitConflict: another process committed first. Nothing was changed.

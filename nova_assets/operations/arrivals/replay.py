@@ -22,9 +22,9 @@ from nova_assets.sources.quarantined_records import reparse_record
 
 log = get_logger("nova_assets.replaying")
 
-Row = Mapping[str, Any]
+QuarantineRow = Mapping[str, Any]
 
-Mend = Callable[[Row], str | None]
+Mend = Callable[[QuarantineRow], str | None]
 """Function from a quarantine row to the corrected text of the record. None leaves the record in quarantine."""
 
 
@@ -42,7 +42,7 @@ class _ReplayPlan:
 
     quarantine_head: int
     recovered_tables: tuple[pa.Table, ...]
-    quarantine_changes: tuple[Row, ...]
+    quarantine_changes: tuple[QuarantineRow, ...]
     file_outcomes: tuple[ArrivalOutcome, ...]
     remaining_count: int
 
@@ -94,7 +94,7 @@ def _plan_replay(receiver: FileReceiver, mend: Mend | None) -> _ReplayPlan:
     refused_keys = _still_refused_keys(receiver, file_rows)
     retried_file_rows = [r for r in file_rows if mend is None and _arrival_from_row(r).key in refused_keys]
     recovered_tables: list[pa.Table] = []
-    quarantine_changes: list[Row] = [{**r, DELETED: True} for r in retried_file_rows]
+    quarantine_changes: list[QuarantineRow] = [{**r, DELETED: True} for r in retried_file_rows]
     remaining_count = len(file_rows) - len(retried_file_rows)
     for row in quarantined_rows:
         if row["line"] == WHOLE_FILE_LINE:
@@ -134,10 +134,10 @@ def _still_refused_keys(receiver: FileReceiver, file_rows: list[dict[str, Any]])
     return {s.arrival.key for versions in versions_by_path.values() for s in versions if s.state == "refused"}
 
 
-def _arrival_from_row(row: Row) -> Arrival:
+def _arrival_from_row(row: QuarantineRow) -> Arrival:
     return Arrival(row["file"], row["version"], 0)
 
 
-def _quarantine_table(rows: Sequence[Row]) -> pa.Table:
+def _quarantine_table(rows: Sequence[QuarantineRow]) -> pa.Table:
     schema = to_arrow_schema(parse_ddl(QUARANTINE_COLUMNS).with_deleted())
     return pa.Table.from_pylist([dict(r) for r in rows], schema)

@@ -1,6 +1,6 @@
 """Sealing of complete days and hours: compaction into the final form, then the seal.
 
-The seal is committed last. Its commit is refused if data has arrived in the group since. So a reader of the seal sees
+The seal is committed last. Its commit is rejected if data has arrived in the group since. So a reader of the seal sees
 all data of the group.
 """
 
@@ -95,7 +95,7 @@ class GroupSealer:
             if self._commit_seal_if_final(channel, group, scope, compaction_policy):
                 return
         raise CommitConflict(
-            f"{scope} of channel {channel!r} got new data in each of {_MAX_ATTEMPTS} attempts to seal it",
+            f"{scope} of channel {channel!r} is still being written to after {_MAX_ATTEMPTS} attempts to seal it",
             reason="final",
             channel=channel,
         )

@@ -39,11 +39,13 @@ class BackfillPreview:
         seconds_by_dataset: dict[str, list[float]] = {}
         for (dataset, _), duration in seconds_by_partition.items():
             seconds_by_dataset.setdefault(dataset, []).append(duration)
-        average_by_dataset = {dataset: sum(some) / len(some) for dataset, some in seconds_by_dataset.items()}
+        average_by_dataset = {
+            dataset: sum(durations) / len(durations) for dataset, durations in seconds_by_dataset.items()
+        }
         overall_average = sum(seconds_by_partition.values()) / len(seconds_by_partition)
         return sum(
-            seconds_by_partition.get(part, average_by_dataset.get(part[0], overall_average))
-            for part in self.affected.parts
+            seconds_by_partition.get(dataset_partition, average_by_dataset.get(dataset_partition[0], overall_average))
+            for dataset_partition in self.affected.parts
         )
 
 

@@ -96,7 +96,7 @@ class DatasetScheduler:
                 yield outcome
 
     def _run_batch(self, batch: Batch, run_id: str | None) -> Iterator[TaskOutcome]:
-        """Run the partitions of a batch. Partitions that another process makes or has made meanwhile are skipped."""
+        """Run the partitions of a batch. Skips partitions that another process computes or has computed meanwhile."""
         for partition, expected_seq in zip(batch.partitions, batch.previous_seqs, strict=True):
             is_still_needed = partial(self._is_partition_unchanged, batch.dataset, partition, expected_seq)
             if not is_still_needed():
