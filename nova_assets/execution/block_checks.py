@@ -79,11 +79,11 @@ def check_base_keeps_rows(
     dropped = engine.count_dropped_rows(modes.snapshot(history), manifest)
     if dropped:
         raise UnrepresentableChange(
-            f"the base for channel {channel.name!r} drops {dropped} rows, which an Append channel cannot tell its "
-            "consumers of changes (R10)",
+            f"the base for channel {channel.name!r} drops {dropped} rows, which an Append channel cannot report "
+            "to its consumers (R10)",
             found=f"{dropped} rows of version {history.head} are not in the new base",
             expected="a base that keeps every row",
-            next="declare the channel with merge=nova.Upsert(key=...), or insert a base that keeps them",
+            next="declare the channel with merge=nova.Upsert(key=...), or insert a base that keeps these rows",
             channel=channel.name,
             dropped=dropped,
         )
@@ -114,7 +114,7 @@ def _check_partition_columns(channel: Channel, schema: Schema) -> None:
     missing_columns = [c for c in channel.partition_columns if c not in schema]
     if missing_columns:
         raise PartitionError(
-            f"channel {channel.name!r} was given data that does not say in which partition it belongs",
+            f"the data for channel {channel.name!r} does not determine its partition",
             found=f"columns {', '.join(schema.names)}",
             expected=f"also {', '.join(missing_columns)}",
             next="add the column, or name the partition: partition=..., --partition",

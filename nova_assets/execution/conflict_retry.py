@@ -35,7 +35,7 @@ def plan_again_after_conflict(
             return plan_and_commit()
         except conflict_types as conflict:
             if attempt == max_attempts:
-                log.log(log_level, "%s met a conflict in all of %d attempts", subject, max_attempts)
+                log.log(log_level, "%s met a conflict in each of %d attempts", subject, max_attempts)
                 raise
             log.log(log_level, "%s is planned again after attempt %d: %s", subject, attempt, conflict.what)
     raise AssertionError("unreachable")

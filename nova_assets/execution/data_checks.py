@@ -15,7 +15,7 @@ from nova_assets.user_code_errors import summarize_user_error
 
 log = get_logger("nova_assets.runtime")
 
-_EXPECTED_CHECK_OUTPUT = "True or False, a nova.CheckResult, or a frame of the rows that ought not to be there"
+_EXPECTED_CHECK_OUTPUT = "True or False, a nova.CheckResult, or a frame of the rows that violate the check"
 
 
 def run_all_checks(task_run: TaskRun) -> tuple[CheckReport, ...]:
@@ -37,7 +37,7 @@ def check_failed_error(execution: Execution, reports: tuple[CheckReport, ...]) -
     return CheckFailed(
         f"binding {execution.binding!r} published nothing: the check{'s' if len(failed) > 1 else ''} {names} failed",
         found="; ".join(r.found or "False" for r in failed),
-        next=f"mend what the tasks make, or the check, then: nova run {execution.binding}",
+        next=f"fix the tasks or the check; then nova run {execution.binding}",
         checks=[r.check for r in failed],
         binding=execution.binding,
         execution_id=execution.id,
@@ -77,11 +77,9 @@ def _to_check_result(task_run: TaskRun, check_output: Any) -> CheckResult:
     if type(check_output).__name__ in ("bool", "bool_"):  # numpy's bool is a class of its own
         return CheckResult(bool(check_output))
     if not task_run.engine.is_frame(check_output):
-        return CheckResult(
-            False, f"it gave no verdict but a {type(check_output).__name__}; expected {_EXPECTED_CHECK_OUTPUT}"
-        )
+        return CheckResult(False, f"it returned a {type(check_output).__name__}; expected {_EXPECTED_CHECK_OUTPUT}")
     rows = task_run.engine.count(check_output)
-    found = f"{rows} row{'s' if rows > 1 else ''} that ought not to be there" if rows else None
+    found = f"{rows} row{'s violate' if rows > 1 else ' violates'} the check" if rows else None
     return CheckResult(rows == 0, found, {"rows": rows})
 
 

@@ -141,7 +141,7 @@ class Runtime:
             with self._fail_on_error(execution, counts_as_failure=False):
                 is_needed = is_still_needed()
             if not is_needed:
-                self.abort(execution, "it is no longer wanted", counts_as_failure=False)
+                self.abort(execution, "it is no longer needed", counts_as_failure=False)
                 return self.catalog.execution(execution.id)
             return self.run_tasks_and_commit(execution, observer)
 
@@ -375,7 +375,7 @@ class Runtime:
             except Exception as error:
                 if attempt == task.retries:
                     raise
-                log.warning("task %s failed, trying again (%d of %d): %s", task.name, attempt + 1, task.retries, error)
+                log.warning("task %s failed, retry %d of %d: %s", task.name, attempt + 1, task.retries, error)
                 time.sleep(task.retry_delay * 2.0**attempt)
         raise AssertionError("unreachable")
 

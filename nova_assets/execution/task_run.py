@@ -232,9 +232,7 @@ class TaskRun:
             raise self._wrong_output_error(task, found, _expected_return_text(ports))
         for port, frame in frames.items():
             if frame is None:
-                raise self._wrong_output_error(
-                    task, f"None for port {port!r}", "a frame; for no rows, one without rows"
-                )
+                raise self._wrong_output_error(task, f"None for port {port!r}", "a frame, which may have no rows")
             if not self.engine.is_frame(frame):
                 raise self._wrong_output_error(task, f"{type(frame).__name__} for port {port!r}", "a Spark DataFrame")
             if not self.engine.column_names(frame):  # a frame without columns would lose its rows
@@ -248,11 +246,11 @@ class TaskRun:
         execution = self.run_state.execution
         where = f" --partition {execution.partition}" if execution.partition else ""
         functions_by_task = {t.name: t.function for t in self.run_state.binding.tasks}
-        written_in = getattr(functions_by_task.get(task_name), "source_file", None) or "the task"
+        source = getattr(functions_by_task.get(task_name), "source_file", None) or "the task"
         return TaskFailed(
             f"task {task_name!r} of binding {self.run_state.binding.name!r} {failure_phrase} {summary.message}",
             found=summary.location,
-            next=f"mend {written_in}, then: nova run {self.run_state.binding.name}{where}",
+            next=f"fix {source}; then nova run {self.run_state.binding.name}{where}",
             task=task_name,
             binding=self.run_state.binding.name,
             execution_id=self.run_state.execution.id,
@@ -260,7 +258,7 @@ class TaskRun:
 
     def _wrong_output_error(self, task: Task, found: str, expected: str) -> TaskFailed:
         return TaskFailed(
-            f"task {task.name!r} gave something that is not its output",
+            f"task {task.name!r} returned a value that does not match its outputs",
             found=found,
             expected=expected,
             task=task.name,

@@ -47,10 +47,10 @@ def check_may_run_unpartitioned(binding: Binding, catalog: Catalog) -> None:
     shape = "/".join(f"{d.column}=..." for d in binding.dimensions)
     first = f" (such as {unread[0]})" if unread else ""
     raise PartitionError(
-        f"binding {binding.name!r} is triggered per partition, so a run has to say which partitions it is for",
+        f"binding {binding.name!r} is triggered per partition, so a run must name its partitions",
         found="no partition",
-        expected=f"--partition {shape}, once or several times{first}; --missing, for the {len(unread)} that have "
-        "unread data; or --whole, for all of them as one, after which its trigger waits until the cursors are switched "
+        expected=f"--partition {shape}, once or several times{first}; --missing, for the {len(unread)} with unread "
+        "data; or --whole, for one unpartitioned run. After --whole, the trigger waits until the cursors are switched "
         "back",
         next=f"nova run {binding.name} --missing; in Python: for p in store.unread({binding.name!r}): "
         f"store.run({binding.name!r}, p)",
@@ -76,10 +76,10 @@ def check_inputs_exist(binding: Binding, partition: str, now: datetime, existing
     if missing_partitions:
         more = f" and {len(missing_partitions) - 3} more" if len(missing_partitions) > 3 else ""
         raise InputsMissing(
-            f"{f'{binding.name} {partition}'.rstrip()} reads what is not made yet",
+            f"{f'{binding.name} {partition}'.rstrip()} reads partitions that do not exist yet",
             found=f"no {', '.join(missing_partitions[:3])}{more}",
-            expected="all that it reads",
-            next="make that first; nova tick --all makes everything in order",
+            expected="every partition that it reads",
+            next="compute the missing partitions first; nova tick --all computes all datasets in order",
             binding=binding.name,
             partition=partition,
         )
@@ -124,11 +124,14 @@ def load_binding_state(binding: Binding, catalog: Catalog) -> BindingState:
 
 def _due_partitions(binding: Binding, catalog: Catalog, now: datetime) -> tuple[dict[str, str], str]:
     if binding.when is None:
-        return {}, "it runs by hand"
+        return {}, "the binding runs by hand"
     if not binding.dimensions:
         states = {WHOLE: load_trigger_state(binding, catalog, now)}
     elif runs_unpartitioned(binding, catalog):
-        return {}, f"it was executed whole, so its trigger waits: nova switch {binding.name} --to partitions"
+        return (
+            {},
+            f"the binding was executed unpartitioned, so its trigger waits: nova switch {binding.name} --to partitions",
+        )
     else:
         states = load_trigger_states(binding, catalog, now)
     due, waits = {}, "nothing is due in any partition"

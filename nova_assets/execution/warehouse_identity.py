@@ -79,14 +79,12 @@ def _warehouse_mismatch_error(
     known = f" (first at {expected_address})" if expected_address else ""
     return WarehouseMismatch(
         f"{engine.address} is not the warehouse of this catalog",
-        found=f"{found_identity!r} in {file}"
-        if found_identity
-        else f"neither {file} nor the file that was committed last",
-        expected=f"the warehouse that the catalog's blocks are in{known}"
+        found=f"{found_identity!r} in {file}" if found_identity else f"neither {file} nor the last committed file",
+        expected=f"the warehouse that holds the catalog's blocks{known}"
         + (f", with {expected_identity!r} in {file}" * bool(expected_identity)),
-        next="see that it is mounted, or set NOVA_WAREHOUSE to "
+        next="check that the warehouse is mounted, or set NOVA_WAREHOUSE to "
         f"{expected_address or 'that warehouse'}; if it was moved, move "
-        "all of it, with its folder catalogs/",
+        "all of it, including its folder catalogs/",
         warehouse=engine.address,
         identity=expected_identity,
     )

@@ -68,9 +68,9 @@ def backfill_scope(
     unaffected = [n for n in downstream or () if n not in downstream_datasets]
     if unaffected:
         raise DefinitionError(
-            f"{', '.join(map(repr, unaffected))}: reads nothing of what is made again",
-            expected=f"some of: {', '.join([*downstream_datasets, *excluded_counts]) or '(nothing reads it)'}",
-            next="name what lies between, too; or --downstream all",
+            f"{', '.join(map(repr, unaffected))}: depends on no partition of the backfill",
+            expected=f"some of: {', '.join([*downstream_datasets, *excluded_counts]) or '(no dataset depends on it)'}",
+            next="name the datasets in between, too, or use --downstream all",
         )
     return BackfillScope(tuple(rerun), downstream_datasets, excluded_counts)
 
@@ -98,8 +98,9 @@ def select_partitions(
         column, _, value_or_range = term.partition("=")
         if column not in columns or not value_or_range:
             raise PartitionError(
-                f"{term!r} picks no partitions of {dataset!r}",
-                expected=" or ".join(f"{c}=VALUE, {c}=FROM..TO" for c in columns) or "nothing: it has no partitions",
+                f"{term!r} selects no partition of {dataset!r}",
+                expected=" or ".join(f"{c}=VALUE, {c}=FROM..TO" for c in columns)
+                or "no term: the dataset has no partitions",
             )
         values = _values_in_range(
             list(dict.fromkeys(str(partition_values(p)[column]) for p in partitions)), value_or_range
@@ -108,9 +109,9 @@ def select_partitions(
         if not matching:
             shown_partitions = partitions if len(partitions) < 4 else [*partitions[:1], "…", *partitions[-1:]]
             raise PartitionError(
-                f"{term!r} picks no partitions of {dataset!r}",
+                f"{term!r} selects no partition of {dataset!r}",
                 found=partition_name([column], {column: value_or_range}),
-                expected=", ".join(shown_partitions) or "(no task writes any)",
+                expected=", ".join(shown_partitions) or "(no task writes a partition)",
                 next=f"nova show {dataset}",
             )
         selected = matching

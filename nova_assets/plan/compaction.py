@@ -99,9 +99,9 @@ def forced_compactions(
         base, deltas = modes.base_and_deltas(history, partition_history, history.head)
         at = partition_history.numbers[-1]
         if chain_deltas:
-            found += [_chain_compaction(run, "asked for") for run in _chainable_runs(deltas, cursors)]
+            found += [_chain_compaction(run, "requested") for run in _chainable_runs(deltas, cursors)]
         elif deltas:
-            found.append(PlannedCompaction(partition_history.partition, at, "asked for"))
+            found.append(PlannedCompaction(partition_history.partition, at, "requested"))
         elif (
             rewrite_renamed
             and base is not None
@@ -109,7 +109,7 @@ def forced_compactions(
             and _has_renamed_columns(base, history.schema)
         ):
             found.append(
-                PlannedCompaction(partition_history.partition, at, "its columns were renamed", anew=True, renamed=True)
+                PlannedCompaction(partition_history.partition, at, "columns were renamed", anew=True, renamed=True)
             )
     return tuple(found)
 
@@ -181,14 +181,17 @@ def compactions_of_complete_partitions(history: History, policy: Compaction) -> 
         base, deltas = modes.base_and_deltas(history, partition_history, history.head)
         at = partition_history.numbers[-1]
         if deltas:
-            found.append(PlannedCompaction(partition_history.partition, at, "it is complete"))
+            found.append(PlannedCompaction(partition_history.partition, at, "the partition is complete"))
         elif base is not None and base.origin == "compact" and base.hi == at and isinstance(history.merge, Append):
             files = base.manifest.files
             small = [f.bytes for f in files if f not in _files_to_keep(files, policy.target, is_final=True)]
             if len(small) > file_count_for(sum(small), policy.target):
                 found.append(
                     PlannedCompaction(
-                        partition_history.partition, at, f"it is complete, {len(small)} small files", anew=True
+                        partition_history.partition,
+                        at,
+                        f"the partition is complete, {len(small)} small files",
+                        anew=True,
                     )
                 )
     return tuple(found)
@@ -217,12 +220,12 @@ def _reason_for_base(
     if len(deltas) >= policy.deltas and base_bytes <= policy.small:
         return f"{len(deltas)} deltas"
     if delta_bytes > policy.share * max(base_bytes, policy.small):
-        return f"deltas of {delta_bytes} bytes beside a base of {base_bytes}"
+        return f"deltas of {delta_bytes} bytes, base of {base_bytes} bytes"
     total = base_bytes + delta_bytes
     files = sum(len(b.manifest.files) for b in deltas)
     saved_cost = full_reads * (MERGE_COST_FACTOR * total + files * FILE_OPENING_BYTES)
     base_cost = 2 * total + files * FILE_OPENING_BYTES
-    return f"{full_reads} readings have paid for it" if saved_cost > base_cost else None
+    return f"{full_reads} full reads cost more than a new base" if saved_cost > base_cost else None
 
 
 def _small_files_reason(

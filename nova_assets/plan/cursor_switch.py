@@ -44,7 +44,7 @@ def plan_cursor_switch(
     current_cursors = tuple(CursorPosition(c.channel, c.seq, c.partition, c.channel_partition) for c in cursors)
     if not binding.dimensions:
         raise PartitionError(
-            f"binding {binding.name!r} has no partitions, so it always runs whole",
+            f"binding {binding.name!r} has no partitions, so it always runs unpartitioned",
             expected="a binding whose inputs and outputs share a partition column",
             binding=binding.name,
         )
@@ -68,10 +68,10 @@ def plan_cursor_switch(
     )
     if unread:
         raise PartitionError(
-            f"binding {binding.name!r} cannot be switched to the whole yet: {len(unread)} partitions have unread data",
+            f"binding {binding.name!r} cannot switch to whole runs yet: {len(unread)} partitions have unread data",
             found=", ".join(unread[:3]) + (" and more" if len(unread) > 3 else ""),
-            expected="nothing unread: one cursor cannot say that partitions were read to different numbers",
-            next=f"nova run {binding.name} --missing, and then again: nova switch {binding.name} --to whole",
+            expected="no unread data, because one cursor cannot represent partitions at different positions",
+            next=f"nova run {binding.name} --missing; then nova switch {binding.name} --to whole",
             binding=binding.name,
             unread=len(unread),
         )

@@ -148,12 +148,12 @@ def partition_of_folder(channel: Channel, folder: str) -> str:
     for part in filter(None, folder.split("/")):
         column, equals, value = part.partition("=")
         if not equals:
-            raise PartitionError(f"{part!r} says no value of a partition column", found=folder)
+            raise PartitionError(f"folder {part!r} names no value of a partition column", found=folder)
         text_by_column[unquote(column).lower()] = None if value == _HIVE_NULL else _unescape_folder_value(value)
     columns = [c.lower() for c in channel.partition_columns]
     if set(text_by_column) != set(columns) or len(text_by_column) != len([p for p in folder.split("/") if p]):
-        expected_form = "/".join(f"{c}=..." for c in channel.partition_columns) or "files right in the location"
-        raise PartitionError(f"it is not called {expected_form}", found=folder)
+        expected_form = "/".join(f"{c}=..." for c in channel.partition_columns) or "(files directly in the location)"
+        raise PartitionError(f"the folder name does not have the form {expected_form}", found=folder)
     values = {
         d.column: _parse_dimension_value(channel, d, text_by_column[d.column.lower()]) for d in channel.partitions
     }
@@ -165,12 +165,12 @@ def _parse_dimension_value(channel: Channel, dimension: Dimension, text: str | N
     assert channel.schema is not None
     type_name = channel.schema.field(dimension.column).type.name
     if text is not None and not _is_text_of_type(text, type_name):
-        raise PartitionError(f"{text!r} is no {type_name}", found=text)
+        raise PartitionError(f"{text!r} is not a valid {type_name}", found=text)
     value = dimension.parse(text)
     if value is not None and type_name in _INTEGER_LIMITS:
         value = str(int(value))
     if type_name in ("string", "boolean", "date") and value != text:
-        raise PartitionError(f"{dimension.column}={text} is written {dimension.column}={value} here", found=text)
+        raise PartitionError(f"{dimension.column}={text} must be written {dimension.column}={value}", found=text)
     return value
 
 
@@ -200,7 +200,7 @@ def _unescape_folder_value(value: str) -> str:
     """
     decoded = unquote(value)
     if decoded != unquote(value, encoding="latin-1"):
-        raise PartitionError(f"{value!r} is escaped in a way that Spark reads as another value", found=value)
+        raise PartitionError(f"{value!r} is escaped so that Spark reads another value", found=value)
     return decoded
 
 

@@ -27,7 +27,9 @@ def retention_verdicts(state: RetentionState) -> tuple[RetentionVerdict, ...]:
     """Verdict on every block of the channel, oldest first."""
     reasons_by_block: dict[str, dict[str, None]] = {b.id: {} for b in state.history.blocks}
     for dropped in (b for b in state.history.blocks if b.origin == "drop"):  # a block of a drop has no files
-        reasons_by_block[dropped.id]["whoever reads on: it says that the partition was dropped"] = None
+        reasons_by_block[dropped.id]["readers of later changes: the block records that the partition was dropped"] = (
+            None
+        )
     for reason, read in _retained_reads(state):
         for block in source_blocks(read):
             assert isinstance(block, Block)
@@ -68,7 +70,7 @@ def _retained_reads_but_newest(state: RetentionState) -> Iterator[tuple[str, Rea
             yield from _reads_of_cursor(history, pin.holder, pin.cursor, pin.head, pin.scope, True, pin.has_run)
             # After its commit the cursor is at the pinned head, and the next run reads the changes after it.
             yield from _reads_of_cursor(
-                history, f"{pin.holder}, once it commits", pin.head, head, pin.scope, True, True
+                history, f"{pin.holder} after its commit", pin.head, head, pin.scope, True, True
             )
     if state.oldest_kept_version is not None and state.oldest_kept_version < head:
         yield from _time_travel_reads(history, state.oldest_kept_version)
@@ -79,14 +81,14 @@ def _reads_of_cursor(
 ) -> Iterator[tuple[str, Read]]:
     if cursor == 0 and not has_run:
         return  # its first run reads the snapshot at the head
-    scoped_history, reason = history_in_scope(history, scope), f"{reader}, which has read {cursor}"
+    scoped_history, reason = history_in_scope(history, scope), f"{reader}, whose cursor is at {cursor}"
     yield from _read_if_possible(reason, partial(modes.changes, scoped_history, cursor, head, has_run=has_run))
     if cursor == 0:
         return  # the channel was empty at 0: no old snapshot and no comparison
     yield from ((reason, _read_of_block(base)) for base in _newest_replacing_bases(scoped_history, cursor, head))
     if reads_old_snapshot:
         yield from _read_if_possible(
-            f"{reader}, for what was there at {cursor}", partial(modes.snapshot, scoped_history, cursor)
+            f"{reader}, for the snapshot at its cursor {cursor}", partial(modes.snapshot, scoped_history, cursor)
         )
 
 

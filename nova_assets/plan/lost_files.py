@@ -143,17 +143,15 @@ def damage_of_lost_files(
 def _repairable_damage(state: RetentionState, loss: PartitionLoss, defect_by_path: DefectByPath) -> Damage:
     ranges = ", ".join(b.range for b in loss.damaged_blocks)
     lost_versions_note = (
-        f"; {_format_versions(loss.lost_versions)}, which nobody has asked to keep, cannot be read"
-        if loss.lost_versions
-        else ""
+        f"; {_format_versions(loss.lost_versions)}, which no reader needs, cannot be read" if loss.lost_versions else ""
     )
     return Damage(
         "file",
         _damage_subject(state, loss),
         _describe_loss(state, loss, defect_by_path),
-        f"every answer that is kept is possible without {ranges}{lost_versions_note}",
+        f"every retained read is possible without {ranges}{lost_versions_note}",
         "give up",
-        f"{ranges} is given up: marked as collected, so that nothing is planned with it",
+        f"{ranges} is marked as collected, so that no plan uses it",
         concerns=tuple(b.id for b in loss.damaged_blocks),
     )
 
@@ -168,11 +166,11 @@ def _unrepairable_damage(
 ) -> Damage:
     head_lost = NEWEST_SNAPSHOT in loss.affected_readers
     means = (
-        [f"{_format_versions(loss.lost_versions)} of {_format_partition(state, loss)} cannot be answered"]
+        [f"{_format_versions(loss.lost_versions)} of {_format_partition(state, loss)} cannot be read"]
         if loss.lost_versions
         else []
     )
-    means += [f"missed by {'; '.join(loss.affected_readers)}"]
+    means += [f"needed by {'; '.join(loss.affected_readers)}"]
     means += [f"read by {', '.join(readers)}"] if head_lost and readers else []
     return Damage(
         "file",
@@ -188,19 +186,19 @@ def _next_steps(state: RetentionState, loss: PartitionLoss, writer: str | None, 
     """Commands for the user. A new base takes effect immediately, unless it must first be compared with the
     lost data.
     """
-    channel, advice = state.history.channel, ["put the files back from a backup"]
+    channel, advice = state.history.channel, ["copy the files back from a backup"]
     head_lost, consumers = NEWEST_SNAPSHOT in loss.affected_readers, [r for r in state.consumers if r.cursor > 0]
     compared = bool(consumers) and (isinstance(state.history.merge, Append) or not state.may_get_base)
     if not head_lost and all(why.startswith("time travel") for why in loss.affected_readers):
         return advice[0]
     if head_lost and compared:
-        return f"{advice[0]}: a base would have to be compared with them, for the sake of {consumers[0].name}"
+        return f"{advice[0]}: a new base would have to be compared with them, for consumer {consumers[0].name}"
     if writer is not None:
-        advice.append(f"nova run {writer}, which writes it whole")
+        advice.append(f"nova run {writer}, which writes a new base")
     if newest_version > 0:
-        after = "" if newest_version == state.history.head else ", without what came after it"
+        after = "" if newest_version == state.history.head else ", without the later data"
         advice.append(
-            f"nova restore {channel} --at {newest_version}: a base of the newest version that is whole{after}"
+            f"nova restore {channel} --at {newest_version}, which writes a base of the newest readable version{after}"
         )
     else:
         advice.append(f"nova insert {channel} FILE --kind base")
@@ -209,7 +207,7 @@ def _next_steps(state: RetentionState, loss: PartitionLoss, writer: str | None, 
         for r in consumers
         if is_in_scope(loss.partition_history.partition, r.scope) and not loss.is_answerable_at(r.cursor)
     ]
-    stuck_note = f" ({', '.join(stuck_consumers)} can go on only with the files)" if stuck_consumers else ""
+    stuck_note = f" ({', '.join(stuck_consumers)} can continue only with the files)" if stuck_consumers else ""
     return "; or ".join(advice) + stuck_note
 
 

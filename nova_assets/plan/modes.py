@@ -377,7 +377,7 @@ def version_collected_error(channel: str, at: int, oldest_version: int | None) -
         f"version {at} of channel {channel!r} was collected",
         found=at,
         expected="a newer version" if oldest_version is None else f"{oldest_version} or later",
-        next=f'nova timeline {channel} shows what is there; to keep more: nova.Channel("{channel}", retain="30d")',
+        next=f'nova timeline {channel} lists the versions; to keep more: nova.Channel("{channel}", retain="30d")',
         channel=channel,
         oldest=oldest_version,
     )

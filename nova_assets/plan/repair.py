@@ -25,7 +25,7 @@ FIRING_DELAY = timedelta(hours=1)
 _NOVA_PATH = re.compile(r"blocks/[A-Za-z0-9_-]+(/[^/]+)?")
 """Paths that this package creates: the folder of a block, and files directly in it."""
 
-_NO_EFFECT_ON_ANSWERS = "nothing for any answer: what it staged was never visible"
+_NO_EFFECT_ON_ANSWERS = "no answer is affected: the staged blocks were never visible"
 
 
 # staging
@@ -46,7 +46,7 @@ def leftover_damage(
     is_lapsed = execution.has_lapsed(now)
     if is_orphaned and execution.state == "running" and not is_lapsed:
         execution_text = f"execution {execution.id[:8]} of {execution.binding or 'an insert'}"
-        what = f"{execution_text} is held by {execution.owner}, which is gone"
+        what = f"{execution_text} is held by {execution.owner}, which no longer runs"
         return Damage(
             "lapsed", execution.id, what, _NO_EFFECT_ON_ANSWERS, next=f"nova release {execution.id[:8]}", wrong=False
         )
@@ -60,10 +60,11 @@ def leftover_damage(
     )
     sweep_time = sweep_time_of(execution, grace)
     if sweep_time < now:
-        actions = ["it is aborted"] if is_lapsed else []
-        mending = " and ".join([*actions, *([f"{staged} swept"] if staged_count else [])])
+        actions = ["the execution is aborted"] if is_lapsed else []
+        actions += [f"{staged} {'is' if staged_count == 1 else 'are'} deleted"] if staged_count else []
+        mending = " and ".join(actions)
         return Damage(kind, execution.id, what, _NO_EFFECT_ON_ANSWERS, "sweep", mending)
-    until = f"nothing: if nobody goes on with it, it is swept from {sweep_time:%Y-%m-%d %H:%M:%S} UTC on"
+    until = f"nothing: unless the execution is resumed, it is swept from {sweep_time:%Y-%m-%d %H:%M:%S} UTC on"
     return Damage(kind, execution.id, what, _NO_EFFECT_ON_ANSWERS, next=until, wrong=False)
 
 
@@ -77,9 +78,9 @@ def sweep_time_of(execution: Execution, grace: timedelta) -> datetime:
 
 def _describe_state(execution: Execution, is_lapsed: bool) -> str:
     if is_lapsed:
-        return f"has not renewed its lease, which ended at {execution.lease_until:%Y-%m-%d %H:%M:%S} UTC"
+        return f"did not renew its lease, which ended at {execution.lease_until:%Y-%m-%d %H:%M:%S} UTC"
     if execution.state == "running":
-        return "is under way"
+        return "is running"
     if execution.state == "failed":
         return f"failed and can be resumed until {execution.lease_until:%Y-%m-%d %H:%M:%S} UTC"
     return f"has ended ({execution.state})"
@@ -95,11 +96,11 @@ def unreported_commit_damage(commits: Iterable[Commit], now: datetime) -> list[D
             "unpublished",
             commit.id,
             f"commit {commit.id[:8]} ({_format_commit_numbers(commit)}) of "
-            f"{commit.at:%Y-%m-%d %H:%M:%S} UTC is not known to "
-            "have reached Dagster",
-            "every answer is right; Dagster shows none of it, and its own sensors on these assets have not fired",
+            f"{commit.at:%Y-%m-%d %H:%M:%S} UTC was not "
+            "reported to Dagster, as far as the catalog knows",
+            "every answer is correct, but Dagster does not show the commit, and its sensors have not fired for it",
             "publish",
-            "Dagster is told, as the sensor nova_publish does",
+            "the commit is reported to Dagster, as by the sensor nova_publish",
         )
         for commit in commits
         if now - commit.at > REPORT_DELAY
@@ -120,23 +121,23 @@ def dagster_mismatch_damage(
         commits_in_dagster - set(is_reported_by_commit),
         {c for c, is_reported in is_reported_by_commit.items() if is_reported} - commits_in_dagster,
     )
-    mending = (
-        f"what Dagster has of {channel} is wiped, and all {len(is_reported_by_commit)} of its commits are told again"
-    )
+    commit_count = len(is_reported_by_commit)
+    mending = f"Dagster's events of {channel} are deleted, and all {commit_count} of its commits are reported again"
     found = []
     if unknown_commits:
         what = (
-            f"{_format_count(len(unknown_commits), 'materialization')} of {channel} by "
-            "commits that the catalog does not know"
+            f"Dagster has {_format_count(len(unknown_commits), 'materialization')} of {channel} from "
+            "commits that the catalog does not contain"
         )
         means = (
-            "every answer is right by the catalog, which was restored from a backup, or is another one; Dagster shows "
-            "what is not there. Dagster cannot take back one event: it forgets its checks of the asset, too"
+            "every answer is correct. Dagster shows commits that do not exist, because the catalog was restored from a "
+            "backup, or is another one. Dagster cannot delete single events, so the repair deletes all events of the "
+            "asset, and the results of its checks"
         )
         found.append(Damage("event", channel, what, means, "rebuild", mending, concerns=tuple(sorted(unknown_commits))))
     if missing_events:
-        what = f"Dagster has lost {_format_count(len(missing_events), 'commit')} of {channel} that it had been told of"
-        means = "every answer is right; Dagster's history of the asset has gaps"
+        what = f"Dagster has lost {_format_count(len(missing_events), 'commit')} of {channel} that were reported to it"
+        means = "every answer is correct, but Dagster's history of the asset has gaps"
         found.append(
             Damage("unpublished", channel, what, means, "rebuild", mending, concerns=tuple(sorted(missing_events)))
         )
@@ -151,8 +152,9 @@ def waiting_firing_damage(firing: Firing, now: datetime) -> Damage | None:
         "firing",
         firing.run_key,
         f"firing {firing.n} of {firing.binding} has waited for a run since {firing.at:%Y-%m-%d %H:%M:%S} UTC",
-        "what the binding would have read is still unread",
-        next=f"nothing: its sensor requests the run again. If it stays so, see that {firing.binding}_sensor is on",
+        "the binding has not read its new data yet",
+        next="nothing: the sensor requests the run again. If the firing keeps waiting, check that "
+        f"{firing.binding}_sensor is on",
         wrong=False,
     )
 
@@ -203,7 +205,7 @@ def unfinished_upload_damage(
         catalog_identities, own_identity, now, grace: as for ``orphan_damage``.
     """
     old = [u for u in uploads if now - u.started_at > grace and u.path.rpartition("/")[0] not in known_paths.staged]
-    means = "nothing for any answer: no object is there; its parts take room that the store charges for"
+    means = "no answer is affected: the object does not exist, but its uploaded parts use paid storage"
     if old and catalog_identities != {own_identity}:
         what = f"{_format_count(len(old), 'unfinished upload')} in a warehouse that is shared with other catalogs"
         next = "nothing, or a lifecycle rule of the bucket that aborts incomplete uploads"
@@ -249,10 +251,10 @@ def _has_nova_name(path: str, entries: Sequence[WarehouseEntry]) -> bool:
 
 
 def _single_orphan_damage(path: str, entries: Sequence[WarehouseEntry]) -> Damage:
-    what = f"{path} ({_format_entries_size(entries)}) is listed by no block, and nothing that is staged is in it"
+    what = f"{path} ({_format_entries_size(entries)}) belongs to no committed or staged block"
     means = (
-        "nothing for any answer. If this catalog was restored from a backup, it is what was committed after that: look "
-        "into it first"
+        "no answer is affected. If this catalog was restored from a backup, the files may belong to later commits: "
+        "inspect them first"
     )
     return Damage("orphan", path, what, means, "set aside", "moved to orphans/ in the warehouse", concerns=(path,))
 
@@ -262,16 +264,16 @@ def _unknown_owner_damage(
 ) -> Damage:
     """Single damage report for files of unknown owner, which are left in place."""
     size = _format_entries_size([e for entries in entries_by_path.values() for e in entries])
-    what = f"{size} in {_format_count(len(entries_by_path), 'place')} that this catalog does not list"
+    what = f"{size} in {_format_count(len(entries_by_path), 'path')} that this catalog does not list"
     if other_identities:
         means = (
             "the warehouse is shared with "
-            f"{_format_count(len(other_identities), 'other catalog')}, whose data they may be"
+            f"{_format_count(len(other_identities), 'other catalog')}, which may own the files"
         )
-        next = f"nothing; but if a catalog is gone for good, delete its mark: catalogs/{sorted(other_identities)[0]}"
+        next = f"nothing. If a catalog no longer exists, delete its marker file: catalogs/{sorted(other_identities)[0]}"
     else:
-        means = "no catalog has left its mark in the warehouse yet, so whose they are is not known"
-        next = "nova doctor --repair, again, after the next run or insert, which leaves this catalog's mark"
+        means = "no catalog has written its marker file into the warehouse yet, so the owner of the files is unknown"
+        next = "nova doctor --repair again, after the next run or insert, which writes this catalog's marker file"
     return Damage("orphan", "blocks/", what, means, next=next, wrong=False)
 
 
@@ -282,9 +284,9 @@ def _foreign_files_damage(entries_by_path: Mapping[str, Sequence[WarehouseEntry]
     return Damage(
         "orphan",
         "blocks/",
-        f"{what} has a name that nova does not give",
-        "nothing for any answer: it is nobody's block",
-        next="nothing, or delete it by hand",
+        f"{what} has a name that nova does not use",
+        "no answer is affected: no block has such a name",
+        next="nothing, or delete the files by hand",
         wrong=False,
     )
 

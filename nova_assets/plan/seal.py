@@ -14,7 +14,7 @@ from nova_assets.model.local_hours import starts_of_clock_hours
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.seal import Seal, Sealing
 
-_NOT_LISTED_SINCE = "files that were never announced have not been looked for since"
+_NOT_LISTED_SINCE = "the source has not been listed since for files that were never announced"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +101,9 @@ def _reason_incomplete(sealing: Sealing, dimension: Dimension, group: str, state
     assert end is not None  # sealing dimensions are calendars
     closes = end + timedelta(seconds=sealing.seconds)
     if state.now < end:
-        return f"its time is not over before {_format_time(end)}"
+        return f"its period ends at {_format_time(end)}"
     if state.now < closes:
-        return f"what is late is waited for until {_format_time(closes)}"
+        return f"late data is accepted until {_format_time(closes)}"
     if not state.has_source:
         return None
     # A listing time in the future comes from a clock that was fast, and proves nothing.
@@ -113,7 +113,7 @@ def _reason_incomplete(sealing: Sealing, dimension: Dimension, group: str, state
     ):
         return _NOT_LISTED_SINCE
     if state.oldest_waiting_file_at is not None and state.oldest_waiting_file_at <= state.last_listing_at:
-        return f"files wait that were announced at {_format_time(state.oldest_waiting_file_at)}"
+        return f"files announced at {_format_time(state.oldest_waiting_file_at)} are still waiting"
     return None
 
 

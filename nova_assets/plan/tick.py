@@ -173,7 +173,7 @@ class _TickPlanner:
         ready.sort(key=lambda task: -self._priority(*task))  # a stable sort keeps the order of inputs
         free_slots = max(0, self.policy.at_once - len(self.state.running_tasks))
         run = tuple(self._group_into_batches(ready[:free_slots]))
-        waiting += [WaitingTask(d, p, why, "others that come first") for d, p, why in ready[free_slots:]]
+        waiting += [WaitingTask(d, p, why, "tasks that come first") for d, p, why in ready[free_slots:]]
         drop, held = self._partitions_to_drop()
         return Tick(run, tuple(waiting), drop, held)
 
@@ -208,13 +208,13 @@ class _TickPlanner:
         """Reason why a task has to wait; None if it can run."""
         failure = self.state.failures_by_task.get((dataset, partition))
         if failure is not None and failure.consecutive >= self.policy.attempts:
-            return f"a person: it has failed {failure.consecutive} times"
+            return f"a person, after {failure.consecutive} failures"
         if failure is not None:
             retry_time = failure.at + timedelta(seconds=self.policy.backoff * 2 ** (failure.consecutive - 1))
             if retry_time > self.state.now:
-                return f"{retry_time:%Y-%m-%d %H:%M:%S}: it has failed"
+                return f"its retry at {retry_time:%Y-%m-%d %H:%M:%S}"
         if (dataset, partition) in self.inputs_in_use:
-            return "a task that reads what is there now"
+            return "a running task that reads its current data"
         for read, partitions in self.task_inputs(dataset, partition):
             for p in partitions:
                 if not self._is_up_to_date(read, p):
@@ -289,6 +289,6 @@ def describe_tick(tick: Tick) -> str:
         parts.append(f"to drop: {', '.join(f'{len(p)} of {d}' for d, p in tick.drop.items())}")
     for dataset, partitions in tick.held.items():
         parts.append(
-            f"{len(partitions)} of {dataset} have no task any more; nova drops so many only by hand: nova drop"
+            f"{len(partitions)} of {dataset} have no task any more, too many to drop automatically: use nova drop"
         )
-    return "; ".join(parts) or "nothing is missing, marked or stale"
+    return "; ".join(parts) or "no partition is missing, dirty or stale"

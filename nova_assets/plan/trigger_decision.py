@@ -111,7 +111,7 @@ def _evaluate_on_data(trigger: OnData, positions: Positions, state: TriggerState
     return TriggerDecision(
         bool(reached),
         new_positions,
-        ", ".join(reached or not_reached) or f"nothing new on {', '.join(trigger.channels)}",
+        ", ".join(reached or not_reached) or f"no new data in {', '.join(trigger.channels)}",
     )
 
 
@@ -134,15 +134,15 @@ def _evaluate_time_trigger(trigger: Every | Cron, positions: Positions, state: T
     )
     if times <= 0:  # clocks may go back
         return TriggerDecision(
-            False, {}, f"{key} comes next at {_next_time(trigger, last or state.registered_at):%Y-%m-%d %H:%M:%S %Z}"
+            False, {}, f"{key} is next due at {_next_time(trigger, last or state.registered_at):%Y-%m-%d %H:%M:%S %Z}"
         )
     often = f"{MAX_COUNTED_TIMES} times or more" if times >= MAX_COUNTED_TIMES else f"{times} times"
     why = (
-        f"{key} has come"
+        f"{key} is due"
         if times == 1
-        else f"{key} has come {often} since {last or state.registered_at:%Y-%m-%d %H:%M} UTC"
+        else f"{key} was due {often} since {last or state.registered_at:%Y-%m-%d %H:%M} UTC"
     )
-    return TriggerDecision(True, {key: now.isoformat()}, why if times == 1 else f"{why}: one firing for all of them")
+    return TriggerDecision(True, {key: now.isoformat()}, why if times == 1 else f"{why}, which gives one firing")
 
 
 def _count_periods(trigger: Every, last: datetime | None, now: datetime) -> int:
@@ -183,9 +183,7 @@ def next_retry_time(binding: Binding, firing: Firing, last_run_ended_at: datetim
 def _evaluate_on_sealed(trigger: OnSealed, positions: Positions, state: TriggerState) -> TriggerDecision:
     key, count = str(trigger), state.sealed.get(trigger.channel, 0)
     due = count > positions.get(key, 0)
-    return TriggerDecision(
-        due, {key: count} if due else {}, f"{'something' if due else 'nothing'} of {trigger.channel} was sealed"
-    )
+    return TriggerDecision(due, {key: count} if due else {}, f"{trigger.channel} has {'a' if due else 'no'} new seal")
 
 
 def _evaluate_after(trigger: After, positions: Positions, state: TriggerState) -> TriggerDecision:

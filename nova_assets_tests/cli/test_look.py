@@ -239,6 +239,6 @@ def test_bindings_are_listed_with_trigger_cursors_last_execution_and_what_is_due
         {"": "orders is at 2"},
         "committed",
     )
-    assert (take_stock["when"], take_stock["due"], take_stock["waits"]) == (None, {}, "it runs by hand")
+    assert (take_stock["when"], take_stock["due"], take_stock["waits"]) == (None, {}, "the binding runs by hand")
     line = next(line for line in nova("bindings").out.splitlines() if line.startswith("sell"))
     assert "orders 1" in line and "now: orders is at 2" in line and "committed 20" in line

@@ -36,9 +36,9 @@ def test_without_a_partition_it_asks_for_one(nova: Nova, store: Store, command: 
     insert_sales(store, 1, 2)
     output = nova(*command, "copy_day")
     assert output.code == 1 and output.out == ""
-    assert "triggered per partition, so a run has to say which partitions it is for" in output.err
+    assert "triggered per partition, so a run must name its partitions" in output.err
     assert "--partition day=..., once or several times (such as day=2024-01-01)" in output.err
-    assert "--missing, for the 2 that have unread data" in output.err and "--whole" in output.err
+    assert "--missing, for the 2 with unread data" in output.err and "--whole" in output.err
     assert store.cursors() == []
 
 

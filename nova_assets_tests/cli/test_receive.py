@@ -86,7 +86,7 @@ def test_days_are_sealed_and_shown(nova: Nova, folder: Path) -> None:
     nova("receive", "days")
     planned = nova("seal", "days", "--dry-run", "--json").json
     assert {"group": "2024-01-01", "version": 1} in planned["due"]
-    assert [o["why"][:20] for o in planned["open"]] == ["its time is not over"]
+    assert [o["why"][:18] for o in planned["open"]] == ["its period ends at"]
     (sealed,) = nova("seal", "days", "--json").json["sealed"]
     assert (sealed["group"], sealed["rows"], sealed["files"], sealed["state"]) == ("2024-01-01", 1, 1, "sealed")
     assert nova("seal", "days").out == "All complete days or hours are sealed.\n"

@@ -40,7 +40,7 @@ def test_what_is_otherwise_is_said_then_committed(nova: Nova, folder: Path) -> N
         0,
         """\
 tickets: 2 partitions would be refreshed; 0 unchanged
-  ignored (the location itself): it is not called day=...
+  ignored (the location itself): the folder name does not have the form day=...
 """,
     )
     assert nova("refresh", "--dry-run", "--json", *PROJECT).json["refreshed"][0]["changed"] == [

@@ -92,11 +92,10 @@ def test_a_dry_run_says_everything_and_changes_nothing_and_then_it_is_mended(nov
     folder, young = write_orphan_file(store, "lost"), write_orphan_file(store, "young", ago=10)
     output = nova("doctor", "--repair", "--dry-run")
     assert output.code == 1 and folder.exists()
+    text = "blocks/lost (1 file, 5 bytes) belongs to no committed or staged block"
+    assert f"Files that the catalog does not list (1)\n  {text}" in output.out
     assert (
-        "Files that the catalog does not list (1)\n  blocks/lost (1 file, 5 bytes) is listed by no block" in output.out
-    )
-    assert (
-        "    means: nothing for any answer. If this catalog was restored" in output.out
+        "    means: no answer is affected. If this catalog was restored" in output.out
         and "    → would be repaired: moved to orphans/ in the warehouse\n" in output.out
     )
     assert output.out.endswith("1 would be repaired by nova doctor --repair. 2 files of 2 blocks were examined.\n")
@@ -111,11 +110,11 @@ def test_what_cannot_be_mended_says_what_to_type_and_ends_with_1(nova: Nova, sto
     assert output.code == 1 and output.json["remaining"] == 1 and not output.json["whole"]
     [damage] = output.json["damages"]
     assert (damage["kind"], damage["state"], damage["cure"]) == ("file", "remains", None)
-    assert damage["means"].startswith("version 2 of stock cannot be answered; missed by the newest snapshot")
+    assert damage["means"].startswith("version 2 of stock cannot be read; needed by the newest snapshot")
     assert "read by sell, take_stock" in damage["means"] and "nova restore stock --at 1" in damage["next"]
     shown = nova("doctor", "--repair").out
     assert f"  Δ(1→2) of stock: {damage['concerns'][0]} is missing\n" in shown
-    assert "→ put the files back from a backup; or nova restore stock --at 1" in shown
+    assert "→ copy the files back from a backup; or nova restore stock --at 1" in shown
     assert "0 repaired, 1 still wrong" in shown
 
 
@@ -172,7 +171,7 @@ def test_a_catalog_restored_from_a_backup_is_what_dagster_shows_again(
         left.unlink()
     shutil.copy(backup, catalog)
     output = nova("doctor", "--repair", "--dry-run")
-    assert "1 materialization of stock by commits that the catalog does not know" in output.out
+    assert "Dagster has 1 materialization of stock from commits that the catalog does not contain" in output.out
     assert nova("doctor", "--repair").code == 0 and dagster_sequence_numbers("stock") == [1, 2]
 
 

@@ -27,7 +27,7 @@ def test_a_dry_run_says_what_and_why_and_changes_nothing(nova: Nova, store_with_
         "channels": [
             {
                 "channel": "stock",
-                "partitions": [{"partition": "", "at": 3, "range": "B3", "why": "asked for"}],
+                "partitions": [{"partition": "", "at": 3, "range": "B3", "why": "requested"}],
                 "commit": None,
                 "blocks": [],
                 "ways": [],

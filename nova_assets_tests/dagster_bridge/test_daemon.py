@@ -109,10 +109,10 @@ def test_times_that_were_missed_make_one_catch_up_and_it_is_said(daemon: MakeDae
     it.later(days=3)  # nobody was there
     comes_to_rest(it, minutes=1)
     [why] = fired(it)
-    assert "has come 3 times" in why and "one firing for all of them" in why
+    assert "was due 3 times" in why and "which gives one firing" in why
     it.later(days=1)
     comes_to_rest(it, minutes=1)
-    assert len(fired(it)) == 2 and fired(it)[1] == "cron(0 6 * * *, America/New_York) has come"
+    assert len(fired(it)) == 2 and fired(it)[1] == "cron(0 6 * * *, America/New_York) is due"
 
 
 def test_every_fires_at_once_and_then_by_its_period(daemon: MakeDaemon) -> None:

@@ -131,7 +131,9 @@ def test_r17_events_of_a_catalog_that_is_gone_are_replaced_by_what_this_one_has(
 
     damages = {d.subject: d for d in world.found()}
     assert set(damages) == {"source", "copy"} and all(d.kind == "event" for d in damages.values())
-    assert damages["source"].what.startswith("3 materializations of source by commits that the catalog does not know")
+    assert damages["source"].what.startswith(
+        "Dagster has 3 materializations of source from commits that the catalog does not contain"
+    )
     assert world.mend() == [True, True] and world.found() == []
     assert world.seqs("source") == [(1, None)] and world.seqs("copy") == []
     assert world.seqs("days") == [(1, "mon")], "other channels are left alone"

@@ -83,7 +83,7 @@ def test_what_lacks_is_made_by_runs_and_shown_as_their_materializations(deployme
     assert deployment.tick() == "made"
     assert deployment.shown("total") == [(None, deployment.run_id)]
     assert deployment.store.read("total").to_arrow().to_pylist() == [{"revenue": 10}]
-    assert deployment.tick() == "nothing is missing, marked or stale"
+    assert deployment.tick() == "no partition is missing, dirty or stale"
 
     deployment.store.insert("tickets", sold(1))
     assert deployment.tick() == "made" and deployment.tick() == "made"
@@ -114,11 +114,11 @@ def test_what_others_have_written_is_looked_at_once_a_minute(
         assert deployment.tick() == "made"
         assert deployment.store.read("sum_of_sold").to_arrow().to_pylist() == [{"revenue": 5}]
         pq.write_table(pa.table({"price": [4]}), there / "b.parquet")
-        assert deployment.tick() == "nothing is missing, marked or stale", "it has looked a moment ago"
+        assert deployment.tick() == "no partition is missing, dirty or stale", "it has looked a moment ago"
         monkeypatch.setattr(dataset_ticks, "EXTERNAL_REFRESH_INTERVAL", 0)
         assert deployment.tick() == "made"
         assert deployment.store.read("sum_of_sold").to_arrow().to_pylist() == [{"revenue": 9}]
         there.rename(tmp_path / "elsewhere")
-        assert deployment.tick() == "nothing is missing, marked or stale", "what was known of it is as it was"
+        assert deployment.tick() == "no partition is missing, dirty or stale", "what was known of it is as it was"
     finally:
         deployment.store.close()

@@ -141,7 +141,7 @@ def test_what_dead_executions_left_is_told_and_swept_when_it_is_time(opened: Ope
     store.runtime.run_task(execution, "take")
     staged = store.catalog.staged_blocks(execution.id)[0].folder
     [alive] = found(store)
-    assert (alive.kind, alive.cure) == ("staged", None) and "is under way, with 1 staged block" in alive.what
+    assert (alive.kind, alive.cure) == ("staged", None) and "is running, with 1 staged block" in alive.what
     clock.advance(101)
     [lapsed] = found(store)
     assert (lapsed.kind, lapsed.cure) == ("lapsed", None) and not mended(store)
@@ -253,7 +253,7 @@ def test_a_warehouse_without_a_mark_is_left_until_this_catalog_has_written(opene
     assert mark.read_text() == store.catalog.warehouse_identity_and_address()[0]
     mark.unlink()
     [damage] = found(store)
-    assert not damage.wrong and "no catalog has left its mark" in damage.means and mended(store) == []
+    assert not damage.wrong and "no catalog has written its marker file" in damage.means and mended(store) == []
     store.insert("source", [row(7)])
     assert not mark.exists(), "a process looks once"
     opened(project).insert("source", [row(8)])
@@ -287,7 +287,7 @@ def test_a_file_that_was_changed_is_damage_and_a_restored_one_none(opened: Opene
     file.write_bytes(content + b"{}\n")
     [damage] = found(store)
     assert f"has {len(content) + 3} bytes in place of {len(content)}" in damage.what and damage.cure is None
-    assert damage.means.startswith("versions 2 to 3 of source cannot be answered; missed by the newest snapshot")
+    assert damage.means.startswith("versions 2 to 3 of source cannot be read; needed by the newest snapshot")
     assert "read by dedup" in damage.means and "nova restore source --at 1" in (damage.next or "")
     assert mended(store) == [] and wrong(store) == [("file", "source")]
     file.write_bytes(content)
@@ -301,14 +301,14 @@ def test_what_is_said_to_be_typed_works(opened: Opener, clock: TestClock) -> Non
     store.restore("source", 2)
     assert rows_of(store, "source") == {1: 0, 2: 0, 3: 0}
     [left] = found(store)
-    assert left.cure == "give up" and "version 3, which nobody has asked to keep" in left.means
+    assert left.cure == "give up" and "version 3, which no reader needs" in left.means
     assert [o.mended for o in mended(store)] == [True] and found(store) == []
 
     store.run("dedup")
     store.run("pick")
     files_of(store, "B1", channel="best")[0].unlink()
     [damage] = found(store)
-    assert "nova run pick, which writes it whole" in (damage.next or "")
+    assert "nova run pick, which writes a new base" in (damage.next or "")
     store.run("pick")
     assert rows_of(store, "best") == rows_of(store, "copy")
     assert [o.mended for o in mended(store)] == [True] and found(store) == []
@@ -321,7 +321,7 @@ def test_a_consumer_that_lags_keeps_what_it_needs(opened: Opener) -> None:
     store.compact("source")
     files_of(store, "Δ(3→4)")[0].unlink()
     [damage] = found(store)
-    assert damage.cure is None and "missed by dedup, which has read 3" in damage.means
+    assert damage.cure is None and "needed by dedup, whose cursor is at 3" in damage.means
     assert mended(store) == []
     store.restore("source", 4)
     store.run("dedup")

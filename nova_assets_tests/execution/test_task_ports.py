@@ -57,7 +57,7 @@ def test_outputs_that_are_none_or_misnamed_are_told(opened: Opener) -> None:
         ({"fresh": [], "seen": [{}, {}]}, "a frame without a column for port 'seen'"),
     ):
         store = opened(wrong(result))
-        with pytest.raises(nova.TaskFailed, match="is not its output") as met:
+        with pytest.raises(nova.TaskFailed, match="does not match its outputs") as met:
             store.run("w")
         assert met.value.found == found
 

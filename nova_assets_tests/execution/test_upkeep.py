@@ -83,7 +83,7 @@ def test_who_reads_old_holds_what_was_there(opened: Opener) -> None:
     store = three_deltas_and_a_cursor_at_two(opened, compare)
     assert store.collect_garbage("source").blocks == ()
     held = {v.block.range: v.held_by for v in store.held("source")}
-    assert held["Δ(0→1)"] == ("dedup, for what was there at 2",)
+    assert held["Δ(0→1)"] == ("dedup, for the snapshot at its cursor 2",)
     store.run("dedup")
     assert {r["k"]: r["v"] for r in got[-1]} == {1: 1, 2: 20}
 

@@ -68,7 +68,7 @@ def test_a_deployment_of_an_older_version_adopts_its_warehouse_and_no_other(tmp_
     of_catalog.write_text("") if mark == "empty" else of_catalog.unlink()
     with sqlite3.connect(tmp_path / "c.db") as database:
         database.execute("UPDATE nova_identity SET warehouse = NULL, warehouse_address = NULL")
-    with pytest.raises(nova.WarehouseMismatch, match="nor the file that was committed last"):
+    with pytest.raises(nova.WarehouseMismatch, match="nor the last committed file"):
         opened(tmp_path, "other")
     with opened(tmp_path) as store:
         store.insert("c", ROW)

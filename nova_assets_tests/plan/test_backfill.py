@@ -34,7 +34,7 @@ def test_some_follow() -> None:
 
 
 def test_what_lies_between_has_to_follow_too() -> None:
-    with pytest.raises(DefinitionError, match="'weekly': reads nothing of what is made again") as raised:
+    with pytest.raises(DefinitionError, match="'weekly': depends on no partition of the backfill") as raised:
         backfill_scope(TASKS, needs, "stores", ["1/a"], ("weekly",))
     assert raised.value.expected == "some of: products"
     with pytest.raises(DefinitionError, match="'tickets'"):
@@ -83,5 +83,5 @@ def test_what_cannot_be_made_again_is_left() -> None:
 
 @pytest.mark.parametrize("term", ["shop=Paris", "day", "day=", "day=2022-04-01", "day=2022-03-04..2022-03-09"])
 def test_a_term_that_picks_nothing(term: str) -> None:
-    with pytest.raises(PartitionError, match=f"'{term}' picks no partitions of 'sales'"):
+    with pytest.raises(PartitionError, match=f"'{term}' selects no partition of 'sales'"):
         select_partitions("sales", DAYS, COLUMNS, [term])

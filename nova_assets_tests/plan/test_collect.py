@@ -75,8 +75,8 @@ def test_it_says_who_holds_what() -> None:
         )
     }
     assert told["c3"] == ("the newest snapshot",)
-    assert told["d3"] == ("dedup, which has read 2",)
-    assert told["d1"] == told["d2"] == ("dedup, for what was there at 2",)
+    assert told["d3"] == ("dedup, whose cursor is at 2",)
+    assert told["d1"] == told["d2"] == ("dedup, for the snapshot at its cursor 2",)
 
 
 def test_r15_what_an_execution_will_ask_for_once_it_has_committed_is_held() -> None:
@@ -84,7 +84,7 @@ def test_r15_what_an_execution_will_ask_for_once_it_has_committed_is_held() -> N
         v.block.id: v.held_by
         for v in retention_verdicts(RetentionState(history("d1 d2 d3 c3"), pins=(PinnedRead("it", 2, 0),)))
     }
-    assert told["d3"] == ("it, once it commits, which has read 2",)
+    assert told["d3"] == ("it after its commit, whose cursor is at 2",)
 
 
 def test_what_is_collected_stays_collected_and_what_is_left_answers() -> None:
@@ -102,7 +102,7 @@ def test_r14_when_a_channel_is_compacted() -> None:
     assert (many.at, many.why) == (4, "3 deltas")
     assert (
         due_compactions(history("c1 d2 d3", merge=keyed), Compaction(), full_reads=50)[0].why
-        == "50 readings have paid for it"
+        == "50 full reads cost more than a new base"
     )
     assert due_compactions(history("c1 d2 d3"), Compaction(), full_reads=50)[0].why == "3 small files"
     assert due_compactions(history("c1"), Compaction(), full_reads=1000) == forced_compactions(history("c1")) == ()

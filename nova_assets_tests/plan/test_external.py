@@ -64,12 +64,12 @@ def test_an_empty_file_is_no_data() -> None:
 @pytest.mark.parametrize(
     ("path", "why"),
     [
-        ("a.parquet", "it is not called day=.../store=..."),
-        ("day=2022-03-30/a.parquet", "it is not called day=.../store=..."),
-        ("day=2022-03-30/Paris/a.parquet", "'Paris' says no value of a partition column"),
-        (f"{DAY}/hour=1/a.parquet", "it is not called day=.../store=..."),
-        (f"{DAY}/store=Oslo/a.parquet", "it is not called day=.../store=..."),
-        ("day=20220330/store=Paris/a.parquet", "day=20220330 is written day=2022-03-30 here"),
+        ("a.parquet", "the folder name does not have the form day=.../store=..."),
+        ("day=2022-03-30/a.parquet", "the folder name does not have the form day=.../store=..."),
+        ("day=2022-03-30/Paris/a.parquet", "folder 'Paris' names no value of a partition column"),
+        (f"{DAY}/hour=1/a.parquet", "the folder name does not have the form day=.../store=..."),
+        (f"{DAY}/store=Oslo/a.parquet", "the folder name does not have the form day=.../store=..."),
+        ("day=20220330/store=Paris/a.parquet", "day=20220330 must be written day=2022-03-30"),
         ("day=2021-03-30/store=Paris/a.parquet", "daily partitions of 'day' have no '"),
         ("day=today/store=Paris/a.parquet", "daily partitions of 'day' have no '"),
     ],
@@ -88,7 +88,7 @@ def test_values_are_what_hive_says() -> None:
     )
     of_numbers = tickets(schema="price int, day string, store int")
     assert partition_of_folder(of_numbers, "day=2022-03-30/store=007") == "day=2022-03-30/store=7"
-    with pytest.raises(PartitionError, match="'Paris' is no int"):
+    with pytest.raises(PartitionError, match="'Paris' is not a valid int"):
         partition_of_folder(of_numbers, DAY)
 
 

@@ -86,34 +86,36 @@ def test_it_says_what_is_lost_for_whom_and_what_to_type() -> None:
     assert damage.cure is None and damage.wrong and damage.subject == "c"
     assert damage.what == "Δ(2→3) of c: blocks/d3/part-0 is missing"
     assert damage.means == (
-        "versions 3 to 4 of c cannot be answered; missed by the newest snapshot; dedup, which has read 2; "
+        "versions 3 to 4 of c cannot be read; needed by the newest snapshot; dedup, whose cursor is at 2; "
         "read by totals"
     )
     assert damage.next == (
-        "put the files back from a backup; or nova restore c --at 2: a base of the newest version that is whole, "
-        "without what came after it"
+        "copy the files back from a backup; or nova restore c --at 2, which writes a base of the newest readable "
+        "version, without the later data"
     )
 
 
 def test_what_to_type_depends_on_who_writes_and_who_reads() -> None:
-    assert "or nova run weekly, which writes it whole; or" in (said("b1 b2", "b2", writer="weekly").next or "")
+    assert "or nova run weekly, which writes a new base; or" in (said("b1 b2", "b2", writer="weekly").next or "")
     assert "nova insert c FILE --kind base" in (said("d1 d2", "d1").next or "")
     lagging = said("d1 d2 d3", "d3", ConsumerPosition("dedup", 2)).next or ""
-    assert "a base would have to be compared with them, for the sake of dedup" in lagging and "restore" not in lagging
+    assert "a new base would have to be compared with them, for consumer dedup" in lagging and "restore" not in lagging
     stuck = said("d1 d2 d3 c3", "d1 d2", ConsumerPosition("dedup", 1, reads_old_snapshot=True)).next or ""
-    assert "nova restore c --at 3: a base of the newest version that is whole (dedup can go on only with" in stuck
-    assert said("d1 d2 d3 c3", "d2", oldest_kept_version=1).next == "put the files back from a backup"
+    assert (
+        "nova restore c --at 3, which writes a base of the newest readable version (dedup can continue only with"
+        in stuck
+    )
+    assert said("d1 d2 d3 c3", "d2", oldest_kept_version=1).next == "copy the files back from a backup"
 
 
 def test_a_block_that_is_given_up_says_what_can_no_longer_be_read() -> None:
     damage = said("d1 d2 d3 c3", "d1")
     assert damage.cure == "give up" and damage.concerns == ("d1",)
     assert damage.means == (
-        "every answer that is kept is possible without Δ(0→1); versions 1 to 2, which nobody has asked to keep, "
-        "cannot be read"
+        "every retained read is possible without Δ(0→1); versions 1 to 2, which no reader needs, cannot be read"
     )
     whole = said("d1 d2 d3 c3", "c3")
-    assert whole.means == "every answer that is kept is possible without B3"
+    assert whole.means == "every retained read is possible without B3"
 
 
 def test_a_file_of_another_size_is_named_with_both() -> None:

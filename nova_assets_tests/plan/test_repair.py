@@ -60,7 +60,7 @@ def test_an_execution_that_staged_nothing_is_only_told_of_when_it_has_lapsed() -
     assert leftover_damage(execution("running", ago(-50)), 0, NOW, GRACE) is None
     assert leftover_damage(execution("failed", ago(61), ago(90_000)), 0, NOW, GRACE) is None
     lapsed = leftover_damage(execution("running", ago(61)), 0, NOW, GRACE)
-    assert lapsed is not None and lapsed.cure == "sweep" and lapsed.mending.startswith("it is aborted")
+    assert lapsed is not None and lapsed.cure == "sweep" and lapsed.mending.startswith("the execution is aborted")
 
 
 def test_a_commit_is_left_to_who_made_it_for_a_minute() -> None:
@@ -131,13 +131,13 @@ def test_folders_and_files_that_nobody_lists_are_orphans_when_they_are_old() -> 
     [
         ("me other", "shared with 1 other catalog"),
         ("other", "shared with 1 other catalog"),
-        ("", "no catalog has left"),
+        ("", "no catalog has written its marker file"),
     ],
 )
 def test_what_may_be_somebody_elses_is_told_and_left(marks: str, means: str) -> None:
     [damage] = found_in(("blocks/a/", OLD), ("blocks/a/x", OLD), ("blocks/b/x", OLD), marks=marks)
     assert damage.cure is None and not damage.wrong and means in damage.means
-    assert damage.what.startswith("2 files, 10 bytes in 2 places")
+    assert damage.what.startswith("2 files, 10 bytes in 2 paths")
 
 
 def test_what_nova_cannot_have_made_is_left() -> None:

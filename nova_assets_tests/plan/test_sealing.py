@@ -34,9 +34,9 @@ def verdict(s: SealingState, lateness: str | None = "15m") -> tuple[list[str], l
 
 
 def test_a_day_is_complete_when_it_is_over_and_nothing_is_late() -> None:
-    assert verdict(situation(at(23))) == ([], ["2024-01-01: its time is not over before 2024-01-02 00:00:00 UTC"])
+    assert verdict(situation(at(23))) == ([], ["2024-01-01: its period ends at 2024-01-02 00:00:00 UTC"])
     due, still = verdict(situation(at(24.1)))
-    assert due == [] and still[0] == "2024-01-01: what is late is waited for until 2024-01-02 00:15:00 UTC"
+    assert due == [] and still[0] == "2024-01-01: late data is accepted until 2024-01-02 00:15:00 UTC"
     assert verdict(situation(at(24.3)))[0] == ["2024-01-01"], "a day without data, too"
     assert verdict(situation(at(24.0)), lateness=None)[0] == ["2024-01-01"]
 
@@ -47,7 +47,7 @@ def test_of_a_channel_with_a_source_everything_has_to_be_in() -> None:
     assert "never announced" in verdict(situation(closed, has_source=True, last_listing_at=at(24.2)))[1][0]
     assert verdict(situation(closed, has_source=True, last_listing_at=at(24.3)))[0] == ["2024-01-01"]
     waits = situation(closed, has_source=True, last_listing_at=at(24.3), oldest_waiting_file_at=at(20))
-    assert verdict(waits)[1][0] == "2024-01-01: files wait that were announced at 2024-01-01 20:00:00 UTC"
+    assert verdict(waits)[1][0] == "2024-01-01: files announced at 2024-01-01 20:00:00 UTC are still waiting"
     later = situation(closed, has_source=True, last_listing_at=at(24.3), oldest_waiting_file_at=at(24.4))
     assert verdict(later)[0] == ["2024-01-01"], "what came after the look is of another day, or late"
 

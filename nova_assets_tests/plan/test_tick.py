@@ -45,7 +45,7 @@ def test_what_is_missing_is_made_oldest_first_and_what_follows_waits() -> None:
     found = decide_tick(TASKS, needs, facts(), Policy(at_once=3))
     assert found.run == (Batch("stores", ("1/a", "1/b", "2/a"), ("missing",) * 3),)
     assert {(w.dataset, w.partition, w.waits_for) for w in found.waits} == {
-        ("stores", "2/b", "others that come first"),
+        ("stores", "2/b", "tasks that come first"),
         ("products", "1", "stores/1/a"),
         ("products", "2", "stores/2/a"),
         ("weekly", "", "products/1"),
@@ -90,7 +90,7 @@ def test_nothing_is_rewritten_while_it_is_read() -> None:
         facts(existing_partitions=ALL, dirty_priorities={"stores": {"1/a": 0}}, running_tasks={("products", "1")}),
     )
     assert found.run == ()
-    assert found.waits[0].waits_for == "a task that reads what is there now"
+    assert found.waits[0].waits_for == "a running task that reads its current data"
 
 
 def test_what_runs_is_not_run_twice() -> None:
@@ -105,7 +105,7 @@ def test_a_task_that_failed_is_tried_again_later_and_in_the_end_not() -> None:
         return decide_tick({"stores": ["1/a"]}, needs, facts(failures_by_task=failed))
 
     assert after(1, 29).run == () and after(1, 31).run and after(2, 31).run == () and after(2, 61).run
-    assert after(3, 10**6).waits[0].waits_for == "a person: it has failed 3 times"
+    assert after(3, 10**6).waits[0].waits_for == "a person, after 3 failures"
 
 
 def test_partitions_without_a_task_are_dropped_but_not_very_many_at_once() -> None:

@@ -105,13 +105,11 @@ def test_two_thresholds_on_one_channel_keep_positions_of_their_own() -> None:
 
 def test_how_often_a_time_has_come_is_said() -> None:
     hourly = judge(nova.cron("0 * * * *"), {}, facts(60 * 5))
-    assert hourly.why == (
-        "cron(0 * * * *, UTC) has come 5 times since 2024-01-01 12:00 UTC: one firing for all of them"
-    )
+    assert hourly.why == ("cron(0 * * * *, UTC) was due 5 times since 2024-01-01 12:00 UTC, which gives one firing")
     every = judge(nova.every("1m"), {"every(1m)": START.isoformat()}, facts(60 * 24))
     assert every.due and "100 times or more" in every.why
     waiting = judge(nova.cron("0 6 * * *", tz="Europe/Paris"), {}, facts())
-    assert not waiting.due and waiting.why.endswith("comes next at 2024-01-02 06:00:00 CET")
+    assert not waiting.due and waiting.why.endswith("is next due at 2024-01-02 06:00:00 CET")
 
 
 def test_and_fires_once_when_every_part_has_fired_since_the_last_firing() -> None:
@@ -140,7 +138,7 @@ def test_operators_flatten() -> None:
 
 def test_on_sealed_fires_once_for_each_seal() -> None:
     t = nova.on_sealed("a")
-    assert judge(t, {}, facts(sealed={"a": 0})) == TriggerDecision(False, {}, "nothing of a was sealed")
+    assert judge(t, {}, facts(sealed={"a": 0})) == TriggerDecision(False, {}, "a has no new seal")
     first = judge(t, {}, facts(sealed={"a": 1}))
     assert first.due and not judge(t, first.positions, facts(sealed={"a": 1})).due
     assert judge(t, first.positions, facts(sealed={"a": 2})).due, "it was sealed anew"

@@ -39,7 +39,7 @@ EXPECTED = {
     "guides/publishing.md": r"hive:exports/actions shows 1 as edition 1\niceberg:lake.actions(?s:.*)3 rows\n3 rows",
     "guides/joins.md": r"2\s+5\s+Bo|Bo",
     "guides/repair.md": r"B2 of prices: blocks/\S+ is missing(?s:.*)1 repaired, 0 still wrong",
-    "guides/checks.md": r"\('no_debts', True, None\), \('many_shops', False, '1 shops'\)(?s:.*)1 row that ought not",
+    "guides/checks.md": r"\('no_debts', True, None\), \('many_shops', False, '1 shops'\)(?s:.*)1 row violates",
     "guides/cdc.md": r"Ada L\.",
     "tutorial.md": r"2024-01-01\s+Lyon\s+19\.50\s+1\s*\n\s*2024-01-02\s+Lyon\s+4\.00(?s:.*)the till is empty",
     "guides/service.md": r"1 \[\{'dt': datetime.date\(2024, 1, 2\), 'n': 2\}\]\n1 \[\('delta', 1\)\]\ncommit",

@@ -90,7 +90,7 @@ def test_a_failed_check_is_seen_and_nothing_was_published(deployed: Deployment, 
     person.sees("NOVA-CHECK-FAILED")
     person.photographs("run-with-failed-check")
     person.go("assets/totals?view=checks")
-    person.sees("no_debts", "Failed", "1 row that ought not to be there", "No day's total is below zero.")
+    person.sees("no_debts", "Failed", "1 row violates the check", "No day's total is below zero.")
     person.photographs("failed-check")
 
 

@@ -63,12 +63,12 @@ def test_a_day_is_sealed_once_when_everything_is_in(days: Days) -> None:
         days.store.receive("actions")
     assert days.sealed() == []
     due, still = days.store.sealable("actions")
-    assert due == [] and still[0].why.startswith("its time is not over")
+    assert due == [] and still[0].why.startswith("its period ends at")
     days.after(minutes=10)
-    assert "what is late is waited for" in days.store.sealable("actions")[1][0].why
+    assert "late data is accepted until" in days.store.sealable("actions")[1][0].why
     days.put("late.json", row(5))
     days.after(minutes=16)
-    assert "have not been looked for" in days.store.sealable("actions")[1][0].why
+    assert "has not been listed since" in days.store.sealable("actions")[1][0].why
     assert days.sealed() == []
     days.store.receive("actions")
     assert days.sealed() == [("2024-01-01", 1, 11, 2)], "in their final form: one file a partition"
@@ -187,7 +187,7 @@ def test_a_day_is_not_sealed_while_what_the_last_look_found_still_waits(days: Da
         days.store.receive("actions")
     days.store.runtime.channel_writer.commit = receiving  # type: ignore[method-assign]
     assert days.store.catalog.arrival_counts("actions").waiting == 1
-    assert days.sealed() == [] and "files wait" in days.store.sealable("actions")[1][0].why
+    assert days.sealed() == [] and "are still waiting" in days.store.sealable("actions")[1][0].why
     days.store.receive("actions")
     assert days.sealed() == [("2024-01-01", 1, 1, 1)]
 
