@@ -41,8 +41,7 @@ class StoreMaintenance:
 
         Args:
             channel: name of the channel.
-            force: compact every partition, even if the policy does not consider the compaction worth its cost.the
-                compaction worth its cost.the compaction worth its cost.
+            force: compact every partition, even if the policy does not consider the compaction worth its cost.
             chained: chain deltas into fewer deltas instead of adding a base.
             policy: limits that decide whether a compaction is worth its cost. By default, the policy in the project's
                 definition of the channel.
