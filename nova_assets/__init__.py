@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from nova_assets.sql.datasets.dataset_bindings import Datasets as Datasets
     from nova_assets.sql.datasets.dataset_bindings import datasets as datasets
     from nova_assets.sql.datasets.sql_task import sql_task as sql_task
+    from nova_assets.sql.incremental.incremental_task import incremental as incremental
     from nova_assets.sql.query.user_functions import sql_function as sql_function
     from nova_assets.store.store import Store as Store
     from nova_assets.wiring.open_store import open as open
@@ -93,6 +94,7 @@ _HOMES = {
     "sql.datasets.dataset_bindings": ("Datasets", "datasets"),
     "sql.query.user_functions": ("sql_function",),
     "sql.datasets.sql_task": ("sql_task",),
+    "sql.incremental.incremental_task": ("incremental",),
     "store.store": ("Store",),
     "file_views.file_lists": ("FileView", "Views"),
 }

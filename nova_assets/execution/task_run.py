@@ -163,8 +163,7 @@ class TaskRun:
         arguments: dict[str, Any] = {}
         for task_input in inputs:
             if task_input.mode == "changes":
-                loaders = {m: (lambda read=read: self._read_frame(read)) for m, read in task_input.reads.items()}
-                arguments[task_input.name] = View(loaders["all"], loaders["new"], loaders["old"])
+                arguments[task_input.name] = self._view(task_input)
             elif task_input.mode != "matching":
                 arguments[task_input.name] = self._read_frame(task_input.reads[task_input.mode])
         for task_input in inputs:
@@ -182,6 +181,17 @@ class TaskRun:
             arguments["ctx"] = self._make_task_context()
         return arguments
 
+    def _view(self, task_input: Input) -> View:
+        loaders = {m: (lambda read=read: self._read_frame(read)) for m, read in task_input.reads.items()}
+        pin = self.run_state.execution.pins.get(task_input.channel or "")
+        return View(
+            loaders["all"],
+            loaders["new"],
+            loaders["old"],
+            has_run=pin is None or pin.has_run,
+            is_changed=not self._is_input_empty(task_input),
+        )
+
     def _make_task_context(self) -> Context:
         execution = self.run_state.execution
         heads = {c: p.head for c, p in execution.pins.items()}
@@ -193,6 +203,7 @@ class TaskRun:
             log=log,
             execution_id=execution.id,
             pins=heads,
+            channels=self.run_state.binding.channels,
             frame=self.engine.to_frame,
             query=self.engine.create_query_frame,
             schema_of=self.engine.schema_of,

@@ -11,9 +11,23 @@ class View:
     ``.all`` is the snapshot at the pinned head.
 
     Frames are built on first access. ``all = old ⊕ new`` always holds, because the three modes share one pin.
+
+    Attributes:
+        has_run: whether the binding has read the channel before. Otherwise ``.old`` is empty.
+        is_changed: whether ``.new`` may have rows.
     """
 
-    def __init__(self, all: Callable[[], Any], new: Callable[[], Any], old: Callable[[], Any]) -> None:
+    def __init__(
+        self,
+        all: Callable[[], Any],
+        new: Callable[[], Any],
+        old: Callable[[], Any],
+        *,
+        has_run: bool = True,
+        is_changed: bool = True,
+    ) -> None:
+        self.has_run = has_run
+        self.is_changed = is_changed
         self._build = {"all": all, "new": new, "old": old}
         self._frames: dict[str, Any] = {}
 

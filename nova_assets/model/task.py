@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from nova_assets.masking import get_logger
+from nova_assets.model.channel import Channel
 from nova_assets.model.definition_argument_checks import check_argument_types
 from nova_assets.model.edge import Consumes, Produces, lineage_problems
 from nova_assets.model.function_parameters import input_parameter_problems, wants_context
@@ -32,6 +33,7 @@ class Context:
         log: logger for the task. Its lines also appear in Dagster.
         execution_id: id of the running execution; empty in a unit test.
         pins: channel -> the head that this execution reads.
+        channels: port -> the channel that the binding gives to this port.
         frame: function that converts data to a frame with a given schema. The data may have any form that
             ``store.insert`` accepts, such as rows or an Arrow table.
         query: function that builds an analysed frame from a SQL query. In the query, ``:name`` stands for a value, and
@@ -49,6 +51,7 @@ class Context:
     log: logging.Logger = field(default_factory=lambda: get_logger("nova_assets.task"))
     execution_id: str = ""
     pins: Mapping[str, int] = field(default_factory=dict)
+    channels: Mapping[str, Channel] = field(default_factory=dict)
     frame: Callable[[Any, Schema], Any] = lambda data, schema: data
     query: Callable[[str, Mapping[str, Any], Mapping[str, Any]], Any] = lambda sql, values, frames: None
     schema_of: Callable[[Any], Schema] = lambda frame: Schema(())

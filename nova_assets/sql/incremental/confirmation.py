@@ -1,0 +1,50 @@
+"""Spark confirms that a query is understood: the SQL that nova writes from its syntax tree has the same plan as the
+author's text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from sqlglot import exp
+
+from nova_assets.model.task import Context
+from nova_assets.sql.parse.dialect import DIALECT
+from nova_assets.sql.query.resolved_query import Query
+from nova_assets.sql.query.scans import scan_number
+
+_PLAN = re.compile(r"== Optimized Logical Plan ==\n(.*?)(?=\n== |\Z)", re.DOTALL)
+_EXPRESSION_ID = re.compile(r"#(\d+)L?")
+_TRUNCATED = re.compile(r"\.\.\. \d+ more fields|\.\.\.$", re.MULTILINE)
+
+
+def regenerate(query: Query, frame_by_dataset: Mapping[str, str]) -> str:
+    """SQL written from the syntax tree of a query, with ``{frame}`` in place of each dataset."""
+    tree, frames = query.tree.copy(), set[str]()
+    for table in list(tree.find_all(exp.Table)):
+        number = scan_number(table)
+        if number is not None:
+            frame = frame_by_dataset[query.scans[number].dataset]
+            frames.add(frame)
+            table.replace(exp.Table(this=exp.to_identifier(frame), alias=table.args.get("alias")))
+    sql = tree.sql(DIALECT).replace("{", "{{").replace("}", "}}")
+    for frame in frames:
+        sql = re.sub(rf"\b{frame}\b", f"{{{frame}}}", sql)
+    return sql
+
+
+def has_equal_plan(ctx: Context, rows: Any, other_rows: Any) -> bool:
+    """Whether Spark has the same optimised plan for two frames, apart from the numbers of its columns."""
+    plan, other = (_optimised_plan(ctx, frame) for frame in (rows, other_rows))
+    return plan is not None and plan == other
+
+
+def _optimised_plan(ctx: Context, frame: Any) -> str | None:
+    explained = ctx.query("EXPLAIN EXTENDED SELECT * FROM {rows}", {}, {"rows": frame})
+    text = "\n".join(row[0] for row in explained.collect())
+    found = _PLAN.search(text)
+    if found is None or _TRUNCATED.search(found[1]):
+        return None
+    numbers: dict[str, str] = {}
+    return _EXPRESSION_ID.sub(lambda m: f"#{numbers.setdefault(m[1], str(len(numbers)))}", found[1]).strip()

@@ -1,0 +1,65 @@
+"""Tasks that keep the result of a query up to date: each execution computes the change of the result from the changes
+of the channels that the query reads."""
+
+from __future__ import annotations
+
+from nova_assets.errors import DefinitionError
+from nova_assets.model.edge import Consumes, Produces
+from nova_assets.model.names import check_name
+from nova_assets.model.task import Task
+from nova_assets.sql.incremental.incremental_query import IncrementalQuery
+from nova_assets.sql.text import SqlText
+
+
+def incremental(
+    name: str,
+    sql: str,
+    *,
+    produces: Produces,
+    retries: int = 0,
+    retry_delay: float = 0.0,
+) -> Task:
+    """A task that keeps the result of a Spark SQL query in a channel, and pays for the changes only.
+
+        totals = nova.Channel("totals", merge=nova.Upsert(key="site"))
+        count = nova.incremental(
+            "count", "SELECT site, COUNT(*) AS articles FROM articles GROUP BY site", produces=nova.delta(totals)
+        )
+
+    Inserts, updates and deletions in any channel of the query pass through the query as changes. After each execution,
+    the channel has the rows that recomputing the query would give (R12). The first execution computes the whole query.
+    Where the query has a part for which there is no cheaper rule, nova computes the query over the data before and
+    after the change, and writes the difference.
+
+    The channel is an ``Upsert`` channel. Its key identifies the rows of the result, for example the columns of
+    ``GROUP BY``. If all inputs are ``Append`` channels, and added rows only add rows to the result, the channel may be
+    an ``Append`` channel. The query refers to the binding's parameters as ``:name``. A changed query does not change
+    rows that were written before: give the changed query a new channel and binding.
+
+    Args:
+        name: the task's name.
+        sql: one SELECT statement.
+        produces: the output edge, ``nova.delta(channel)``.
+        retries, retry_delay: as for ``nova.task``.
+
+    Raises:
+        SqlError: the query cannot be parsed, or can give other rows each time it is computed over the same data.
+        DefinitionError: the output edge is not a delta, or the query reads its own result.
+    """
+    query = IncrementalQuery(SqlText(f"task {name}", sql), produces.port)
+    if produces.kind != "delta":
+        raise DefinitionError(
+            f"task {name!r} writes changes of its result, not a base", expected=f"produces=nova.delta({produces.port})"
+        )
+    if produces.port in query.datasets:
+        raise DefinitionError(f"task {name!r} reads its own result {produces.port!r}", expected="another channel")
+    return Task(
+        name=check_name(name, "a task"),
+        function=query,
+        consumes=tuple(Consumes(d, "changes", d, by_name=True) for d in query.datasets),
+        produces=(produces,),
+        retries=retries,
+        retry_delay=retry_delay,
+        deterministic=True,
+        description=sql.strip(),
+    )

@@ -1,0 +1,195 @@
+"""Operators of a maintenance plan: the steps of a query. Each step turns changes of its inputs into changes of its
+output.
+
+Every operator has named output columns. Expressions refer to the columns of the operator's input by these names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from sqlglot import exp
+
+from nova_assets.model.schema import DataType
+
+JoinKind: TypeAlias = Literal["inner", "left", "right", "full", "left semi", "left anti"]
+SetKind: TypeAlias = Literal["union", "intersect", "except", "intersect all", "except all"]
+Columns: TypeAlias = Mapping[str, DataType | None]
+"""Column name -> its type; None if the type is not known without Spark."""
+
+Outputs: TypeAlias = tuple[tuple[str, exp.Expr], ...]
+"""Output columns of an operator: name, and the expression that computes it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Operator:
+    """A step of a query.
+
+    Args:
+        columns: the output columns, in order.
+        unique_keys: sets of output columns. No two rows have equal values in all columns of such a set.
+        row_numbers: output column with ``ROW_NUMBER()`` -> output columns by which its window is partitioned.
+    """
+
+    columns: Columns
+    unique_keys: frozenset[frozenset[str]] = field(kw_only=True, default=frozenset())
+    row_numbers: Mapping[str, frozenset[str]] = field(kw_only=True, default_factory=dict)
+
+    @property
+    def inputs(self) -> tuple[Operator, ...]:
+        return ()
+
+    @property
+    def is_monotone(self) -> bool:
+        """Whether added input rows never remove or change an output row."""
+        return all(i.is_monotone for i in self.inputs)
+
+
+@dataclass(frozen=True, eq=False)
+class Scan(Operator):
+    """The rows of a dataset."""
+
+    dataset: str
+
+    @property
+    def is_monotone(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True, eq=False)
+class OneInput(Operator):
+    """An operator with one input."""
+
+    input: Operator
+
+    @property
+    def inputs(self) -> tuple[Operator, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True, eq=False)
+class Projection(OneInput):
+    """Computes columns from each row. An expression may be a generator such as ``explode(a)``."""
+
+    outputs: Outputs
+
+
+@dataclass(frozen=True, eq=False)
+class Filter(OneInput):
+    """Keeps the rows for which a condition is true."""
+
+    condition: exp.Expr
+
+
+@dataclass(frozen=True, eq=False)
+class LateralView(OneInput):
+    """Adds to each row the rows that a generator makes from it (``LATERAL VIEW``)."""
+
+    view: exp.Lateral
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedOperator(OneInput):
+    """An operator for which rows with equal group keys belong together, and rows of other groups do not matter.
+
+    Args:
+        group_keys: expressions over the input. Without any, all rows form one group.
+        outputs: the output columns.
+    """
+
+    group_keys: tuple[exp.Expr, ...]
+    outputs: Outputs
+
+    @property
+    def is_monotone(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, eq=False)
+class Aggregation(GroupedOperator):
+    """One row for each group (``GROUP BY``), if the group fulfils ``having``."""
+
+    having: exp.Expr | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Windowed(GroupedOperator):
+    """Window functions. ``group_keys`` are the expressions by which every window is partitioned."""
+
+
+@dataclass(frozen=True, eq=False)
+class Distinct(OneInput):
+    """Each different row once."""
+
+    @property
+    def is_monotone(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, eq=False)
+class TwoInputs(Operator):
+    """An operator with two inputs."""
+
+    left: Operator
+    right: Operator
+
+    @property
+    def inputs(self) -> tuple[Operator, ...]:
+        return (self.left, self.right)
+
+
+@dataclass(frozen=True, eq=False)
+class Join(TwoInputs):
+    """Pairs of rows that fulfil a condition, or one side's rows that have, or do not have, a partner.
+
+    Args:
+        condition: None for a cross join.
+        equal_keys: pairs of expressions of equal type, one over each side. Rows are partners only if all pairs are
+            equal.
+    """
+
+    kind: JoinKind
+    condition: exp.Expr | None
+    equal_keys: tuple[tuple[exp.Expr, exp.Expr], ...] = ()
+
+    @property
+    def is_monotone(self) -> bool:
+        return self.kind == "inner" and super().is_monotone
+
+
+@dataclass(frozen=True, eq=False)
+class UnionAll(TwoInputs):
+    """The rows of both inputs, by position of the columns."""
+
+
+@dataclass(frozen=True, eq=False)
+class SetOperation(TwoInputs):
+    """``UNION``, ``INTERSECT`` or ``EXCEPT``, by position of the columns.
+
+    Args:
+        has_equal_types: whether both inputs have the same, known types.
+    """
+
+    kind: SetKind
+    has_equal_types: bool
+
+    @property
+    def is_monotone(self) -> bool:
+        return False
+
+
+def walk(operator: Operator) -> Iterator[Operator]:
+    """The operator and all operators below it, inputs first. An operator that is used twice comes once."""
+    visited: set[int] = set()
+
+    def visit(one: Operator) -> Iterator[Operator]:
+        if id(one) in visited:
+            return
+        visited.add(id(one))
+        for below in one.inputs:
+            yield from visit(below)
+        yield one
+
+    return visit(operator)

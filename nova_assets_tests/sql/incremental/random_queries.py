@@ -1,0 +1,230 @@
+"""Random queries over four tables, and random changes of the tables' rows."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from nova_assets.model.schema import Schema, parse_ddl
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the queries. Without a key, rows are only added."""
+
+    name: str
+    schema: Schema
+    key: tuple[str, ...]
+
+
+TABLES = (
+    Table("a", parse_ddl("id int, g int, v int, s string"), ("id",)),
+    Table("b", parse_ddl("id int, g int, w decimal(10,2), s string"), ("id",)),
+    Table("c", parse_ddl("g int, v bigint, x double, l array<int>"), ()),
+    Table("d", parse_ddl("g int, s string, n int"), ("g", "s")),
+)
+
+
+def random_value(rng: random.Random, column: str) -> Any:
+    if column != "id" and rng.random() < 0.15:
+        return None
+    return {
+        "id": lambda: rng.randrange(8),
+        "g": lambda: rng.randrange(4),
+        "v": lambda: rng.randrange(-2, 4),
+        "n": lambda: rng.randrange(3),
+        "s": lambda: rng.choice(["x", "y", "Y", ""]),
+        "w": lambda: Decimal(rng.randrange(-300, 300)) / 100,
+        "x": lambda: rng.choice([0.0, -0.0, 1.5, float("nan")]),
+        "l": lambda: [rng.choice([1, 2, None]) for _ in range(rng.randrange(3))],
+    }[column]()
+
+
+def random_row(rng: random.Random, table: Table) -> Row:
+    row = {f.name: random_value(rng, f.name) for f in table.schema.fields}
+    return row | {k: row[k] if row[k] is not None else random_value_of_key(rng, k) for k in table.key}
+
+
+def random_value_of_key(rng: random.Random, column: str) -> Any:
+    value = random_value(rng, column)
+    return value if value is not None else random_value_of_key(rng, column)
+
+
+def random_change(rng: random.Random, table: Table, rows: list[Row]) -> tuple[list[Row], list[Row]]:
+    """The rows after a change, and the change as a channel would give it: rows with ``_deleted`` if there is a key."""
+    size = rng.choice([0, 0, 1, 2, 5])
+    if not table.key:
+        added = [random_row(rng, table) for _ in range(size)]
+        return rows + added, added
+    by_key = {tuple(r[k] for k in table.key): r for r in rows}
+    change: dict[Any, Row] = {}
+    for _ in range(size):
+        if by_key and rng.random() < 0.4:
+            key = rng.choice(list(by_key))
+            change[key] = {**by_key.pop(key), "_deleted": True}
+        else:
+            row = random_row(rng, table)
+            key = tuple(row[k] for k in table.key)
+            by_key[key] = row
+            change[key] = {**row, "_deleted": False}
+    return list(by_key.values()), list(change.values())
+
+
+class QueryWriter:
+    """Writes random queries whose results do not depend on the order of rows."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+
+    def query(self) -> str:
+        depth = self.rng.choice([0, 1, 1, 2])
+        if self.rng.random() < 0.2:
+            inner, columns = self.relation(depth)
+            select = self.select(depth, {"t": ("t", columns)})
+            return f"WITH t AS ({inner}) {select}"
+        return self.relation(depth)[0]
+
+    def relation(self, depth: int) -> tuple[str, list[str]]:
+        """A query with two to four columns, of types int, int, string, ... by name, and its columns."""
+        if depth and self.rng.random() < 0.25:
+            return self.set_operation(depth)
+        sql = self.select(depth)
+        return sql, self.columns
+
+    def set_operation(self, depth: int) -> tuple[str, list[str]]:
+        word = self.rng.choice(
+            ["UNION ALL", "UNION", "INTERSECT", "EXCEPT", "EXCEPT ALL", "INTERSECT ALL", "UNION ALL"]
+        )
+        sides = []
+        for _ in range(2):
+            source, names = self.source(depth - 1, "u", {})
+            columns = [
+                self.int_column(names),
+                self.rng.choice([self.int_column(names), f"{self.int_column(names)} + 1"]),
+            ]
+            where = f" WHERE {self.condition(names)}" if self.rng.random() < 0.6 else ""
+            sides.append(f"SELECT {columns[0]} AS g, {columns[1]} AS v FROM {source}{where}")
+        self.columns = ["g", "v"]
+        return f"{sides[0]} {word} {sides[1]}", self.columns
+
+    def source(self, depth: int, alias: str, ctes: dict[str, tuple[str, list[str]]]) -> tuple[str, list[str]]:
+        """A source of FROM, and its qualified columns."""
+        if ctes and self.rng.random() < 0.6:
+            name, columns = self.rng.choice(list(ctes.values()))
+            return f"{name} AS {alias}", [f"{alias}.{c}" for c in columns]
+        if depth > 0 and self.rng.random() < 0.5:
+            sql, columns = self.relation(depth - 1)
+            return f"({sql}) AS {alias}", [f"{alias}.{c}" for c in columns]
+        table = self.rng.choice(TABLES)
+        return f"{table.name} AS {alias}", [f"{alias}.{f.name}" for f in table.schema.fields]
+
+    def int_column(self, names: list[str]) -> str:
+        found = [n for n in names if n.split(".")[-1] in ("id", "g", "v", "n", "k")]
+        return self.rng.choice(found) if found else "1"
+
+    def scalar(self, names: list[str]) -> str:
+        column = self.int_column(names)
+        return self.rng.choice([column, column, f"{column} + 1", f"ABS({column})", f"COALESCE({column}, 7)"])
+
+    def condition(self, names: list[str]) -> str:
+        column = self.int_column(names)
+        texts = [n for n in names if n.endswith(".s")]
+        choices = [
+            f"{column} > 1",
+            f"{column} IS NOT NULL",
+            f"{column} IN (1, 2)",
+            f"NOT ({column} = 2)",
+            f"{column} BETWEEN 0 AND 2 OR {self.int_column(names)} IS NULL",
+        ] + [f"{t} LIKE '%y%'" for t in texts]
+        return self.rng.choice(choices)
+
+    def select(self, depth: int, ctes: dict[str, tuple[str, list[str]]] | None = None) -> str:
+        ctes = ctes or {}
+        source, names = self.source(depth, "p", ctes)
+        for alias in self.rng.choice([[], [], ["q"], ["q"], ["q", "r"]]):
+            source, names = self.join(source, names, alias, depth, ctes)
+        lists = [n for n in names if n.endswith(".l")]
+        if lists and " JOIN " not in source and self.rng.random() < 0.4:
+            word = self.rng.choice(["EXPLODE", "EXPLODE_OUTER"])
+            source, names = f"{source} LATERAL VIEW {word}({lists[0]}) e AS k", [*names, "e.k"]
+        where = f" WHERE {self.condition(names)}" if self.rng.random() < 0.5 else ""
+        kind = self.rng.choice(["project", "group", "group", "distinct", "window", "total", "dedup"])
+        return getattr(self, f"_{kind}")(f"{source}{where}", names)
+
+    def join(
+        self, source: str, names: list[str], alias: str, depth: int, ctes: dict[str, tuple[str, list[str]]]
+    ) -> tuple[str, list[str]]:
+        other, other_names = self.source(depth - 1, alias, ctes)
+        word = self.rng.choice(
+            ["JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN"]
+        )
+        if self.rng.random() < 0.05:
+            return f"{source} CROSS JOIN {other}", names + other_names
+        condition = f"{self.int_column(names)} = {self.int_column(other_names)}"
+        if self.rng.random() < 0.3:
+            condition += f" AND {self.condition(names + other_names)}"
+        kept = names if word in ("LEFT SEMI JOIN", "LEFT ANTI JOIN") else names + other_names
+        return f"{source} {word} {other} ON {condition}", kept
+
+    def _project(self, source: str, names: list[str]) -> str:
+        keys = [n for n in names if n.split(".")[-1] == "id"]
+        self.columns = ["id", "g", "v"] if keys else ["g", "v"]
+        key = f"{keys[0]} AS id, " if keys else ""
+        return f"SELECT {key}{self.scalar(names)} AS g, {self.scalar(names)} AS v FROM {source}"
+
+    def _distinct(self, source: str, names: list[str]) -> str:
+        self.columns = ["g", "v"]
+        return f"SELECT DISTINCT {self.scalar(names)} AS g, {self.scalar(names)} AS v FROM {source}"
+
+    def _aggregate(self, names: list[str]) -> str:
+        column = self.int_column(names)
+        return self.rng.choice(
+            [
+                "COUNT(*)",
+                f"COUNT({column})",
+                f"SUM({column})",
+                f"MIN({column})",
+                f"MAX({self.scalar(names)})",
+                f"COUNT(DISTINCT {column})",
+                f"SUM({column}) FILTER (WHERE {self.condition(names)})",
+                f"SIZE(COLLECT_SET({column}))",
+                f"BOOL_AND({self.condition(names)})",
+                f"AVG({column})",
+                f"SUM({column}) + COUNT(*)",
+            ]
+        )
+
+    def _group(self, source: str, names: list[str]) -> str:
+        key = self.scalar(names)
+        having = f" HAVING {self.rng.choice(['COUNT(*) > 1', f'SUM({self.int_column(names)}) > 2'])}"
+        having = having if self.rng.random() < 0.3 else ""
+        self.columns = ["g", "v", "z"]
+        return f"SELECT {key} AS g, COUNT(*) AS v, {self._aggregate(names)} AS z FROM {source} GROUP BY {key}{having}"
+
+    def _total(self, source: str, names: list[str]) -> str:
+        self.columns = ["v", "z"]
+        return f"SELECT COUNT(*) AS v, {self._aggregate(names)} AS z FROM {source}"
+
+    def _window(self, source: str, names: list[str]) -> str:
+        partition, order = self.int_column(names), self.int_column(names)
+        function = self.rng.choice(
+            ["RANK()", "DENSE_RANK()", "COUNT(*)", f"SUM({self.int_column(names)})", f"MAX({order})"]
+        )
+        over = self.rng.choice([f"PARTITION BY {partition}", f"PARTITION BY {partition} ORDER BY {order}"])
+        over = f"PARTITION BY {partition} ORDER BY {order}" if "RANK" in function else over
+        self.columns = ["g", "v", "n"]
+        return f"SELECT {partition} AS g, {order} AS v, {function} OVER ({over}) AS n FROM {source}"
+
+    def _dedup(self, source: str, names: list[str]) -> str:
+        """The first row of each group, where the order is complete."""
+        table = self.rng.choice(TABLES[:2])
+        where = f" WHERE {self.condition(['t.id', 't.g'])}" if self.rng.random() < 0.3 else ""
+        self.columns = ["g", "id"]
+        return (
+            "SELECT m.g AS g, m.id AS id FROM (SELECT t.g AS g, t.id AS id, ROW_NUMBER() OVER (PARTITION BY t.g "
+            f"ORDER BY t.s, t.id) AS n FROM {table.name} AS t{where}) AS m WHERE m.n = 1"
+        )
