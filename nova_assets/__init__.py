@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from nova_assets.model.execution import Execution as Execution
     from nova_assets.model.external_table import External as External
     from nova_assets.model.external_table import external as external
+    from nova_assets.model.file_source import Files as Files
+    from nova_assets.model.file_source import files as files
     from nova_assets.model.function_reference import associative as associative
     from nova_assets.model.merge import Append as Append
     from nova_assets.model.merge import Custom as Custom
@@ -50,6 +52,13 @@ if TYPE_CHECKING:
     from nova_assets.model.partitions import hourly as hourly
     from nova_assets.model.partitions import static as static
     from nova_assets.model.project import Project as Project
+    from nova_assets.model.published_table import HiveTable as HiveTable
+    from nova_assets.model.published_table import IcebergTable as IcebergTable
+    from nova_assets.model.published_table import hive as hive
+    from nova_assets.model.published_table import iceberg as iceberg
+    from nova_assets.model.seal import Seal as Seal
+    from nova_assets.model.seal import Sealing as Sealing
+    from nova_assets.model.seal import seal as seal
     from nova_assets.model.task import Context as Context
     from nova_assets.model.task import Task as Task
     from nova_assets.model.task import task as task
@@ -57,6 +66,7 @@ if TYPE_CHECKING:
     from nova_assets.model.trigger import cron as cron
     from nova_assets.model.trigger import every as every
     from nova_assets.model.trigger import on_data as on_data
+    from nova_assets.model.trigger import on_sealed as on_sealed
     from nova_assets.model.workflowette import Workflowette as Workflowette
     from nova_assets.plan.run_plan import RunPlan as RunPlan
     from nova_assets.sql.datasets.dataset_bindings import Datasets as Datasets

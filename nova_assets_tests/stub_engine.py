@@ -141,7 +141,7 @@ class StubEngine:
         rows = self.read(read)
         return stream_table(self.to_arrow(rows if columns is None else self.select(rows, columns)))
 
-    def check_sums(self, error_label: str, staged: Any, earlier_blocks: Any, type_by_column: Any) -> None:
+    def check_no_sum_overflow(self, error_label: str, staged: Any, earlier_blocks: Any, type_by_column: Any) -> None:
         """Its numbers have no limits."""
 
     def filter_by_keys(

@@ -18,7 +18,7 @@ from nova_assets.model.project import Project
 from nova_assets.sql.datasets.dataset_bindings import dataset_queries_by_name
 from nova_assets.sql.datasets.dataset_query import DatasetQuery
 from nova_assets.sql.datasets.required_reads import RequiredRead
-from nova_assets.sql.statement.header import ScopeValues, format_value
+from nova_assets.sql.statement.header import ScopeValues, display_text
 from nova_assets.store.store import Store
 from nova_assets.suggestions import did_you_mean
 
@@ -108,12 +108,12 @@ class _DatasetTask:
     @property
     def variables(self) -> list[_TypedValue]:
         types = self.query.header.variable_types
-        return [_TypedValue(n, format_value(v), types[n].upper()) for n, v in sorted(self.scope.items())]
+        return [_TypedValue(n, display_text(v), types[n].upper()) for n, v in sorted(self.scope.items())]
 
     @property
     def partition_columns(self) -> list[_TypedValue]:
         values, types = self.query.header.partition_values_of(self.scope), self.query.header.partition_column_types
-        return [_TypedValue(c, format_value(v), types[c].upper()) for c, v in values.items()]
+        return [_TypedValue(c, display_text(v), types[c].upper()) for c, v in values.items()]
 
     @property
     def dependencies(self) -> list[_Dependency]:
@@ -180,7 +180,7 @@ def _project_result(project: Project) -> CommandResult:
 
 def _dataset_result(query: DatasetQuery, now: datetime) -> CommandResult:
     tasks = query.graph.scopes_by_partition(query.name, now)
-    variables_by_partition = {p: {n: format_value(v) for n, v in scope.items()} for p, scope in tasks.items()}
+    variables_by_partition = {p: {n: display_text(v) for n, v in scope.items()} for p, scope in tasks.items()}
     data: dict[str, Any] = {
         "dataset": query.name,
         "file": query.source_file,

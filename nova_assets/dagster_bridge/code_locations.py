@@ -17,14 +17,14 @@ def claim_channels_for_location(store: Store, code_location: str | None) -> froz
         code_location: name of the location; None if there is only one.
     """
     if code_location is None:
-        return channels_of_this_location(store)
+        return channels_not_written_elsewhere(store)
     written_channels = {c.name for b in store.project.bindings for c in b.writes}
     return store.catalog.claim_channels(
         code_location, written_channels, _project_channel_names(store) - written_channels
     )
 
 
-def channels_of_this_location(store: Store) -> frozenset[str]:
+def channels_not_written_elsewhere(store: Store) -> frozenset[str]:
     """Channels of the project, except channels that a binding of another code location writes."""
     claims = store.catalog.dagster_publishers()
     written_elsewhere = {channel for channel, (_, written_channels) in claims.items() if written_channels}

@@ -16,7 +16,7 @@ from dagster._core.storage.tags import RUN_KEY_TAG
 
 from nova_assets.crash_points import crash_point
 from nova_assets.dagster_bridge.asset_consumers import commit_or_abort_consumers
-from nova_assets.dagster_bridge.code_locations import channels_of_this_location
+from nova_assets.dagster_bridge.code_locations import channels_not_written_elsewhere
 from nova_assets.dagster_bridge.ops import FIRING_TAG
 from nova_assets.dagster_bridge.recorded_events import AssetEvent, commit_id_of_event, iterate_commit_events
 from nova_assets.dagster_bridge.unreported_commits import collect_missing_events
@@ -50,7 +50,7 @@ class DagsterRepair:
 
     def find_damages(self) -> DamageReport:
         """Find all damage on Dagster's side. Changes nothing."""
-        own = channels_of_this_location(self.store)
+        own = channels_not_written_elsewhere(self.store)
         damages_and_event_counts = [
             self._compare_with_catalog(c.name) for c in self.store.project.channels if c.name in own
         ]
@@ -126,7 +126,7 @@ class DagsterRepair:
 
     def _report_missing_events(self) -> None:
         """Report missing events until none are left."""
-        own = channels_of_this_location(self.store)
+        own = channels_not_written_elsewhere(self.store)
         recorded_keys = {event for channel in own for event in self._recorded_event_keys(channel)}
         while True:
             before = [c.id for c in self.catalog.unreported_commits(channels=own)]

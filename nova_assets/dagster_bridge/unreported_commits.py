@@ -21,7 +21,7 @@ from dagster import (
 
 from nova_assets.dagster_bridge.asset_consumers import commit_or_abort_consumers
 from nova_assets.dagster_bridge.code_locations import (
-    channels_of_this_location,
+    channels_not_written_elsewhere,
     claim_channels_for_location,
     code_location_of_sensor,
 )
@@ -79,11 +79,11 @@ def collect_missing_events(
 
     Args:
         is_recorded: tells whether Dagster has an event of a commit. The default asks the instance.
-        channels: report only commits to these channels; by default ``channels_of_this_location``.
+        channels: report only commits to these channels; by default ``channels_not_written_elsewhere``.
     """
     events: list[AssetEvent] = []
     is_recorded = is_recorded or partial(is_event_in_dagster, instance)
-    channel_filter = channels_of_this_location(store) if channels is None else frozenset(channels)
+    channel_filter = channels_not_written_elsewhere(store) if channels is None else frozenset(channels)
     commits = [
         c for c in store.catalog.unreported_commits(channels=channel_filter) if not _is_left_to_its_run(store, c)
     ]

@@ -287,7 +287,7 @@ class SparkEngine:
         new_rows = self.read(Snapshot(old.channel, old.at + 1, (block,), (), new.schema, old.merge))
         return count_removed_rows(self.read(replace(old, schema=new.schema)), new_rows)
 
-    def check_sums(
+    def check_no_sum_overflow(
         self, error_label: str, staged: Block, earlier_blocks: Sequence[Block], type_by_column: Mapping[str, DataType]
     ) -> None:
         key = staged.merge.key

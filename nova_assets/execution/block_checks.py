@@ -35,7 +35,9 @@ def resolve_block_schema(channel: Channel | None, history: History | None, kind:
     return schema
 
 
-def check_sums(catalog: Catalog, engine: Engine, channel: Channel, history: History, staged: StagedBlock) -> None:
+def check_no_sum_overflow(
+    catalog: Catalog, engine: Engine, channel: Channel, history: History, staged: StagedBlock
+) -> None:
     """Refuse a delta that would make a sum overflow its column's type, which no reader could read any more.
 
     Rows are read only if the bounds of the files do not decide.
@@ -62,7 +64,7 @@ def check_sums(catalog: Catalog, engine: Engine, channel: Channel, history: Hist
         block = Block(staged.id, channel.name, partition, "delta", head, head + 1, manifests[partition], history.merge)
         partition_history = histories.get(partition, PartitionHistory(partition, (), ()))
         for older in block_chains_to_sum(full_history, partition_history):
-            engine.check_sums(f"channel {channel.name!r}", block, older, types)
+            engine.check_no_sum_overflow(f"channel {channel.name!r}", block, older, types)
 
 
 def check_base_keeps_rows(

@@ -47,7 +47,7 @@ def check_failed_error(execution: Execution, reports: tuple[CheckReport, ...]) -
 def _run_check(task_run: TaskRun, planned_check: PlannedCheck, check: Check) -> CheckReport:
     started = time.monotonic()
     if any(
-        i.port in task_run.skipped_ports
+        i.port in task_run.ports_without_new_data
         for i in planned_check.inputs
         if i.channel is None or i.port == planned_check.port
     ):

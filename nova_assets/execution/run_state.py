@@ -32,10 +32,15 @@ class RunState:
     histories: Mapping[str, History]
     reports: dict[str, TaskReport] = field(default_factory=dict)
 
-    def plan(self, skipped_ports: frozenset[str] = frozenset()) -> RunPlan:
+    def plan(self, ports_without_new_data: frozenset[str] = frozenset()) -> RunPlan:
         execution = self.execution
         return plan_run(
-            self.binding, execution.pins, self.histories, execution.partition, skipped_ports, execution.started_at
+            self.binding,
+            execution.pins,
+            self.histories,
+            execution.partition,
+            ports_without_new_data,
+            execution.started_at,
         )
 
 

@@ -268,7 +268,7 @@ class Runtime:
                 raise error
         with self._fail_on_error(execution), heartbeat(self.catalog, execution, self.lease):
             stage_missing_changelogs(self.staging, execution, run.histories)
-        plan = run.plan(self.staging.skipped_ports(execution))
+        plan = run.plan(self.staging.ports_without_new_data(execution))
         request = build_commit_request(self.staging, execution, plan, run.histories, list(run.reports.values()))
         request = replace(request, keeps_dirty_marks=has_read_dirty_partition(run, self.catalog))
         crash_point("commit.before")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from nova_assets.execution.block_checks import check_base_keeps_rows, check_sums, resolve_block_schema
+from nova_assets.execution.block_checks import check_base_keeps_rows, check_no_sum_overflow, resolve_block_schema
 from nova_assets.execution.warehouse_identity import check_or_adopt_warehouse
 from nova_assets.model.block import Block, Kind, Manifest, StagedBlock
 from nova_assets.model.catalog import Catalog
@@ -70,7 +70,7 @@ class Staging:
         if channel is not None and history is not None and kind == "base":
             manifest = check_base_keeps_rows(self.catalog, self.engine, channel, history, manifest)
         elif channel is not None and history is not None:
-            check_sums(self.catalog, self.engine, channel, history, replace(block, manifest=manifest))
+            check_no_sum_overflow(self.catalog, self.engine, channel, history, replace(block, manifest=manifest))
         self.catalog.record_manifest(block.id, manifest)
         return manifest
 
@@ -155,8 +155,8 @@ class Staging:
         """Port -> its staged block, for completely written blocks."""
         return {b.port: b for b in self.catalog.staged_blocks(execution.id) if b.manifest is not None}
 
-    def skipped_ports(self, execution: Execution) -> frozenset[str]:
-        """Ports whose writing task was skipped."""
+    def ports_without_new_data(self, execution: Execution) -> frozenset[str]:
+        """Ports whose writing task was skipped, because it had no new data."""
         return frozenset(p for p, b in self.complete_blocks_by_port(execution).items() if b.folder == SKIPPED_FOLDER)
 
     def uncommitted_blocks_by_port(self, execution: Execution, histories: Mapping[str, History]) -> dict[str, Block]:

@@ -75,9 +75,9 @@ class TaskRun:
         self.run_state = run_state
         self.frames_by_port = frames_by_port
         self.crash_point = crash_point
-        self.skipped_ports = staging.skipped_ports(run_state.execution)
+        self.ports_without_new_data = staging.ports_without_new_data(run_state.execution)
         self.staged_blocks_by_port = staging.uncommitted_blocks_by_port(run_state.execution, run_state.histories)
-        self.plan: RunPlan = run_state.plan(self.skipped_ports)
+        self.plan: RunPlan = run_state.plan(self.ports_without_new_data)
 
     def run_task(self, task_name: str) -> TaskReport:
         """Read the inputs of a task, call its function, and stage its outputs.
@@ -125,8 +125,10 @@ class TaskRun:
         A task is skipped if it declares ``skip_if_no_new`` and all its new inputs are empty, or if the task that feeds
         one of its private inputs was skipped.
         """
-        reads_skipped_port = any(i.channel is None and i.port in self.skipped_ports for i in step.inputs)
-        if reads_skipped_port:
+        reads_port_without_new_data = any(
+            i.channel is None and i.port in self.ports_without_new_data for i in step.inputs
+        )
+        if reads_port_without_new_data:
             return True
         return step.skip_if_no_new and all(self._is_input_empty(i) for i in step.inputs if i.is_new)
 

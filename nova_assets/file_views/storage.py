@@ -9,19 +9,23 @@ import threading
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 KEYSPACE_BYTES = 17
 """Bytes of a keyspace's name."""
 
-Entry = tuple[bytes, bytes]
-Changes = Mapping[bytes, Mapping[bytes, bytes | None] | None]
+Keyspace: TypeAlias = bytes
+Key: TypeAlias = bytes
+Value: TypeAlias = bytes
+
+Entry: TypeAlias = tuple[Key, Value]
+Changes: TypeAlias = Mapping[Keyspace, Mapping[Key, Value | None] | None]
 """Keyspace -> its changes: key -> new value, or None to delete the key.
 
 None instead of changes empties the keyspace.
 """
 
-ExpectedValue = tuple[bytes, bytes, bytes | None]
+ExpectedValue: TypeAlias = tuple[Keyspace, Key, Value | None]
 """A keyspace, a key in it, and the expected value; None if the key must not exist."""
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from nova_assets.file_views.block_encoding import encode_block, encode_description
 from nova_assets.file_views.channel_view import ChannelView
-from nova_assets.file_views.storage import Changes, ExpectedValue, StorageSnapshot
+from nova_assets.file_views.storage import Changes, ExpectedValue, Key, Keyspace, StorageSnapshot, Value
 from nova_assets.file_views.view_entries import (
     DESCRIPTION_PREFIX,
     HEADER_KEY,
@@ -31,6 +31,9 @@ from nova_assets.model.merge import Custom, MergeModel
 from nova_assets.model.partitions import is_in_scope
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import ChannelHead, CollectedBlock, History, TimelineStep
+
+KeyChanges: TypeAlias = dict[Key, Value | None]
+"""Key -> its new value, or None to delete the key."""
 
 MAX_KEPT_INSTANTS = 10_000
 """Number of instants that a view keeps per channel. A follower that is further behind starts anew."""
@@ -63,8 +66,8 @@ class ViewEdit:
         self._snapshot = snapshot
         self._view = view
         self._channel = channel
-        self._changes_by_keyspace: dict[bytes, dict[bytes, bytes | None] | None] = {}
-        self._channel_changes: dict[bytes, bytes | None] = {}
+        self._changes_by_keyspace: dict[Keyspace, KeyChanges | None] = {}
+        self._channel_changes: KeyChanges = {}
         self._load_step_by_partition: dict[str, int] = {}
         self._loaded_scopes: list[tuple[str, int]] = [] if view is None else [(s, 0) for s in view.header.scopes]
         self._versions: list[SchemaVersion] = [] if view is None else list(view.header.versions)
@@ -94,7 +97,7 @@ class ViewEdit:
             blocks[block.partition].append(block)
         for partition, partition_blocks in blocks.items():
             keyspace = partition_keyspace(self._channel, partition)
-            change: dict[bytes, bytes | None] = {key: None for key, _ in self._snapshot.scan(keyspace)}
+            change: KeyChanges = {key: None for key, _ in self._snapshot.scan(keyspace)}
             change |= {collected_number_key(n): b"" for n in loaded.history.collected_numbers.get(partition, ())}
             change |= {block_key(b): encode_block(b, self._store_description) for b in partition_blocks}
             self._changes_by_keyspace[keyspace] = change
@@ -154,7 +157,7 @@ class ViewEdit:
         key = block_key(removed)
         if self._read_changed_value(removed.partition, key) is None:
             self.partitions_to_reload.add(removed.partition)
-        changes = self._partition_changes(removed.partition)
+        changes = self._pending_changes_of(removed.partition)
         changes[key] = None
         if removed.origin != "compact":
             changes[collected_number_key(removed.hi)] = b""
@@ -163,7 +166,7 @@ class ViewEdit:
         key = block_key(block)
         if self._read_changed_value(block.partition, key) is not None:
             self.partitions_to_reload.add(block.partition)
-        self._partition_changes(block.partition)[key] = encode_block(block, self._store_description)
+        self._pending_changes_of(block.partition)[key] = encode_block(block, self._store_description)
 
     def _record_version(self, block: Block) -> None:
         """Record the schema and merge model that a block sets at its number, whether its partition is loaded or not."""
@@ -208,12 +211,13 @@ class ViewEdit:
             self._snapshot.get(keyspace, HEADER_KEY),
         )
 
-    def _partition_changes(self, partition: str) -> dict[bytes, bytes | None]:
+    def _pending_changes_of(self, partition: str) -> KeyChanges:
+        """Changes of a partition's keyspace that are not yet written. The caller may add changes to them."""
         changes = self._changes_by_keyspace.setdefault(partition_keyspace(self._channel, partition), {})
         assert changes is not None
         return changes
 
-    def _read_changed_value(self, partition: str, key: bytes) -> bytes | None:
+    def _read_changed_value(self, partition: str, key: Key) -> Value | None:
         keyspace = partition_keyspace(self._channel, partition)
         changes = self._changes_by_keyspace.get(keyspace, {})
         assert changes is not None

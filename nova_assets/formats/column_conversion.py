@@ -108,7 +108,9 @@ def convert_to_inferred_type(
     except NovaError:  # a later step rejects all unsupported types together
         return column
     return (
-        column if contains_null_type(column.type) else convert_values(values, type_, column_name, input_kind.inferred)
+        column
+        if contains_null_type(column.type)
+        else convert_values(values, type_, column_name, input_kind.for_inferred_types)
     )
 
 

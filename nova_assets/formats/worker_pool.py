@@ -121,8 +121,8 @@ class WorkerPool:
         finally:
             self._free_slots.release()
 
-    def close(self) -> None:
-        """End all idle workers."""
+    def end_idle_workers(self) -> None:
+        """End the workers that run no job. The pool can still run jobs, in new workers."""
         while self._owner_process_id == os.getpid() and self._idle_workers:
             _end_worker(self._idle_workers.pop())
 
@@ -130,7 +130,7 @@ class WorkerPool:
         self._owner_process_id = os.getpid()
         self._free_slots = threading.BoundedSemaphore(self._max_workers)
         self._idle_workers: list[subprocess.Popen[bytes]] = []
-        atexit.register(self.close)
+        atexit.register(self.end_idle_workers)
 
     def _take_or_start_worker(self) -> subprocess.Popen[bytes]:
         while True:

@@ -56,7 +56,7 @@ class Engine(Protocol):
             columns: columns to return; None for all. Raises SchemaMismatch for a column that the rows lack.
         """
 
-    def check_sums(
+    def check_no_sum_overflow(
         self, error_label: str, staged: Block, earlier_blocks: Sequence[Block], type_by_column: Mapping[str, DataType]
     ) -> None:
         """Reject a delta that makes the sum of a key exceed the type of its column.

@@ -41,7 +41,7 @@ class InputKind:
     local_is_utc: bool = True
 
     @property
-    def inferred(self) -> InputKind:
+    def for_inferred_types(self) -> InputKind:
         """Kind for columns whose types are inferred from their values: no value represents another type."""
         return replace(self, notation="none", local_is_utc=False)
 

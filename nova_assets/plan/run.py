@@ -120,7 +120,7 @@ def plan_run(
     pins: Mapping[str, Pin],
     histories: Mapping[str, History],
     partition: str = WHOLE,
-    skipped_ports: frozenset[str] = frozenset(),
+    ports_without_new_data: frozenset[str] = frozenset(),
     now: datetime | None = None,
 ) -> RunPlan:
     """Plan of one execution.
@@ -130,19 +130,21 @@ def plan_run(
         pins: by channel, as the catalog fixed them at begin.
         histories: by channel, up to the pinned heads.
         partition: partition of the execution.
-        skipped_ports: ports whose writers had no new data. Their readers see the channel as pinned.
+        ports_without_new_data: ports whose writers had no new data. Their readers see the channel as pinned.
         now: start of the execution, on which the partitions read by a query may depend.
 
     Raises:
         ModelChanged: a task would write a delta on a channel whose merge model was changed (R18).
     """
     steps = tuple(
-        _plan_step(binding, task, pins, _restrict_histories_to_task(task, histories, partition, now), skipped_ports)
+        _plan_step(
+            binding, task, pins, _restrict_histories_to_task(task, histories, partition, now), ports_without_new_data
+        )
         for task in binding.workflowette.in_order()
     )
     for step in steps:
-        _check_merge_models(step, histories, skipped_ports)
-    checks = tuple(_plan_check(binding, check, pins, histories, skipped_ports) for check in binding.checks)
+        _check_merge_models(step, histories, ports_without_new_data)
+    checks = tuple(_plan_check(binding, check, pins, histories, ports_without_new_data) for check in binding.checks)
     cursors, heads = _cursor_moves(binding, pins, partition), _required_heads(binding, pins)
     return RunPlan(binding.name, partition, dict(pins), steps, cursors, heads, checks)
 
@@ -176,9 +178,15 @@ def _restrict_histories_to_task(
 
 
 def _plan_step(
-    binding: Binding, task: Task, pins: Mapping[str, Pin], task_histories: _TaskHistories, skipped_ports: frozenset[str]
+    binding: Binding,
+    task: Task,
+    pins: Mapping[str, Pin],
+    task_histories: _TaskHistories,
+    ports_without_new_data: frozenset[str],
 ) -> Step:
-    inputs = tuple(_plan_input(binding, task.name, edge, pins, task_histories, skipped_ports) for edge in task.consumes)
+    inputs = tuple(
+        _plan_input(binding, task.name, edge, pins, task_histories, ports_without_new_data) for edge in task.consumes
+    )
     handover = _choose_handover(binding, task)
     outputs = tuple(
         Output(e.port, _channel_name(binding, e.port), e.kind, "stage" if binding.channel(e.port) else handover)
@@ -187,11 +195,11 @@ def _plan_step(
     return Step(task.name, binding.workflowette.upstream(task), inputs, outputs, task.skip_if_no_new)
 
 
-def _check_merge_models(step: Step, histories: Mapping[str, History], skipped_ports: frozenset[str]) -> None:
+def _check_merge_models(step: Step, histories: Mapping[str, History], ports_without_new_data: frozenset[str]) -> None:
     if step.skip_if_no_new and all(reads.is_certainly_empty(i.reads["new"]) for i in step.inputs if i.is_new):
         return
     for output in step.outputs:
-        history = None if output.channel is None or output.port in skipped_ports else histories[output.channel]
+        history = None if output.channel is None or output.port in ports_without_new_data else histories[output.channel]
         if history is not None and (output.kind == "delta" or history.scope):
             check_merge_model_unchanged(history)
 
@@ -201,7 +209,7 @@ def _plan_check(
     check: Check,
     pins: Mapping[str, Pin],
     histories: Mapping[str, History],
-    skipped_ports: frozenset[str],
+    ports_without_new_data: frozenset[str],
 ) -> PlannedCheck:
     """Plan of a check.
 
@@ -210,7 +218,7 @@ def _plan_check(
     written = {c.name for c in binding.writes}
     pins_at_head = {c: replace(p, cursor=p.head) if c in written else p for c, p in pins.items()}
     inputs = tuple(
-        _plan_input(binding, None, edge, pins_at_head, _TaskHistories(histories), skipped_ports)
+        _plan_input(binding, None, edge, pins_at_head, _TaskHistories(histories), ports_without_new_data)
         for edge in check.consumes
     )
     return PlannedCheck(check.name, binding.channels[check.port].name, check.port, inputs, check.blocking)
@@ -241,14 +249,14 @@ def _plan_input(
     edge: Consumes,
     pins: Mapping[str, Pin],
     task_histories: _TaskHistories,
-    skipped_ports: frozenset[str],
+    ports_without_new_data: frozenset[str],
 ) -> Input:
     channel = binding.channel(edge.port)
     if channel is None:
         return Input(edge.name, edge.port, edge.mode, None, {edge.mode: PrivatePortRead(edge.port)})
     history, pin = task_histories.for_input(channel.name, edge.name), pins[channel.name]
     read_modes = {"changes": ("all", "new", "old"), "matching": ("all",)}.get(edge.mode, (edge.mode,))
-    staged = None if edge.port in skipped_ports else _staged_by_other_task(binding, reading_task, edge.port)
+    staged = None if edge.port in ports_without_new_data else _staged_by_other_task(binding, reading_task, edge.port)
     read_by_mode = {mode: _plan_read(mode, history, pin, staged) for mode in read_modes}
     on = edge.on or channel.merge.key
     return Input(

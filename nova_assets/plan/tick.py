@@ -139,7 +139,7 @@ def decide_from_staleness(
     policy: Policy,
 ) -> Tick:
     """Decide a tick from existing staleness reports."""
-    return _TickPlanner(partitions_by_dataset, staleness_by_dataset, task_inputs, state, policy).plan()
+    return _TickPlanner(partitions_by_dataset, staleness_by_dataset, task_inputs, state, policy).decide()
 
 
 class _TickPlanner:
@@ -158,7 +158,7 @@ class _TickPlanner:
         self.policy = policy
         self.inputs_in_use = self._inputs_of_running_tasks()
 
-    def plan(self) -> Tick:
+    def decide(self) -> Tick:
         ready: list[tuple[str, str, StaleReason]] = []
         waiting: list[WaitingTask] = []
         for dataset, partition in self._tasks_to_run():

@@ -79,4 +79,4 @@ class BodyDecoders:
 
     def close(self) -> None:
         """Stop the idle worker processes."""
-        self._workers.close()
+        self._workers.end_idle_workers()

@@ -74,7 +74,7 @@ class Inbox(Protocol):
         """Acknowledge notices whose files are committed, so that they are not repeated."""
 
     def list_arrivals(self, now: datetime, last_listing_at: datetime | None) -> Iterator[Arrival]:
-        """List existing files, announced or not.
+        """List every existing file, announced or not: the listing finds files whose notices were lost.
 
         If the source declares a folder name for each hour, only the folders of the last hours and of the time since the
         last listing are listed. Otherwise the whole location is listed.

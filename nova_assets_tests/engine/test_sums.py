@@ -223,7 +223,7 @@ def test_the_first_data_is_held_to_the_merge_model_too(store: Store) -> None:
 def test_a_channel_that_has_overflowed_says_how_it_is_mended(tmp_path: Path, spark: Any, monkeypatch: Any) -> None:
     with opened(tmp_path, spark) as store, monkeypatch.context() as before:
         before.setattr(
-            "nova_assets.execution.staging.check_sums", lambda *_: None
+            "nova_assets.execution.staging.check_no_sum_overflow", lambda *_: None
         )  # as it was, when nothing was checked
         before.setattr("nova_assets.execution.commit_request.load_sum_headrooms", lambda *_: ())
         store.register(summing())

@@ -12,7 +12,7 @@ import pytest
 
 from nova_assets.errors import BadRecord, EmptyInput, SchemaMismatch
 from nova_assets.examples.news import feed
-from nova_assets.examples.news.measure import WordCounts, compare_pairs, count_words
+from nova_assets.examples.news.measure import TaggedBlock, WordCounts, compare_pairs, count_words
 from nova_assets.examples.news.shingles import find_similar_pairs, hash_shingles, resemblance, sample_shingles, shingles
 from nova_assets.examples.news.sources import load_bundled_feed, read_folder
 from nova_assets.examples.news.templates import TemplateBlock, Version, detect_template_blocks
@@ -150,7 +150,12 @@ def test_near_pairs_are_those_above_the_limit() -> None:
 
 
 def test_shares_count_words_kept_and_words_left() -> None:
-    tagged = [("Menu Sea", True), ("A title", False), ("the true story", False), ("wrongly tagged", True)]
+    tagged = [
+        TaggedBlock("Menu Sea", True),
+        TaggedBlock("A title", False),
+        TaggedBlock("the true story", False),
+        TaggedBlock("wrongly tagged", True),
+    ]
     one = count_words(tagged, "the true story wrongly tagged")
     assert (one.article_words, one.kept_article_words, one.other_words, one.remaining_other_words) == (5, 3, 4, 2)
     assert one.kept_share == 0.6
@@ -202,7 +207,7 @@ def test_the_feed_comes_apart_into_template_and_article() -> None:
             for t in detect_template_blocks(Version(p.url, p.crawled_at, split_text_blocks(p.html)) for p in here)
         }
         for page in here:
-            tagged = [(block, block in template) for block in split_text_blocks(page.html)]
+            tagged = [TaggedBlock(block, block in template) for block in split_text_blocks(page.html)]
             total += count_words(tagged, page.article or "")
             hashes.add(hash_shingles(shingles(" ".join(block for block, is_template in tagged if not is_template))))
     assert total.kept_share == 1.0

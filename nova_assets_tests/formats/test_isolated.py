@@ -93,7 +93,7 @@ def test_a_worker_knows_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert pool.run_job({**job, "drop": False}, memory_bytes=None).fields == {}
     [pid] = set(workers()) - others
     assert b"secret" not in Path(f"/proc/{pid}/environ").read_bytes()
-    pool.close()
+    pool.end_idle_workers()
     assert pid not in workers()
 
 

@@ -23,7 +23,7 @@ def compacted_blocks_take_the_newest_schema(patch: pytest.MonkeyPatch) -> None:
 
 
 def sums_overflow(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("nova_assets.execution.staging.check_sums", lambda *arguments: None)
+    patch.setattr("nova_assets.execution.staging.check_no_sum_overflow", lambda *arguments: None)
 
 
 def zeros_of_two_signs_are_two_keys(patch: pytest.MonkeyPatch) -> None:

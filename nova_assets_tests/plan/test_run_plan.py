@@ -95,7 +95,10 @@ def test_readers_of_a_skipped_writer_see_what_is_pinned() -> None:
     assert describe_read(plan_run(binding, pins, histories).step("two").inputs[0].reads["all"]) == "B(staged)"
     assert (
         describe_read(
-            plan_run(binding, pins, histories, skipped_ports=frozenset({"b"})).step("two").inputs[0].reads["all"]
+            plan_run(binding, pins, histories, ports_without_new_data=frozenset({"b"}))
+            .step("two")
+            .inputs[0]
+            .reads["all"]
         )
         == "B1"
     )

@@ -11,7 +11,7 @@ from nova_assets.model.schema import parse_ddl
 from nova_assets.sql.parse.dialect import DIALECT, parse_statement
 from nova_assets.sql.query.resolved_query import resolve_query
 from nova_assets.sql.text import SqlText
-from nova_assets.sql.types.builtin_function_types import RULES_BY_FUNCTION
+from nova_assets.sql.types.argument_dependent_types import RULES_BY_FUNCTION
 from nova_assets.sql.types.query_schema import schema_of_query
 
 SCHEMAS = {

@@ -35,7 +35,7 @@ def watch_spark_jobs(
         interval: seconds between two reports.
     """
     jobs: _TaggedJobs = _ConnectTaggedJobs(spark) if is_connect_session(spark) else _ClassicTaggedJobs(spark)
-    jobs.add_tag(job_tag)
+    jobs.start_tracking(job_tag)
     try:
         with _report_progress_periodically(jobs, report_progress, interval):
             yield
@@ -47,14 +47,14 @@ def watch_spark_jobs(
         raise
     finally:
         with suppress(Exception):
-            jobs.remove_tag(job_tag)
+            jobs.stop_tracking(job_tag)
 
 
 class _TaggedJobs(Protocol):
     """Jobs of a session: tag, count, cancel."""
 
-    def add_tag(self, tag: str) -> None: ...
-    def remove_tag(self, tag: str) -> None: ...
+    def start_tracking(self, tag: str) -> None: ...
+    def stop_tracking(self, tag: str) -> None: ...
     def cancel_tagged_jobs(self, tag: str) -> None: ...
     def task_counts(self) -> TaskCounts | None: ...
 
@@ -70,10 +70,10 @@ class _ClassicTaggedJobs:
         self._tracker = self._context.statusTracker()
         _close_connection_when_interrupted(self._context)
 
-    def add_tag(self, tag: str) -> None:
+    def start_tracking(self, tag: str) -> None:
         self._context.addJobTag(tag)
 
-    def remove_tag(self, tag: str) -> None:
+    def stop_tracking(self, tag: str) -> None:
         self._context.removeJobTag(tag)
 
     def cancel_tagged_jobs(self, tag: str) -> None:
@@ -118,11 +118,11 @@ class _ConnectTaggedJobs:
         self._spark = spark
         self._latest_counts: TaskCounts | None = None
 
-    def add_tag(self, tag: str) -> None:
+    def start_tracking(self, tag: str) -> None:
         self._spark.addTag(tag)
         self._spark.registerProgressHandler(self._on_progress)
 
-    def remove_tag(self, tag: str) -> None:
+    def stop_tracking(self, tag: str) -> None:
         self._spark.removeProgressHandler(self._on_progress)
         self._spark.removeTag(tag)
 

@@ -25,8 +25,8 @@ from nova_assets.store.store import Store
 RunPositions = tuple[int, ...]
 """Positions of the crawls after which a binding runs."""
 
-ArticleVersion = tuple[datetime, str]
-"""The (crawled_at, url) of an article."""
+CrawledPage = tuple[datetime, str]
+"""The (crawled_at, url) of one version of a page."""
 
 
 def build_batchings(crawl_count: int) -> dict[str, RunPositions]:
@@ -51,8 +51,8 @@ class BatchingResult:
         seen_hashes: hashes in the channel ``seen``.
     """
 
-    article_by_hash: Mapping[str, ArticleVersion]
-    expected_article_by_hash: Mapping[str, ArticleVersion]
+    article_by_hash: Mapping[str, CrawledPage]
+    expected_article_by_hash: Mapping[str, CrawledPage]
     row_count: int
     seen_hashes: frozenset[str]
 
@@ -72,9 +72,9 @@ def run_batchings(
         for name, run_positions in batchings.items():
             if position in run_positions:
                 store.run(name)
-    hashes = _hash_articles_by_crawl(source, templates)
+    hashes_by_crawl = _hash_articles_by_crawl(source, templates)
     return {
-        name: _read_result(store, name, _expected_article_by_hash(hashes, run_positions))
+        name: _read_result(store, name, _first_article_by_hash(hashes_by_crawl, run_positions))
         for name, run_positions in batchings.items()
     }
 
@@ -96,15 +96,15 @@ def _channel_of_binding(channel: Channel, binding: str) -> Channel:
     return replace(channel, name=f"{channel.name}_{binding}")
 
 
-def _read_result(store: Store, name: str, expected: Mapping[str, ArticleVersion]) -> BatchingResult:
+def _read_result(store: Store, name: str, expected: Mapping[str, CrawledPage]) -> BatchingResult:
     unique = store.read(f"unique_articles_{name}", columns=["hash", "crawled_at", "url"]).to_arrow().to_pylist()
     seen = store.read(f"seen_{name}", columns=["hash"]).to_arrow()["hash"].to_pylist()
     firsts = {row["hash"]: (row["crawled_at"], row["url"]) for row in unique}
     return BatchingResult(firsts, expected, len(unique), frozenset(seen))
 
 
-def _hash_articles_by_crawl(source: Source, templates: pa.Table) -> list[list[tuple[str, ArticleVersion]]]:
-    """Hash of each article version, crawl by crawl, computed with the text functions alone."""
+def _hash_articles_by_crawl(source: Source, templates: pa.Table) -> list[list[tuple[str, CrawledPage]]]:
+    """Hash of each crawled page, crawl by crawl, computed with the text functions alone."""
     template_by_site: dict[str, set[str]] = {}
     for site, block in zip(templates["site"].to_pylist(), templates["block"].to_pylist(), strict=True):
         template_by_site.setdefault(site, set()).add(block)
@@ -113,7 +113,7 @@ def _hash_articles_by_crawl(source: Source, templates: pa.Table) -> list[list[tu
         pages = [page for page in crawl.articles.to_pylist() if page["html"] is not None]
         result.append(
             [
-                (_hash_article(page["html"], template_by_site.get(page["site"], set())), _version_of_page(page))
+                (_hash_article(page["html"], template_by_site.get(page["site"], set())), _to_crawled_page(page))
                 for page in pages
             ]
         )
@@ -124,18 +124,19 @@ def _hash_article(html: str, template: set[str]) -> str:
     return hash_shingles(shingles("\n".join(block for block in split_text_blocks(html) if block not in template)))
 
 
-def _version_of_page(page: Mapping[str, object]) -> ArticleVersion:
+def _to_crawled_page(page: Mapping[str, object]) -> CrawledPage:
     return page["crawled_at"], page["url"]  # type: ignore[return-value]
 
 
-def _expected_article_by_hash(
-    hashes: Sequence[Sequence[tuple[str, ArticleVersion]]], run_positions: RunPositions
-) -> dict[str, ArticleVersion]:
-    result: dict[str, ArticleVersion] = {}
+def _first_article_by_hash(
+    hashes_by_crawl: Sequence[Sequence[tuple[str, CrawledPage]]], run_after_crawls: RunPositions
+) -> dict[str, CrawledPage]:
+    """The least article of the first batch with the hash, for each hash."""
+    result: dict[str, CrawledPage] = {}
     start = 0
-    for end in run_positions:
-        batch: dict[str, ArticleVersion] = {}
-        for crawl in hashes[start : end + 1]:
+    for end in run_after_crawls:
+        batch: dict[str, CrawledPage] = {}
+        for crawl in hashes_by_crawl[start : end + 1]:
             for value, first in crawl:
                 batch[value] = min(batch.get(value, first), first)
         result = {**batch, **result}

@@ -11,7 +11,7 @@ from typing import Any
 
 from nova_assets.examples.news import batchings, pipeline
 from nova_assets.examples.news.batchings import BatchingResult
-from nova_assets.examples.news.measure import PairAgreement, WordCounts, compare_pairs, count_words
+from nova_assets.examples.news.measure import PairAgreement, TaggedBlock, WordCounts, compare_pairs, count_words
 from nova_assets.examples.news.replay import CrawlRun, replay_crawls
 from nova_assets.examples.news.shingles import find_similar_pairs, sample_shingles, shingles
 from nova_assets.examples.news.sources import MIN_RESEMBLANCE, ExpectedResults, Source
@@ -120,7 +120,8 @@ def _count_words_of_versions(
     for version in versions:
         if version in truth.article_by_version and tagged.get(version) is not None:
             total += count_words(
-                ((block["text"], block["template"]) for block in tagged[version]), truth.article_by_version[version]
+                (TaggedBlock(block["text"], block["template"]) for block in tagged[version]),
+                truth.article_by_version[version],
             )
     return total
 

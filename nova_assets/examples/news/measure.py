@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from nova_assets.examples.news.text import split_words
+
+
+class TaggedBlock(NamedTuple):
+    """A text block of a page, and whether it belongs to the template of the site."""
+
+    text: str
+    is_template: bool
 
 
 @dataclass(frozen=True)
@@ -45,18 +53,14 @@ class WordCounts:
         return 1 - self.remaining_other_words / self.other_words if self.other_words else 1.0
 
 
-def count_words(tagged_blocks: Iterable[tuple[str, bool]], true_article: str) -> WordCounts:
-    """Compare a page's blocks with the true article. Words are compared as a multiset, without their order.
-
-    Args:
-        tagged_blocks: (text, is_template) of each block.
-    """
+def count_words(tagged_blocks: Iterable[TaggedBlock], true_article: str) -> WordCounts:
+    """Compare a page's blocks with the true article. Words are compared as a multiset, without their order."""
     page: Counter[str] = Counter()
     extracted: Counter[str] = Counter()
-    for text, template in tagged_blocks:
-        block_words = split_words(text)
+    for block in tagged_blocks:
+        block_words = split_words(block.text)
         page.update(block_words)
-        if not template:
+        if not block.is_template:
             extracted.update(block_words)
     article = Counter(split_words(true_article))
     return WordCounts(

@@ -113,7 +113,7 @@ def problem_from_error(error: BaseException, request_id: str | None = None) -> P
         if isinstance(error, errors.ChannelNotFound):  # its hints name channels that the caller may not read
             parts |= {"expected": None, "next": "GET /v1/channels lists the channels that this caller may read"}
         body |= {name: redact_paths(str(part)) for name, part in parts.items() if part is not None}
-        body |= {n: _to_json_value(error.fields[n]) for n in _PUBLIC_FIELDS if n in error.fields}
+        body |= {n: _to_redacted_json_value(error.fields[n]) for n in _PUBLIC_FIELDS if n in error.fields}
     else:
         body["next"] = (
             _REPEAT_WITH_KEY_TEXT
@@ -248,7 +248,7 @@ def _next_step_text(status: int, request_id: str | None) -> str:
     return f"tell the operator of the service the request id {request_id}" if request_id else "retry later"
 
 
-def _to_json_value(value: Any) -> Any:
+def _to_redacted_json_value(value: object) -> bool | int | float | str | None:
     return value if isinstance(value, bool | int | float | None) else redact_paths(str(value))
 
 

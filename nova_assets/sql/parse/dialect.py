@@ -11,7 +11,7 @@ Everything from ``INSERT`` on is Spark SQL. The header is a comprehension, as in
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -65,7 +65,7 @@ _ARRAY_FUNCTION = "ARRAY"
 """Kept as a function, because the parser would take any other node of this name for the beginning of ``ARRAY[...]``."""
 
 
-def _make_aggregate_builder(name: str) -> Any:
+def _make_aggregate_builder(name: str) -> Callable[..., exp.Expr]:
     return lambda args: exp.AnonymousAggFunc(this=name, expressions=args)
 
 
@@ -76,7 +76,7 @@ _PLAIN_AGGREGATES = frozenset(
 """Aggregates that are parsed by name, because the type rules do not cover the parser's classes for them."""
 
 
-def _function_builders() -> dict[str, Any]:
+def _builders_of_row_changing_functions() -> dict[str, Callable[..., exp.Expr]]:
     """Builders of calls that change the number of rows. All other calls are kept as written: a name with arguments."""
     aggregates = set(map(str.upper, spark_functions.AGGREGATES))
     builders = {name: _make_aggregate_builder(name) for name in aggregates}
@@ -91,7 +91,7 @@ class _Parser(SparkParser):
     A scalar function keeps its name and arguments as written, because Spark's semantics depend on them.
     """
 
-    FUNCTIONS: ClassVar[dict[str, Any]] = _function_builders()
+    FUNCTIONS: ClassVar[dict[str, Callable[..., exp.Expr]]] = _builders_of_row_changing_functions()
     FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
         n: parse for n, parse in SparkParser.FUNCTION_PARSERS.items() if n in _FUNCTIONS_WITH_OWN_SYNTAX
     }

@@ -146,10 +146,11 @@ def partition_value_text(value: Value) -> str | None:
 
 def format_scope(scope: ScopeValues) -> str:
     """``t = 2022-03-31T00:00:00Z, store = Paris``"""
-    return ", ".join(f"{name} = {format_value(value)}" for name, value in scope.items())
+    return ", ".join(f"{name} = {display_text(value)}" for name, value in scope.items())
 
 
-def format_value(value: Value) -> str:
+def display_text(value: Value) -> str:
+    """A value as text for people; a time is in UTC."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return "NULL" if value is None else cast_to_text(value)

@@ -11,7 +11,7 @@ from sqlglot.optimizer.annotate_types import TypeAnnotator
 
 from nova_assets.model.schema import DataType, parse_type
 from nova_assets.sql.parse.dialect import DIALECT
-from nova_assets.sql.types.builtin_function_types import (
+from nova_assets.sql.types.argument_dependent_types import (
     RULES_BY_FUNCTION,
     TypedArgument,
     average_type,

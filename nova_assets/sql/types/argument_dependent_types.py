@@ -1,4 +1,4 @@
-"""Return types of Spark's functions, derived from the types of their arguments.
+"""Return types of Spark's functions that depend on the arguments. ``fixed_return_types`` has the others.
 
 A call has no type here if its function has no rule or the rule does not cover the arguments. Spark then derives the
 type, or the author writes a CAST.
