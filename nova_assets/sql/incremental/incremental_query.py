@@ -122,29 +122,29 @@ class IncrementalQuery:
         self, ctx: Context, views: Mapping[str, View], sources: Mapping[str, SourceTable], rows_now: Any
     ) -> MaintenancePlan:
         with _repeatability_errors(self.text):
+            query = self._resolve(sources)
             try:
-                operators = self._build_operators(sources)
+                operators = build_operators(query, sources)
             except NotMaintainable as error:
                 repeatability.check_without_operators(self.tree)
                 return MaintenancePlan(None, error.reason)
             frame_names = {d: _frame_name("all", n) for n, d in enumerate(self.datasets)}
             regenerated_rows = ctx.query(
-                regenerate(self._resolve(sources), frame_names), {}, {f: views[d].all for d, f in frame_names.items()}
+                regenerate(query, frame_names), {}, {f: views[d].all for d, f in frame_names.items()}
             )
             if not has_equal_plan(ctx, rows_now, regenerated_rows):
                 repeatability.check_without_operators(self.tree)
                 return MaintenancePlan(None, "Spark does not confirm that nova understands the query")
         return MaintenancePlan(operators)
 
-    def _build_operators(self, sources: Mapping[str, SourceTable]) -> Operator:
-        if self.tree.find(exp.Placeholder, exp.Parameter) is not None:
-            raise NotMaintainable("a parameter", self.tree)
-        return build_operators(self._resolve(sources), sources)
-
     def _resolve(self, sources: Mapping[str, SourceTable]) -> Query:
         tree = parse_statement(self.text)
         assert isinstance(tree, exp.Query)
-        return resolve_query(self.text, tree, {d: s.schema for d, s in sources.items()})
+        parameter_types = {}
+        for parameter in tree.find_all(exp.Placeholder):  # under a name that no column has
+            parameter.set("this", f"nova_parameter_{parameter.name}")
+            parameter_types[parameter.name] = "string"
+        return resolve_query(self.text, tree, {d: s.schema for d, s in sources.items()}, parameter_types)
 
     # the result
 

@@ -103,14 +103,14 @@ def select_growth(names: Mapping[str, str]) -> str:
 
 
 def added_up_difference(rows_now: str, rows_before: str, columns: Sequence[str], key: Sequence[str]) -> str:
-    """Change between two results, added up. A result with two rows of one key is an error when Spark computes it."""
+    """Change between two results, added up. All rows whose key occurs repeatedly count as added, so that the channel
+    refuses them.
+    """
     names = _list(columns)
-    repeated = f"raise_error('two rows of the query have the same key ({', '.join(key)})')".replace("{", "{{")
-    weight = f"IF(COUNT(*) OVER (PARTITION BY {_list(key)}) > 1, CAST({repeated} AS BIGINT), CAST(1 AS BIGINT))"
-    return _added_up(
-        columns,
-        f"SELECT {names}, {weight} AS {WEIGHT} FROM {rows_now} UNION ALL {_select(columns, -1)} FROM {rows_before}",
-    )
+    both = f"{_select(columns, 1)} FROM {rows_now} UNION ALL {_select(columns, -1)} FROM {rows_before}"
+    counted = f"SELECT {names}, COUNT(*) OVER (PARTITION BY {_list(key)}) AS nova_rows_of_key FROM {rows_now}"
+    repeated = f"{_select(columns, 1)} FROM ({counted}) WHERE nova_rows_of_key > 1"
+    return f"{_added_up(columns, both)} UNION ALL {repeated}"
 
 
 class MaintenanceSql:

@@ -1,0 +1,142 @@
+"""Queries that cannot be maintained are refused with the place and the reason. None of these tests starts Spark."""
+
+from __future__ import annotations
+
+import pytest
+
+import nova_assets as nova
+from nova_assets.model.schema import parse_ddl
+from nova_assets.sql.incremental.build_operators import NotMaintainable, SourceTable, build_operators
+from nova_assets.sql.incremental.operators import Operator
+from nova_assets.sql.incremental.repeatability import NotRepeatable
+from nova_assets.sql.parse.dialect import parse_statement
+from nova_assets.sql.query.resolved_query import resolve_query
+from nova_assets.sql.text import SqlText
+
+SOURCES = {
+    "orders": SourceTable(parse_ddl("id int, user int, day date, amount int, items array<int>"), ("id",)),
+    "users": SourceTable(parse_ddl("uid int, name string, code string"), ("uid",)),
+    "clicks": SourceTable(parse_ddl("user int, at timestamp")),
+}
+OUTPUT = nova.delta("result")
+
+
+def operators(sql: str) -> Operator:
+    text = SqlText("query", sql)
+    query = resolve_query(text, parse_statement(text), {n: s.schema for n, s in SOURCES.items()})
+    return build_operators(query, SOURCES)
+
+
+@pytest.mark.parametrize(
+    ("sql", "caret_at", "reason"),
+    [
+        ("SELECT CURRENT_DATE() AS d, id FROM orders", "CURRENT_DATE", "current_date"),
+        ("SELECT id FROM orders WHERE day > CURRENT_DATE", "day > CURRENT_DATE", "current_date"),
+        ("SELECT RAND() AS r, id FROM orders", "RAND", "rand"),
+        ("SELECT UUID() AS u FROM orders", "UUID", "uuid"),
+        ("SELECT my_function(id) AS x FROM orders", "my_function", "not known to be deterministic"),
+        ("SELECT id FROM orders ORDER BY amount LIMIT 3", "3", "LIMIT"),
+        ("SELECT t.id FROM (SELECT id FROM orders LIMIT 3) t", "3", "LIMIT"),
+        ("SELECT id FROM orders TABLESAMPLE (10 PERCENT)", "10", "TABLESAMPLE"),
+        ("SELECT id FROM NEW(orders)", "NEW", "NEW(orders)"),
+    ],
+)
+def test_what_depends_on_more_than_the_data_is_refused(sql: str, caret_at: str, reason: str) -> None:
+    with pytest.raises(nova.SqlError) as caught:
+        nova.incremental("t", sql, produces=OUTPUT)
+    message = str(caught.value)
+    assert reason in message.split("\n")[0]
+    line, carets = (part.split("|", 1)[1] for part in message.split("\n")[1:3])
+    assert line[carets.index("^") :].startswith(caret_at)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT user, FIRST(amount) AS f FROM orders GROUP BY user",
+        "SELECT user, COLLECT_LIST(amount) AS l FROM orders GROUP BY user",
+        "SELECT user, MAX_BY(id, amount) AS m FROM orders GROUP BY user",
+        "SELECT id, ROW_NUMBER() OVER (PARTITION BY user ORDER BY amount) AS n FROM orders",
+        "SELECT id, LAG(amount) OVER (PARTITION BY user ORDER BY day) AS n FROM orders",
+        "SELECT id, SUM(amount) OVER (ORDER BY day ROWS UNBOUNDED PRECEDING) AS n FROM orders",
+        "SELECT user, ROW_NUMBER() OVER (PARTITION BY user ORDER BY at) AS n FROM clicks",
+    ],
+)
+def test_what_depends_on_the_order_of_rows_is_refused(sql: str) -> None:
+    with pytest.raises(NotRepeatable):
+        operators(sql)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT user, SORT_ARRAY(COLLECT_LIST(amount)) AS l FROM orders GROUP BY user",
+        "SELECT id, ROW_NUMBER() OVER (PARTITION BY user ORDER BY amount, id) AS n FROM orders",
+        "SELECT id, RANK() OVER (PARTITION BY user ORDER BY amount) AS n FROM orders",
+        "SELECT id, SUM(amount) OVER (PARTITION BY user ORDER BY day) AS n FROM orders",
+    ],
+)
+def test_a_complete_order_is_accepted(sql: str) -> None:
+    operators(sql)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT id FROM orders WHERE user IN (SELECT uid FROM users)",
+        "SELECT id, (SELECT MAX(uid) FROM users) AS m FROM orders",
+        "SELECT user, COUNT(*) AS n FROM orders GROUP BY ROLLUP (user)",
+        "SELECT id FROM orders JOIN users USING (id)",
+        "SELECT id FROM orders NATURAL JOIN clicks",
+        "SELECT user, RANK() OVER (ORDER BY COUNT(*)) AS r FROM orders GROUP BY user",
+        "SELECT id, amount FROM orders PIVOT (SUM(amount) FOR user IN (1, 2))",
+        "SELECT 1 AS one",
+    ],
+)
+def test_what_no_operator_represents_is_not_guessed(sql: str) -> None:
+    with pytest.raises((NotMaintainable, nova.SqlError)):
+        operators(sql)
+
+
+@pytest.mark.parametrize(
+    ("sql", "keys"),
+    [
+        ("SELECT id, amount FROM orders", {"id"}),
+        ("SELECT amount FROM orders", None),
+        ("SELECT o.id, u.name FROM orders o JOIN users u ON o.user = u.uid", {"id"}),
+        ("SELECT o.id, u.name FROM orders o LEFT JOIN users u ON o.user = u.uid", {"id"}),
+        ("SELECT o.id, u.uid FROM orders o JOIN users u ON o.amount > u.uid", {"id", "uid"}),
+        ("SELECT o.id, u.name FROM orders o JOIN users u ON o.user > u.uid", None),
+        ("SELECT o.id, u.uid FROM orders o FULL JOIN users u ON o.user = u.uid", None),
+        ("SELECT user, COUNT(*) AS n FROM orders GROUP BY user", {"user"}),
+        ("SELECT user + 1 AS u, COUNT(*) AS n FROM orders GROUP BY user + 1", {"u"}),
+        ("SELECT COUNT(*) AS n FROM orders GROUP BY user", None),
+        ("SELECT COUNT(*) AS n FROM orders", set()),
+        ("SELECT DISTINCT user, day FROM orders", {"user", "day"}),
+        ("SELECT id FROM orders UNION SELECT uid FROM users", {"id"}),
+        ("SELECT id FROM orders UNION ALL SELECT uid FROM users", None),
+        ("SELECT id, EXPLODE(items) AS item FROM orders", None),
+        ("SELECT id, item FROM orders LATERAL VIEW EXPLODE(items) e AS item", None),
+        (
+            "SELECT t.user, t.id FROM (SELECT user, id, ROW_NUMBER() OVER (PARTITION BY user ORDER BY day, id) AS n "
+            "FROM orders) t WHERE t.n = 1",
+            {"user"},
+        ),
+    ],
+)
+def test_keys_that_follow_from_the_query(sql: str, keys: set[str] | None) -> None:
+    found = operators(sql).unique_keys
+    assert (frozenset(keys) in found) if keys is not None else not found
+
+
+def test_a_join_of_different_types_has_no_key_and_no_changed_keys() -> None:
+    """'01' equals 1 in Spark, so a text key does not say which numbers are concerned."""
+    join = operators("SELECT o.id, u.name FROM orders o LEFT JOIN users u ON o.user = u.code")
+    assert not join.unique_keys
+
+
+def test_the_output_edge_is_a_delta_of_another_channel() -> None:
+    with pytest.raises(nova.DefinitionError, match="changes of its result, not a base"):
+        nova.incremental("t", "SELECT id FROM orders", produces=nova.base("result"))
+    with pytest.raises(nova.DefinitionError, match="reads its own result"):
+        nova.incremental("t", "SELECT id FROM result", produces=OUTPUT)

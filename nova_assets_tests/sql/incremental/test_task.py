@@ -1,0 +1,180 @@
+"""``nova.incremental`` in a store: after every execution, the channel has the rows that Spark gives for the query."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nova_assets as nova
+
+pytestmark = pytest.mark.spark
+
+ORDERS = nova.Channel("orders", merge=nova.Upsert(key="id"), schema="id int, user int, amount int")
+USERS = nova.Channel("users", merge=nova.Upsert(key="uid"), schema="uid int, name string")
+CLICKS = nova.Channel("clicks", merge=nova.Append(), schema="user int, page string")
+POINTS = nova.Channel("points", merge=nova.Keyed(key="user", combine={"n": "sum"}), schema="user int, n bigint")
+INPUTS = (ORDERS, USERS, CLICKS, POINTS)
+BY_NAME = {c.name: c for c in INPUTS}
+
+
+class Bench:
+    """A store with one maintained query."""
+
+    def __init__(self, spark: Any, root: Path, sql: str, target: nova.Channel, **params: Any) -> None:
+        self.spark, self.sql, self.target, self.params = spark, sql, target, params
+        task = nova.incremental("keep", sql, produces=nova.delta(target))
+        reads = {e.port: BY_NAME[e.port] for e in task.consumes}
+        project = nova.Project(
+            [nova.bind(nova.Workflowette("keep", [task]), channels=reads, params=params)], channels=list(INPUTS)
+        )
+        self.store = nova.open(project, f"sqlite:///{root}/catalog.db", root / "warehouse", spark)
+        self.store.register(project)
+
+    def run(self) -> list[str]:
+        """Run the binding, compare the channel with Spark's result, and return the channel's rows as text."""
+        self.store.run("keep")
+        sql = self.sql
+        frames = {}
+        for channel in INPUTS:
+            if channel.name in sql:
+                frames[channel.name] = self.store.read(channel.name).to_spark()
+                frames[channel.name].createOrReplaceTempView(channel.name)
+        expected = sorted(str(tuple(r)) for r in self.spark.sql(sql, args=self.params).collect())
+        names = self.spark.sql(sql, args=self.params).columns
+        found = sorted(str(tuple(r)) for r in self.store.read(self.target.name).to_spark().select(*names).collect())
+        assert found == expected
+        return found
+
+    def head(self) -> int:
+        return next(c.head for c in self.store.channels() if c.channel.name == self.target.name)
+
+
+def deletion(channel: nova.Channel, **key: Any) -> dict[str, Any]:
+    return {**{f.name: None for f in channel.schema.fields}, **key, "_deleted": True}
+
+
+@pytest.fixture
+def bench(spark: Any, tmp_path: Path) -> Iterator[Any]:
+    opened: list[Bench] = []
+
+    def make(sql: str, target: nova.Channel, **params: Any) -> Bench:
+        opened.append(Bench(spark, tmp_path, sql, target, **params))
+        return opened[-1]
+
+    yield make
+    for one in opened:
+        one.store.close()
+
+
+JOINED = (
+    "SELECT u.name, COUNT(*) AS orders, SUM(o.amount) AS total FROM orders o JOIN users u ON o.user = u.uid "
+    "WHERE u.name IS NOT NULL GROUP BY u.name"
+)
+
+
+def test_inserts_updates_deletions_and_bases_pass_through_a_join_and_a_group(bench: Any) -> None:
+    kept = bench(JOINED, nova.Channel("totals", merge=nova.Upsert(key="name")))
+    store = kept.store
+    store.insert("orders", [{"id": n, "user": n % 3, "amount": n} for n in range(9)])
+    store.insert("users", [{"uid": n, "name": name} for n, name in enumerate(["Ada", "Bo", None])])
+    assert len(kept.run()) == 2
+    store.insert("orders", [{"id": 3, "user": 1, "amount": 100}, deletion(ORDERS, id=1)])
+    kept.run()
+    store.insert("users", [{"uid": 2, "name": "Bo"}])
+    kept.run()
+    store.insert("users", [deletion(USERS, uid=0)])
+    assert len(kept.run()) == 1, "an emptied group disappears"
+    store.insert("users", [{"uid": 0, "name": "Ada"}])
+    assert len(kept.run()) == 2, "and returns"
+    store.insert("orders", [{"id": 50, "user": 0, "amount": None}], kind="base")
+    store.compact("orders")
+    kept.run()
+    head = kept.head()
+    kept.run()
+    store.insert("orders", [{"id": 50, "user": 0, "amount": None}])
+    kept.run()
+    assert kept.head() == head, "a change that changes nothing takes no number"
+
+
+def test_only_changed_groups_are_written(bench: Any) -> None:
+    kept = bench(
+        "SELECT user, SUM(amount) AS total FROM orders GROUP BY user",
+        nova.Channel("totals", merge=nova.Upsert(key="user")),
+    )
+    kept.store.insert("orders", [{"id": n, "user": n, "amount": n} for n in range(50)])
+    kept.run()
+    before = kept.head()
+    kept.store.insert("orders", [{"id": 7, "user": 7, "amount": 70}, {"id": 8, "user": 9, "amount": 8}])
+    kept.run()
+    change = kept.store.read("totals", since=before).to_arrow().to_pylist()
+    assert sorted((r["user"], r["_deleted"]) for r in change) == [(7, False), (8, True), (9, False)]
+
+
+def test_rows_that_combine_are_read_as_they_are_after_combining(bench: Any) -> None:
+    sql = "SELECT n, COUNT(*) AS users FROM points GROUP BY n"
+    kept = bench(sql, nova.Channel("sizes", merge=nova.Upsert(key="n")))
+    kept.store.insert("points", [{"user": 1, "n": 2}, {"user": 2, "n": 2}])
+    kept.run()
+    kept.store.insert("points", [{"user": 1, "n": 3}])
+    assert kept.run() == ["(2, 1)", "(5, 1)"]
+
+
+def test_added_rows_of_append_channels_are_appended(bench: Any) -> None:
+    sql = "SELECT a.page, b.page AS other FROM clicks a JOIN clicks b ON a.user = b.user WHERE a.page < b.page"
+    kept = bench(sql, nova.Channel("pairs", merge=nova.Append()))
+    for pages in (["x", "y", "y"], ["z"], ["x", "z"]):
+        kept.store.insert("clicks", [{"user": 1, "page": p} for p in pages])
+        kept.run()
+    assert len(kept.run()) == 12
+
+
+def test_a_query_without_rules_is_computed_before_and_after_the_change(bench: Any, caplog: Any) -> None:
+    sql = "SELECT id, amount FROM orders WHERE user IN (SELECT uid FROM users WHERE name LIKE :pattern)"
+    kept = bench(sql, nova.Channel("chosen", merge=nova.Upsert(key="id")), pattern="A%")
+    kept.store.insert("orders", [{"id": n, "user": n % 3, "amount": n} for n in range(9)])
+    kept.store.insert("users", [{"uid": 0, "name": "Ada"}, {"uid": 1, "name": "Bo"}])
+    with caplog.at_level(logging.INFO, logger="nova_assets.task"):
+        kept.run()
+    assert "computed before and after the change: a" in caplog.text
+    kept.store.insert("users", [{"uid": 0, "name": "Bo"}, {"uid": 1, "name": "Al"}])
+    assert kept.run() == ["(1, 1)", "(4, 4)", "(7, 7)"]
+
+
+def test_a_key_that_does_not_identify_the_rows_is_refused(bench: Any) -> None:
+    kept = bench("SELECT id, user, amount FROM orders", nova.Channel("users_of", merge=nova.Upsert(key="user")))
+    kept.store.insert("orders", [{"id": 1, "user": 1, "amount": 1}])
+    with pytest.raises(nova.DefinitionError, match="does not identify the rows") as caught:
+        kept.store.run("keep")
+    assert "follows from the query: id" in str(caught.value)
+
+
+def test_a_repeated_key_of_a_query_without_rules_is_refused(bench: Any) -> None:
+    sql = "SELECT user, amount FROM orders WHERE user IN (SELECT uid FROM users)"
+    kept = bench(sql, nova.Channel("amounts", merge=nova.Upsert(key="user")))
+    kept.store.insert("users", [{"uid": 1, "name": "Ada"}])
+    kept.store.insert("orders", [{"id": 1, "user": 1, "amount": 1}])
+    kept.run()
+    kept.store.insert("orders", [{"id": 2, "user": 1, "amount": 2}])
+    with pytest.raises(nova.NovaError, match="user"):
+        kept.store.run("keep")
+    assert kept.head() == 1
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        nova.Channel("out", merge=nova.Append()),
+        nova.Channel("out", merge=nova.Keyed(key="user", combine={"total": "sum"})),
+        nova.Channel("out", merge=nova.Upsert(key="user", order_by="total")),
+    ],
+)
+def test_a_channel_that_cannot_hold_changing_rows_is_refused(bench: Any, target: nova.Channel) -> None:
+    kept = bench("SELECT user, SUM(amount) AS total FROM orders GROUP BY user", target)
+    kept.store.insert("orders", [{"id": 1, "user": 1, "amount": 1}])
+    with pytest.raises(nova.DefinitionError, match="cannot hold the result") as caught:
+        kept.store.run("keep")
+    assert "nova.Upsert(key=[...]) without order_by: user" in str(caught.value)
