@@ -120,6 +120,7 @@ def assert_masked(text: str) -> None:
     assert not found, "\n".join(found[:10])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("answering", [False, True])
 def test_no_command_and_no_log_prints_a_secret(
     planted: Path, answering: bool, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture

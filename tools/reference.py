@@ -41,7 +41,12 @@ CHAPTERS = {
         "model.published_table",
     ),
     "Tasks and bindings": ("model.edge", "model.task", "model.modes_view", "model.data_check", "model.workflowette"),
-    "SQL": ("sql.datasets.dataset_bindings", "sql.query.user_functions", "sql.datasets.sql_task"),
+    "SQL": (
+        "sql.datasets.dataset_bindings",
+        "sql.query.user_functions",
+        "sql.datasets.sql_task",
+        "sql.incremental.incremental_task",
+    ),
     "Bindings, triggers, projects": ("model.binding", "model.trigger", "model.project"),
     "Running": ("wiring.open_store", "store.store", "model.execution", "plan.run_plan"),
     "Views and the service": ("file_views.file_lists", "client.connection"),

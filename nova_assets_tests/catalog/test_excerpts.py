@@ -23,6 +23,7 @@ from nova_assets.file_views.timeline_follower import TimelineFollower
 from nova_assets.model.schema import parse_ddl
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
+from nova_assets_tests.effort import examples
 
 pytestmark = pytest.mark.slow
 
@@ -151,7 +152,7 @@ def newest(history: History) -> dict[str, str]:
     return {t.partition: t.blocks[-1].id for t in history.partition_histories if t.blocks}
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40, 150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(timeline=timelines())
 def test_an_excerpt_plans_as_the_whole(catalog: SqlCatalog, timeline: Timeline) -> None:
     name = write(catalog, timeline)

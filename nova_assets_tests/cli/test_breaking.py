@@ -155,6 +155,7 @@ def test_a_folder_that_is_no_repository(project: Path, nova_process: Nova) -> No
     assert "git rev-parse failed in" in output.err
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_spark_confirms_each_dataset_once(project: Path, nova_process: Nova, tmp_path: Path) -> None:
     kept = {"NOVA_CACHE": str(tmp_path / "cache")}

@@ -184,6 +184,7 @@ def test_r4_several_outputs_come_from_one_evaluation(tmp_path: Path, spark: Any)
     assert len(a) == 50 and b == {k: u for k, u in a.items() if k > 10}
 
 
+@pytest.mark.long
 def test_r12_the_shipped_checks_tell_right_from_wrong(spark: Any) -> None:
     from nova_assets.testing import check_incremental, check_laws
 

@@ -228,6 +228,7 @@ spark.stop()
 """
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.slow
 def test_spark_runs_on_the_wheels_java_in_an_empty_environment(tmp_path: Path) -> None:

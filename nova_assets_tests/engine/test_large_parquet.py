@@ -83,6 +83,7 @@ def inserted(
         return str(store.channels()[0].schema), sorted(map(str, rows))
 
 
+@pytest.mark.long
 def test_large_files_are_taken_as_small_ones_are(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, seed: int = 24
 ) -> None:

@@ -157,6 +157,7 @@ with opened(mine) as store:
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.crash
 def test_wide_rows_fit_a_small_java_process_and_one_that_dies_is_replaced(tmp_path: Path) -> None:

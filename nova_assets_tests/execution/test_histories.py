@@ -20,6 +20,7 @@ import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
+from nova_assets_tests.effort import examples
 from nova_assets_tests.stub_engine import StubEngine
 from nova_assets_tests.stub_merge import Row
 
@@ -301,7 +302,7 @@ class Histories(RuleBasedStateMachine):
 def machine(name: str, reads_old: bool = True) -> type[RuleBasedStateMachine]:
     made: Any = type(f"{name.title()}Histories", (Histories,), {"model": name, "reads_old": reads_old})
     made.TestCase.settings = settings(
-        max_examples=12, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=examples(6, 12), stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
     )
     return made  # type: ignore[no-any-return]
 
@@ -312,5 +313,5 @@ TestOrderedHistories = machine("ordered").TestCase
 TestKeyedHistories = machine("keyed").TestCase
 TestCustomHistories = machine("custom").TestCase
 TestAppendOfNewAlone = machine("append", reads_old=False).TestCase
-TestUpsertOfNewAlone = machine("upsert", reads_old=False).TestCase
-TestKeyedOfNewAlone = machine("keyed", reads_old=False).TestCase
+TestUpsertOfNewAlone = pytest.mark.long(machine("upsert", reads_old=False).TestCase)
+TestKeyedOfNewAlone = pytest.mark.long(machine("keyed", reads_old=False).TestCase)

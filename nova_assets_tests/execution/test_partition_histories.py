@@ -20,6 +20,7 @@ import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
+from nova_assets_tests.effort import examples
 from nova_assets_tests.stub_engine import StubEngine
 from nova_assets_tests.stub_merge import Row
 
@@ -257,7 +258,7 @@ class PartitionHistories(RuleBasedStateMachine):
 def machine(name: str) -> type[RuleBasedStateMachine]:
     made: Any = type(f"{name.title()}PartitionHistories", (PartitionHistories,), {"model": name})
     made.TestCase.settings = settings(
-        max_examples=15, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=examples(6, 15), stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
     )
     return made  # type: ignore[no-any-return]
 

@@ -93,6 +93,7 @@ def test_what_is_answered_is_right_whatever_the_service_does(
     assert right() and before.request_count == asked + 2, "and from then on each time"
 
 
+@pytest.mark.long
 def test_client_stuck_on_its_fallback(store: Store, service: tuple[FaultyProxy, str]) -> None:
     """However often it failed, and however long, it is asked again within the longest pause."""
     before, token = service

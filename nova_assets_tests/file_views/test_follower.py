@@ -23,6 +23,7 @@ from nova_assets.file_views.timeline_follower import TimelineFollower
 from nova_assets.model.block import Block
 from nova_assets.model.timeline import History, TimelinePosition
 from nova_assets.plan.history_excerpt import excerpt_history
+from nova_assets_tests.effort import examples
 from nova_assets_tests.execution.test_partition_histories import PARTITIONS, PartitionHistories
 
 Make = Callable[[Path], Storage]
@@ -181,7 +182,7 @@ class FollowedHistories(PartitionHistories):
 def machine(model: str, storage: str) -> Any:
     made: Any = type(f"{model}{storage}", (FollowedHistories,), {"model": model, "storage": storage})
     made.TestCase.settings = settings(
-        max_examples=10, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=examples(5, 10), stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
     )
     return made.TestCase
 

@@ -10,6 +10,7 @@ import pytest
 from nova_assets_tests.publish.readers import READERS, watch
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("keyed", [False, True], ids=["append", "upsert"])

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 import nova_assets as nova
 from nova_assets.engine.rows.spark_versions import collect_to_arrow
+from nova_assets_tests.effort import long_except
 
 pytestmark = pytest.mark.spark
 
@@ -35,7 +36,9 @@ def deltas(changes: pa.Table, seq: int, columns: list[str]) -> pa.Table:
 
 
 @pytest.mark.parametrize("count", [FEW, pytest.param(None, marks=pytest.mark.long)], ids=["few", "all"])
-@pytest.mark.parametrize("name", ["cdc_sp500_constituents", "cdc_covid19_countries"])
+@pytest.mark.parametrize(
+    "name", long_except(["cdc_sp500_constituents", "cdc_covid19_countries"], "cdc_covid19_countries")
+)
 def test_snapshots_in_changes_out_and_back(
     name: str, count: int | None, shared_data: Path, tmp_path: Path, spark: Any
 ) -> None:

@@ -19,6 +19,7 @@ def news(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=800)
 
 
+@pytest.mark.long
 def test_the_demo_says_what_each_execution_did_and_how_to_look_at_it(tmp_path: Path) -> None:
     done = news(tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -68,6 +68,7 @@ def count(ctx: nova.Context, visits: Any) -> Any:
     return wanted.mapInArrow(counted, "partition string, files bigint, rows bigint, total bigint")
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["dead", "slow", "wrong hash"])

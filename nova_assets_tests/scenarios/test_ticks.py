@@ -81,6 +81,7 @@ def test_killed_anywhere_it_comes_to_the_same_end(deployment: Deployment, point:
     assert deployment.made() == Counter(TASKS) + Counter(again), "what the late data is no part of is left alone"
 
 
+@pytest.mark.long
 @pytest.mark.crash
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", POSTGRES])

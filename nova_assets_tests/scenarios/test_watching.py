@@ -15,6 +15,7 @@ import nova_assets as nova
 from nova_assets.operations.datasets.tick import DatasetScheduler
 from nova_assets.plan.tick import Policy, Tick
 from nova_assets.store.store import Store
+from nova_assets_tests.effort import examples
 from nova_assets_tests.scenarios.tick_worker import open_store
 
 STORES = ("Oslo", "Paris")
@@ -90,7 +91,7 @@ class Shop:
 
 
 @given(OPS)
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(15, 40))
 def test_it_finds_what_one_finds_that_looks_for_the_first_time(ops: Sequence[tuple[Any, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         shop = Shop(Path(folder))
