@@ -19,7 +19,7 @@ from typing import Any
 import nova_assets as nova
 from benchmarks import measure
 from nova_assets.engine.session.spark_session import LazySparkSession
-from nova_assets.engine.write import block_file_writer as writing
+from nova_assets.engine.write import spark_writer
 
 ROWS = 1_000
 
@@ -73,7 +73,7 @@ def watched(store: nova.Store) -> Parts:
     parts.watch(engine, "read", "read (Spark)")
     parts.watch(engine, "schema_of", "task (Spark)")
     parts.watch(engine, "write", "files looked at")
-    parts.watch(writing, "_save", "write (Spark)")
+    parts.watch(spark_writer, "_write_parquet_files", "write (Spark)")
     return parts
 
 
