@@ -20,7 +20,7 @@ from nova_assets.model.engine import Engine, Frame
 from nova_assets.model.execution import TaskProgress, TaskReport
 from nova_assets.model.modes_view import View
 from nova_assets.model.read_strategy import CostEstimate
-from nova_assets.model.reads import PrivatePortRead, Read
+from nova_assets.model.reads import PrivatePortRead, Read, Snapshot
 from nova_assets.model.task import Context, Task
 from nova_assets.nova_error import NovaError
 from nova_assets.plan.read_strategy import best_estimate, estimate_strategies
@@ -186,13 +186,26 @@ class TaskRun:
     def _view(self, task_input: Input) -> View:
         loaders = {m: (lambda read=read: self._read_frame(read)) for m, read in task_input.reads.items()}
         pin = self.run_state.execution.pins.get(task_input.channel or "")
-        return View(
+        channel = self.run_state.binding.channel(task_input.port)
+        view = View(
             loaders["all"],
             loaders["new"],
             loaders["old"],
             has_run=pin is None or pin.has_run,
             is_changed=not self._is_input_empty(task_input),
         )
+        if channel is None or not channel.merge.has_key:
+            return view
+        key = channel.merge.key
+        return view.with_changed_rows(
+            before=lambda: self._rows_with_keys(task_input.reads["old"], view.new, key),
+            after=lambda: self._rows_with_keys(task_input.reads["all"], view.new, key),
+        )
+
+    def _rows_with_keys(self, read: Read, keys: Frame, key_columns: Sequence[str]) -> Frame:
+        is_snapshot = isinstance(read, Snapshot)
+        rows = reads.resolve_staged_blocks(read, self.staged_blocks_by_port) if is_snapshot else self._read_frame(read)
+        return self.engine.filter_by_keys(rows, keys, key_columns)
 
     def _make_task_context(self) -> Context:
         execution = self.run_state.execution

@@ -11,6 +11,7 @@ class View:
     ``.all`` is the snapshot at the pinned head.
 
     Frames are built on first access. ``all = old ⊕ new`` always holds, because the three modes share one pin.
+    On a channel with a key, ``.before`` and ``.after`` are the changed rows only, as they were and as they are now.
 
     Attributes:
         has_run: whether the binding has read the channel before. Otherwise ``.old`` is empty.
@@ -32,9 +33,14 @@ class View:
         self._frames: dict[str, Any] = {}
 
     @classmethod
-    def of(cls, *, all: Any = None, new: Any = None, old: Any = None) -> View:
+    def of(cls, *, all: Any = None, new: Any = None, old: Any = None, before: Any = None, after: Any = None) -> View:
         """Build a view from existing frames, so that a unit test can call a task that takes a view."""
-        return cls(lambda: all, lambda: new, lambda: old)
+        return cls(lambda: all, lambda: new, lambda: old).with_changed_rows(lambda: before, lambda: after)
+
+    def with_changed_rows(self, before: Callable[[], Any], after: Callable[[], Any]) -> View:
+        """This view, on a channel with a key: with the frames of ``before`` and ``after``."""
+        self._build |= {"before": before, "after": after}
+        return self
 
     def _frame(self, mode: str) -> Any:
         if mode not in self._frames:
@@ -55,3 +61,15 @@ class View:
     def old(self) -> Any:
         """The snapshot at the cursor; empty if the consumer has never run."""
         return self._frame("old")
+
+    @property
+    def before(self) -> Any:
+        """The changed and deleted rows as they were at the cursor. Only on channels with a key."""
+        return self._frame("before")
+
+    @property
+    def after(self) -> Any:
+        """The added and changed rows as they are at the pinned head, without deleted rows. Only on channels with a
+        key.
+        """
+        return self._frame("after")

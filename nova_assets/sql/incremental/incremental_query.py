@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from nova_assets.errors import DefinitionError, NotSupported
 from nova_assets.model.channel import Channel
-from nova_assets.model.merge import Append, Keyed, Upsert
+from nova_assets.model.merge import Append, MergeModel, Upsert
 from nova_assets.model.modes_view import View
 from nova_assets.model.schema import Schema
 from nova_assets.model.task import Context
@@ -109,7 +109,7 @@ class IncrementalQuery:
     # the plan
 
     def _plan(self, ctx: Context, views: Mapping[str, View], rows_now: Any) -> MaintenancePlan:
-        sources = {d: SourceTable(ctx.schema_of(views[d].all), _key(ctx.channels[d]) or ()) for d in self.datasets}
+        sources = {d: SourceTable(ctx.schema_of(views[d].all), ctx.channels[d].merge.key) for d in self.datasets}
         cache_key = tuple((d, s.schema, s.key) for d, s in sources.items())
         if cache_key not in self._plans:
             self._plans[cache_key] = self._make_plan(ctx, views, sources, rows_now)
@@ -166,17 +166,18 @@ class IncrementalQuery:
     ) -> Any:
         frames, changes = dict[str, Any](), dict[str, DatasetChange]()
         for n, dataset in enumerate(self.datasets):
-            view = views[dataset]
-            changes[dataset] = change = DatasetChange(
+            view, merge = views[dataset], ctx.channels[dataset].merge
+            frame_by_role = {"all": view.all}
+            if view.is_changed:
+                frame_by_role |= {"old": view.old} | _changed_rows(view, merge)
+            frames |= {_frame_name(role, n): frame for role, frame in frame_by_role.items()}
+            changes[dataset] = DatasetChange(
                 all_frame=_frame_name("all", n),
                 old_frame=_frame_name("old", n),
-                new_frame=_frame_name("new", n),
-                key=_key(ctx.channels[dataset]),
+                removed_frame=None if isinstance(merge, Append) else _frame_name("removed", n),
+                added_frame=_frame_name("added", n),
                 is_changed=view.is_changed,
             )
-            frames[change.all_frame] = view.all
-            if view.is_changed:
-                frames |= {change.old_frame: view.old, change.new_frame: view.new}
         maintenance = MaintenanceSql(operators, changes)
         names = dict(zip(operators.columns, schema.names, strict=True))
         select = (
@@ -225,10 +226,11 @@ class IncrementalQuery:
             )
 
 
-def _key(channel: Channel) -> tuple[str, ...] | None:
-    """Columns that identify a row; empty for a multiset of rows; None for other models, whose rows are compared."""
-    merge = channel.merge
-    return merge.key if isinstance(merge, Append | Upsert | Keyed) else None
+def _changed_rows(view: View, merge: MergeModel) -> dict[str, Any]:
+    """Frames of the rows that a change adds and removes, by role."""
+    if isinstance(merge, Append):
+        return {"added": view.new}
+    return {"removed": view.before, "added": view.after} if merge.has_key else {"removed": view.old, "added": view.all}
 
 
 def _frame_name(mode: str, number: int) -> str:

@@ -62,21 +62,20 @@ _SET_WORDS = {
 
 @dataclass(frozen=True)
 class DatasetChange:
-    """Frames of a dataset that the SQL reads, by their names in the SQL.
+    """Names of the frames of a dataset in the SQL.
 
     Args:
         all_frame: the rows after the change.
         old_frame: the rows before the change.
-        new_frame: the change itself: added rows, or changed and deleted rows with their key.
-        key: columns that identify a row; empty for a multiset of rows, which only grows; None if the rows before and
-            after the change must be compared.
+        removed_frame: rows that were there before the change; None if the dataset only grows.
+        added_frame: rows that are there after the change. A row of both frames has not changed.
         is_changed: whether there is a change.
     """
 
     all_frame: str
     old_frame: str
-    new_frame: str
-    key: tuple[str, ...] | None
+    removed_frame: str | None
+    added_frame: str
     is_changed: bool = True
 
 
@@ -186,20 +185,11 @@ class MaintenanceSql:
 
     @_change_sql.register
     def _(self, operator: Scan) -> str:
-        change, before_and_after = self.changes[operator.dataset], (("new", 1), ("old", -1))
-        if change.key == ():
-            return f"{_select(operator.columns, 1)} FROM {{{change.new_frame}}}"
-        rows = {version: self.rows(operator, version) for version, _ in before_and_after}
-        if change.key is not None:
-            names = ", ".join(f"{_quoted(k)} AS {_KEY}{n}" for n, k in enumerate(change.key))
-            keys = self._relation(
-                f"nova_{self._numbers[id(operator)]}_keys", f"SELECT DISTINCT {names} FROM {{{change.new_frame}}}"
-            )
-            pairs = [(_quoted(k), f"{_KEY}{n}") for n, k in enumerate(change.key)]
-            rows = {version: _semi_join(name, keys, pairs) for version, name in rows.items()}
-        both = " UNION ALL ".join(
-            f"{_select(operator.columns, weight)} FROM {rows[version]}" for version, weight in before_and_after
-        )
+        change = self.changes[operator.dataset]
+        added = f"{_select(operator.columns, 1)} FROM {{{change.added_frame}}}"
+        if change.removed_frame is None:
+            return added
+        both = f"{added} UNION ALL {_select(operator.columns, -1)} FROM {{{change.removed_frame}}}"
         can_group = all(t is not None and can_be_key(t) for t in operator.columns.values())
         return _added_up(operator.columns, both) if can_group else both
 

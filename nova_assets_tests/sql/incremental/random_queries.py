@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -32,7 +33,7 @@ TABLES = (
 def random_value(rng: random.Random, column: str) -> Any:
     if column != "id" and rng.random() < 0.15:
         return None
-    return {
+    values: dict[str, Callable[[], Any]] = {
         "id": lambda: rng.randrange(8),
         "g": lambda: rng.randrange(4),
         "v": lambda: rng.randrange(-2, 4),
@@ -41,7 +42,8 @@ def random_value(rng: random.Random, column: str) -> Any:
         "w": lambda: Decimal(rng.randrange(-300, 300)) / 100,
         "x": lambda: rng.choice([0.0, -0.0, 1.5, float("nan")]),
         "l": lambda: [rng.choice([1, 2, None]) for _ in range(rng.randrange(3))],
-    }[column]()
+    }
+    return values[column]()
 
 
 def random_row(rng: random.Random, table: Table) -> Row:
@@ -153,7 +155,15 @@ class QueryWriter:
             source, names = f"{source} LATERAL VIEW {word}({lists[0]}) e AS k", [*names, "e.k"]
         where = f" WHERE {self.condition(names)}" if self.rng.random() < 0.5 else ""
         kind = self.rng.choice(["project", "group", "group", "distinct", "window", "total", "dedup"])
-        return getattr(self, f"_{kind}")(f"{source}{where}", names)
+        write = {
+            "project": self._project,
+            "group": self._group,
+            "distinct": self._distinct,
+            "window": self._window,
+            "total": self._total,
+            "dedup": self._dedup,
+        }[kind]
+        return write(f"{source}{where}", names)
 
     def join(
         self, source: str, names: list[str], alias: str, depth: int, ctes: dict[str, tuple[str, list[str]]]

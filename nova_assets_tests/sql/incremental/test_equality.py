@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from sqlglot import exp
 
 from nova_assets.engine.tasks.sql_query import analyze_query
-from nova_assets.model.schema import DELETED, Field, Schema, parse_ddl
+from nova_assets.model.schema import Schema
 from nova_assets.sql.incremental.build_operators import NotMaintainable, SourceTable, build_operators
 from nova_assets.sql.incremental.confirmation import regenerate
 from nova_assets.sql.incremental.maintenance_sql import (
@@ -29,7 +30,7 @@ from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.query.resolved_query import Query, resolve_query
 from nova_assets.sql.text import SqlText
 from nova_assets_tests.effort import examples
-from nova_assets_tests.sql.incremental.random_queries import TABLES, QueryWriter, Row, random_change
+from nova_assets_tests.sql.incremental.random_queries import TABLES, QueryWriter, Row, Table, random_change
 
 pytestmark = pytest.mark.spark
 
@@ -49,6 +50,10 @@ def comparable(row: Mapping[str, Any] | Any) -> tuple[Any, ...]:
     )
 
 
+def rows_with_keys(rows: list[Row], table: Table, keys: set[tuple[Any, ...]]) -> list[Row]:
+    return [r for r in rows if tuple(r[k] for k in table.key) in keys]
+
+
 class Judge:
     """Frames of the tables in Spark, before and after a change."""
 
@@ -57,6 +62,7 @@ class Judge:
         self.sql = sql
         sources = {t.name: SourceTable(t.schema, t.key) for t in TABLES}
         tree = parse_statement(SqlText("query", sql))
+        assert isinstance(tree, exp.Query)
         self.query: Query = resolve_query(SqlText("query", sql), tree, {n: s.schema for n, s in sources.items()})
         self.operators: Operator = build_operators(self.query, sources)
 
@@ -82,15 +88,22 @@ class Judge:
         frames: dict[str, Any] = {}
         dataset_changes = {}
         for t in TABLES:
-            dataset_changes[t.name] = change = DatasetChange(
-                f"{t.name}_all", f"{t.name}_old", f"{t.name}_new", t.key, bool(changes[t.name])
-            )
-            new_schema = Schema((*t.schema.fields, Field(DELETED, parse_ddl("d boolean").fields[0].type)))
+            keys = {tuple(r[k] for k in t.key) for r in changes[t.name]}
             frames |= {
-                change.all_frame: self.frame(after[t.name], t.schema),
-                change.old_frame: self.frame(before[t.name], t.schema),
-                change.new_frame: self.frame(changes[t.name], new_schema if t.key else t.schema),
+                f"{t.name}_all": self.frame(after[t.name], t.schema),
+                f"{t.name}_old": self.frame(before[t.name], t.schema),
+                f"{t.name}_removed": self.frame(rows_with_keys(before[t.name], t, keys), t.schema),
+                f"{t.name}_added": self.frame(
+                    rows_with_keys(after[t.name], t, keys) if t.key else changes[t.name], t.schema
+                ),
             }
+            dataset_changes[t.name] = DatasetChange(
+                f"{t.name}_all",
+                f"{t.name}_old",
+                f"{t.name}_removed" if t.key else None,
+                f"{t.name}_added",
+                bool(changes[t.name]),
+            )
         sql = MaintenanceSql(self.operators, dataset_changes).statement(out)
         used = {n: f for n, f in frames.items() if f"{{{n}}}" in sql}
         return list(analyze_query(self.spark, sql, {}, used).collect())
@@ -98,7 +111,7 @@ class Judge:
 
 def random_history(rng: random.Random) -> Any:
     """The rows of the tables, then the rows and the change of each step."""
-    rows = {t.name: [] for t in TABLES}
+    rows: dict[str, list[Row]] = {t.name: [] for t in TABLES}
     for t in TABLES:
         for _ in range(rng.randrange(5)):
             rows[t.name], _ = random_change(rng, t, rows[t.name])
@@ -133,8 +146,4 @@ def test_changes_add_up_to_the_recomputed_result(spark: Any, number: int) -> Non
         for key in judge.operators.unique_keys:
             at = [names.index(k) for k in key]
             by_key = Counter(tuple(row[i] for i in at) for row in recomputed.elements())
-            assert max(by_key.values(), default=1) == 1, f"{sp(key)} is no key of {sql}"
-
-
-def sp(key: Any) -> str:
-    return ", ".join(sorted(key)) or "the empty key"
+            assert max(by_key.values(), default=1) == 1, f"{sorted(key)} is no key of {sql}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from sqlglot import exp
 
 import nova_assets as nova
 from nova_assets.model.schema import parse_ddl
@@ -23,7 +24,9 @@ OUTPUT = nova.delta("result")
 
 def operators(sql: str) -> Operator:
     text = SqlText("query", sql)
-    query = resolve_query(text, parse_statement(text), {n: s.schema for n, s in SOURCES.items()})
+    tree = parse_statement(text)
+    assert isinstance(tree, exp.Query)
+    query = resolve_query(text, tree, {n: s.schema for n, s in SOURCES.items()})
     return build_operators(query, SOURCES)
 
 

@@ -54,6 +54,7 @@ class Bench:
 
 
 def deletion(channel: nova.Channel, **key: Any) -> dict[str, Any]:
+    assert channel.schema is not None
     return {**{f.name: None for f in channel.schema.fields}, **key, "_deleted": True}
 
 
