@@ -30,7 +30,7 @@ from nova_assets.sql.incremental.operators import (
     UnionAll,
     Windowed,
 )
-from nova_assets.sql.incremental.repeatability import check_aggregates, check_windows
+from nova_assets.sql.incremental.repeatability import check_aggregates, check_windows, function_names
 from nova_assets.sql.query.resolved_query import Query, is_using_or_natural
 from nova_assets.sql.query.scans import scan_number
 
@@ -81,6 +81,9 @@ _JOIN_KINDS: Mapping[tuple[str, str], JoinKind] = {
     ("", "SEMI"): "left semi",
     ("", "ANTI"): "left anti",
 }
+_TIME_WINDOWS = frozenset({"session_window", "window", "window_time"})
+"""Functions that assign a row to several groups, or merge groups."""
+
 _SET_KINDS: Mapping[tuple[type[exp.Expr], bool], SetKind] = {
     (exp.Union, True): "union",
     (exp.Intersect, True): "intersect",
@@ -263,6 +266,8 @@ def _flatten_columns(expression: exp.Expr, operator: Operator) -> exp.Expr:
             raise NotMaintainable("a subquery in an expression", node)
         if isinstance(node, exp.Placeholder | exp.Parameter):
             raise NotMaintainable("a parameter", node)
+        if isinstance(node, exp.Func) and function_names(node) & _TIME_WINDOWS:
+            raise NotMaintainable("a time window", node)
         if not isinstance(node, exp.Column):
             return node
         if not node.table and node.name.lower() in bound_names:

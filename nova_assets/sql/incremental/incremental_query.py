@@ -97,6 +97,7 @@ class IncrementalQuery:
             self._check_target(target, plan, schema)
             has_run = {name: view.has_run for name, view in views.items()}
             if not any(has_run.values()):
+                self._check_target_empty(ctx, target)
                 return rows_now
             if not all(has_run.values()):
                 raise _new_input_error(target, [name for name, has in has_run.items() if not has])
@@ -199,13 +200,24 @@ class IncrementalQuery:
             )
         return ctx.channels[self.output_port]
 
-    def _check_target(self, target: Channel, plan: MaintenancePlan, schema: Schema) -> None:
-        ungroupable = [f.name for f in schema.fields if not can_be_key(f.type)]
-        if ungroupable:
+    def _check_target_empty(self, ctx: Context, target: Channel) -> None:
+        """The first execution writes the whole result, beside which the channel must not hold other rows."""
+        head = ctx.pins.get(target.name, 0)
+        if head and not ctx.partition:
             raise NotSupported(
-                f"{self.text.name}: column {ungroupable[0]!r} of the result is a map, which Spark cannot compare",
-                expected="map_entries(...) of the map",
+                f"channel {target.name!r} holds data that {self.text.name} has not written",
+                found=f"head {head}, and no cursor of the binding",
+                expected="an empty channel for the first execution",
+                next="maintain the query in a new channel",
             )
+
+    def _check_target(self, target: Channel, plan: MaintenancePlan, schema: Schema) -> None:
+        for field in schema.fields:
+            if not can_be_key(field.type):
+                raise NotSupported(
+                    f"{self.text.name}: column {field.name!r} of the result is a map, which Spark cannot compare",
+                    expected="map_entries(...) of the map",
+                )
         merge = target.merge
         if isinstance(merge, Append) and plan.operators is not None and plan.operators.is_monotone:
             return

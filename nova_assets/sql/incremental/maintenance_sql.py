@@ -334,7 +334,7 @@ def _list(columns: Iterable[str]) -> str:
 
 
 def _quoted(name: str) -> str:
-    return exp.to_identifier(name, quoted=True).sql(DIALECT)
+    return _sql(exp.to_identifier(name, quoted=True))
 
 
 def _sql(expression: exp.Expr) -> str:

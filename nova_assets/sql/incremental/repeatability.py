@@ -32,10 +32,10 @@ class NotRepeatable(Exception):
 
 _VOLATILE = frozenset(
     """
-    curdate current_catalog current_database current_date current_path current_schema current_time current_timestamp
-    current_timezone current_user input_file_block_length input_file_block_start input_file_name java_method localtime
-    localtimestamp monotonically_increasing_id now rand randn random randstr reflect session_user shuffle
-    spark_partition_id try_reflect unix_timestamp user uuid version
+    aes_encrypt curdate current_catalog current_database current_date current_path current_schema current_time
+    current_timestamp current_timezone current_user input_file_block_length input_file_block_start
+    input_file_name java_method localtime localtimestamp monotonically_increasing_id now rand randn random
+    randstr reflect session_user shuffle spark_partition_id try_reflect uniform unix_timestamp user uuid version
     """.split()
 )
 """Functions whose value depends on more than their arguments."""
@@ -74,12 +74,20 @@ def check_query(tree: exp.Query) -> None:
             raise NotRepeatable("LIMIT chooses rows", node, "ROW_NUMBER() OVER (PARTITION BY ... ORDER BY ...)")
         if isinstance(node, exp.TableSample):
             raise NotRepeatable("TABLESAMPLE chooses rows at random", node, "a condition in WHERE")
+        if isinstance(node, exp.Collate):
+            raise _collation_error(node)
         if isinstance(node, exp.Func):
             _check_function(node)
 
 
+def _collation_error(node: exp.Expr) -> NotRepeatable:
+    return NotRepeatable("texts that are equal in a collation can differ", node, "LOWER(...) or another expression")
+
+
 def _check_function(node: exp.Func) -> None:
     names = function_names(node)
+    if "collate" in names:
+        raise _collation_error(node)
     if volatile := names & _VOLATILE:
         name = min(volatile)
         raise NotRepeatable(f"{name}() depends on more than the data", node, "a column of the data")

@@ -37,6 +37,8 @@ def operators(sql: str) -> Operator:
         ("SELECT id FROM orders WHERE day > CURRENT_DATE", "day > CURRENT_DATE", "current_date"),
         ("SELECT RAND() AS r, id FROM orders", "RAND", "rand"),
         ("SELECT UUID() AS u FROM orders", "UUID", "uuid"),
+        ("SELECT name COLLATE UTF8_LCASE AS n FROM users", "name", "equal in a collation"),
+        ("SELECT COLLATE(name, 'UTF8_LCASE') AS n FROM users", "COLLATE", "equal in a collation"),
         ("SELECT my_function(id) AS x FROM orders", "my_function", "not known to be deterministic"),
         ("SELECT id FROM orders ORDER BY amount LIMIT 3", "3", "LIMIT"),
         ("SELECT t.id FROM (SELECT id FROM orders LIMIT 3) t", "3", "LIMIT"),
@@ -93,6 +95,8 @@ def test_a_complete_order_is_accepted(sql: str) -> None:
         "SELECT id FROM orders NATURAL JOIN clicks",
         "SELECT user, RANK() OVER (ORDER BY COUNT(*)) AS r FROM orders GROUP BY user",
         "SELECT id, amount FROM orders PIVOT (SUM(amount) FOR user IN (1, 2))",
+        "SELECT WINDOW(at, '1 day', '1 hour') AS w, COUNT(*) AS n FROM clicks GROUP BY WINDOW(at, '1 day', '1 hour')",
+        "SELECT user, RANK() OVER (ORDER BY user) AS r FROM orders QUALIFY r = 1",
         "SELECT 1 AS one",
     ],
 )

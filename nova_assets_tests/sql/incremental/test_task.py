@@ -17,6 +17,7 @@ ORDERS = nova.Channel("orders", merge=nova.Upsert(key="id"), schema="id int, use
 USERS = nova.Channel("users", merge=nova.Upsert(key="uid"), schema="uid int, name string")
 CLICKS = nova.Channel("clicks", merge=nova.Append(), schema="user int, page string")
 POINTS = nova.Channel("points", merge=nova.Keyed(key="user", combine={"n": "sum"}), schema="user int, n bigint")
+USER_TOTALS = nova.Channel("totals", merge=nova.Upsert(key="user"), schema="user int, total bigint")
 INPUTS = (ORDERS, USERS, CLICKS, POINTS)
 BY_NAME = {c.name: c for c in INPUTS}
 
@@ -179,3 +180,31 @@ def test_a_channel_that_cannot_hold_changing_rows_is_refused(bench: Any, target:
     with pytest.raises(nova.DefinitionError, match="cannot hold the result") as caught:
         kept.store.run("keep")
     assert "nova.Upsert(key=[...]) without order_by: user" in str(caught.value)
+
+
+def test_the_first_execution_needs_an_empty_channel(bench: Any) -> None:
+    kept = bench("SELECT user, SUM(amount) AS total FROM orders GROUP BY user", USER_TOTALS)
+    kept.store.insert("orders", [{"id": 1, "user": 1, "amount": 1}])
+    kept.store.insert("totals", [{"user": 9, "total": 9}])
+    with pytest.raises(nova.NotSupported, match="holds data that task keep has not written"):
+        kept.store.run("keep")
+
+
+def test_views_give_the_changed_rows_as_they_were_and_as_they_are(spark: Any, tmp_path: Path) -> None:
+    seen: list[tuple[list[Any], list[Any]]] = []
+    out = nova.Channel("out", merge=nova.Append(), schema="n int")
+
+    @nova.task(consumes=nova.changes(POINTS), produces=nova.delta(out))
+    def look(ctx: nova.Context, points: nova.View) -> Any:
+        seen.append(tuple(sorted(map(tuple, f.collect())) for f in (points.before, points.after)))  # type: ignore[arg-type]
+        return ctx.spark.createDataFrame([], "n int")
+
+    project = nova.Project([nova.bind(nova.Workflowette("look", [look]))])
+    with nova.open(project, f"sqlite:///{tmp_path}/catalog.db", tmp_path / "warehouse", spark) as store:
+        for rows in ([(1, 2), (2, 2), (3, 1)], [(1, 3)], [(4, 1)], []):
+            if rows:
+                store.insert("points", [{"user": u, "n": n} for u, n in rows])
+            else:
+                store.insert("points", [{"user": 2, "n": None, "_deleted": True}])
+            store.run("look")
+    assert seen == [([], [(1, 2), (2, 2), (3, 1)]), ([(1, 2)], [(1, 5)]), ([], [(4, 1)]), ([(2, 2)], [])]
