@@ -37,6 +37,8 @@ from nova_assets.testing import World
 from nova_assets_tests import patient
 from nova_assets_tests.stub_engine import StubEngine
 
+pytestmark = pytest.mark.slow
+
 PLANTED = [f"s3cr3t{n}x" for n in range(12)]
 LEAK = re.compile(r"s3cr3t|%733cr3t|s3cr%33t", re.IGNORECASE)
 ENCODED = PLANTED[2].replace("s", "%73", 1)

@@ -17,6 +17,8 @@ from nova_assets.model.arrival import Arrival, ArrivalCounts, ArrivalOutcome
 from nova_assets.model.commit import CommitRequest
 from nova_assets.model.execution import BeginRequest
 
+pytestmark = pytest.mark.slow
+
 FILE = Arrival("a/b.json", "10-x", 10, datetime(2024, 1, 1, tzinfo=UTC))
 OTHER = Arrival("a/b.json", "11-y", 11)
 

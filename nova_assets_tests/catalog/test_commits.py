@@ -17,6 +17,8 @@ from nova_assets.model.execution import Execution
 from nova_assets_tests.catalog.commit_requests import begin_execution, build_commit_request, channel
 from nova_assets_tests.faulty_line import AtCommit, FaultyLine
 
+pytestmark = pytest.mark.slow
+
 
 def test_registering_again_is_silent_and_another_definition_is_refused(catalog: SqlCatalog) -> None:
     catalog.register([channel])

@@ -15,6 +15,8 @@ from nova_assets_tests import postgres
 from nova_assets_tests.catalog.mirror_project import channel, count_keys, open_store, project, with_query
 from nova_assets_tests.conftest import missing
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def administrated() -> Iterator[str]:

@@ -20,6 +20,8 @@ from nova_assets.model.merge import Append
 from nova_assets.model.scheduler_state import MaterializedPartition
 from nova_assets.model.schema import parse_ddl
 
+pytestmark = pytest.mark.slow
+
 NOW = datetime(2022, 4, 1, tzinfo=UTC)
 SCHEMA = parse_ddl("n bigint, p string")
 

@@ -17,6 +17,8 @@ from nova_assets.catalog.catalog import open_catalog
 from nova_assets.catalog.tables import metadata
 from nova_assets_tests.catalog.commit_requests import begin_execution, build_commit_request, channel
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_version_is_the_newest_migration(tmp_path: Path) -> None:
     versions = sorted(

@@ -14,6 +14,8 @@ from nova_assets_tests.catalog.mirror_project import count_keys, open_store, pro
 from nova_assets_tests.conftest import missing
 from nova_assets_tests.pgbouncer import NoPgbouncer, pooled
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.postgres
 def test_the_options_of_the_url_are_kept(postgres_catalog_url: str) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from nova_assets_tests.cli.conftest import Nova
 
+pytestmark = pytest.mark.slow
+
 PROJECT = """
 import nova_assets as nova
 

@@ -13,6 +13,8 @@ import nova_assets
 from nova_assets.catalog.schema_version import HEAD
 from nova_assets_tests.cli.conftest import SHOP, CommandOutput, Nova
 
+pytestmark = pytest.mark.slow
+
 
 def check(output: CommandOutput, name: str) -> Any:
     """One finding of ``nova doctor --json``."""

@@ -14,6 +14,8 @@ from nova_assets import __version__, plan
 from nova_assets.cli.main import COMMANDS
 from nova_assets_tests.cli.conftest import Nova
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = (
     *("dagster", "pyspark", "sqlalchemy", "pyarrow", "pandas", "numpy"),

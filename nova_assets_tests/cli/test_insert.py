@@ -11,7 +11,7 @@ import pytest
 
 from nova_assets_tests.cli.conftest import Nova, write_json_lines
 
-pytestmark = pytest.mark.usefixtures("with_shop")
+pytestmark = [pytest.mark.usefixtures("with_shop"), pytest.mark.slow]
 
 TEA = {"id": 1, "item": "tea", "price": 2.5}
 JAM = {"id": 2, "item": "jam", "price": 4.0}

@@ -15,6 +15,8 @@ from nova_assets.plan.timeline_chart import build_chart
 from nova_assets.store.store import Store
 from nova_assets_tests.cli.conftest import Nova
 
+pytestmark = pytest.mark.slow
+
 ORDERS = [{"id": 1, "item": "tea", "price": 2.5}, {"id": 2, "item": "jam", "price": 4.0}]
 
 UNSOUND = """

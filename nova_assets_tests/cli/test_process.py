@@ -17,6 +17,8 @@ from nova_assets.model.channel import Channel
 from nova_assets.store.store import Store
 from nova_assets_tests.cli.conftest import Nova
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 NOVA = [sys.executable, "-m", "nova_assets.cli"]
 ENVIRONMENT = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": os.environ.get("HOME", "/")}

@@ -10,6 +10,8 @@ import pytest
 
 from nova_assets_tests.cli.conftest import Nova
 
+pytestmark = pytest.mark.slow
+
 PROJECT = ("--project", "outside:project")
 
 

@@ -19,6 +19,8 @@ from nova_assets.store.store import Store
 from nova_assets_tests.cli import shop
 from nova_assets_tests.cli.conftest import Nova
 
+pytestmark = pytest.mark.slow
+
 HOUR = 3600
 
 

@@ -13,6 +13,8 @@ from nova_assets_tests import patient
 from nova_assets_tests.cli.conftest import Nova
 from nova_assets_tests.service.service_process import run_service_process
 
+pytestmark = pytest.mark.slow
+
 
 def test_it_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
     """What was put in through one service is read through the next, which goes on from the views of the first."""

@@ -15,6 +15,8 @@ import pytest
 import nova_assets as nova
 from nova_assets_tests.sources.landing import DDL, row
 
+pytestmark = pytest.mark.slow
+
 LOCATION = "s3://logs/raw"
 
 

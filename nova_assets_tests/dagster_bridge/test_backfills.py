@@ -18,7 +18,7 @@ from nova_assets.dagster_bridge import resources
 from nova_assets_tests.dagster_bridge.daemon import Daemon
 from nova_assets_tests.dagster_bridge.deployed import insert, opened
 
-pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
 DAYS = ("2024-01-01", "2024-01-02")
 DDL = "day string, k bigint"

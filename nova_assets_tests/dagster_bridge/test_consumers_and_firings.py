@@ -30,7 +30,7 @@ from nova_assets.store.store import Store
 from nova_assets_tests.stub_engine import StubEngine
 from nova_assets_tests.stub_merge import Row
 
-pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 DDL = "k bigint, v bigint"
 source, copy, other = (nova.Channel(n, schema=DDL) for n in ("source", "copy", "other"))
 broken: list[str] = []

@@ -23,7 +23,7 @@ from nova_assets.store.store import Store
 from nova_assets_tests.stub_engine import StubEngine
 from nova_assets_tests.stub_merge import Row
 
-pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
 DDL = "k bigint, v bigint"
 source = nova.Channel("source", schema=DDL, owners=["data@example.com"], description="What arrives.")

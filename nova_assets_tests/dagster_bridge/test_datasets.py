@@ -17,7 +17,7 @@ from nova_assets.dagster_bridge.partitions import build_partitions_definition, t
 from nova_assets.model.column_lineage import column_lineage
 from nova_assets.sql.datasets.dataset_bindings import dataset_queries_by_name
 
-pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
 STORES = ["Detroit", "Oslo", "Paris"]
 TICKETS = nova.Channel(

@@ -18,7 +18,7 @@ from nova_assets.model.execution import BeginRequest
 from nova_assets_tests.dagster_bridge.daemon import Daemon
 from nova_assets_tests.dagster_bridge.deployed import MakeDaemon, opened
 
-pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
 
 def lost(it: Daemon) -> list[str]:

@@ -18,7 +18,7 @@ from nova_assets.store.maintenance_tick import run_maintenance_tick
 from nova_assets.store.store import Store
 from nova_assets_tests.dagster_bridge.daemon import Daemon
 
-pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
 DEFINITIONS = """
 import nova_assets as nova

@@ -18,6 +18,8 @@ import nova_assets as nova
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 
+pytestmark = pytest.mark.slow
+
 STEPS = int(os.environ.get("NOVA_FUZZ_STEPS", "20"))
 TYPES = {"int": pa.int32(), "bigint": pa.int64(), "string": pa.string()}
 

@@ -28,6 +28,8 @@ from nova_assets.store.store import Store
 from nova_assets_tests.conftest import missing
 from nova_assets_tests.listings import Listings, NoCounting
 
+pytestmark = pytest.mark.slow
+
 DDL = "p string, k bigint, v bigint, x double, note string, deep struct<a: string, b: double>"
 BAG = DDL + ", many array<map<string, int>>"
 COMBINED = {"v": "sum", "x": "max"}

@@ -16,6 +16,8 @@ from nova_assets.model.commit import CommitRequest
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 
+pytestmark = pytest.mark.slow
+
 MOST = 2**31 - 1
 
 

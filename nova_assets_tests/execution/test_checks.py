@@ -11,6 +11,8 @@ import nova_assets as nova
 from nova_assets_tests.execution.conftest import Opener
 from nova_assets_tests.stub_merge import Row
 
+pytestmark = pytest.mark.slow
+
 DDL = "k bigint, v bigint"
 source = nova.Channel("source", schema=DDL)
 table = nova.Channel("table", merge=nova.Upsert(key="k"), schema=DDL)

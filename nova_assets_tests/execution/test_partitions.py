@@ -12,6 +12,8 @@ from nova_assets.model.timeline import History
 from nova_assets_tests.execution.conftest import Opener
 from nova_assets_tests.stub_merge import Row
 
+pytestmark = pytest.mark.slow
+
 DDL = "p string, k bigint, v bigint"
 source = nova.Channel("source", schema=DDL, partitions=nova.dynamic("p"))
 table = nova.Channel("table", merge=nova.Upsert(key=["p", "k"]), schema=DDL, partitions=nova.dynamic("p"))

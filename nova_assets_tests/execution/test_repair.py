@@ -20,6 +20,8 @@ from nova_assets_tests.execution.conftest import Opener, TestClock
 from nova_assets_tests.stub_engine import StubEngine
 from nova_assets_tests.stub_merge import Row
 
+pytestmark = pytest.mark.slow
+
 DDL = "k bigint, v bigint"
 HOUR = 3600.0
 source = nova.Channel("source", merge=nova.Upsert(key="k"), schema=DDL)

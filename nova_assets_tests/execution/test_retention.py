@@ -16,6 +16,8 @@ from nova_assets.store.store import Store
 from nova_assets_tests.execution.conftest import Opener, TestClock
 from nova_assets_tests.stub_merge import Row
 
+pytestmark = pytest.mark.slow
+
 DDL = "dt string, k bigint"
 DAY = 24 * 3600
 

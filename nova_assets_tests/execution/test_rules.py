@@ -11,6 +11,8 @@ from nova_assets_tests.execution.conftest import Opener, TestClock
 from nova_assets_tests.execution.rule_channels import DDL, bound, dedup, fresh, keys, read, rows, seen, source, table
 from nova_assets_tests.stub_merge import Row
 
+pytestmark = pytest.mark.slow
+
 
 def test_r1_numbers_have_no_holes_and_an_empty_delta_takes_none(opened: Opener) -> None:
     store = opened(bound(dedup))

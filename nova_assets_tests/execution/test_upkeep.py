@@ -12,6 +12,8 @@ from nova_assets.store.store import Store
 from nova_assets_tests.execution.conftest import Opener, TestClock
 from nova_assets_tests.stub_merge import Row
 
+pytestmark = pytest.mark.slow
+
 DDL = "k bigint, v bigint"
 source = nova.Channel("source", merge=nova.Upsert(key="k"), schema=DDL)
 copy = nova.Channel("copy", merge=nova.Upsert(key="k"), schema=DDL)

@@ -29,6 +29,8 @@ from nova_assets.store.store import Store
 from nova_assets_tests.file_views.conftest import put
 from nova_assets_tests.service.faulty_proxy import FaultyProxy, run_faulty_proxy
 
+pytestmark = pytest.mark.slow
+
 FAULTS = {
     "dead": "unreachable",
     "slow": "slow",

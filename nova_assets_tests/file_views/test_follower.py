@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
@@ -25,6 +26,8 @@ from nova_assets.model.timeline import History, TimelinePosition
 from nova_assets.plan.history_excerpt import excerpt_history
 from nova_assets_tests.effort import examples
 from nova_assets_tests.execution.test_partition_histories import PARTITIONS, PartitionHistories
+
+pytestmark = pytest.mark.slow
 
 Make = Callable[[Path], Storage]
 

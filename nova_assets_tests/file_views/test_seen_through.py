@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
@@ -16,6 +17,8 @@ from nova_assets.file_views.storage import MemoryStorage, Storage
 from nova_assets.file_views.timeline_follower import TimelineFollower
 from nova_assets.file_views.viewed_catalog import catalog_through_views
 from nova_assets_tests.execution.test_partition_histories import PARTITIONS, PartitionHistories
+
+pytestmark = pytest.mark.slow
 
 
 class SeenThroughViews(PartitionHistories):

@@ -21,6 +21,8 @@ from nova_assets.formats.input_file import InputFile
 from nova_assets.formats.worker_pool import WorkerPool
 from nova_assets.model.schema import parse_ddl
 
+pytestmark = pytest.mark.slow
+
 KILLER = Path(__file__).parent / "corpus" / "ends_its_reader.orc"
 ON_LINUX = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="/proc tells of other processes")
 

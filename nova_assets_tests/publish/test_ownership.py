@@ -12,6 +12,8 @@ from nova_assets.model.published_version import PublishedContent
 from nova_assets.publish.hive import HivePublishTarget
 from nova_assets_tests.publish.shop import FIRST, Shop
 
+pytestmark = pytest.mark.slow
+
 
 def test_what_is_somebody_elses_is_left_alone(shop: Shop) -> None:
     shop.insert(*FIRST)

@@ -10,6 +10,8 @@ from click.testing import CliRunner
 from nova_assets.examples.actions.__main__ import main
 from nova_assets.examples.actions.expected_counts import describe_count_differences
 
+pytestmark = pytest.mark.slow
+
 LOGS = {
     "events_cloudtrail_2023-07-10": "2900 rows, 262 actions, 262 partitions",
     "events_apache_access_2015-05": "9999 rows, 50 actions, 137 partitions",

@@ -19,6 +19,8 @@ from nova_assets.plan.tick import Policy
 from nova_assets.store.store import Store
 from nova_assets_tests.scenarios.tick_worker import DAYS, LEASE, STORES, TASKS, open_store
 
+pytestmark = pytest.mark.slow
+
 POINTS = [p for p in CRASH_POINTS if p.startswith(("begin", "stage", "task", "commit"))]
 SOON = Policy(backoff=0.1)  # what was killed counts as failed
 POSTGRES = pytest.param("postgres", marks=pytest.mark.postgres)

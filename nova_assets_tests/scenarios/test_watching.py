@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,8 @@ from nova_assets.plan.tick import Policy, Tick
 from nova_assets.store.store import Store
 from nova_assets_tests.effort import examples
 from nova_assets_tests.scenarios.tick_worker import open_store
+
+pytestmark = pytest.mark.slow
 
 STORES = ("Oslo", "Paris")
 DAYS = [f"2022-03-{n}" for n in range(27, 32)] + [f"2022-04-0{n}" for n in range(1, 4)]

@@ -24,6 +24,8 @@ from nova_assets.service.http.media_types import LINES
 from nova_assets.settings import load_settings
 from nova_assets_tests import patient
 
+pytestmark = pytest.mark.slow
+
 ORDERS = nova.Channel(
     "orders", merge=nova.Upsert(key=["id", "on"]), schema="id bigint, on date, what string, price decimal(10,2)"
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import httpx
+import pytest
 
 from nova_assets.service.http.media_types import ARROW
 from nova_assets_tests import patient
@@ -17,6 +18,8 @@ from nova_assets_tests.service.served_deployment import (
     sample_rows,
     serve_deployment,
 )
+
+pytestmark = pytest.mark.slow
 
 
 def test_no_answer_tells_where_things_are(

@@ -26,6 +26,8 @@ from nova_assets_tests.service.served_deployment import (
     sample_rows,
 )
 
+pytestmark = pytest.mark.slow
+
 FAR = "../../../../../../tmp/nova-was-here"
 
 

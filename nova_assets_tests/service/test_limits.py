@@ -16,6 +16,8 @@ from nova_assets.service.http.request_limits import timeout_advice
 from nova_assets_tests import patient
 from nova_assets_tests.service.small_app import send_raw, serve_small_app
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def limited_url() -> Iterator[str]:

@@ -26,6 +26,8 @@ from nova_assets.catalog.tables import metadata
 from nova_assets.model.execution import BeginRequest
 from nova_assets_tests.service.served_deployment import open_deployment
 
+pytestmark = pytest.mark.slow
+
 STEPS = int(os.environ.get("NOVA_FUZZ_STEPS", "80"))
 ROOT = Path(__file__).resolve().parents[2]
 

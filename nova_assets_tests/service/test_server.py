@@ -30,6 +30,8 @@ from nova_assets.service.http.server import Server
 from nova_assets_tests import patient
 from nova_assets_tests.service.small_app import build_guarded_app, serve_small_app
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 
 SERVE = """

@@ -23,6 +23,8 @@ from nova_assets_tests.service.served_deployment import (
     serve_deployment,
 )
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("stock", "events", "quokka_ledger", "later")
 TYPES = re.compile(r"\b(bigint|string|double|date|timestamp|int64|float64|date32|large_string|nullable)\b")
 

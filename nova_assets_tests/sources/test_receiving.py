@@ -19,6 +19,8 @@ from nova_assets.sources.folder import FolderInbox
 from nova_assets_tests.formats.test_isolated import killer
 from nova_assets_tests.sources.landing import Landing, row
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def landing(tmp_path: Path) -> Iterator[Landing]:

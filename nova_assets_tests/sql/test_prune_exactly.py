@@ -28,6 +28,8 @@ from nova_assets.sql.text import SqlText
 from nova_assets_tests.effort import examples
 from nova_assets_tests.sql.rig import DAYS, STORES
 
+pytestmark = pytest.mark.slow
+
 COUNT = examples(6, 40)
 SEED = int(os.environ.get("NOVA_FUZZ_SEED", "25"))
 CONTENTS = 100

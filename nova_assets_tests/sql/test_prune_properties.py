@@ -22,6 +22,8 @@ from nova_assets.sql.text import SqlText
 from nova_assets_tests.effort import examples
 from nova_assets_tests.sql.rig import DAYS, PARTITIONS, STORES, query, reads
 
+pytestmark = pytest.mark.slow
+
 Database: TypeAlias = duckdb.DuckDBPyConnection
 
 TEXTS = st.sampled_from([f"'{d}'" for d in DAYS] + ["'2022-03-01'", "'2022-12-31'"])

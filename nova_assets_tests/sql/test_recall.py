@@ -30,6 +30,8 @@ from nova_assets.sql.text import SqlText
 from nova_assets_tests.sql.rig import query
 from nova_assets_tests.sql.test_prune_properties import COMPARED, JOINS, ON, SALES
 
+pytestmark = pytest.mark.slow
+
 NOW = datetime(2022, 4, 1, 12, tzinfo=UTC)
 
 TICKETS = nova.Channel(

@@ -19,6 +19,8 @@ from nova_assets.model.declared_schema import schema_from_declaration
 from nova_assets.model.key_layout import HASHED_TYPES
 from nova_assets.plan import partition_size
 
+pytestmark = pytest.mark.slow
+
 VALUES: dict[str, list[Any]] = {
     "boolean": [True, False],
     "tinyint": list(range(-100, 100)),
