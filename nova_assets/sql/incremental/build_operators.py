@@ -21,6 +21,7 @@ from nova_assets.sql.incremental.operators import (
     Join,
     JoinKind,
     LateralView,
+    NotMaintainable,
     Operator,
     Outputs,
     Projection,
@@ -30,7 +31,14 @@ from nova_assets.sql.incremental.operators import (
     UnionAll,
     Windowed,
 )
-from nova_assets.sql.incremental.repeatability import check_aggregates, check_windows, function_names
+from nova_assets.sql.incremental.repeatability import (
+    check_aggregates,
+    check_exact,
+    check_windows,
+    function_names,
+    is_generator,
+    is_rounded,
+)
 from nova_assets.sql.query.resolved_query import Query, is_using_or_natural
 from nova_assets.sql.query.scans import scan_number
 
@@ -46,20 +54,6 @@ class SourceTable:
 
     schema: Schema
     key: tuple[str, ...] = ()
-
-
-class NotMaintainable(Exception):
-    """The query has a part that no operator represents, so it is computed in full.
-
-    Args:
-        reason: what the part is, such as ``a subquery in an expression``.
-        node: the part.
-    """
-
-    def __init__(self, reason: str, node: exp.Expr) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.node = node
 
 
 _SELECT_CLAUSES = frozenset(
@@ -81,8 +75,13 @@ _JOIN_KINDS: Mapping[tuple[str, str], JoinKind] = {
     ("", "SEMI"): "left semi",
     ("", "ANTI"): "left anti",
 }
+_INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
+
 _TIME_WINDOWS = frozenset({"session_window", "window", "window_time"})
-"""Functions that assign a row to several groups, or merge groups."""
+"""Functions of time windows. A window can belong to several groups, or grow when rows are added."""
+
+_FIELDS_CALLED_LIKE_COLUMNS = frozenset({"arrays_zip", "struct"})
+"""Functions whose result has fields that are called like the columns in their arguments."""
 
 _SET_KINDS: Mapping[tuple[type[exp.Expr], bool], SetKind] = {
     (exp.Union, True): "union",
@@ -142,8 +141,11 @@ class _Builder:
         pairs = list(zip(left.columns.items(), right.columns.items(), strict=True))
         columns: Columns = {name: a if a == b else None for (name, a), (_, b) in pairs}
         is_distinct = bool(node.args.get("distinct"))
+        rounded = frozenset(name for (name, _), (other, _) in pairs if name in left.rounded or other in right.rounded)
         if isinstance(node, exp.Union) and not is_distinct:
-            return UnionAll(columns, left, right)
+            return UnionAll(columns, left, right, rounded=rounded)
+        if rounded:
+            raise NotMaintainable("a set operation over a rounded number", node)
         kind = _SET_KINDS[type(node), is_distinct]
         keys = unique_keys.of_set_operation(kind, columns, left)
         return SetOperation(columns, left, right, kind, all(columns.values()), unique_keys=keys)
@@ -158,15 +160,18 @@ class _Builder:
         where = select.args.get("where")
         if where is not None:
             condition = _flatten_columns(where.this, operator)
+            check_exact([condition], operator)
             operator = Filter(
                 operator.columns,
                 operator,
                 condition,
                 unique_keys=unique_keys.of_filter(operator, condition),
                 row_numbers=operator.row_numbers,
+                rounded=operator.rounded,
             )
         operator = self._build_outputs(select, operator)
         if select.args.get("distinct") is not None:
+            check_exact(map(column_of, operator.columns), operator)
             every_column = frozenset({frozenset(operator.columns)})
             operator = Distinct(operator.columns, operator, unique_keys=every_column | operator.unique_keys)
         return operator
@@ -176,14 +181,15 @@ class _Builder:
         names = [name for name, _ in outputs]
         if len(set(names)) < len(names) or not all(names):
             raise NotMaintainable("output columns without different names", select)
-        columns: Columns = {
-            name: operator.columns[e.name] if isinstance(e, exp.Column) else None for name, e in outputs
-        }
+        columns: Columns = {name: _type_of(e, operator) for name, e in outputs}
         group, having = select.args.get("group"), select.args.get("having")
+        rounded = frozenset(name for name, e in outputs if is_rounded(e, operator))
         windows = [w for _, e in outputs for w in e.find_all(exp.Window)]
         is_aggregation = group is not None or having is not None or any(map(_has_aggregate, (e for _, e in outputs)))
         if windows and is_aggregation:
             raise NotMaintainable("window functions over aggregates in one SELECT", windows[0])
+        if windows or is_aggregation:
+            _check_inputs_of_groups(outputs, operator)
         if windows:
             check_windows(windows, operator)
             partition_keys = _common_partition_keys(windows)
@@ -193,9 +199,11 @@ class _Builder:
         if is_aggregation:
             group_keys = _plain_group_keys(group, operator)
             flat_having = None if having is None else _flatten_columns(having.this, operator)
-            check_aggregates([e for _, e in outputs] + ([flat_having] if flat_having is not None else []))
+            decisions = [*group_keys, *([flat_having] if flat_having is not None else [])]
+            check_exact(decisions, operator)
+            check_aggregates([*(e for _, e in outputs), *decisions])
             keys = unique_keys.of_aggregation(group_keys, outputs)
-            return Aggregation(columns, operator, group_keys, outputs, flat_having, unique_keys=keys)
+            return Aggregation(columns, operator, group_keys, outputs, flat_having, unique_keys=keys, rounded=rounded)
         return _projection(columns, operator, outputs)
 
     # FROM
@@ -230,8 +238,7 @@ class _Builder:
 
     def _build_scan(self, number: int, node: exp.Table) -> Operator:
         scan = self.query.scans[number]
-        if scan.mode not in ("all", "whole"):
-            raise NotMaintainable(f"{scan.mode.upper()}({scan.dataset})", node)
+        assert scan.mode == "all", scan.mode
         if scan.dataset not in self.scans:
             source = self.sources[scan.dataset]
             columns = {f.name.lower(): f.type for f in source.schema.fields}
@@ -262,22 +269,37 @@ def _flatten_columns(expression: exp.Expr, operator: Operator) -> exp.Expr:
     bound_names = {p.name.lower() for f in expression.find_all(exp.Lambda) for p in f.expressions}
 
     def flatten(node: exp.Expr) -> exp.Expr:
-        if isinstance(node, exp.Subquery | exp.Query | exp.Exists):
-            raise NotMaintainable("a subquery in an expression", node)
-        if isinstance(node, exp.Placeholder | exp.Parameter):
-            raise NotMaintainable("a parameter", node)
-        if isinstance(node, exp.Func) and function_names(node) & _TIME_WINDOWS:
-            raise NotMaintainable("a time window", node)
+        _check_expression(node)
         if not isinstance(node, exp.Column):
             return node
         if not node.table and node.name.lower() in bound_names:
             return node
         name = f"{node.table}.{node.name}".lower()
-        if node.args.get("db") or name not in operator.columns:
+        if node.args.get("db") or node.table.lower() in bound_names or name not in operator.columns:
             raise NotMaintainable(f"the name {node.sql('spark')}", node)
         return column_of(name)
 
     return expression.copy().transform(flatten)
+
+
+def _check_expression(node: exp.Expr) -> None:
+    """Raise NotMaintainable for a node that has another meaning over the columns of an operator."""
+    if isinstance(node, exp.Subquery | exp.Query | exp.Exists):
+        raise NotMaintainable("a subquery in an expression", node)
+    if isinstance(node, exp.Placeholder | exp.Parameter):
+        raise NotMaintainable("a parameter", node)
+    if isinstance(node, exp.Star) and not isinstance(node.parent, exp.Count):
+        raise NotMaintainable("* in an expression", node)
+    if isinstance(node, exp.Tuple) and not isinstance(node.parent, exp.In | exp.Tuple):
+        raise NotMaintainable("a row value", node)
+    if isinstance(node, exp.Struct):
+        raise NotMaintainable("STRUCT, whose fields are called like columns", node)
+    if isinstance(node, exp.Func):
+        names = function_names(node)
+        if names & _TIME_WINDOWS:
+            raise NotMaintainable("a time window", node)
+        if names & _FIELDS_CALLED_LIKE_COLUMNS:
+            raise NotMaintainable(f"{min(names).upper()}, whose fields are called like columns", node)
 
 
 def column_of(name: str) -> exp.Column:
@@ -293,7 +315,8 @@ def _with_qualified_names(operator: Operator, alias: str) -> Operator:
 
 def _projection(columns: Columns, operator: Operator, outputs: Outputs) -> Projection:
     keys, row_numbers = unique_keys.of_projection(operator, outputs), unique_keys.row_numbers_after(operator, outputs)
-    return Projection(columns, operator, outputs, unique_keys=keys, row_numbers=row_numbers)
+    rounded = frozenset(name for name, e in outputs if is_rounded(e, operator))
+    return Projection(columns, operator, outputs, unique_keys=keys, row_numbers=row_numbers, rounded=rounded)
 
 
 def _rename_columns(operator: Operator, alias: exp.Expr | None) -> Operator:
@@ -320,7 +343,8 @@ def _lateral_view(operator: Operator, lateral: exp.Lateral) -> Operator:
     view = lateral.copy()
     view.set("this", _flatten_columns(lateral.this, operator))
     view.args["alias"].set("columns", [exp.to_identifier(name, quoted=True) for name in added])
-    return LateralView({**operator.columns, **dict.fromkeys(added)}, operator, view)
+    check_exact([view.this], operator)
+    return LateralView({**operator.columns, **dict.fromkeys(added)}, operator, view, rounded=operator.rounded)
 
 
 def _join(left: Operator, right: Operator, join: exp.Join) -> Operator:
@@ -337,8 +361,10 @@ def _join(left: Operator, right: Operator, join: exp.Join) -> Operator:
         raise NotMaintainable("an outer join without ON", join)
     columns = left.columns if kind in ("left semi", "left anti") else both
     equal_keys = tuple(_equal_pairs(condition, left, right))
-    keys = unique_keys.of_join(kind, left, right, equal_keys)
-    return Join(columns, left, right, kind, condition, equal_keys, unique_keys=keys)
+    keys, rounded = unique_keys.of_join(kind, left, right, equal_keys), left.rounded | right.rounded
+    if condition is not None:
+        check_exact([condition], Operator(both, rounded=rounded))
+    return Join(columns, left, right, kind, condition, equal_keys, unique_keys=keys, rounded=rounded & columns.keys())
 
 
 def _equal_pairs(condition: exp.Expr | None, left: Operator, right: Operator) -> Iterable[tuple[exp.Expr, exp.Expr]]:
@@ -361,6 +387,29 @@ def _same_type(left: Operator, a: str, right: Operator, b: str) -> bool:
     return first is not None and first == right.columns[b]
 
 
+def _type_of(expression: exp.Expr, operator: Operator) -> DataType | None:
+    """Type of an expression, where it follows from the operator's columns without a doubt."""
+    if isinstance(expression, exp.Column):
+        return operator.columns.get(expression.name)
+    if isinstance(expression, exp.Count):
+        return DataType("bigint")
+    if isinstance(expression, exp.Min | exp.Max) and not expression.expressions:
+        return _type_of(expression.this, operator)
+    if isinstance(expression, exp.Sum):
+        type_ = _type_of(expression.this, operator)
+        return DataType("bigint") if type_ is not None and type_.name in _INTEGERS else None
+    return None
+
+
+def _check_inputs_of_groups(outputs: Outputs, operator: Operator) -> None:
+    """Check the arguments of aggregates and window functions."""
+    for _, expression in outputs:
+        if is_generator(expression):
+            raise NotMaintainable("a generator beside aggregates or window functions", expression)
+        if any(c.name in operator.rounded for c in expression.find_all(exp.Column)):
+            raise NotMaintainable("an aggregate or window function of a rounded number", expression)
+
+
 def _has_aggregate(expression: exp.Expr) -> bool:
     return any(a.find_ancestor(exp.Window) is None for a in expression.find_all(exp.AggFunc))
 
@@ -380,8 +429,6 @@ def _common_partition_keys(windows: Sequence[exp.Window]) -> tuple[exp.Expr, ...
     """Expressions by which all windows are partitioned."""
     first = {e.sql("spark"): e for e in windows[0].args.get("partition_by") or ()}
     for window in windows:
-        if window.args.get("alias"):
-            raise NotMaintainable("a named window", window)
         names = {e.sql("spark") for e in window.args.get("partition_by") or ()}
         first = {name: e for name, e in first.items() if name in names}
     return tuple(first.values())

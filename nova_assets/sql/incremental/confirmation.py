@@ -1,5 +1,6 @@
-"""Spark confirms that a query is understood: the SQL that nova writes from its syntax tree has the same plan as the
-author's text."""
+"""Spark confirms that nova parses and resolves a query as Spark does: the SQL that nova writes from the syntax tree has
+the same plan as the author's text.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from nova_assets.model.schema import Schema
 from nova_assets.model.task import Context
 from nova_assets.sql.parse.dialect import DIALECT
 from nova_assets.sql.query.resolved_query import Query
@@ -34,17 +36,28 @@ def regenerate(query: Query, frame_by_dataset: Mapping[str, str]) -> str:
     return sql
 
 
-def has_equal_plan(ctx: Context, rows: Any, other_rows: Any) -> bool:
-    """Whether Spark has the same optimised plan for two frames, apart from the numbers of its columns."""
+def compare_plans(ctx: Context, rows: Any, other_rows: Any) -> bool | None:
+    """Whether Spark has the same optimised plan for two frames, apart from the numbers of its columns.
+
+    Returns:
+        None if the plans say nothing, because an input is empty.
+    """
     plan, other = (_optimised_plan(ctx, frame) for frame in (rows, other_rows))
-    return plan is not None and plan == other
+    if "<empty>" in plan or "<empty>" in other:
+        return None
+    return plan == other and not _TRUNCATED.search(plan)
 
 
-def _optimised_plan(ctx: Context, frame: Any) -> str | None:
+def _optimised_plan(ctx: Context, frame: Any) -> str:
     explained = ctx.query("EXPLAIN EXTENDED SELECT * FROM {rows}", {}, {"rows": frame})
     text = "\n".join(row[0] for row in explained.collect())
     found = _PLAN.search(text)
-    if found is None or _TRUNCATED.search(found[1]):
-        return None
     numbers: dict[str, str] = {}
-    return _EXPRESSION_ID.sub(lambda m: f"#{numbers.setdefault(m[1], str(len(numbers)))}", found[1]).strip()
+    plan = found[1] if found else "... 1 more fields"
+    return _EXPRESSION_ID.sub(lambda m: f"#{numbers.setdefault(m[1], str(len(numbers)))}", plan).strip()
+
+
+def has_equal_columns(schema: Schema, other: Schema) -> bool:
+    """Whether two results have the same columns and types. The case of a column's name does not matter."""
+    columns, others = ([(f.name.lower(), f.type) for f in s.fields] for s in (schema, other))
+    return columns == others

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from sqlglot import exp
 
-from nova_assets.errors import DefinitionError, NotSupported
+from nova_assets.errors import DefinitionError, NotSupported, QueryRefused
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import Append, MergeModel, Upsert
 from nova_assets.model.modes_view import View
@@ -17,16 +17,18 @@ from nova_assets.model.schema import Schema
 from nova_assets.model.task import Context
 from nova_assets.model.value_comparison import can_be_key
 from nova_assets.sql.incremental import repeatability
-from nova_assets.sql.incremental.build_operators import NotMaintainable, SourceTable, build_operators
-from nova_assets.sql.incremental.confirmation import has_equal_plan, regenerate
+from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
+from nova_assets.sql.incremental.confirmation import compare_plans, has_equal_columns, regenerate
 from nova_assets.sql.incremental.maintenance_sql import (
+    RESULT,
     DatasetChange,
     MaintenanceSql,
     added_up_difference,
+    quote_column,
     select_growth,
     select_keyed_delta,
 )
-from nova_assets.sql.incremental.operators import Operator
+from nova_assets.sql.incremental.operators import NotMaintainable, Operator
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.query.resolved_query import Query, mark_calls, resolve_query
 from nova_assets.sql.query.scans import mark_scans
@@ -34,13 +36,16 @@ from nova_assets.sql.query.spark_confirmation import convert_spark_rejections
 from nova_assets.sql.query.spark_query import make_runnable_without_schemas
 from nova_assets.sql.text import SqlText
 
+STORED_ROWS = "stored_rows"
+"""Name of the input with the rows that the channel of the result holds."""
+
 
 @dataclass(frozen=True)
 class MaintenancePlan:
     """How the result of a query is maintained.
 
     Args:
-        operators: the operators of the query; None if the query is computed before and after each change.
+        operators: the operators of the query; None if the whole query is computed, and compared with the stored rows.
         reason: why there are no operators; empty if there are.
     """
 
@@ -56,7 +61,7 @@ class IncrementalQuery:
         output_port: port of the channel that holds the result.
 
     Raises:
-        SqlError: the query cannot be parsed, or can give other rows each time it is computed over the same data.
+        SqlError: the query cannot be parsed, or depends on more than its data, such as a clock.
     """
 
     def __init__(self, text: SqlText, output_port: str) -> None:
@@ -76,7 +81,7 @@ class IncrementalQuery:
         self.tree = tree
         self.scans = mark_scans(text, tree)
         for scan in self.scans:
-            if scan.mode in ("new", "old"):
+            if scan.mode != "all":
                 raise text.error(
                     f"{scan.mode.upper()}({scan.dataset}) in a query whose changes nova derives",
                     scan.span,
@@ -88,54 +93,62 @@ class IncrementalQuery:
             repeatability.check_query(tree)
         self._plans: dict[tuple[object, ...], MaintenancePlan] = {}
 
-    def __call__(self, ctx: Context, **views: View) -> Any:
-        target = self._target(ctx)
+    def __call__(self, ctx: Context, **inputs: Any) -> Any:
+        target, stored = self._target(ctx), inputs.pop(STORED_ROWS)
+        views: Mapping[str, View] = inputs
         with convert_spark_rejections(self.text):
-            rows_now = self._rows(ctx, views, "all")
+            rows_now = self._rows_now(ctx, views)
             schema = ctx.schema_of(rows_now)
-            plan = self._plan(ctx, views, rows_now)
-            self._check_target(target, plan, schema)
-            has_run = {name: view.has_run for name, view in views.items()}
-            if not any(has_run.values()):
-                self._check_target_empty(ctx, target)
-                return rows_now
-            if not all(has_run.values()):
-                raise _new_input_error(target, [name for name, has in has_run.items() if not has])
-            if not any(view.is_changed for view in views.values()):
+            plan = self._plan(ctx, views, rows_now, schema)
+            self._check_target(ctx, target, plan, schema)
+            if not all(view.has_run for view in views.values()):
+                return self._first_rows(ctx, target, rows_now, stored, schema)
+            if not any(view.is_changed for view in views.values()) and not self.runnable.variables:
                 return ctx.query("SELECT * FROM {rows_now} WHERE FALSE", {}, {"rows_now": rows_now})
-            if plan.operators is None:
-                return self._compare(ctx, target, rows_now, self._rows(ctx, views, "old"), schema)
+            if plan.operators is None or _has_changed_columns(ctx, views):
+                ctx.log.info("the whole query is computed: %s", plan.reason or "columns of an input have changed")
+                _check_comparable(target)
+                return self._compare(ctx, target, rows_now, stored, schema)
             return self._maintain(ctx, target, plan.operators, views, schema)
 
     # the plan
 
-    def _plan(self, ctx: Context, views: Mapping[str, View], rows_now: Any) -> MaintenancePlan:
+    def _plan(self, ctx: Context, views: Mapping[str, View], rows_now: Any, schema: Schema) -> MaintenancePlan:
         sources = {d: SourceTable(ctx.schema_of(views[d].all), ctx.channels[d].merge.key) for d in self.datasets}
         cache_key = tuple((d, s.schema, s.key) for d, s in sources.items())
-        if cache_key not in self._plans:
-            self._plans[cache_key] = self._make_plan(ctx, views, sources, rows_now)
-        plan = self._plans[cache_key]
-        if plan.operators is None:
-            ctx.log.info("the query is computed before and after the change: %s", plan.reason)
+        if cache_key in self._plans:
+            return self._plans[cache_key]
+        query = self._resolve(sources)
+        try:
+            operators = build_operators(query, sources)
+        except NotMaintainable as error:
+            plan: MaintenancePlan | None = MaintenancePlan(None, error.reason)
+        else:
+            plan = self._confirm(ctx, views, query, operators, rows_now, schema)
+        if plan is None:
+            return MaintenancePlan(None, "Spark cannot confirm over empty inputs how nova understands the query")
+        self._plans[cache_key] = plan
         return plan
 
-    def _make_plan(
-        self, ctx: Context, views: Mapping[str, View], sources: Mapping[str, SourceTable], rows_now: Any
-    ) -> MaintenancePlan:
-        with _repeatability_errors(self.text):
-            query = self._resolve(sources)
-            try:
-                operators = build_operators(query, sources)
-            except NotMaintainable as error:
-                repeatability.check_without_operators(self.tree)
-                return MaintenancePlan(None, error.reason)
-            frame_names = {d: _frame_name("all", n) for n, d in enumerate(self.datasets)}
-            regenerated_rows = ctx.query(
-                regenerate(query, frame_names), {}, {f: views[d].all for d, f in frame_names.items()}
-            )
-            if not has_equal_plan(ctx, rows_now, regenerated_rows):
-                repeatability.check_without_operators(self.tree)
-                return MaintenancePlan(None, "Spark does not confirm that nova understands the query")
+    def _confirm(
+        self, ctx: Context, views: Mapping[str, View], query: Query, operators: Operator, rows_now: Any, schema: Schema
+    ) -> MaintenancePlan | None:
+        """The plan with these operators, if Spark confirms them; None if Spark cannot judge now."""
+        frame_by_dataset = {d: _frame_name("all", n) for n, d in enumerate(self.datasets)}
+        frames = {f: views[d].all for d, f in frame_by_dataset.items()}
+        changes = {d: DatasetChange(f, f, None, f, is_changed=False) for d, f in frame_by_dataset.items()}
+        try:
+            regenerated_rows = ctx.query(regenerate(query, frame_by_dataset), {}, frames)
+            rows_by_operators = ctx.query(MaintenanceSql(operators, changes).rows_statement(), {}, frames)
+        except QueryRefused:
+            return MaintenancePlan(None, "Spark does not accept the query as nova writes it")
+        verdict = compare_plans(ctx, rows_now, regenerated_rows)
+        if verdict is None:
+            return None
+        if not verdict:
+            return MaintenancePlan(None, "Spark does not confirm how nova understands the query")
+        if not has_equal_columns(schema, ctx.schema_of(rows_by_operators)):
+            return MaintenancePlan(None, "the columns of the result have other types, or other names")
         return MaintenancePlan(operators)
 
     def _resolve(self, sources: Mapping[str, SourceTable]) -> Query:
@@ -149,18 +162,24 @@ class IncrementalQuery:
 
     # the result
 
-    def _rows(self, ctx: Context, views: Mapping[str, View], mode: str) -> Any:
-        """Frame of the query over the rows before (``old``) or after (``all``) the change."""
+    def _rows_now(self, ctx: Context, views: Mapping[str, View]) -> Any:
+        """Frame of the query as it was written."""
         values = {name: ctx.params[name] for name in self.runnable.variables}
-        frames = {self.runnable.frame_by_scan[s.number]: getattr(views[s.dataset], mode) for s in self.scans}
+        frames = {self.runnable.frame_by_scan[s.number]: views[s.dataset].all for s in self.scans}
         return ctx.query(self.runnable.sql, values, frames)
 
-    def _compare(self, ctx: Context, target: Channel, rows_now: Any, rows_before: Any, schema: Schema) -> Any:
-        change = added_up_difference("{rows_now}", "{rows_before}", schema.names, target.merge.key)
+    def _first_rows(self, ctx: Context, target: Channel, rows_now: Any, stored: Any, schema: Schema) -> Any:
+        if not ctx.pins.get(target.name):
+            return rows_now
+        _check_comparable(target)
+        return self._compare(ctx, target, rows_now, stored, schema)
+
+    def _compare(self, ctx: Context, target: Channel, rows_now: Any, stored: Any, schema: Schema) -> Any:
+        """The difference between the result and the stored rows."""
+        change = added_up_difference("{rows_now}", "{stored}", schema.names, target.merge.key)
         select = select_keyed_delta({name: name for name in schema.names}, target.merge.key)
-        return ctx.query(
-            f"WITH nova_result AS ({change}) {select}", {}, {"rows_now": rows_now, "rows_before": rows_before}
-        )
+        frames = {"rows_now": rows_now, "stored": _with_columns(ctx, stored, schema)}
+        return ctx.query(f"WITH {RESULT} AS ({change}) {select}", {}, frames)
 
     def _maintain(
         self, ctx: Context, target: Channel, operators: Operator, views: Mapping[str, View], schema: Schema
@@ -170,7 +189,9 @@ class IncrementalQuery:
             view, merge = views[dataset], ctx.channels[dataset].merge
             frame_by_role = {"all": view.all}
             if view.is_changed:
-                frame_by_role |= {"old": view.old} | _changed_rows(view, merge)
+                columns = ctx.schema_of(view.all)
+                before = {"old": view.old} | _changed_rows(view, merge)
+                frame_by_role |= {role: _with_columns(ctx, frame, columns) for role, frame in before.items()}
             frames |= {_frame_name(role, n): frame for role, frame in frame_by_role.items()}
             changes[dataset] = DatasetChange(
                 all_frame=_frame_name("all", n),
@@ -200,18 +221,7 @@ class IncrementalQuery:
             )
         return ctx.channels[self.output_port]
 
-    def _check_target_empty(self, ctx: Context, target: Channel) -> None:
-        """The first execution writes the whole result, beside which the channel must not hold other rows."""
-        head = ctx.pins.get(target.name, 0)
-        if head and not ctx.partition:
-            raise NotSupported(
-                f"channel {target.name!r} holds data that {self.text.name} has not written",
-                found=f"head {head}, and no cursor of the binding",
-                expected="an empty channel for the first execution",
-                next="maintain the query in a new channel",
-            )
-
-    def _check_target(self, target: Channel, plan: MaintenancePlan, schema: Schema) -> None:
+    def _check_target(self, ctx: Context, target: Channel, plan: MaintenancePlan, schema: Schema) -> None:
         for field in schema.fields:
             if not can_be_key(field.type):
                 raise NotSupported(
@@ -219,7 +229,8 @@ class IncrementalQuery:
                     expected="map_entries(...) of the map",
                 )
         merge = target.merge
-        if isinstance(merge, Append) and plan.operators is not None and plan.operators.is_monotone:
+        inputs_only_grow = all(isinstance(ctx.channels[d].merge, Append) for d in self.datasets)
+        if isinstance(merge, Append) and inputs_only_grow and plan.operators is not None and plan.operators.is_monotone:
             return
         if not isinstance(merge, Upsert) or merge.order_by:
             keys = _key_suggestions(plan)
@@ -254,12 +265,34 @@ def _key_suggestions(plan: MaintenancePlan) -> str:
     return f": {' or '.join(keys)}" if keys else ""
 
 
-def _new_input_error(target: Channel, new_inputs: Sequence[str]) -> NotSupported:
-    return NotSupported(
-        f"channel {target.name!r} was written before the query read {', '.join(new_inputs)}",
-        expected="a query that reads the same channels in each execution",
-        next="maintain the changed query in a new channel, under a new name of the binding",
+def _has_changed_columns(ctx: Context, views: Mapping[str, View]) -> bool:
+    """Whether a column of an input was renamed or dropped, or has another type, since the last execution."""
+    return any(
+        not {(f.name, f.type) for f in ctx.schema_of(view.old).fields}
+        <= {(f.name, f.type) for f in ctx.schema_of(view.all).fields}
+        for view in views.values()
+        if view.is_changed
     )
+
+
+def _with_columns(ctx: Context, frame: Any, schema: Schema) -> Any:
+    """The frame with null in the columns that it lacks."""
+    existing = {name.lower() for name in ctx.schema_of(frame).names}
+    if all(f.name.lower() in existing for f in schema.fields):
+        return frame
+    columns = ", ".join(
+        quote_column(f.name) if f.name.lower() in existing else f"CAST(NULL AS {f.type}) AS {quote_column(f.name)}"
+        for f in schema.fields
+    )
+    return ctx.query(f"SELECT {columns} FROM {{frame}}", {}, {"frame": frame})
+
+
+def _check_comparable(target: Channel) -> None:
+    if not target.merge.has_key:
+        raise NotSupported(
+            f"the rows of channel {target.name!r} have no key by which they can be compared with the result",
+            next="maintain the query in a new channel",
+        )
 
 
 @contextmanager

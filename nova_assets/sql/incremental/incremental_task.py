@@ -7,7 +7,7 @@ from nova_assets.errors import DefinitionError
 from nova_assets.model.edge import Consumes, Produces
 from nova_assets.model.names import check_name
 from nova_assets.model.task import Task
-from nova_assets.sql.incremental.incremental_query import IncrementalQuery
+from nova_assets.sql.incremental.incremental_query import STORED_ROWS, IncrementalQuery
 from nova_assets.sql.text import SqlText
 
 
@@ -28,8 +28,8 @@ def incremental(
 
     Inserts, updates and deletions in any channel of the query pass through the query as changes. After each execution,
     the channel has the rows that recomputing the query would give (R12). The first execution computes the whole query.
-    Where the query has a part for which there is no cheaper rule, nova computes the query over the data before and
-    after the change, and writes the difference.
+    If the query has a part for which there is no cheaper rule, each execution computes the whole query, compares the
+    result with the stored rows, and writes the difference.
 
     The channel is an ``Upsert`` channel. Its key identifies the rows of the result, for example the columns of
     ``GROUP BY``. If all inputs are ``Append`` channels, and added rows only add rows to the result, the channel may be
@@ -43,7 +43,7 @@ def incremental(
         retries, retry_delay: as for ``nova.task``.
 
     Raises:
-        SqlError: the query cannot be parsed, or can give other rows each time it is computed over the same data.
+        SqlError: the query cannot be parsed, or depends on more than its data, such as a clock.
         DefinitionError: the output edge is not a delta, or the query reads its own result.
     """
     query = IncrementalQuery(SqlText(f"task {name}", sql), produces.port)
@@ -56,7 +56,10 @@ def incremental(
     return Task(
         name=check_name(name, "a task"),
         function=query,
-        consumes=tuple(Consumes(d, "changes", d, by_name=True) for d in query.datasets),
+        consumes=(
+            *(Consumes(d, "changes", d, by_name=True) for d in query.datasets),
+            Consumes(produces.port, "all", STORED_ROWS, produces.channel),
+        ),
         produces=(produces,),
         retries=retries,
         retry_delay=retry_delay,

@@ -14,7 +14,7 @@ from functools import singledispatchmethod
 from sqlglot import exp
 
 from nova_assets.model.schema import DELETED
-from nova_assets.model.value_comparison import can_be_key
+from nova_assets.model.value_comparison import can_be_key, has_unequal_representations
 from nova_assets.sql.incremental.build_operators import column_of
 from nova_assets.sql.incremental.operators import (
     Aggregation,
@@ -87,7 +87,7 @@ def select_keyed_delta(names: Mapping[str, str], key: Sequence[str]) -> str:
         key: columns of the change that identify a row.
     """
     columns = _outputs((name, column_of(column)) for column, name in names.items())
-    same_key = " AND ".join(f"removed.{_quoted(k)} <=> added.{_quoted(k)}" for k in key)
+    same_key = " AND ".join(f"removed.{quote_column(k)} <=> added.{quote_column(k)}" for k in key)
     return (
         f"SELECT {columns}, FALSE AS {DELETED} FROM {RESULT} LATERAL VIEW {_REPETITIONS} WHERE {WEIGHT} > 0 "
         f"UNION ALL SELECT {columns}, TRUE AS {DELETED} FROM {RESULT} AS removed WHERE {WEIGHT} < 0 "
@@ -96,9 +96,12 @@ def select_keyed_delta(names: Mapping[str, str], key: Sequence[str]) -> str:
 
 
 def select_growth(names: Mapping[str, str]) -> str:
-    """SELECT of the rows that an append-only channel takes. ``names`` as for ``select_keyed_delta``."""
+    """SELECT of the rows that an append-only channel takes. A removed row is an error when Spark computes it. ``names``
+    as for ``select_keyed_delta``.
+    """
     columns = _outputs((name, column_of(column)) for column, name in names.items())
-    return f"SELECT {columns} FROM {RESULT} LATERAL VIEW {_REPETITIONS} WHERE {WEIGHT} > 0"
+    count = f"IF({WEIGHT} > 0, {WEIGHT}, raise_error('a row of the result was removed'))"
+    return f"SELECT {columns} FROM {RESULT} LATERAL VIEW explode(array_repeat(0, CAST({count} AS INT))) t AS nova_row"
 
 
 def added_up_difference(rows_now: str, rows_before: str, columns: Sequence[str], key: Sequence[str]) -> str:
@@ -136,6 +139,12 @@ class MaintenanceSql:
         self._relation(RESULT, _added_up(self.root.columns, f"SELECT * FROM {change}"))
         relations = ", ".join(f"{name} AS ({body})" for name, body in self._relations.items())
         return f"WITH {relations} {select_result}"
+
+    def rows_statement(self) -> str:
+        """A statement that computes the whole result after the change by the operators."""
+        rows = self.rows(self.root, "new")
+        relations = ", ".join(f"{name} AS ({body})" for name, body in self._relations.items())
+        return f"WITH {relations} SELECT * FROM {rows}"
 
     def _reads_change(self, operator: Operator) -> bool:
         return any(isinstance(o, Scan) and self.changes[o.dataset].is_changed for o in walk(operator))
@@ -190,8 +199,10 @@ class MaintenanceSql:
         if change.removed_frame is None:
             return added
         both = f"{added} UNION ALL {_select(operator.columns, -1)} FROM {{{change.removed_frame}}}"
-        can_group = all(t is not None and can_be_key(t) for t in operator.columns.values())
-        return _added_up(operator.columns, both) if can_group else both
+        is_comparable = all(
+            t is not None and can_be_key(t) and not has_unequal_representations(t) for t in operator.columns.values()
+        )
+        return _added_up(operator.columns, both) if is_comparable else both
 
     @_change_sql.register(Projection)
     @_change_sql.register(Filter)
@@ -326,14 +337,15 @@ def _select(columns: Iterable[str], weight: int) -> str:
 
 
 def _outputs(outputs: Iterable[tuple[str, exp.Expr]]) -> str:
-    return ", ".join(f"{_sql(e)} AS {_quoted(name)}" for name, e in outputs)
+    return ", ".join(f"{_sql(e)} AS {quote_column(name)}" for name, e in outputs)
 
 
 def _list(columns: Iterable[str]) -> str:
-    return ", ".join(map(_quoted, columns))
+    return ", ".join(map(quote_column, columns))
 
 
-def _quoted(name: str) -> str:
+def quote_column(name: str) -> str:
+    """A column's name in backticks."""
     return _sql(exp.to_identifier(name, quoted=True))
 
 

@@ -23,6 +23,20 @@ Outputs: TypeAlias = tuple[tuple[str, exp.Expr], ...]
 """Output columns of an operator: name, and the expression that computes it."""
 
 
+class NotMaintainable(Exception):
+    """The query has a part that no operator represents, so its result is compared with the stored rows.
+
+    Args:
+        reason: what the part is, such as ``a subquery in an expression``.
+        node: the part.
+    """
+
+    def __init__(self, reason: str, node: exp.Expr) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.node = node
+
+
 @dataclass(frozen=True, eq=False)
 class Operator:
     """A step of a query.
@@ -31,11 +45,14 @@ class Operator:
         columns: the output columns, in order.
         unique_keys: sets of output columns. No two rows have equal values in all columns of such a set.
         row_numbers: output column with ``ROW_NUMBER()`` -> output columns by which its window is partitioned.
+        rounded: output columns that may differ in the last digits each time they are computed, such as a sum of
+            floating-point numbers.
     """
 
     columns: Columns
     unique_keys: frozenset[frozenset[str]] = field(kw_only=True, default=frozenset())
     row_numbers: Mapping[str, frozenset[str]] = field(kw_only=True, default_factory=dict)
+    rounded: frozenset[str] = field(kw_only=True, default=frozenset())
 
     @property
     def inputs(self) -> tuple[Operator, ...]:
@@ -43,7 +60,7 @@ class Operator:
 
     @property
     def is_monotone(self) -> bool:
-        """Whether added input rows never remove or change an output row."""
+        """Whether the output only grows if the datasets only grow."""
         return all(i.is_monotone for i in self.inputs)
 
 

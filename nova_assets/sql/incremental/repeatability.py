@@ -1,21 +1,21 @@
-"""Repeatability: whether a query gives the same rows each time it is computed over the same data.
+"""Repeatability: whether a query, or a part of it, gives the same rows each time it is computed over the same data.
 
-A maintained result consists of rows that were computed at different times. So the query must not depend on anything but
-its data: no clock, no random numbers, no order of rows that the query does not determine.
+A maintained result consists of rows that were computed at different times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
 from sqlglot import exp
 
-from nova_assets.sql.incremental.operators import Operator
+from nova_assets.sql.incremental.operators import NotMaintainable, Operator
 from nova_assets.sql.parse import spark_functions
 
 
 class NotRepeatable(Exception):
-    """The query can give other rows each time it is computed over the same data.
+    """The query depends on more than its data, such as a clock.
 
     Args:
         reason: what the result depends on.
@@ -33,49 +33,75 @@ class NotRepeatable(Exception):
 _VOLATILE = frozenset(
     """
     aes_encrypt curdate current_catalog current_database current_date current_path current_schema current_time
-    current_timestamp current_timezone current_user input_file_block_length input_file_block_start
-    input_file_name java_method localtime localtimestamp monotonically_increasing_id now rand randn random
-    randstr reflect session_user shuffle spark_partition_id try_reflect uniform unix_timestamp user uuid version
+    current_timestamp current_timezone current_user input_file_block_length input_file_block_start input_file_name
+    java_method localtime localtimestamp monotonically_increasing_id now rand randn random randstr reflect
+    session_user shuffle spark_partition_id try_reflect uniform unix_timestamp user uuid version
     """.split()
 )
 """Functions whose value depends on more than their arguments."""
 
+_CLOCK_WORD = re.compile(r"\s*(now|today|tomorrow|yesterday)(\s.*)?", re.IGNORECASE | re.DOTALL)
+"""Texts that Spark takes for the current day or time, where it converts them to a date or timestamp."""
+
 _ORDER_SENSITIVE_AGGREGATES = frozenset(
     """
     any_value approx_percentile approx_top_k approx_top_k_accumulate approx_top_k_combine array_agg collect_list
-    collect_set first first_value histogram_numeric kll_merge_agg_bigint kll_merge_agg_double kll_merge_agg_float
-    kll_sketch_agg_bigint kll_sketch_agg_double kll_sketch_agg_float last last_value listagg max_by min_by mode
-    percentile_approx string_agg collect_union theta_sketch_agg theta_union_agg theta_intersection_agg
-    tuple_intersection_agg_double tuple_intersection_agg_integer tuple_sketch_agg_double tuple_sketch_agg_integer
-    tuple_union_agg_double tuple_union_agg_integer hll_sketch_agg hll_union_agg schema_of_variant_agg
+    collect_set collect_union first first_value histogram_numeric hll_sketch_agg hll_union_agg kll_merge_agg_bigint
+    kll_merge_agg_double kll_merge_agg_float kll_sketch_agg_bigint kll_sketch_agg_double kll_sketch_agg_float last
+    last_value listagg max_by measure min_by mode percentile_approx schema_of_variant_agg string_agg
+    theta_intersection_agg theta_sketch_agg theta_union_agg tuple_intersection_agg_double
+    tuple_intersection_agg_integer tuple_sketch_agg_double tuple_sketch_agg_integer tuple_union_agg_double
+    tuple_union_agg_integer vector_avg vector_sum
     """.split()
 )
 """Aggregates whose value can depend on the order in which Spark reads the rows."""
 
 _COLLECTORS = frozenset({"array_agg", "collect_list", "collect_set"})
-_ORDER_REMOVING = frozenset({"array_sort", "array_size", "cardinality", "size", "sort_array"})
-"""Functions of an array whose value does not depend on the order of its elements."""
+
+_ROUNDING_AGGREGATES = frozenset(
+    """
+    corr covar_pop covar_samp kurtosis regr_avgx regr_avgy regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy
+    skewness std stddev stddev_pop stddev_samp var_pop var_samp variance
+    """.split()
+)
+"""Aggregates that compute with floating-point numbers, whatever their arguments are."""
+
+_SUMS = frozenset({"avg", "mean", "sum", "try_avg", "try_sum"})
+"""Aggregates that are exact for integers and decimals."""
+
+_EXACT_TYPES = frozenset({"tinyint", "smallint", "int", "bigint", "decimal"})
 
 _TIE_FREE_WINDOW_FUNCTIONS = frozenset({"cume_dist", "dense_rank", "percent_rank", "rank"})
 """Window functions that give equal values to rows that are equal in ORDER BY."""
 
-_KNOWN = (
-    spark_functions.SCALAR_FUNCTIONS
-    | spark_functions.AGGREGATES
-    | spark_functions.WINDOW_FUNCTIONS
-    | spark_functions.GENERATOR_FUNCTIONS
-)
+_NAMES_BY_CLASS: Mapping[type[exp.Expr], frozenset[str]] = {
+    exp.ApproxQuantile: frozenset({"approx_percentile"}),
+    exp.ArrayUniqueAgg: frozenset({"collect_set"}),
+    exp.BitwiseAndAgg: frozenset({"bit_and"}),
+    exp.BitwiseOrAgg: frozenset({"bit_or"}),
+    exp.BitwiseXorAgg: frozenset({"bit_xor"}),
+    exp.GroupConcat: frozenset({"listagg"}),
+    exp.Quantile: frozenset({"percentile"}),
+}
+"""Spark's names of functions whose class in the syntax tree has another name."""
+
+
+def function_names(node: exp.Func) -> frozenset[str]:
+    """Names of a function, in lower case: the one that was written, or all names of its class."""
+    if isinstance(node, exp.Anonymous | exp.AnonymousAggFunc):
+        return frozenset({node.name.lower()})
+    return frozenset(name.lower() for name in type(node).sql_names()) | _NAMES_BY_CLASS.get(type(node), frozenset())
 
 
 def check_query(tree: exp.Query) -> None:
-    """Check what holds for every query, however it is maintained. Raises NotRepeatable."""
+    """Check that the query depends on its data only. Raises NotRepeatable."""
     for node in tree.walk():
-        if isinstance(node, exp.Limit | exp.Fetch | exp.Offset):
-            raise NotRepeatable("LIMIT chooses rows", node, "ROW_NUMBER() OVER (PARTITION BY ... ORDER BY ...)")
         if isinstance(node, exp.TableSample):
             raise NotRepeatable("TABLESAMPLE chooses rows at random", node, "a condition in WHERE")
         if isinstance(node, exp.Collate):
             raise _collation_error(node)
+        if isinstance(node, exp.Literal) and node.is_string and _CLOCK_WORD.fullmatch(node.name):
+            raise NotRepeatable(f"{node.name!r} can stand for the current day", node, "a column of the data")
         if isinstance(node, exp.Func):
             _check_function(node)
 
@@ -91,66 +117,96 @@ def _check_function(node: exp.Func) -> None:
     if volatile := names & _VOLATILE:
         name = min(volatile)
         raise NotRepeatable(f"{name}() depends on more than the data", node, "a column of the data")
-    if isinstance(node, exp.Anonymous) and not names <= _KNOWN:
+    is_of_user = isinstance(node, exp.Anonymous) and not names <= spark_functions.EXPRESSION_FUNCTIONS
+    if is_of_user or isinstance(node.parent, exp.Dot):
         raise NotRepeatable(f"{node.name}() is not known to be deterministic", node, "a function of Spark")
 
 
-def function_names(node: exp.Func) -> frozenset[str]:
-    """Names of a function, in lower case."""
-    if isinstance(node, exp.Anonymous | exp.AnonymousAggFunc):
-        return frozenset({node.name.lower()})
-    return frozenset(name.lower() for name in type(node).sql_names())
+# parts of a query
+
+
+def is_generator(expression: exp.Expr) -> bool:
+    """Whether an expression makes several rows of one."""
+    return any(
+        isinstance(n, exp.UDTF | exp.Explode | exp.Posexplode | exp.Inline)
+        or (isinstance(n, exp.Func) and function_names(n) & spark_functions.GENERATOR_FUNCTIONS)
+        for n in expression.walk()
+    )
 
 
 def check_aggregates(expressions: Iterable[exp.Expr]) -> None:
-    """Check that no aggregate depends on the order of rows. Raises NotRepeatable."""
+    """Check that no aggregate depends on the order of rows. Raises NotMaintainable."""
     for expression in expressions:
         for node in expression.find_all(exp.Func):
             names = function_names(node) & _ORDER_SENSITIVE_AGGREGATES
-            if not names or node.find_ancestor(exp.Window) is not None:
-                continue
-            outer = node.parent
-            if names <= _COLLECTORS and isinstance(outer, exp.Func) and function_names(outer) & _ORDER_REMOVING:
-                continue
-            raise NotRepeatable(
-                f"{min(names)}() depends on the order of the rows",
-                node,
-                "sort_array(collect_list(...))" if names & _COLLECTORS else "MIN(...), MAX(...), or MAX(STRUCT(...))",
-            )
+            if names and not (names <= _COLLECTORS and _removes_order(node.parent)):
+                raise NotMaintainable(f"{min(names)}(), which depends on the order of the rows", node)
+
+
+def _removes_order(node: exp.Expr | None) -> bool:
+    """Whether a function of an array gives the same value for every order of its elements."""
+    if not isinstance(node, exp.Func):
+        return False
+    names = function_names(node)
+    is_default_sort = "array_sort" in names and len(list(node.iter_expressions())) == 1
+    return is_default_sort or bool(names & {"array_size", "cardinality", "size", "sort_array"})
+
+
+def is_rounded(expression: exp.Expr, operator: Operator) -> bool:
+    """Whether the value of an output can differ in the last digits each time it is computed.
+
+    Args:
+        operator: input of the expression, to whose columns it refers.
+    """
+    if any(c.name in operator.rounded for c in expression.find_all(exp.Column)):
+        return True
+    for node in expression.find_all(exp.AggFunc):
+        names = function_names(node)
+        if names & _ROUNDING_AGGREGATES or (names & _SUMS and not _is_exact(node.this, operator)):
+            return True
+    return False
+
+
+def _is_exact(number: exp.Expr, operator: Operator) -> bool:
+    """Whether an expression certainly is an integer or a decimal."""
+    if isinstance(number, exp.Column):
+        type_ = operator.columns.get(number.name)
+        return type_ is not None and type_.name in _EXACT_TYPES
+    if isinstance(number, exp.Literal):
+        return not number.is_string and "e" not in number.name.lower()
+    is_plain = isinstance(number, exp.Paren | exp.Neg | exp.Add | exp.Sub | exp.Mul | exp.Distinct) or (
+        isinstance(number, exp.Func) and function_names(number) <= {"abs", "coalesce"}
+    )
+    return is_plain and all(_is_exact(part, operator) for part in number.iter_expressions())
+
+
+def check_exact(expressions: Iterable[exp.Expr], operator: Operator) -> None:
+    """Check that a decision about rows depends on exact values only. Raises NotMaintainable."""
+    for expression in expressions:
+        if is_rounded(expression, operator):
+            raise NotMaintainable("a decision that depends on a rounded number", expression)
 
 
 def check_windows(windows: Sequence[exp.Window], operator: Operator) -> None:
     """Check that each window orders its rows completely, or that its function does not depend on the order of equal
-    rows. Raises NotRepeatable.
+    rows. Raises NotMaintainable.
 
     Args:
         operator: input of the windows, to whose columns they refer.
     """
     for window in windows:
+        if window.args.get("alias"):
+            raise NotMaintainable("a named window", window)
         names = function_names(window.this) if isinstance(window.this, exp.Func) else frozenset[str]()
         specification = window.args.get("spec")
         by_rows = specification is not None and str(specification.args.get("kind")).upper() == "ROWS"
-        if names and names <= _TIE_FREE_WINDOW_FUNCTIONS:
+        if names & _TIE_FREE_WINDOW_FUNCTIONS:
             continue
-        is_plain_aggregate = names and names <= spark_functions.AGGREGATES - _ORDER_SENSITIVE_AGGREGATES
+        is_plain_aggregate = names & spark_functions.AGGREGATES and not names & _ORDER_SENSITIVE_AGGREGATES
         if is_plain_aggregate and not by_rows:
             continue
         order = window.args.get("order")
         parts = [*(window.args.get("partition_by") or ()), *(o.this for o in (order.expressions if order else ()))]
         ordered = {p.name for p in parts if isinstance(p, exp.Column)}
         if not any(key <= ordered for key in operator.unique_keys):
-            keys = [", ".join(sorted(k)) for k in operator.unique_keys if k]
-            raise NotRepeatable(
-                f"{min(names, default='the window')}() depends on the order of rows that are equal in ORDER BY",
-                window,
-                f"a key of the rows in ORDER BY: {' or '.join(sorted(keys))}" if keys else "RANK()",
-            )
-
-
-def check_without_operators(tree: exp.Query) -> None:
-    """Check a query whose operators are not known, so that the order of its windows cannot be judged. Raises
-    NotRepeatable.
-    """
-    check_aggregates([tree])
-    for window in tree.find_all(exp.Window):
-        check_windows([window], Operator({}))
+            raise NotMaintainable("a window that orders its rows only in part", window)

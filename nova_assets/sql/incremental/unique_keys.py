@@ -9,6 +9,7 @@ from itertools import product
 from sqlglot import exp
 
 from nova_assets.sql.incremental.operators import Columns, JoinKind, Operator, Outputs, SetKind
+from nova_assets.sql.incremental.repeatability import is_generator
 
 Keys = frozenset[frozenset[str]]
 
@@ -78,14 +79,12 @@ def of_join(kind: JoinKind, left: Operator, right: Operator, equal_keys: Sequenc
 
 
 def of_set_operation(kind: SetKind, columns: Columns, left: Operator) -> Keys:
-    """All columns for operations that remove duplicates. INTERSECT and EXCEPT keep the keys of their left side."""
+    """All columns for operations that remove duplicates. INTERSECT and EXCEPT keep the keys of their left side, unless
+    a column of the key is converted to another type, in which different values can be equal.
+    """
     every_column = frozenset({frozenset(columns)}) if not kind.endswith("all") else frozenset()
-    return every_column if kind == "union" else _shortest(every_column | left.unique_keys)
-
-
-def is_generator(expression: exp.Expr) -> bool:
-    """Whether an output expression makes several rows of one."""
-    return any(isinstance(n, exp.UDTF | exp.Explode | exp.Posexplode | exp.Inline) for n in expression.walk())
+    kept = {k for k in left.unique_keys if all(columns[c] is not None for c in k)}
+    return every_column if kind == "union" else _shortest(every_column | kept)
 
 
 def row_number_columns(outputs: Outputs) -> dict[str, frozenset[str]]:
@@ -102,6 +101,8 @@ def row_number_columns(outputs: Outputs) -> dict[str, frozenset[str]]:
 
 def row_numbers_after(operator: Operator, outputs: Outputs) -> dict[str, frozenset[str]]:
     """The row numbers of an operator after a projection that copies them and the columns of their windows."""
+    if any(is_generator(e) for _, e in outputs):
+        return {}
     renamed, found = _names_by_column(outputs), dict[str, frozenset[str]]()
     for name, columns in operator.row_numbers.items():
         if name in renamed and columns <= renamed.keys():

@@ -50,8 +50,9 @@ def mark_scans(text: SqlText, tree: exp.Query) -> tuple[Scan, ...]:
     """
     scans: list[Scan] = []
     for scope in traverse_scope(tree):
+        cte_names = {name.lower() for name in scope.cte_sources}
         for table in scope.tables:
-            if table.name in scope.cte_sources and not isinstance(table.this, exp.Anonymous):
+            if table.name.lower() in cte_names and not isinstance(table.this, exp.Anonymous):
                 continue
             if is_table_function(table, READ_MODES):
                 continue

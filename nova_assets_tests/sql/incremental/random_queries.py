@@ -154,7 +154,9 @@ class QueryWriter:
             word = self.rng.choice(["EXPLODE", "EXPLODE_OUTER"])
             source, names = f"{source} LATERAL VIEW {word}({lists[0]}) e AS k", [*names, "e.k"]
         where = f" WHERE {self.condition(names)}" if self.rng.random() < 0.5 else ""
-        kind = self.rng.choice(["project", "group", "group", "distinct", "window", "total", "dedup"])
+        kind = self.rng.choice(
+            ["project", "group", "group", "distinct", "window", "total", "dedup", "explode", "struct"]
+        )
         write = {
             "project": self._project,
             "group": self._group,
@@ -162,6 +164,8 @@ class QueryWriter:
             "window": self._window,
             "total": self._total,
             "dedup": self._dedup,
+            "explode": self._explode,
+            "struct": self._struct,
         }[kind]
         return write(f"{source}{where}", names)
 
@@ -238,3 +242,17 @@ class QueryWriter:
             "SELECT m.g AS g, m.id AS id FROM (SELECT t.g AS g, t.id AS id, ROW_NUMBER() OVER (PARTITION BY t.g "
             f"ORDER BY t.s, t.id) AS n FROM {table.name} AS t{where}) AS m WHERE m.n = 1"
         )
+
+    def _explode(self, source: str, names: list[str]) -> str:
+        column, count = self.int_column(names), self.rng.choice(["COUNT(*)", f"MAX({self.int_column(names)})"])
+        self.columns = ["g", "v"]
+        if self.rng.random() < 0.5:
+            return f"SELECT {column} AS g, EXPLODE(ARRAY(1, {count})) AS v FROM {source} GROUP BY {column}"
+        return f"SELECT {column} AS g, EXPLODE(ARRAY({column}, {self.int_column(names)})) AS v FROM {source}"
+
+    def _struct(self, source: str, names: list[str]) -> str:
+        """Text with the names of columns, from a struct that names them itself or by its arguments."""
+        a, b = self.int_column(names), self.int_column(names)
+        struct = self.rng.choice([f"STRUCT({a}, {b})", f"NAMED_STRUCT('a', {a}, 'b', {b})", "STRUCT(*)"])
+        self.columns = ["g", "s"]
+        return f"SELECT {a} AS g, TO_JSON({struct}) AS s FROM {source}"

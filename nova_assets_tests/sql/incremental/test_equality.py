@@ -18,16 +18,17 @@ from sqlglot import exp
 
 from nova_assets.engine.tasks.sql_query import analyze_query
 from nova_assets.model.schema import Schema
-from nova_assets.sql.incremental.build_operators import NotMaintainable, SourceTable, build_operators
-from nova_assets.sql.incremental.confirmation import regenerate
+from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
 from nova_assets.sql.incremental.maintenance_sql import (
     RESULT,
     DatasetChange,
     MaintenanceSql,
 )
-from nova_assets.sql.incremental.operators import Operator
+from nova_assets.sql.incremental.operators import NotMaintainable, Operator
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.query.resolved_query import Query, resolve_query
+from nova_assets.sql.query.scans import mark_scans
+from nova_assets.sql.query.spark_query import make_runnable_without_schemas
 from nova_assets.sql.text import SqlText
 from nova_assets_tests.effort import examples
 from nova_assets_tests.sql.incremental.random_queries import TABLES, QueryWriter, Row, Table, random_change
@@ -61,9 +62,14 @@ class Judge:
         self.spark = spark
         self.sql = sql
         sources = {t.name: SourceTable(t.schema, t.key) for t in TABLES}
-        tree = parse_statement(SqlText("query", sql))
+        text = SqlText("query", sql)
+        tree = parse_statement(text)
         assert isinstance(tree, exp.Query)
-        self.query: Query = resolve_query(SqlText("query", sql), tree, {n: s.schema for n, s in sources.items()})
+        self.scans = mark_scans(text, tree)
+        self.runnable = make_runnable_without_schemas(text, tree, self.scans)
+        tree = parse_statement(text)
+        assert isinstance(tree, exp.Query)
+        self.query: Query = resolve_query(text, tree, {n: s.schema for n, s in sources.items()})
         self.operators: Operator = build_operators(self.query, sources)
 
     def frame(self, rows: list[Row], schema: Schema) -> Any:
@@ -73,10 +79,12 @@ class Judge:
         )
 
     def recompute(self, rows: Rows) -> Counter[Any]:
-        frames = {f"frame_{t.name}": self.frame(rows[t.name], t.schema) for t in TABLES}
-        sql = regenerate(self.query, {t.name: f"frame_{t.name}" for t in TABLES})
-        used = {n: f for n, f in frames.items() if f"{{{n}}}" in sql}
-        return Counter(comparable(r) for r in analyze_query(self.spark, sql, {}, used).collect())
+        """The rows that Spark gives for the query as it was written."""
+        schemas = {t.name: t.schema for t in TABLES}
+        frames = {
+            self.runnable.frame_by_scan[s.number]: self.frame(rows[s.dataset], schemas[s.dataset]) for s in self.scans
+        }
+        return Counter(comparable(r) for r in analyze_query(self.spark, self.runnable.sql, {}, frames).collect())
 
     def changed(
         self,
@@ -135,6 +143,9 @@ def test_changes_add_up_to_the_recomputed_result(spark: Any, number: int) -> Non
     history = random_history(rng)
     rows, _ = next(history)
     result = judge.recompute(rows)
+    names = list(judge.operators.columns)
+    positions = [[names.index(c) for c in key] for key in judge.operators.unique_keys]
+    keyed = [{tuple(row[i] for i in at): row for row in result} for at in positions]
     for after, changes in history:
         change = judge.changed(rows, after, changes, f"SELECT * FROM {RESULT}")
         for row in change:
@@ -142,8 +153,18 @@ def test_changes_add_up_to_the_recomputed_result(spark: Any, number: int) -> Non
         recomputed, rows = judge.recompute(after), after
         assert +result == +recomputed, f"{sql}\nchanged {changes}"
         assert min(result.values(), default=0) >= 0
-        names = list(judge.operators.columns)
-        for key in judge.operators.unique_keys:
-            at = [names.index(k) for k in key]
-            by_key = Counter(tuple(row[i] for i in at) for row in recomputed.elements())
-            assert max(by_key.values(), default=1) == 1, f"{sorted(key)} is no key of {sql}"
+        for at, by_key in zip(positions, keyed, strict=True):
+            upsert(by_key, at, change)
+            assert Counter(by_key.values()) == recomputed, f"by the key {[names[i] for i in at]}: {sql}"
+
+
+def upsert(by_key: dict[Any, Any], at: list[int], change: list[Any]) -> None:
+    """Apply a change as a keyed channel does: deletions first, then live rows."""
+    rows = [(comparable(row[:-1]), row[-1]) for row in change]
+    for is_added in (False, True):
+        for row, weight in rows:
+            key = tuple(row[i] for i in at)
+            if is_added and weight > 0:
+                by_key[key] = row
+            elif not is_added and weight < 0:
+                by_key.pop(key, None)

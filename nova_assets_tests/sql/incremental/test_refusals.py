@@ -7,9 +7,10 @@ from sqlglot import exp
 
 import nova_assets as nova
 from nova_assets.model.schema import parse_ddl
-from nova_assets.sql.incremental.build_operators import NotMaintainable, SourceTable, build_operators
-from nova_assets.sql.incremental.operators import Operator
-from nova_assets.sql.incremental.repeatability import NotRepeatable
+from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
+from nova_assets.sql.incremental.operators import NotMaintainable, Operator
+from nova_assets.sql.incremental.repeatability import function_names
+from nova_assets.sql.parse import spark_functions
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.query.resolved_query import resolve_query
 from nova_assets.sql.text import SqlText
@@ -17,9 +18,11 @@ from nova_assets.sql.text import SqlText
 SOURCES = {
     "orders": SourceTable(parse_ddl("id int, user int, day date, amount int, items array<int>"), ("id",)),
     "users": SourceTable(parse_ddl("uid int, name string, code string"), ("uid",)),
+    "parcels": SourceTable(parse_ddl("user int, weight double")),
     "clicks": SourceTable(parse_ddl("user int, at timestamp")),
 }
 OUTPUT = nova.delta("result")
+_SYNONYMS = {"collect_list": "array_agg", "percentile_approx": "approx_percentile", "string_agg": "listagg"}
 
 
 def operators(sql: str) -> Operator:
@@ -40,8 +43,10 @@ def operators(sql: str) -> Operator:
         ("SELECT name COLLATE UTF8_LCASE AS n FROM users", "name", "equal in a collation"),
         ("SELECT COLLATE(name, 'UTF8_LCASE') AS n FROM users", "COLLATE", "equal in a collation"),
         ("SELECT my_function(id) AS x FROM orders", "my_function", "not known to be deterministic"),
-        ("SELECT id FROM orders ORDER BY amount LIMIT 3", "3", "LIMIT"),
-        ("SELECT t.id FROM (SELECT id FROM orders LIMIT 3) t", "3", "LIMIT"),
+        ("SELECT id FROM orders WHERE day >= DATE 'today'", "'today'", "current day"),
+        ("SELECT id FROM orders WHERE day >= 'Yesterday '", "'Yesterday", "current day"),
+        ("SELECT id FROM orders WHERE my.f(id) > 1", "f", "not known to be deterministic"),
+        ("SELECT id FROM WHOLE(orders)", "WHOLE", "WHOLE(orders)"),
         ("SELECT id FROM orders TABLESAMPLE (10 PERCENT)", "10", "TABLESAMPLE"),
         ("SELECT id FROM NEW(orders)", "NEW", "NEW(orders)"),
     ],
@@ -59,6 +64,12 @@ def test_what_depends_on_more_than_the_data_is_refused(sql: str, caret_at: str, 
     "sql",
     [
         "SELECT user, FIRST(amount) AS f FROM orders GROUP BY user",
+        "SELECT user, COLLECT_SET(amount) AS f FROM orders GROUP BY user",
+        "SELECT user, LISTAGG(amount) AS f FROM orders GROUP BY user",
+        "SELECT user, APPROX_PERCENTILE(amount, 0.5) AS f FROM orders GROUP BY user",
+        "SELECT user, ARRAY_SORT(COLLECT_LIST(amount), (a, b) -> 0) AS f FROM orders GROUP BY user",
+        "SELECT user, MAX(FIRST(amount)) OVER () AS f FROM orders GROUP BY user",
+        "SELECT user, amount, RANK() OVER w AS f FROM orders WINDOW w AS (PARTITION BY user ORDER BY id)",
         "SELECT user, COLLECT_LIST(amount) AS l FROM orders GROUP BY user",
         "SELECT user, MAX_BY(id, amount) AS m FROM orders GROUP BY user",
         "SELECT id, ROW_NUMBER() OVER (PARTITION BY user ORDER BY amount) AS n FROM orders",
@@ -67,8 +78,8 @@ def test_what_depends_on_more_than_the_data_is_refused(sql: str, caret_at: str, 
         "SELECT user, ROW_NUMBER() OVER (PARTITION BY user ORDER BY at) AS n FROM clicks",
     ],
 )
-def test_what_depends_on_the_order_of_rows_is_refused(sql: str) -> None:
-    with pytest.raises(NotRepeatable):
+def test_what_depends_on_the_order_of_rows_has_no_operator(sql: str) -> None:
+    with pytest.raises(NotMaintainable):
         operators(sql)
 
 
@@ -98,6 +109,20 @@ def test_a_complete_order_is_accepted(sql: str) -> None:
         "SELECT WINDOW(at, '1 day', '1 hour') AS w, COUNT(*) AS n FROM clicks GROUP BY WINDOW(at, '1 day', '1 hour')",
         "SELECT user, RANK() OVER (ORDER BY user) AS r FROM orders QUALIFY r = 1",
         "SELECT 1 AS one",
+        "SELECT id FROM orders ORDER BY amount LIMIT 3",
+        "SELECT t.id FROM (SELECT id FROM orders LIMIT 3) t",
+        "SELECT id, TO_JSON(STRUCT(id, amount)) AS j FROM orders",
+        "SELECT id, (id, amount) AS pair FROM orders",
+        "SELECT id, ARRAYS_ZIP(items, items) AS z FROM orders",
+        "SELECT id, XXHASH64(*) AS h FROM orders",
+        "SELECT id, TO_JSON(STRUCT(*)) AS h FROM orders",
+        "SELECT user, EXPLODE(ARRAY(1, COUNT(*))) AS n FROM orders GROUP BY user",
+        "SELECT id, EXPLODE(items) AS i, RANK() OVER (PARTITION BY user ORDER BY day) AS r FROM orders",
+        "SELECT TRANSFORM(o.items, O -> o.amount) AS t FROM orders o",
+        "SELECT user, SUM(weight) AS s FROM parcels GROUP BY user HAVING SUM(weight) > 0.3",
+        "SELECT s, COUNT(*) AS n FROM (SELECT user, SUM(weight) AS s FROM parcels GROUP BY user) GROUP BY s",
+        "SELECT DISTINCT s FROM (SELECT user, STDDEV(amount) AS s FROM orders GROUP BY user)",
+        "SELECT o.id FROM orders o JOIN (SELECT user, AVG(weight) AS s FROM parcels GROUP BY user) p ON o.amount > p.s",
     ],
 )
 def test_what_no_operator_represents_is_not_guessed(sql: str) -> None:
@@ -123,6 +148,13 @@ def test_what_no_operator_represents_is_not_guessed(sql: str) -> None:
         ("SELECT id FROM orders UNION SELECT uid FROM users", {"id"}),
         ("SELECT id FROM orders UNION ALL SELECT uid FROM users", None),
         ("SELECT id, EXPLODE(items) AS item FROM orders", None),
+        ("SELECT id, INLINE_OUTER(ARRAY(NAMED_STRUCT('a', 1))) AS item FROM orders", None),
+        ("SELECT id FROM orders INTERSECT SELECT weight FROM parcels", {"id"}),
+        (
+            "SELECT s.user, s.i FROM (SELECT t.user, t.n, EXPLODE(t.items) AS i FROM (SELECT user, items, "
+            "ROW_NUMBER() OVER (PARTITION BY user ORDER BY id) AS n FROM orders) t) s WHERE s.n = 1",
+            None,
+        ),
         ("SELECT id, item FROM orders LATERAL VIEW EXPLODE(items) e AS item", None),
         (
             "SELECT t.user, t.id FROM (SELECT user, id, ROW_NUMBER() OVER (PARTITION BY user ORDER BY day, id) AS n "
@@ -147,3 +179,24 @@ def test_the_output_edge_is_a_delta_of_another_channel() -> None:
         nova.incremental("t", "SELECT id FROM orders", produces=nova.base("result"))
     with pytest.raises(nova.DefinitionError, match="reads its own result"):
         nova.incremental("t", "SELECT id FROM result", produces=OUTPUT)
+
+
+def test_every_aggregate_goes_by_sparks_name() -> None:
+    for name in sorted(spark_functions.AGGREGATES):
+        text = SqlText("query", f"SELECT {name}(x, y) AS z FROM t")
+        try:
+            found = parse_statement(text).find(exp.AggFunc)
+        except nova.SqlError:
+            found = parse_statement(SqlText("query", f"SELECT {name}(x) AS z FROM t")).find(exp.AggFunc)
+        assert found is not None, name
+        same = {"collect_list": "array_agg", "percentile_approx": "approx_percentile", "string_agg": "listagg"}.get(
+            name, name
+        )
+        assert {name, same} & function_names(found), name
+
+
+def test_a_cte_hides_a_dataset_whatever_the_case_of_its_name() -> None:
+    with pytest.raises(nova.SqlError, match="no dataset"):
+        operators("WITH Orders2 AS (SELECT id FROM orders) SELECT id FROM orders3")
+    task = nova.incremental("t", "WITH ORDERS AS (SELECT uid FROM users) SELECT uid FROM orders", produces=OUTPUT)
+    assert [e.port for e in task.consumes] == ["users", "result"]
