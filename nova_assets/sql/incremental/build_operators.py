@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from nova_assets.model.schema import DataType, Schema
 from nova_assets.sql.incremental import unique_keys
+from nova_assets.sql.incremental.expressions import column_of, flatten_columns, type_of
 from nova_assets.sql.incremental.operators import (
     Aggregation,
     Columns,
@@ -35,7 +36,6 @@ from nova_assets.sql.incremental.repeatability import (
     check_aggregates,
     check_exact,
     check_windows,
-    function_names,
     is_generator,
     is_rounded,
 )
@@ -75,14 +75,6 @@ _JOIN_KINDS: Mapping[tuple[str, str], JoinKind] = {
     ("", "SEMI"): "left semi",
     ("", "ANTI"): "left anti",
 }
-_INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
-
-_TIME_WINDOWS = frozenset({"session_window", "window", "window_time"})
-"""Functions of time windows. A window can belong to several groups, or grow when rows are added."""
-
-_FIELDS_CALLED_LIKE_COLUMNS = frozenset({"arrays_zip", "struct"})
-"""Functions whose result has fields that are called like the columns in their arguments."""
-
 _SET_KINDS: Mapping[tuple[type[exp.Expr], bool], SetKind] = {
     (exp.Union, True): "union",
     (exp.Intersect, True): "intersect",
@@ -159,7 +151,7 @@ class _Builder:
             operator = _lateral_view(operator, lateral)
         where = select.args.get("where")
         if where is not None:
-            condition = _flatten_columns(where.this, operator)
+            condition = flatten_columns(where.this, operator)
             check_exact([condition], operator)
             operator = Filter(
                 operator.columns,
@@ -177,11 +169,11 @@ class _Builder:
         return operator
 
     def _build_outputs(self, select: exp.Select, operator: Operator) -> Operator:
-        outputs = tuple((e.alias_or_name.lower(), _flatten_columns(e.unalias(), operator)) for e in select.expressions)
+        outputs = tuple((e.alias_or_name.lower(), flatten_columns(e.unalias(), operator)) for e in select.expressions)
         names = [name for name, _ in outputs]
         if len(set(names)) < len(names) or not all(names):
             raise NotMaintainable("output columns without different names", select)
-        columns: Columns = {name: _type_of(e, operator) for name, e in outputs}
+        columns: Columns = {name: type_of(e, operator) for name, e in outputs}
         group, having = select.args.get("group"), select.args.get("having")
         rounded = frozenset(name for name, e in outputs if is_rounded(e, operator))
         windows = [w for _, e in outputs for w in e.find_all(exp.Window)]
@@ -198,7 +190,7 @@ class _Builder:
             return Windowed(columns, operator, partition_keys, outputs, unique_keys=keys, row_numbers=row_numbers)
         if is_aggregation:
             group_keys = _plain_group_keys(group, operator)
-            flat_having = None if having is None else _flatten_columns(having.this, operator)
+            flat_having = None if having is None else flatten_columns(having.this, operator)
             decisions = [*group_keys, *([flat_having] if flat_having is not None else [])]
             check_exact(decisions, operator)
             check_aggregates([*(e for _, e in outputs), *decisions])
@@ -264,49 +256,6 @@ def _check_clauses(select: exp.Select) -> None:
         raise NotMaintainable("DISTINCT ON", distinct)
 
 
-def _flatten_columns(expression: exp.Expr, operator: Operator) -> exp.Expr:
-    """The expression over the operator's columns: ``o.amount`` becomes the column called ``o.amount``."""
-    bound_names = {p.name.lower() for f in expression.find_all(exp.Lambda) for p in f.expressions}
-
-    def flatten(node: exp.Expr) -> exp.Expr:
-        _check_expression(node)
-        if not isinstance(node, exp.Column):
-            return node
-        if not node.table and node.name.lower() in bound_names:
-            return node
-        name = f"{node.table}.{node.name}".lower()
-        if node.args.get("db") or node.table.lower() in bound_names or name not in operator.columns:
-            raise NotMaintainable(f"the name {node.sql('spark')}", node)
-        return column_of(name)
-
-    return expression.copy().transform(flatten)
-
-
-def _check_expression(node: exp.Expr) -> None:
-    """Raise NotMaintainable for a node that has another meaning over the columns of an operator."""
-    if isinstance(node, exp.Subquery | exp.Query | exp.Exists):
-        raise NotMaintainable("a subquery in an expression", node)
-    if isinstance(node, exp.Placeholder | exp.Parameter):
-        raise NotMaintainable("a parameter", node)
-    if isinstance(node, exp.Star) and not isinstance(node.parent, exp.Count):
-        raise NotMaintainable("* in an expression", node)
-    if isinstance(node, exp.Tuple) and not isinstance(node.parent, exp.In | exp.Tuple):
-        raise NotMaintainable("a row value", node)
-    if isinstance(node, exp.Struct):
-        raise NotMaintainable("STRUCT, whose fields are called like columns", node)
-    if isinstance(node, exp.Func):
-        names = function_names(node)
-        if names & _TIME_WINDOWS:
-            raise NotMaintainable("a time window", node)
-        if names & _FIELDS_CALLED_LIKE_COLUMNS:
-            raise NotMaintainable(f"{min(names).upper()}, whose fields are called like columns", node)
-
-
-def column_of(name: str) -> exp.Column:
-    """Reference to an operator's column."""
-    return exp.Column(this=exp.to_identifier(name, quoted=True))
-
-
 def _with_qualified_names(operator: Operator, alias: str) -> Operator:
     outputs = tuple((f"{alias}.{name}", column_of(name)) for name in operator.columns)
     columns = {f"{alias}.{name}": type_ for name, type_ in operator.columns.items()}
@@ -341,7 +290,7 @@ def _lateral_view(operator: Operator, lateral: exp.Lateral) -> Operator:
     if set(added) & set(operator.columns):
         raise NotMaintainable("a lateral source with a repeated name", lateral)
     view = lateral.copy()
-    view.set("this", _flatten_columns(lateral.this, operator))
+    view.set("this", flatten_columns(lateral.this, operator))
     view.args["alias"].set("columns", [exp.to_identifier(name, quoted=True) for name in added])
     check_exact([view.this], operator)
     return LateralView({**operator.columns, **dict.fromkeys(added)}, operator, view, rounded=operator.rounded)
@@ -356,7 +305,7 @@ def _join(left: Operator, right: Operator, join: exp.Join) -> Operator:
     both: Columns = {**left.columns, **right.columns}
     pair = Join(both, left, right, kind, None)
     on = join.args.get("on")
-    condition = None if on is None else _flatten_columns(on, pair)
+    condition = None if on is None else flatten_columns(on, pair)
     if condition is None and kind != "inner":
         raise NotMaintainable("an outer join without ON", join)
     columns = left.columns if kind in ("left semi", "left anti") else both
@@ -387,20 +336,6 @@ def _same_type(left: Operator, a: str, right: Operator, b: str) -> bool:
     return first is not None and first == right.columns[b]
 
 
-def _type_of(expression: exp.Expr, operator: Operator) -> DataType | None:
-    """Type of an expression, where it follows from the operator's columns without a doubt."""
-    if isinstance(expression, exp.Column):
-        return operator.columns.get(expression.name)
-    if isinstance(expression, exp.Count):
-        return DataType("bigint")
-    if isinstance(expression, exp.Min | exp.Max) and not expression.expressions:
-        return _type_of(expression.this, operator)
-    if isinstance(expression, exp.Sum):
-        type_ = _type_of(expression.this, operator)
-        return DataType("bigint") if type_ is not None and type_.name in _INTEGERS else None
-    return None
-
-
 def _check_inputs_of_groups(outputs: Outputs, operator: Operator) -> None:
     """Check the arguments of aggregates and window functions."""
     for _, expression in outputs:
@@ -422,7 +357,7 @@ def _plain_group_keys(group: exp.Group | None, operator: Operator) -> tuple[exp.
     for key in group.expressions:
         if isinstance(key, exp.Literal | exp.Cube | exp.Rollup | exp.GroupingSets) or key.find(exp.AggFunc):
             raise NotMaintainable("this GROUP BY", key)
-    return tuple(_flatten_columns(key, operator) for key in group.expressions)
+    return tuple(flatten_columns(key, operator) for key in group.expressions)
 
 
 def _common_partition_keys(windows: Sequence[exp.Window]) -> tuple[exp.Expr, ...]:

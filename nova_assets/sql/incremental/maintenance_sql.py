@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from nova_assets.model.schema import DELETED
 from nova_assets.model.value_comparison import can_be_key, has_unequal_representations
-from nova_assets.sql.incremental.build_operators import column_of
+from nova_assets.sql.incremental.expressions import column_of
 from nova_assets.sql.incremental.operators import (
     Aggregation,
     Distinct,

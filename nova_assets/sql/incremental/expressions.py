@@ -1,0 +1,78 @@
+"""Expressions over the columns of operators."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from nova_assets.model.schema import DataType
+from nova_assets.sql.incremental.operators import NotMaintainable, Operator
+from nova_assets.sql.incremental.repeatability import function_names
+
+_INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
+
+_TIME_WINDOWS = frozenset({"session_window", "window", "window_time"})
+"""Functions of time windows. A window can belong to several groups, or grow when rows are added."""
+
+_FIELDS_CALLED_LIKE_COLUMNS = frozenset({"arrays_zip", "struct"})
+"""Functions whose result has fields that are called like the columns in their arguments."""
+
+
+def flatten_columns(expression: exp.Expr, operator: Operator) -> exp.Expr:
+    """The expression over the operator's columns: ``o.amount`` becomes the column called ``o.amount``.
+
+    Raises:
+        NotMaintainable: a part of the expression has another meaning there.
+    """
+    bound_names = {p.name.lower() for f in expression.find_all(exp.Lambda) for p in f.expressions}
+
+    def flatten(node: exp.Expr) -> exp.Expr:
+        _check_expression(node)
+        if not isinstance(node, exp.Column):
+            return node
+        if not node.table and node.name.lower() in bound_names:
+            return node
+        name = f"{node.table}.{node.name}".lower()
+        if node.args.get("db") or node.table.lower() in bound_names or name not in operator.columns:
+            raise NotMaintainable(f"the name {node.sql('spark')}", node)
+        return column_of(name)
+
+    return expression.copy().transform(flatten)
+
+
+def _check_expression(node: exp.Expr) -> None:
+    """Raise NotMaintainable for a node that has another meaning over the columns of an operator."""
+    if isinstance(node, exp.Subquery | exp.Query | exp.Exists):
+        raise NotMaintainable("a subquery in an expression", node)
+    if isinstance(node, exp.Placeholder | exp.Parameter):
+        raise NotMaintainable("a parameter", node)
+    if isinstance(node, exp.Star) and not isinstance(node.parent, exp.Count):
+        raise NotMaintainable("* in an expression", node)
+    if isinstance(node, exp.Tuple) and not isinstance(node.parent, exp.In | exp.Tuple):
+        raise NotMaintainable("a row value", node)
+    if isinstance(node, exp.Struct):
+        raise NotMaintainable("STRUCT, whose fields are called like columns", node)
+    if isinstance(node, exp.Func):
+        names = function_names(node)
+        if names & _TIME_WINDOWS:
+            raise NotMaintainable("a time window", node)
+        if names & _FIELDS_CALLED_LIKE_COLUMNS:
+            raise NotMaintainable(f"{min(names).upper()}, whose fields are called like columns", node)
+
+
+def column_of(name: str) -> exp.Column:
+    """Reference to an operator's column."""
+    return exp.Column(this=exp.to_identifier(name, quoted=True))
+
+
+def type_of(expression: exp.Expr, operator: Operator) -> DataType | None:
+    """Type of an expression, where it follows from the operator's columns without a doubt."""
+    if isinstance(expression, exp.Column):
+        return operator.columns.get(expression.name)
+    if isinstance(expression, exp.Count):
+        return DataType("bigint")
+    if isinstance(expression, exp.Min | exp.Max) and not expression.expressions:
+        return type_of(expression.this, operator)
+    if isinstance(expression, exp.Sum):
+        type_ = type_of(expression.this, operator)
+        return DataType("bigint") if type_ is not None and type_.name in _INTEGERS else None
+    return None
