@@ -31,6 +31,8 @@ _BEARER = re.compile(r"\b(Bearer\s+)[A-Za-z0-9._~+/=-]{8,}", re.I)
 _PARAMETER = re.compile(r"([?&])([^=&?\s]+)=([^&]*)")
 _SPARK_PARAMETER = re.compile(r"(;)([^=;\s]+)=([^;]*)")
 _QUERY = re.compile(r"\?[A-Za-z_%][\w.%-]*=")
+_NO_PORT = re.compile(r"^(\[[^\]]*\]|[^:/?#,\[]+):(?!\d{1,5}(?:[/?#,]|$))[^/?#]*")
+_PORT = re.compile(r"^((?:[^@/?#]*@)?(?:\[[^\]]*\]|[^:@/?#,]+)):(?!\d{1,5}(?:[/?#,]|$))[^/?#]*")
 _PORT = re.compile(r"\d{1,5}(?:[/?#;]|$)")
 _LETTERS = re.compile(r"[a-z]*|[A-Z]*")
 _MIN_SECRET_LENGTH = 6
@@ -60,6 +62,9 @@ def mask_address(address: str) -> str:
     if not separator:
         return address
     user, password, place = _split_user_info(scheme, rest)
+    if scheme.lower().startswith("postgresql"):  # what is no port may be a part of the password
+        masked_place = _NO_PORT.sub(rf"\1:{MASK}", place)
+        rest, place = rest.removesuffix(place) + masked_place, masked_place
     if password is not None:
         rest = f"{user}:{MASK}@{place}"
     elif user and scheme.lower() in ("http", "https", "sc"):  # the user part may be a token

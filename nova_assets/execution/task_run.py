@@ -18,9 +18,11 @@ from nova_assets.model.block import Block, Manifest
 from nova_assets.model.data_check import Check
 from nova_assets.model.engine import Engine, Frame
 from nova_assets.model.execution import TaskProgress, TaskReport
+from nova_assets.model.merge import MergeModel
 from nova_assets.model.modes_view import View
 from nova_assets.model.read_strategy import CostEstimate
 from nova_assets.model.reads import PrivatePortRead, Read, Snapshot
+from nova_assets.model.schema import DELETED
 from nova_assets.model.task import Context, Task
 from nova_assets.nova_error import NovaError
 from nova_assets.plan.read_strategy import best_estimate, estimate_strategies
@@ -193,6 +195,7 @@ class TaskRun:
             loaders["old"],
             has_run=pin is None or pin.has_run,
             is_changed=not self._is_input_empty(task_input),
+            has_new_definition=channel is not None and _has_new_definition(task_input, channel.merge),
         )
         if channel is None or not channel.merge.has_key:
             return view
@@ -346,6 +349,19 @@ class TaskRun:
             )
 
         return {i.name: rows(i) for i in step.inputs}
+
+
+def _has_new_definition(task_input: Input, merge: MergeModel) -> bool:
+    """Whether columns or merge model of a channel differ from those at the cursor, or of its newest block."""
+    now, before = task_input.reads["all"], task_input.reads["old"]
+    if not isinstance(now, Snapshot) or now.schema is None:
+        return False
+    blocks = [b for b in reads.source_blocks(now) if isinstance(b, Block)]
+    if not blocks:
+        return False
+    newest = max(blocks, key=lambda b: b.hi)
+    is_redeclared = newest.manifest.schema.without_columns(DELETED) != now.schema or newest.merge != merge
+    return is_redeclared or (isinstance(before, Snapshot) and before.schema != now.schema)
 
 
 def _private_block_snapshot(block: Block) -> reads.Snapshot:

@@ -16,6 +16,7 @@ class View:
     Attributes:
         has_run: whether the binding has read the channel before. Otherwise ``.old`` is empty.
         is_changed: whether ``.new`` may have rows.
+        has_new_definition: whether the channel's columns or merge model may have changed since the binding read it.
     """
 
     def __init__(
@@ -26,9 +27,11 @@ class View:
         *,
         has_run: bool = True,
         is_changed: bool = True,
+        has_new_definition: bool = False,
     ) -> None:
         self.has_run = has_run
         self.is_changed = is_changed
+        self.has_new_definition = has_new_definition
         self._build = {"all": all, "new": new, "old": old}
         self._frames: dict[str, Any] = {}
 

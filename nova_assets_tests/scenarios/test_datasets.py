@@ -162,7 +162,7 @@ def test_a_task_that_fails_says_which_file_and_what_to_type(tmp_path: Path, spar
         store.insert("tickets", rows(SOLD))
         with pytest.raises(TaskFailed) as caught:
             store.run("odd", "store=Paris")
-    assert caught.value.next == f"mend {tmp_path}/odd.sql, then: nova run odd --partition store=Paris"
+    assert caught.value.next == f"fix {tmp_path}/odd.sql; then nova run odd --partition store=Paris"
 
 
 def test_a_query_in_a_workflowette_reads_what_is_new(spark: Any) -> None:

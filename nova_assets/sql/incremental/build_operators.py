@@ -187,7 +187,9 @@ class _Builder:
             partition_keys = _common_partition_keys(windows)
             row_numbers = unique_keys.row_number_columns(outputs)
             keys = unique_keys.of_projection(operator, outputs)
-            return Windowed(columns, operator, partition_keys, outputs, unique_keys=keys, row_numbers=row_numbers)
+            return Windowed(
+                columns, operator, partition_keys, outputs, unique_keys=keys, row_numbers=row_numbers, rounded=rounded
+            )
         if is_aggregation:
             group_keys = _plain_group_keys(group, operator)
             flat_having = None if having is None else flatten_columns(having.this, operator)
@@ -264,6 +266,7 @@ def _with_qualified_names(operator: Operator, alias: str) -> Operator:
 
 def _projection(columns: Columns, operator: Operator, outputs: Outputs) -> Projection:
     keys, row_numbers = unique_keys.of_projection(operator, outputs), unique_keys.row_numbers_after(operator, outputs)
+    check_exact((e for _, e in outputs if is_generator(e)), operator)
     rounded = frozenset(name for name, e in outputs if is_rounded(e, operator))
     return Projection(columns, operator, outputs, unique_keys=keys, row_numbers=row_numbers, rounded=rounded)
 
@@ -354,10 +357,13 @@ def _plain_group_keys(group: exp.Group | None, operator: Operator) -> tuple[exp.
         return ()
     if _set_clauses(group) - {"expressions"}:
         raise NotMaintainable("GROUPING SETS, ROLLUP or CUBE", group)
-    for key in group.expressions:
-        if isinstance(key, exp.Literal | exp.Cube | exp.Rollup | exp.GroupingSets) or key.find(exp.AggFunc):
+    keys = [key.unnest() for key in group.expressions]
+    for key in keys:
+        if isinstance(key, exp.Cube | exp.Rollup | exp.GroupingSets) or key.find(exp.AggFunc):
             raise NotMaintainable("this GROUP BY", key)
-    return tuple(flatten_columns(key, operator) for key in group.expressions)
+        if key.find(exp.Column) is None:  # a number is the position of an output column
+            raise NotMaintainable("GROUP BY without a column", key)
+    return tuple(flatten_columns(key, operator) for key in keys)
 
 
 def _common_partition_keys(windows: Sequence[exp.Window]) -> tuple[exp.Expr, ...]:

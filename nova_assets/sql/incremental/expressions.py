@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from sqlglot import exp
 
 from nova_assets.model.schema import DataType
@@ -9,6 +11,8 @@ from nova_assets.sql.incremental.operators import NotMaintainable, Operator
 from nova_assets.sql.incremental.repeatability import function_names
 
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
+
+_TIME_OF_DAY = re.compile(r"\s*T?\d{1,2}:\d{1,2}\b.*", re.IGNORECASE | re.DOTALL)
 
 _TIME_WINDOWS = frozenset({"session_window", "window", "window_time"})
 """Functions of time windows. A window can belong to several groups, or grow when rows are added."""
@@ -51,6 +55,8 @@ def _check_expression(node: exp.Expr) -> None:
         raise NotMaintainable("a row value", node)
     if isinstance(node, exp.Struct):
         raise NotMaintainable("STRUCT, whose fields are called like columns", node)
+    if isinstance(node, exp.Literal | exp.RawString) and _TIME_OF_DAY.fullmatch(node.name):
+        raise NotMaintainable("a time without a day, which can stand for a time of the current day", node)
     if isinstance(node, exp.Func):
         names = function_names(node)
         if names & _TIME_WINDOWS:

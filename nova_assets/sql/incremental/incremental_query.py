@@ -13,6 +13,7 @@ from nova_assets.errors import DefinitionError, NotSupported, QueryRefused
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import Append, MergeModel, Upsert
 from nova_assets.model.modes_view import View
+from nova_assets.model.partitions import partition_values
 from nova_assets.model.schema import Schema
 from nova_assets.model.task import Context
 from nova_assets.model.value_comparison import can_be_key
@@ -102,13 +103,14 @@ class IncrementalQuery:
             plan = self._plan(ctx, views, rows_now, schema)
             self._check_target(ctx, target, plan, schema)
             if not all(view.has_run for view in views.values()):
-                return self._first_rows(ctx, target, rows_now, stored, schema)
-            if not any(view.is_changed for view in views.values()) and not self.runnable.variables:
+                return self._first_rows(ctx, target, plan, rows_now, stored, schema)
+            is_redefined = any(view.has_new_definition for view in views.values())
+            is_same = not any(view.is_changed for view in views.values()) and not self.runnable.variables
+            if is_same and not is_redefined:
                 return ctx.query("SELECT * FROM {rows_now} WHERE FALSE", {}, {"rows_now": rows_now})
-            if plan.operators is None or _has_changed_columns(ctx, views):
-                ctx.log.info("the whole query is computed: %s", plan.reason or "columns of an input have changed")
-                _check_comparable(target)
-                return self._compare(ctx, target, rows_now, stored, schema)
+            if plan.operators is None or is_redefined:
+                ctx.log.info("the whole query is computed: %s", plan.reason or "the definition of an input has changed")
+                return self._compare(ctx, target, plan, rows_now, stored, schema)
             return self._maintain(ctx, target, plan.operators, views, schema)
 
     # the plan
@@ -168,18 +170,37 @@ class IncrementalQuery:
         frames = {self.runnable.frame_by_scan[s.number]: views[s.dataset].all for s in self.scans}
         return ctx.query(self.runnable.sql, values, frames)
 
-    def _first_rows(self, ctx: Context, target: Channel, rows_now: Any, stored: Any, schema: Schema) -> Any:
-        if not ctx.pins.get(target.name):
-            return rows_now
-        _check_comparable(target)
-        return self._compare(ctx, target, rows_now, stored, schema)
+    def _first_rows(
+        self, ctx: Context, target: Channel, plan: MaintenancePlan, rows_now: Any, stored: Any, schema: Schema
+    ) -> Any:
+        if ctx.pins.get(target.name) and _has_rows(ctx, "SELECT 1 FROM {rows} LIMIT 1", stored):
+            return self._compare(ctx, target, plan, rows_now, stored, schema)
+        self._check_key(ctx, target, plan, rows_now)
+        return rows_now
 
-    def _compare(self, ctx: Context, target: Channel, rows_now: Any, stored: Any, schema: Schema) -> Any:
+    def _compare(
+        self, ctx: Context, target: Channel, plan: MaintenancePlan, rows_now: Any, stored: Any, schema: Schema
+    ) -> Any:
         """The difference between the result and the stored rows."""
-        change = added_up_difference("{rows_now}", "{stored}", schema.names, target.merge.key)
+        if not target.merge.has_key:
+            raise NotSupported(
+                f"the rows of channel {target.name!r} have no key by which they can be compared with the result",
+                next="maintain the query in a new channel",
+            )
+        self._check_key(ctx, target, plan, rows_now)
+        change = added_up_difference("{rows_now}", "{stored}", schema.names)
         select = select_keyed_delta({name: name for name in schema.names}, target.merge.key)
         frames = {"rows_now": rows_now, "stored": _with_columns(ctx, stored, schema)}
         return ctx.query(f"WITH {RESULT} AS ({change}) {select}", {}, frames)
+
+    def _check_key(self, ctx: Context, target: Channel, plan: MaintenancePlan, rows_now: Any) -> None:
+        """Check that the key identifies the rows, where this does not follow from the query."""
+        if plan.operators is not None:
+            return
+        key = ", ".join(map(quote_column, target.merge.key))
+        repeated = f"SELECT 1 FROM {{rows}} GROUP BY {key} HAVING COUNT(*) > 1 LIMIT 1"
+        if _has_rows(ctx, repeated, rows_now):
+            raise _key_error(self.text, target, plan)
 
     def _maintain(
         self, ctx: Context, target: Channel, operators: Operator, views: Mapping[str, View], schema: Schema
@@ -189,9 +210,7 @@ class IncrementalQuery:
             view, merge = views[dataset], ctx.channels[dataset].merge
             frame_by_role = {"all": view.all}
             if view.is_changed:
-                columns = ctx.schema_of(view.all)
-                before = {"old": view.old} | _changed_rows(view, merge)
-                frame_by_role |= {role: _with_columns(ctx, frame, columns) for role, frame in before.items()}
+                frame_by_role |= {"old": view.old} | _changed_rows(view, merge)
             frames |= {_frame_name(role, n): frame for role, frame in frame_by_role.items()}
             changes[dataset] = DatasetChange(
                 all_frame=_frame_name("all", n),
@@ -239,14 +258,40 @@ class IncrementalQuery:
                 found=f"merge={merge!r}",
                 expected=f"nova.Upsert(key=[...]) without order_by{keys}",
             )
+        self._check_partition(ctx, target)
         lower = {k.lower() for k in merge.key}
-        if plan.operators is not None and not any(key <= lower for key in plan.operators.unique_keys):
+        if plan.operators is None:
+            return
+        if rounded := sorted(plan.operators.rounded & lower):
             raise DefinitionError(
-                f"the key of channel {target.name!r} does not identify the rows of {self.text.name}",
-                found=f"key {', '.join(merge.key)}",
-                expected=f"a key that follows from the query{_key_suggestions(plan)}",
-                next="GROUP BY the key, SELECT DISTINCT, or select the keys of all joined channels",
+                f"key column {rounded[0]!r} of channel {target.name!r} is a rounded number, which can differ each time",
+                expected=f"a key of exact values{_key_suggestions(plan)}",
             )
+        if not any(key <= lower for key in plan.operators.unique_keys):
+            raise _key_error(self.text, target, plan)
+
+    def _check_partition(self, ctx: Context, target: Channel) -> None:
+        """Check that an execution of a partition compares its result with rows of this partition only."""
+        missing = sorted(partition_values(ctx.partition).keys() - set(target.partition_columns))
+        if missing:
+            raise NotSupported(
+                f"{self.text.name} runs per partition, and channel {target.name!r} is not partitioned by {missing[0]}",
+                expected=f"a channel partitioned by {', '.join(partition_values(ctx.partition))}, or a binding without "
+                "partitions",
+            )
+
+
+def _key_error(text: SqlText, target: Channel, plan: MaintenancePlan) -> DefinitionError:
+    return DefinitionError(
+        f"the key of channel {target.name!r} does not identify the rows of {text.name}",
+        found=f"key {', '.join(target.merge.key)}",
+        expected=f"a key that follows from the query{_key_suggestions(plan)}",
+        next="GROUP BY the key, SELECT DISTINCT, or select the keys of all joined channels",
+    )
+
+
+def _has_rows(ctx: Context, sql: str, rows: Any) -> bool:
+    return bool(ctx.query(sql, {}, {"rows": rows}).collect())
 
 
 def _changed_rows(view: View, merge: MergeModel) -> dict[str, Any]:
@@ -265,16 +310,6 @@ def _key_suggestions(plan: MaintenancePlan) -> str:
     return f": {' or '.join(keys)}" if keys else ""
 
 
-def _has_changed_columns(ctx: Context, views: Mapping[str, View]) -> bool:
-    """Whether a column of an input was renamed or dropped, or has another type, since the last execution."""
-    return any(
-        not {(f.name, f.type) for f in ctx.schema_of(view.old).fields}
-        <= {(f.name, f.type) for f in ctx.schema_of(view.all).fields}
-        for view in views.values()
-        if view.is_changed
-    )
-
-
 def _with_columns(ctx: Context, frame: Any, schema: Schema) -> Any:
     """The frame with null in the columns that it lacks."""
     existing = {name.lower() for name in ctx.schema_of(frame).names}
@@ -285,14 +320,6 @@ def _with_columns(ctx: Context, frame: Any, schema: Schema) -> Any:
         for f in schema.fields
     )
     return ctx.query(f"SELECT {columns} FROM {{frame}}", {}, {"frame": frame})
-
-
-def _check_comparable(target: Channel) -> None:
-    if not target.merge.has_key:
-        raise NotSupported(
-            f"the rows of channel {target.name!r} have no key by which they can be compared with the result",
-            next="maintain the query in a new channel",
-        )
 
 
 @contextmanager

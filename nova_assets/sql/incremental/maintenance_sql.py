@@ -104,15 +104,10 @@ def select_growth(names: Mapping[str, str]) -> str:
     return f"SELECT {columns} FROM {RESULT} LATERAL VIEW explode(array_repeat(0, CAST({count} AS INT))) t AS nova_row"
 
 
-def added_up_difference(rows_now: str, rows_before: str, columns: Sequence[str], key: Sequence[str]) -> str:
-    """Change between two results, added up. All rows whose key occurs repeatedly count as added, so that the channel
-    refuses them.
-    """
-    names = _list(columns)
+def added_up_difference(rows_now: str, rows_before: str, columns: Sequence[str]) -> str:
+    """Change from one result to another, added up."""
     both = f"{_select(columns, 1)} FROM {rows_now} UNION ALL {_select(columns, -1)} FROM {rows_before}"
-    counted = f"SELECT {names}, COUNT(*) OVER (PARTITION BY {_list(key)}) AS nova_rows_of_key FROM {rows_now}"
-    repeated = f"{_select(columns, 1)} FROM ({counted}) WHERE nova_rows_of_key > 1"
-    return f"{_added_up(columns, both)} UNION ALL {repeated}"
+    return _added_up(columns, both)
 
 
 class MaintenanceSql:

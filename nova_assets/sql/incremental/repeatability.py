@@ -61,15 +61,16 @@ _COLLECTORS = frozenset({"array_agg", "collect_list", "collect_set"})
 _ROUNDING_AGGREGATES = frozenset(
     """
     corr covar_pop covar_samp kurtosis regr_avgx regr_avgy regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy
-    skewness std stddev stddev_pop stddev_samp var_pop var_samp variance
+    skewness std stddev stddev_pop stddev_samp try_sum var_pop var_samp variance
     """.split()
 )
-"""Aggregates that compute with floating-point numbers, whatever their arguments are."""
+"""Aggregates whose value can depend on the order of additions, whatever their arguments are."""
 
-_SUMS = frozenset({"avg", "mean", "sum", "try_avg", "try_sum"})
-"""Aggregates that are exact for integers and decimals."""
+_AVERAGES = frozenset({"avg", "mean", "try_avg"})
 
-_EXACT_TYPES = frozenset({"tinyint", "smallint", "int", "bigint", "decimal"})
+_TYPES_OF_EXACT_SUMS = frozenset({"tinyint", "smallint", "int", "bigint", "decimal"})
+_TYPES_OF_EXACT_AVERAGES = frozenset({"tinyint", "smallint", "decimal"})
+"""Spark adds up integers for an average as doubles, which are exact only up to 2^53."""
 
 _TIE_FREE_WINDOW_FUNCTIONS = frozenset({"cume_dist", "dense_rank", "percent_rank", "rank"})
 """Window functions that give equal values to rows that are equal in ORDER BY."""
@@ -100,10 +101,21 @@ def check_query(tree: exp.Query) -> None:
             raise NotRepeatable("TABLESAMPLE chooses rows at random", node, "a condition in WHERE")
         if isinstance(node, exp.Collate):
             raise _collation_error(node)
-        if isinstance(node, exp.Literal) and node.is_string and _CLOCK_WORD.fullmatch(node.name):
-            raise NotRepeatable(f"{node.name!r} can stand for the current day", node, "a column of the data")
+        if (text := _constant_text(node)) is not None and _CLOCK_WORD.fullmatch(text):
+            raise NotRepeatable(f"{text!r} can stand for the current day", node, "a column of the data")
         if isinstance(node, exp.Func):
             _check_function(node)
+
+
+def _constant_text(node: exp.Expr) -> str | None:
+    """Text of a literal, or of several literals that are joined."""
+    if isinstance(node, exp.RawString) or (isinstance(node, exp.Literal) and node.is_string):
+        return str(node.name)
+    is_joined = isinstance(node, exp.Concat | exp.DPipe) or (
+        isinstance(node, exp.Anonymous) and node.name.lower() == "concat"
+    )
+    parts = [_constant_text(part) for part in node.iter_expressions()] if is_joined else [None]
+    return None if None in parts else "".join(p for p in parts if p is not None)
 
 
 def _collation_error(node: exp.Expr) -> NotRepeatable:
@@ -162,22 +174,26 @@ def is_rounded(expression: exp.Expr, operator: Operator) -> bool:
         return True
     for node in expression.find_all(exp.AggFunc):
         names = function_names(node)
-        if names & _ROUNDING_AGGREGATES or (names & _SUMS and not _is_exact(node.this, operator)):
+        if names & _ROUNDING_AGGREGATES:
+            return True
+        if "sum" in names and not _has_types(node.this, operator, _TYPES_OF_EXACT_SUMS):
+            return True
+        if names & _AVERAGES and not _has_types(node.this, operator, _TYPES_OF_EXACT_AVERAGES):
             return True
     return False
 
 
-def _is_exact(number: exp.Expr, operator: Operator) -> bool:
-    """Whether an expression certainly is an integer or a decimal."""
+def _has_types(number: exp.Expr, operator: Operator, types: frozenset[str]) -> bool:
+    """Whether a number is computed from columns of these types, and from literals, without a division."""
     if isinstance(number, exp.Column):
         type_ = operator.columns.get(number.name)
-        return type_ is not None and type_.name in _EXACT_TYPES
+        return type_ is not None and type_.name in types
     if isinstance(number, exp.Literal):
         return not number.is_string and "e" not in number.name.lower()
     is_plain = isinstance(number, exp.Paren | exp.Neg | exp.Add | exp.Sub | exp.Mul | exp.Distinct) or (
         isinstance(number, exp.Func) and function_names(number) <= {"abs", "coalesce"}
     )
-    return is_plain and all(_is_exact(part, operator) for part in number.iter_expressions())
+    return is_plain and all(_has_types(part, operator, types) for part in number.iter_expressions())
 
 
 def check_exact(expressions: Iterable[exp.Expr], operator: Operator) -> None:

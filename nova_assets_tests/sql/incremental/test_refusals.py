@@ -18,7 +18,7 @@ from nova_assets.sql.text import SqlText
 SOURCES = {
     "orders": SourceTable(parse_ddl("id int, user int, day date, amount int, items array<int>"), ("id",)),
     "users": SourceTable(parse_ddl("uid int, name string, code string"), ("uid",)),
-    "parcels": SourceTable(parse_ddl("user int, weight double")),
+    "parcels": SourceTable(parse_ddl("user int, weight double, big bigint")),
     "clicks": SourceTable(parse_ddl("user int, at timestamp")),
 }
 OUTPUT = nova.delta("result")
@@ -45,6 +45,8 @@ def operators(sql: str) -> Operator:
         ("SELECT my_function(id) AS x FROM orders", "my_function", "not known to be deterministic"),
         ("SELECT id FROM orders WHERE day >= DATE 'today'", "'today'", "current day"),
         ("SELECT id FROM orders WHERE day >= 'Yesterday '", "'Yesterday", "current day"),
+        ("SELECT id FROM orders WHERE day >= CAST(CONCAT('to', 'day') AS DATE)", "CONCAT", "current day"),
+        ("SELECT id FROM orders WHERE day >= r'today'", "r'today'", "current day"),
         ("SELECT id FROM orders WHERE my.f(id) > 1", "f", "not known to be deterministic"),
         ("SELECT id FROM WHOLE(orders)", "WHOLE", "WHOLE(orders)"),
         ("SELECT id FROM orders TABLESAMPLE (10 PERCENT)", "10", "TABLESAMPLE"),
@@ -122,6 +124,12 @@ def test_a_complete_order_is_accepted(sql: str) -> None:
         "SELECT user, SUM(weight) AS s FROM parcels GROUP BY user HAVING SUM(weight) > 0.3",
         "SELECT s, COUNT(*) AS n FROM (SELECT user, SUM(weight) AS s FROM parcels GROUP BY user) GROUP BY s",
         "SELECT DISTINCT s FROM (SELECT user, STDDEV(amount) AS s FROM orders GROUP BY user)",
+        "SELECT DISTINCT user, SUM(weight) OVER (PARTITION BY user) AS s FROM parcels",
+        "SELECT user, AVG(big) AS a FROM parcels GROUP BY user HAVING AVG(big) > 3",
+        "SELECT DISTINCT user FROM (SELECT user, EXPLODE(FILTER(ARRAY(1), x -> s > 0.3)) AS e FROM "
+        "(SELECT user, SUM(weight) AS s FROM parcels GROUP BY user))",
+        "SELECT user AS a, (1) AS k, COUNT(*) AS c FROM orders GROUP BY (1)",
+        "SELECT user FROM clicks WHERE at > CAST('12:30' AS TIMESTAMP)",
         "SELECT o.id FROM orders o JOIN (SELECT user, AVG(weight) AS s FROM parcels GROUP BY user) p ON o.amount > p.s",
     ],
 )
@@ -142,6 +150,7 @@ def test_what_no_operator_represents_is_not_guessed(sql: str) -> None:
         ("SELECT o.id, u.uid FROM orders o FULL JOIN users u ON o.user = u.uid", None),
         ("SELECT user, COUNT(*) AS n FROM orders GROUP BY user", {"user"}),
         ("SELECT user + 1 AS u, COUNT(*) AS n FROM orders GROUP BY user + 1", {"u"}),
+        ("SELECT user AS u, COUNT(*) AS n FROM orders GROUP BY (user)", {"u"}),
         ("SELECT COUNT(*) AS n FROM orders GROUP BY user", None),
         ("SELECT COUNT(*) AS n FROM orders", set()),
         ("SELECT DISTINCT user, day FROM orders", {"user", "day"}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,6 +106,39 @@ def test_inserts_updates_deletions_and_bases_pass_through_a_join_and_a_group(ben
     assert kept.head() == head, "a change that changes nothing takes no number"
 
 
+DAYS = [nova.daily("day", start="2024-01-01")]
+VISITS = nova.Channel("visits", merge=nova.Append(), schema="day date, user int", partitions=DAYS)
+
+
+@pytest.mark.parametrize("has_days", [True, False])
+def test_an_execution_of_a_partition_concerns_this_partition(spark: Any, tmp_path: Path, has_days: bool) -> None:
+    counts = nova.Channel(
+        "counts",
+        merge=nova.Upsert(key=["day", "user"]),
+        schema="day date, user int, n bigint",
+        partitions=DAYS if has_days else [],
+    )
+    task = nova.incremental(
+        "keep", "SELECT day, user, COUNT(*) AS n FROM visits GROUP BY day, user", produces=nova.delta(counts)
+    )
+    binding = nova.bind(nova.Workflowette("keep", [task]), channels={"visits": VISITS}, partitions=["day"])
+    project = nova.Project([binding], channels=[VISITS])
+    first, second = dt.date(2024, 1, 1), dt.date(2024, 1, 2)
+    with nova.open(project, f"sqlite:///{tmp_path}/catalog.db", tmp_path / "warehouse", spark) as store:
+        store.register(project)
+        store.insert("visits", [{"day": day, "user": 1} for day in (first, second, second)])
+        if not has_days:
+            with pytest.raises(nova.NotSupported, match="is not partitioned by day"):
+                store.run("keep", partition="day=2024-01-01")
+            return
+        for _ in range(2):
+            for day in ("2024-01-01", "2024-01-02"):
+                store.run("keep", partition=f"day={day}")
+            store.insert("visits", [{"day": second, "user": 2}])
+        rows = store.read("counts").to_arrow().to_pylist()
+    assert sorted((r["day"], r["user"], r["n"]) for r in rows) == [(first, 1, 1), (second, 1, 2), (second, 2, 1)]
+
+
 def test_only_changed_groups_are_written(bench: Any) -> None:
     kept = bench(
         "SELECT user, SUM(amount) AS total FROM orders GROUP BY user",
@@ -158,12 +192,18 @@ def test_limit_and_ties_are_compared_with_the_stored_rows(bench: Any) -> None:
     assert kept.run() == ["(4, 4)", "(9, 9)"]
 
 
-def test_a_column_that_an_input_gains(bench: Any) -> None:
+def test_a_column_that_an_input_gains(bench: Any, caplog: Any) -> None:
     kept = bench("SELECT user, COUNT(*) AS n FROM orders WHERE amount > 1 GROUP BY user", USER_COUNTS)
     kept.store.insert("orders", [{"id": n, "user": n % 3, "amount": n} for n in range(9)])
     kept.run()
     kept.store.insert("orders", [{"id": 1, "user": 2, "amount": 5, "note": "x"}])
-    kept.run()
+    with caplog.at_level(logging.INFO, logger="nova_assets.task"):
+        kept.run()
+        assert "the definition of an input has changed" in caplog.text
+        caplog.clear()
+        kept.store.insert("orders", [{"id": 1, "user": 1, "amount": 5, "note": "x"}])
+        kept.run()
+        assert "the whole query" not in caplog.text
     kept.store.insert("orders", [{"id": 2, "user": 2, "amount": 0, "note": "y"}, deletion(ORDERS, id=4)])
     kept.run()
 
@@ -191,9 +231,26 @@ def test_a_repeated_key_of_a_query_without_rules_is_refused(bench: Any) -> None:
     kept.store.insert("orders", [{"id": 1, "user": 1, "amount": 1}])
     kept.run()
     kept.store.insert("orders", [{"id": 2, "user": 1, "amount": 2}])
-    with pytest.raises(nova.NovaError, match="user"):
+    with pytest.raises(nova.DefinitionError, match="does not identify the rows"):
         kept.store.run("keep")
     assert kept.head() == 1
+
+
+def test_identical_rows_of_one_key_are_refused(bench: Any) -> None:
+    sql = "SELECT user, amount FROM orders WHERE user IN (SELECT uid FROM users)"
+    kept = bench(sql, nova.Channel("amounts", merge=nova.Upsert(key=["user", "amount"])))
+    kept.store.insert("users", [{"uid": 1, "name": "Ada"}])
+    kept.store.insert("orders", [{"id": 1, "user": 1, "amount": 1}, {"id": 2, "user": 1, "amount": 1}])
+    with pytest.raises(nova.DefinitionError, match="does not identify the rows"):
+        kept.store.run("keep")
+
+
+def test_a_rounded_number_is_no_key(bench: Any) -> None:
+    sql = "SELECT user, AVG(amount) AS a FROM orders GROUP BY user"
+    kept = bench(sql, nova.Channel("averages", merge=nova.Upsert(key=["user", "a"])))
+    kept.store.insert("orders", [{"id": 1, "user": 1, "amount": 1}])
+    with pytest.raises(nova.DefinitionError, match="'a' of channel 'averages' is a rounded number"):
+        kept.store.run("keep")
 
 
 @pytest.mark.parametrize(
