@@ -32,7 +32,6 @@ _PARAMETER = re.compile(r"([?&])([^=&?\s]+)=([^&]*)")
 _SPARK_PARAMETER = re.compile(r"(;)([^=;\s]+)=([^;]*)")
 _QUERY = re.compile(r"\?[A-Za-z_%][\w.%-]*=")
 _NO_PORT = re.compile(r"^(\[[^\]]*\]|[^:/?#,\[]+):(?!\d{1,5}(?:[/?#,]|$))[^/?#]*")
-_PORT = re.compile(r"^((?:[^@/?#]*@)?(?:\[[^\]]*\]|[^:@/?#,]+)):(?!\d{1,5}(?:[/?#,]|$))[^/?#]*")
 _PORT = re.compile(r"\d{1,5}(?:[/?#;]|$)")
 _LETTERS = re.compile(r"[a-z]*|[A-Z]*")
 _MIN_SECRET_LENGTH = 6
