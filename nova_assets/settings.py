@@ -97,7 +97,7 @@ class Settings:
         return {name: mask_setting_value(name, value) for name, value in self.spark_config.items()}
 
     @property
-    def home(self) -> Path:
+    def default_data_folder(self) -> Path:
         """Folder of everything without a configured place."""
         return self.root / DEFAULT_HOME
 

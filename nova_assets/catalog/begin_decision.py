@@ -37,7 +37,7 @@ def decide_begin(c: Connection, database: Database, request: BeginRequest, *, lo
     Raises:
         ExecutionInProgress, ChannelNotFound, VersionNotFound, PartitionError: as ``Executions.begin``.
     """
-    superseded_ids = () if request.binding is None else _executions_to_supersede(c, database, request, lock)
+    superseded_ids = () if request.binding is None else _lock_executions_to_supersede(c, database, request, lock)
     heads = _heads_to_pin(c, database, request, lock)
     cursor_positions = _cursor_positions(c, request)
     if request.binding is not None and request.cursor_channels:
@@ -59,7 +59,9 @@ def decide_begin(c: Connection, database: Database, request: BeginRequest, *, lo
     )
 
 
-def _executions_to_supersede(c: Connection, database: Database, request: BeginRequest, lock: bool) -> tuple[str, ...]:
+def _lock_executions_to_supersede(
+    c: Connection, database: Database, request: BeginRequest, lock: bool
+) -> tuple[str, ...]:
     """Earlier executions of the binding's partition. With ``lock``, only one begin of a binding runs at a time."""
     if lock:
         c.execute(select(bindings.c.name).where(bindings.c.name == request.binding).with_for_update())

@@ -25,7 +25,7 @@ def live_condition(now: datetime) -> ColumnElement[bool]:
     return (executions.c.state == "running") & (executions.c.lease_until >= now)
 
 
-def lapsed_condition(lease_ended_before: datetime) -> ColumnElement[bool]:
+def is_unended_with_lapsed_lease(lease_ended_before: datetime) -> ColumnElement[bool]:
     """Condition for executions that have not ended, and whose lease ended before a time.
 
     The lease of a failed execution is the time for which it can be resumed.
@@ -60,6 +60,6 @@ def supersedable_executions(
 
 def abort_lapsed_executions(c: Connection, database: Database, lease_ended_before: datetime) -> None:
     """Abort every execution that has not ended, and whose lease ended before a time."""
-    query = select(executions.c.id).where(lapsed_condition(lease_ended_before))
+    query = select(executions.c.id).where(is_unended_with_lapsed_lease(lease_ended_before))
     for execution_id in list(c.execute(query.with_for_update(skip_locked=True)).scalars()):
         mark_aborted(c, execution_id, "its lease ran out", database)

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, delete, select
 
 from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.database.transactions import Database
-from nova_assets.catalog.leases import lapsed_condition
+from nova_assets.catalog.leases import is_unended_with_lapsed_lease
 from nova_assets.catalog.tables import executions, pins
 
 _READERS_PER_TRANSACTION = 500
@@ -40,7 +40,7 @@ def delete_dead_readers(database: Database, grace_seconds: float) -> int:
     Returns:
         Number of deleted readers. They are deleted in transactions of bounded size.
     """
-    has_lapsed = lapsed_condition(database.clock() - timedelta(seconds=grace_seconds))
+    has_lapsed = is_unended_with_lapsed_lease(database.clock() - timedelta(seconds=grace_seconds))
     has_ended = executions.c.state.in_(["aborted", "failed"])
     query = select(executions.c.id).where(_IS_READER, has_ended | has_lapsed).limit(_READERS_PER_TRANSACTION)
 

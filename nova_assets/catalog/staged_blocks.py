@@ -9,7 +9,7 @@ from sqlalchemy import Connection, RowMapping, delete, exists, insert, select, u
 
 from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.execution_rows import SKIPPED_FOLDER, read_executions
-from nova_assets.catalog.leases import abort_lapsed_executions, lapsed_condition
+from nova_assets.catalog.leases import abort_lapsed_executions, is_unended_with_lapsed_lease
 from nova_assets.catalog.read_pins import delete_dead_readers
 from nova_assets.catalog.tables import executions, staged_blocks
 from nova_assets.errors import ExecutionNotLive
@@ -103,7 +103,7 @@ class StagingArea(CatalogPart):
         delete_dead_readers(self.database, grace_seconds)
         now = self.database.clock()
         ended_before = now - timedelta(seconds=grace_seconds)
-        lapsed = select(executions.c.id).where(lapsed_condition(ended_before))
+        lapsed = select(executions.c.id).where(is_unended_with_lapsed_lease(ended_before))
         if self.database.read(lambda c: c.execute(lapsed.limit(1)).first()) is not None:
             self.database.write(lambda c: abort_lapsed_executions(c, self.database, ended_before))
         # For a lapsed execution, the grace period starts at the end of its lease, not at the abort.

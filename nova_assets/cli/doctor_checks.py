@@ -175,7 +175,7 @@ def _run_spark_test_job(settings: Settings) -> _SparkTestResult:
     """Start Spark and count the rows of a small range."""
     from nova_assets.engine.session.spark_session import get_or_build_session
 
-    session = get_or_build_session(settings.spark, settings.home, settings.spark_config)
+    session = get_or_build_session(settings.spark, settings.default_data_folder, settings.spark_config)
     return _SparkTestResult(session.range(1000).count(), session.version)
 
 

@@ -28,7 +28,7 @@ def spark(deployment: Deployment, action: str) -> CommandResult:
     """
     from nova_assets.engine.session import connect_server
 
-    home = deployment.settings.home
+    home = deployment.settings.default_data_folder
     message = ""
     if action == "start":
         print_progress("starting a Spark Connect server", deployment.quiet)
@@ -56,7 +56,7 @@ def spark(deployment: Deployment, action: str) -> CommandResult:
 def _start_server(deployment: Deployment) -> None:
     from nova_assets.engine.session.spark_session import get_or_build_session
 
-    get_or_build_session("server", deployment.settings.home, deployment.settings.spark_config).stop()
+    get_or_build_session("server", deployment.settings.default_data_folder, deployment.settings.spark_config).stop()
 
 
 def _show_server_status(console: Console, server_status: dict[str, Any], message: str, is_configured: bool) -> None:

@@ -163,7 +163,9 @@ def parse_dagster_key(dimensions: Sequence[Dimension], dagster_key: str) -> str:
         keys = dagster_key.keys_by_dimension
     else:  # Dagster sorts the values by dimension name
         keys = dict(zip(sorted(d.column for d in dimensions), dagster_key.split("|"), strict=True))
-    return parse_partition(dimensions, {d.column: _parse_value_key(d, keys[d.column]) for d in dimensions})
+    return parse_partition(
+        dimensions, {d.column: _partition_value_of_dagster_key(d, keys[d.column]) for d in dimensions}
+    )
 
 
 def dimensions_in_dagster(project: Project, channel: Channel) -> tuple[Dimension, ...]:
@@ -290,7 +292,7 @@ def to_dagster_value_key(
     return (_escape_dots(text) if is_single_dimension else _escape_dots_and_pipes(text)) or _EMPTY_KEY
 
 
-def _parse_value_key(dimension: Dimension, dagster_key: str) -> str | None:
+def _partition_value_of_dagster_key(dimension: Dimension, dagster_key: str) -> str | None:
     if dimension.kind == "hourly":
         return f"{dagster_key[:10]}T{dagster_key[11:]}"
     return "" if dagster_key == _EMPTY_KEY else parse_value_text(dagster_key)

@@ -85,4 +85,6 @@ class NovaResource(ConfigurableResource):  # type: ignore[type-arg]
         def make(config: Mapping[str, str]) -> Any:
             return LazyPySparkResource(spark_config=dict(config)).spark_session
 
-        return create_session(make, settings.spark, settings.home, {**settings.spark_config, **self.spark_config})
+        return create_session(
+            make, settings.spark, settings.default_data_folder, {**settings.spark_config, **self.spark_config}
+        )

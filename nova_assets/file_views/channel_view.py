@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from nova_assets.file_views.block_encoding import (
     Descriptions,
@@ -40,6 +41,20 @@ from nova_assets.plan.history_excerpt import IncompleteHistory, excerpt_history
 
 _UNNUMBERED_ACTIONS = ("compact", "collect", "define")
 """Actions that take no sequence number."""
+
+
+class PartitionBlocks(NamedTuple):
+    """Blocks of a partition, from a base on.
+
+    Args:
+        blocks: sorted by (hi, kind, id).
+        collected_numbers: numbers whose blocks were collected.
+        base_number: number of the base from which the blocks begin; 0 if there is none.
+    """
+
+    blocks: list[EncodedBlock]
+    collected_numbers: list[int]
+    base_number: int
 
 
 class ChannelView:
@@ -107,15 +122,12 @@ class ChannelView:
             result.append(LoadedPartition.decode(text))
         return sorted((p for p in result if is_in_scope(p.name, scope)), key=lambda p: p.name)
 
-    def partition_blocks(self, partition: str, oldest_number: int = 0) -> tuple[list[EncodedBlock], list[int], int]:
-        """Blocks of a partition, sorted by (hi, kind, id).
+    def partition_blocks(self, partition: str, back_to_base_at: int = 0) -> PartitionBlocks:
+        """Blocks of a partition.
 
         Args:
-            oldest_number: return only blocks from the newest base at or before this number on. Without such a base, all
-                blocks are returned.
-
-        Returns:
-            The blocks, the numbers whose blocks were collected, and the number of that base (0 if there is none).
+            back_to_base_at: return only blocks from the newest base at or before this number on. Without such a base,
+                all blocks are returned.
         """
         live_blocks, collected_numbers, first_number = [], [], 0
         for key, text in self._snapshot.scan_backwards(
@@ -127,10 +139,10 @@ class ChannelView:
             if key[8:9] == COLLECTED_MARK:
                 collected_numbers.append(number)
                 continue
-            if key[8:9] == BASE_MARK and number <= oldest_number:
+            if key[8:9] == BASE_MARK and number <= back_to_base_at:
                 first_number = first_number or number
             live_blocks.append(decode_block(self.header.channel, text, self.descriptions))
-        return live_blocks[::-1], collected_numbers[::-1], first_number
+        return PartitionBlocks(live_blocks[::-1], collected_numbers[::-1], first_number)
 
     def has_schema_at(self, number: int) -> bool:
         """Whether the view knows the schema at a number."""
@@ -250,11 +262,11 @@ class ChannelView:
         numbers: dict[str, tuple[int, ...]] = {}
         floors: dict[str, int] = {}
         for partition in partitions:
-            partition_blocks, collected_numbers, floor = self.partition_blocks(partition, oldest_number)
-            if floor:
-                floors[partition] = floor
-            blocks += [k for k in partition_blocks if k.block.hi <= at]
-            if before := tuple(n for n in collected_numbers if n <= at):
+            of_partition = self.partition_blocks(partition, oldest_number)
+            if of_partition.base_number:
+                floors[partition] = of_partition.base_number
+            blocks += [k for k in of_partition.blocks if k.block.hi <= at]
+            if before := tuple(n for n in of_partition.collected_numbers if n <= at):
                 numbers[partition] = before
         blocks.sort(key=lambda k: (k.block.hi, k.block.kind, k.block.id))
         schema, last_merge = self._schema_and_merge_at(at)

@@ -21,7 +21,9 @@ def stream_tables(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.RecordBat
         schema: schema of the stream. The tables must have its columns, may have others, and may differ in nullability.
         tables: the tables, in stream order.
     """
-    return pa.RecordBatchReader.from_batches(schema, _rebatch_tables(map(partial(_select_and_cast, schema), tables)))
+    return pa.RecordBatchReader.from_batches(
+        schema, _split_into_bounded_batches(map(partial(_select_and_cast, schema), tables))
+    )
 
 
 def stream_table(table: pa.Table) -> pa.RecordBatchReader:
@@ -35,7 +37,7 @@ def _select_and_cast(schema: pa.Schema, table: pa.Table) -> pa.Table:
     return table if table.schema == schema else table.cast(schema)
 
 
-def _rebatch_tables(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
+def _split_into_bounded_batches(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
     """Record batches of tables. Small tables are combined; otherwise no table is held while the next one is made."""
     pending: list[pa.Table] = []
     rows = size = 0

@@ -142,7 +142,9 @@ class StorePublishing:
 
     def _open_outlet(self, table: PublishedTable, channel: str) -> PublishTarget:
         owner = f"channel {channel} of catalog {self.runtime.catalog.identity()}"
-        return open_publish_target(table, self.settings.root, self.settings.home, self.runtime.engine.address, owner)
+        return open_publish_target(
+            table, self.settings.root, self.settings.default_data_folder, self.runtime.engine.address, owner
+        )
 
     def _find_published_definition(self, channel: Channel | str) -> Channel:
         name = self.registry.registered_name(channel)

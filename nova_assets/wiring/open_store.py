@@ -94,7 +94,7 @@ def open(
     session = (
         spark
         if spark is not None and spark_kind is None
-        else partial(get_or_build_session, settings.spark, settings.home, settings.spark_config)
+        else partial(get_or_build_session, settings.spark, settings.default_data_folder, settings.spark_config)
     )
     read_strategy = next((w for w in READ_STRATEGIES if w == settings.strategy), None)
     engine = SparkEngine(settings.warehouse, session, read_strategy)

@@ -39,7 +39,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]
 
 def listed(view: ChannelView) -> dict[str, list[int]]:
     """Partition -> the numbers of its blocks."""
-    return {p.name: [k.block.hi for k in view.partition_blocks(p.name)[0]] for p in view.loaded_partitions()}
+    return {p.name: [k.block.hi for k in view.partition_blocks(p.name).blocks] for p in view.loaded_partitions()}
 
 
 def test_stale_view_after_a_sync_that_is_not_atomic(store: Store, storage: Storage) -> None:

@@ -156,7 +156,12 @@ def write_sorted_file(
     layout = target.required_layout
     table, counts = sort_into_buckets(one_chunk(table), layout, bucket_count)
     file = _ReportingFileWriter(
-        path, table.schema, target, **_parquet_writer_options(table), **file_io.page_write_options(table)
+        path,
+        table.schema,
+        target,
+        dictionary_columns=_columns_with_repeated_values(table),
+        write_page_index=True,
+        **file_io.page_write_options(table),
     )
     with file.discard_on_error():
         min_group_rows = max(1, min(MIN_ROW_GROUP_ROWS, _rows_for_bytes(MIN_ROW_GROUP_BYTES, table)))
@@ -273,13 +278,12 @@ class _ReportingFileWriter:
         return (tuple(found) if self._partition_columns else ()), None
 
 
-def _parquet_writer_options(table: pa.Table) -> dict[str, object]:
-    """Options of the Parquet writer: dictionaries for columns whose values repeat in a sample. An abandoned dictionary
-    costs as much as the rest of writing the column."""
+def _columns_with_repeated_values(table: pa.Table) -> list[str]:
+    """Columns whose values repeat in a sample, so that the Parquet writer builds dictionaries for them. An abandoned
+    dictionary costs as much as the rest of writing the column."""
     step = max(1, table.num_rows // _SAMPLE_ROWS)
     sample = table.take(pa.array(np.arange(0, table.num_rows, step)))
-    repeated = [name for name in table.column_names if _is_worth_dictionary(sample[name])]
-    return {"dictionary_columns": repeated, "write_page_index": True}
+    return [name for name in table.column_names if _is_worth_dictionary(sample[name])]
 
 
 def _is_worth_dictionary(sample: pa.ChunkedArray) -> bool:

@@ -161,7 +161,7 @@ def _leaf_paths(type_: pa.DataType, path: str, *, is_list_element: bool = False)
         yield path
 
 
-def _open_local_file(path: str) -> BinaryIO:
+def _create_local_file(path: str) -> BinaryIO:
     return Path(path).open("wb")
 
 
@@ -170,7 +170,7 @@ class _DigestingSink:
 
     def __init__(self, path: str) -> None:
         files, name = file_io.remote_filesystem_and_path(path)
-        self._stream: Any = _open_local_file(name) if files is None else files.open_output_stream(name)
+        self._stream: Any = _create_local_file(name) if files is None else files.open_output_stream(name)
         self._hash = _new_hasher()
         self._tail_chunks: list[bytes] | None = None
         self.bytes = 0

@@ -79,10 +79,10 @@ class BackfillManager:
             PartitionError: a term matches nothing.
         """
         snapshot = StalenessTracker(self.runtime).snapshot_without_staleness()
-        if dataset not in snapshot.task_positions:
+        if dataset not in snapshot.partition_ordinals:
             raise DefinitionError(
-                f"no dataset in SQL is called {dataset!r}{did_you_mean(dataset, snapshot.task_positions)}",
-                expected=", ".join(sorted(snapshot.task_positions))
+                f"no dataset in SQL is called {dataset!r}{did_you_mean(dataset, snapshot.partition_ordinals)}",
+                expected=", ".join(sorted(snapshot.partition_ordinals))
                 or "a dataset of nova.datasets(FOLDER), which the project does not have",
             )
         columns = [d.column for d in self.runtime.project.binding(dataset).dimensions]
@@ -91,7 +91,7 @@ class BackfillManager:
                 f"a backfill of {dataset!r} needs the partitions to recompute",
                 expected=" or ".join(f"{c}=VALUE, {c}=FROM..TO" for c in columns),
                 next=f"name partitions, or run nova backfill {dataset} --all for all "
-                f"{len(snapshot.task_positions[dataset])} partitions",
+                f"{len(snapshot.partition_ordinals[dataset])} partitions",
             )
         queries = dataset_queries_by_name(self.runtime.project)
         if not queries[dataset].is_repeatable:
@@ -101,10 +101,10 @@ class BackfillManager:
                 expected="INSERT OVERWRITE, with inputs that are read in full",
                 next=f"drop the partitions with nova drop {dataset} --partition ..., or change the query",
             )
-        partitions = select_partitions(dataset, list(snapshot.task_positions[dataset]), columns, partition_terms)
+        partitions = select_partitions(dataset, list(snapshot.partition_ordinals[dataset]), columns, partition_terms)
         repeatable = {name for name, q in queries.items() if q.is_repeatable}
         scope = backfill_scope(
-            snapshot.task_positions, snapshot.task_inputs, dataset, partitions, downstream, repeatable.__contains__
+            snapshot.partition_ordinals, snapshot.task_inputs, dataset, partitions, downstream, repeatable.__contains__
         )
         cost_by_partition = self.catalog.last_execution_costs(dict.fromkeys(d for d, _ in scope.parts))
         return BackfillPreview(

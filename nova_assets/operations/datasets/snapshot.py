@@ -44,14 +44,14 @@ class SchedulerSnapshot:
     """Tasks, partitions and staleness of all datasets at one moment.
 
     Args:
-        task_positions: dataset -> partition that a task writes -> position of the task in topological order.
+        partition_ordinals: dataset -> partition that a task writes -> its index among the expected partitions.
         states_by_channel: dataset or channel -> state of its existing partitions.
         task_inputs: lookup of the inputs of a task.
         staleness_by_dataset: dataset -> its stale and missing partitions.
     """
 
     now: datetime
-    task_positions: Mapping[str, Mapping[str, int]]
+    partition_ordinals: Mapping[str, Mapping[str, int]]
     states_by_channel: Mapping[str, Mapping[str, MaterializedPartition]]
     task_inputs: TaskInputs
     staleness_by_dataset: Mapping[str, StalenessReport]
@@ -83,8 +83,8 @@ class StalenessTracker:
         self._cached_staleness: dict[str, _CachedStaleness] = {}
         self._last_heads: Mapping[str, int] = {}
         self._last_follows_late_data: Mapping[str, bool] = {}
-        self._last_task_positions: Mapping[str, Mapping[str, int]] | None = None  # the tasks of the last check
-        self._task_positions_in_slot: tuple[datetime, Mapping[str, Mapping[str, int]]] | None = None
+        self._last_partition_ordinals: Mapping[str, Mapping[str, int]] | None = None  # the tasks of the last check
+        self._ordinals_in_slot: tuple[datetime, Mapping[str, Mapping[str, int]]] | None = None
 
     @cached_property
     def queries(self) -> Mapping[str, DatasetQuery]:
@@ -124,7 +124,11 @@ class StalenessTracker:
         """Current tasks and partitions, without a staleness check."""
         now, states_by_channel = self.catalog.now(), _PartitionStatesByChannel(self.catalog, {})
         return SchedulerSnapshot(
-            now, self._list_task_positions(now), states_by_channel, self._make_task_inputs(now, states_by_channel), {}
+            now,
+            self._expected_partition_ordinals(now),
+            states_by_channel,
+            self._make_task_inputs(now, states_by_channel),
+            {},
         )
 
     def check_all_datasets(self, follows_late_data: Mapping[str, bool]) -> SchedulerSnapshot:
@@ -135,14 +139,14 @@ class StalenessTracker:
         """
         heads = self.catalog.heads()  # read first, so that the next call sees any later commit
         now = self.catalog.now()
-        task_positions, states_by_channel = (
-            self._list_task_positions(now),
+        partition_ordinals, states_by_channel = (
+            self._expected_partition_ordinals(now),
             _PartitionStatesByChannel(self.catalog, heads),
         )
         task_inputs = self._make_task_inputs(now, states_by_channel)
         changed_channels = [c for c, head in heads.items() if self._last_heads.get(c, 0) != head]
         checks_everything = (
-            self._last_task_positions is not task_positions
+            self._last_partition_ordinals is not partition_ordinals
             or follows_late_data != self._last_follows_late_data
             or not self._cached_staleness
         )
@@ -153,30 +157,30 @@ class StalenessTracker:
         )
         for name in datasets_to_check:
             self._cached_staleness[name] = self._check_dataset(
-                name, now, task_positions, states_by_channel, task_inputs, follows_late_data.get(name, True), heads
+                name, now, partition_ordinals, states_by_channel, task_inputs, follows_late_data.get(name, True), heads
             )
             states_by_channel.evict_least_recent()
-        self._last_task_positions, self._last_heads, self._last_follows_late_data = (
-            task_positions,
+        self._last_partition_ordinals, self._last_heads, self._last_follows_late_data = (
+            partition_ordinals,
             heads,
             dict(follows_late_data),
         )
         return SchedulerSnapshot(
             now,
-            task_positions,
+            partition_ordinals,
             states_by_channel,
             task_inputs,
             {n: self._cached_staleness[n].staleness for n in self.queries},
         )
 
-    def _list_task_positions(self, now: datetime) -> Mapping[str, Mapping[str, int]]:
+    def _expected_partition_ordinals(self, now: datetime) -> Mapping[str, Mapping[str, int]]:
         slot = datetime.min + (now.replace(tzinfo=None) - datetime.min) // CALENDAR_STEP * CALENDAR_STEP
-        if self._task_positions_in_slot is None or self._task_positions_in_slot[0] != slot:
-            self._task_positions_in_slot = (
+        if self._ordinals_in_slot is None or self._ordinals_in_slot[0] != slot:
+            self._ordinals_in_slot = (
                 slot,
-                {n: q.graph.expected_partitions(n, now).position_by_name for n, q in self.queries.items()},
+                {n: q.graph.expected_partitions(n, now).ordinal_by_name for n, q in self.queries.items()},
             )
-        return self._task_positions_in_slot[1]
+        return self._ordinals_in_slot[1]
 
     def _make_task_inputs(self, now: datetime, states_by_channel: _PartitionStatesByChannel) -> TaskInputs:
         def find_task_inputs(dataset: str, partition: str) -> Sequence[tuple[str, Sequence[str]]]:
@@ -189,7 +193,7 @@ class StalenessTracker:
         self,
         name: str,
         now: datetime,
-        task_positions: Mapping[str, Mapping[str, int]],
+        partition_ordinals: Mapping[str, Mapping[str, int]],
         states_by_channel: _PartitionStatesByChannel,
         task_inputs: TaskInputs,
         follows_late_data: bool,
@@ -211,25 +215,25 @@ class StalenessTracker:
         if (
             cached is not None
             and changed_partitions is not None
-            and len(changed_partitions) <= MAX_RECHECKED_SHARE * len(task_positions[name])
+            and len(changed_partitions) <= MAX_RECHECKED_SHARE * len(partition_ordinals[name])
         ):
             self.checked_task_count += len(changed_partitions)
             states_by_channel[name].find(changed_partitions)
             staleness = recheck_staleness(
                 cached.staleness,
                 name,
-                task_positions[name],
+                partition_ordinals[name],
                 changed_partitions,
                 task_inputs,
                 states_by_channel,
                 late_data_is_stale=follows_late_data,
             )
         else:
-            self.checked_task_count += len(task_positions[name])
+            self.checked_task_count += len(partition_ordinals[name])
             for channel in expected_partitions:
                 states_by_channel[channel].load_all()
             staleness = check_staleness(
-                name, task_positions[name], task_inputs, states_by_channel, late_data_is_stale=follows_late_data
+                name, partition_ordinals[name], task_inputs, states_by_channel, late_data_is_stale=follows_late_data
             )
         return _CachedStaleness(staleness, follows_late_data, expected_partitions, checked_heads)
 
@@ -252,7 +256,7 @@ class StalenessTracker:
                 else set(states_by_channel.partitions_updated_since(channel, cached_head))
             )
             if cached_partitions is not partitions:
-                changed |= partitions.position_by_name.keys() ^ cached_partitions.position_by_name.keys()
+                changed |= partitions.ordinal_by_name.keys() ^ cached_partitions.ordinal_by_name.keys()
                 partitions_to_recheck |= (
                     cached.staleness.stale.keys()
                 )  # unexpected partitions no longer make others stale

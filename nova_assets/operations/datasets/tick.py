@@ -71,7 +71,7 @@ class DatasetScheduler:
             self.catalog.failing_partitions(),
         )
         return decide_from_staleness(
-            snapshot.task_positions, snapshot.staleness_by_dataset, snapshot.task_inputs, scheduler_state, policy
+            snapshot.partition_ordinals, snapshot.staleness_by_dataset, snapshot.task_inputs, scheduler_state, policy
         )
 
     def run_tick(

@@ -278,7 +278,7 @@ class Graph:
         dataset, tasks = self.dataset(name), self._scoped_tasks(name, now)
         expected_by_input = {r: self.expected_partitions(r, now, existing) for r in dataset.reads}
         input_positions = [
-            n for p in input_partitions if (n := expected_by_input[input_name].position_by_name.get(p)) is not None
+            n for p in input_partitions if (n := expected_by_input[input_name].ordinal_by_name.get(p)) is not None
         ]
         value_rows = {n: p.value_rows for n, p in expected_by_input.items()}
         task_positions: set[int] = set()

@@ -44,8 +44,8 @@ class ExpectedPartitions:
         self.value_rows = IndexedRows(values)
 
     @cached_property
-    def position_by_name(self) -> dict[str, int]:
-        """Partition name -> its position in ``names``."""
+    def ordinal_by_name(self) -> dict[str, int]:
+        """Partition name -> its index in ``names``."""
         return {name: n for n, name in enumerate(self.names)}
 
 

@@ -161,14 +161,14 @@ class _Builder:
                 row_numbers=operator.row_numbers,
                 rounded=operator.rounded,
             )
-        operator = self._build_outputs(select, operator)
+        operator = self._build_projection_or_groups(select, operator)
         if select.args.get("distinct") is not None:
             check_exact(map(column_of, operator.columns), operator)
             every_column = frozenset({frozenset(operator.columns)})
             operator = Distinct(operator.columns, operator, unique_keys=every_column | operator.unique_keys)
         return operator
 
-    def _build_outputs(self, select: exp.Select, operator: Operator) -> Operator:
+    def _build_projection_or_groups(self, select: exp.Select, operator: Operator) -> Operator:
         outputs = tuple((e.alias_or_name.lower(), flatten_columns(e.unalias(), operator)) for e in select.expressions)
         names = [name for name, _ in outputs]
         if len(set(names)) < len(names) or not all(names):

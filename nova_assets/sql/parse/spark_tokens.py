@@ -67,7 +67,7 @@ def check_tokens(text: SqlText, tokens: list[Token]) -> None:
     _check_lists(text, tokens)
     _check_case_branches(text, tokens)
     _check_token_pairs(text, tokens)
-    _check_intervals(text, tokens)
+    _check_interval_numbers_and_units(text, tokens)
     _check_window_frames(text, tokens)
 
 
@@ -266,7 +266,7 @@ _REJECTED_PAIRS: Mapping[TokenType, Sequence[tuple[str, str, Callable[[_TokenPai
 _UNITS = frozenset("YEAR QUARTER MONTH WEEK DAY HOUR MINUTE SECOND MILLISECOND MICROSECOND NANOSECOND".split())
 
 
-def _check_intervals(text: SqlText, tokens: list[Token]) -> None:
+def _check_interval_numbers_and_units(text: SqlText, tokens: list[Token]) -> None:
     """Raise SqlError for an interval without a unit or number: ``INTERVAL 5``."""
     for n, token in enumerate(tokens):
         following = tokens[n + 1 : n + 4]

@@ -129,7 +129,7 @@ class PruningRun:
             if reads_everything or rows:
                 self.reading_scopes |= (self.scopes.rows if reads_everything else scopes).keys()
 
-    def record_no_reads(self, scope: Scope) -> None:
+    def record_scans_without_partitions(self, scope: Scope) -> None:
         """Record a visit of all scans within a scope at a place where none of their partitions is read."""
         for number in self._scan_numbers_within(scope):
             self.record_read(number, {}, {}, reads_everything=self.query.scans[number].mode == "whole")

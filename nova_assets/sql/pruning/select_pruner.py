@@ -227,6 +227,6 @@ class SelectPruner:
 
     def _record_reads_of_subquery(self, source: SelectSource, inner: Scope, scopes: Mapping[int, Row]) -> None:
         if source.has_no_effect and not is_recursive_cte(inner):
-            self.pruning_run.record_no_reads(inner)
+            self.pruning_run.record_scans_without_partitions(inner)
         else:
             self.visit_inner(inner, self.contexts.to_record_reads(source, inner, scopes))

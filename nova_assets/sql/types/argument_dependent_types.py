@@ -60,7 +60,7 @@ def _common_type_rule(first_position: int = 0) -> TypeRule:
     return lambda arguments: common_type([a.type for a in arguments[first_position:]])
 
 
-def _array_and_element_rule(element_position: int) -> TypeRule:
+def _widened_array_type_rule(element_position: int) -> TypeRule:
     """The rule for functions of an array, first, and a value of its element type."""
 
     def rule(arguments: Arguments) -> DataType | None:
@@ -323,8 +323,8 @@ RULES_BY_FUNCTION: Mapping[str, TypeRule] = {
     **dict.fromkeys("mean try_avg".split(), _rule_from_first_argument(average_type)),
     "array": lambda arguments: array_type(common_type([a.type for a in arguments]) if arguments else VOID),
     **dict.fromkeys("greatest least".split(), _greatest_or_least_type),
-    **dict.fromkeys("array_append array_prepend array_remove".split(), _array_and_element_rule(1)),
-    "array_insert": _array_and_element_rule(2),
+    **dict.fromkeys("array_append array_prepend array_remove".split(), _widened_array_type_rule(1)),
+    "array_insert": _widened_array_type_rule(2),
     "array_repeat": _rule_from_first_argument(array_type),
     "arrays_zip": _arrays_zip_type,
     "concat": _concat_type,
