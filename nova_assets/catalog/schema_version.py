@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 
@@ -39,7 +40,7 @@ def upgrade(database: Database) -> None:
         CatalogVersion: a newer package made the catalog, the database belongs to another program, or the migration
             failed.
     """
-    version = current_version(database)
+    version, table_names = database.read(_read_version_and_tables)
     if version == HEAD:
         return
     if version is not None and version not in _KNOWN_VERSIONS:
@@ -50,17 +51,19 @@ def upgrade(database: Database) -> None:
             next="pip install --upgrade nova-assets",
         )
     if version is None and database.is_sqlite:
-        _check_no_foreign_tables(database)
+        _check_no_foreign_tables(database, table_names)
     database.write(lambda c: _migrate(c, database.masked_url), no_timeout=True)
 
 
-def _check_no_foreign_tables(database: Database) -> None:
+def _check_no_foreign_tables(database: Database, table_names: Sequence[str]) -> None:
     """Check that a SQLite file does not belong to another program. A PostgreSQL database may be shared.
+
+    Args:
+        table_names: the tables, read in one transaction with the version. Another process may create a catalog now.
 
     Raises:
         CatalogVersion.
     """
-    table_names = database.read(lambda c: inspect(c).get_table_names())
     if table_names:
         raise CatalogVersion(
             f"{database.masked_url} is the database of another program",
@@ -68,6 +71,12 @@ def _check_no_foreign_tables(database: Database) -> None:
             expected="a SQLite file that nova init has created, or no file",
             next="name another file with --catalog or NOVA_CATALOG",
         )
+
+
+def _read_version_and_tables(connection: Connection) -> tuple[str | None, Sequence[str]]:
+    """The version and, if there is none, the names of all tables."""
+    version = _read_version(connection)
+    return version, inspect(connection).get_table_names() if version is None else ()
 
 
 def _read_version(connection: Connection) -> str | None:

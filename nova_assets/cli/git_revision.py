@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import posixpath
 import subprocess
 import sys
 import tarfile
@@ -38,7 +39,8 @@ def load_datasets_at_revision(revision: str, settings: Settings) -> DatasetDecla
     with tempfile.TemporaryDirectory(prefix="nova-check-") as folder:
         checkout = Path(folder).resolve()
         with tarfile.open(fileobj=io.BytesIO(_run_git(repository, "archive", "--format=tar", commit.strip()))) as tree:
-            tree.extractall(checkout, filter=_skip_outside_links)
+            tree.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.4 and newer
+            tree.extractall(checkout, [m for m in tree if not _links_outside(m)])
         return _load_project_in_subprocess(
             revision,
             checkout,
@@ -48,12 +50,13 @@ def load_datasets_at_revision(revision: str, settings: Settings) -> DatasetDecla
         )
 
 
-def _skip_outside_links(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
-    """Extraction filter for an untrusted archive that skips links to paths outside it."""
-    try:
-        return tarfile.data_filter(member, path)
-    except (tarfile.AbsoluteLinkError, tarfile.LinkOutsideDestinationError):
-        return None
+def _links_outside(member: tarfile.TarInfo) -> bool:
+    """Whether a member of an archive is a link to a path outside the archive."""
+    if not member.islnk() and not member.issym():
+        return False
+    folder = "" if member.islnk() else posixpath.dirname(member.name)  # hard links are relative to the archive
+    target = posixpath.normpath(posixpath.join(folder, member.linkname))
+    return posixpath.isabs(target) or target.split("/")[0] == ".."
 
 
 def _load_project_in_subprocess(
