@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from nova_assets.model.merge import Append as Append
     from nova_assets.model.merge import Custom as Custom
     from nova_assets.model.merge import Keyed as Keyed
+    from nova_assets.model.merge import Multiset as Multiset
     from nova_assets.model.merge import Upsert as Upsert
     from nova_assets.model.modes_view import View as View
     from nova_assets.model.partitions import daily as daily
@@ -88,7 +89,7 @@ _HOMES = {
     "model.execution": ("Execution",),
     "model.external_table": ("External", "external"),
     "model.function_reference": ("associative",),
-    "model.merge": ("Append", "Custom", "Keyed", "Upsert"),
+    "model.merge": ("Append", "Custom", "Keyed", "Multiset", "Upsert"),
     "model.partitions": ("daily", "dynamic", "hourly", "static"),
     "model.project": ("Project",),
     "model.seal": ("Seal", "Sealing", "seal"),

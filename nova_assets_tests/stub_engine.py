@@ -99,7 +99,7 @@ class StubEngine:
             for d in read.deltas:
                 rows = merge(rows, self._rows(d))
             return rows
-        if not read.merge.has_key:
+        if not read.merge.key:
             return rows + [r for d in read.deltas for r in self._rows(d)]
         state = {key_of_row(read.merge, r): (None, r) for r in rows}
         for d in read.deltas:
@@ -117,7 +117,7 @@ class StubEngine:
             for d in read.deltas[1:]:
                 rows = chain(rows, self._rows(d))
             return rows
-        if not read.merge.has_key:
+        if not read.merge.key:
             return [r for d in read.deltas for r in self._rows(d)]
         state: dict[tuple[Any, ...], Change] = {}
         for d in read.deltas:
@@ -265,9 +265,9 @@ class StubEngine:
         return replace(manifest, digest=self.frame_digest(frame, schema)) if digest else manifest
 
     def _written(self, rows: list[Row], staged: StagedBlock, channel: Channel | None, schema: Schema) -> Manifest:
-        if channel is not None and channel.merge.has_key and staged.kind == "delta":
+        if channel is not None and channel.merge.key and staged.kind == "delta":
             rows = rows_of_changes(changes_of(channel.merge, rows))
-        elif channel is not None and channel.merge.has_key:
+        elif channel is not None and channel.merge.key:
             rows = [live for _, live in changes_of(channel.merge, rows).values() if live is not None]
         folder = self.root / staged.folder
         folder.mkdir(parents=True, exist_ok=True)
@@ -321,4 +321,4 @@ class StubEngine:
 
 
 def _keyed(read: Snapshot) -> bool:
-    return read.merge.has_key
+    return read.merge.key

@@ -82,7 +82,7 @@ def diff(model: MergeModel, channel: str, old: list[Row], new: list[Row]) -> lis
     if isinstance(model, Custom):
         rows: list[Row] = FunctionRef.parse(model.diff_ref).load()(old, new)
         return rows
-    if not model.has_key:
+    if not model.key:
         lost = multiset_difference(old, new)
         if lost:
             raise UnrepresentableChange(

@@ -221,16 +221,18 @@ def _schema_after_redefinition(c: Connection, channel: str, existing: RowMapping
         Schema.from_json(definition["schema"]),
         definition.get("renamed", {}),
         existing["head"],
-        _merge_model_columns(c, channel),
+        _merge_model_columns(c, channel, existing["schema"]),
     ).as_json()
 
 
-def _merge_model_columns(c: Connection, channel: str) -> frozenset[str]:
-    """Columns that the merge model of the newest block names."""
+def _merge_model_columns(c: Connection, channel: str, schema: Any) -> frozenset[str]:
+    """Columns by which the merge model of the newest block merges rows: of a ``Multiset``, all columns."""
     query = select(blocks.c.merge).where(blocks.c.channel == channel, blocks.c.collected_at.is_(None))
     merge = c.execute(query.order_by(blocks.c.hi.desc()).limit(1)).scalar()
     if merge is None:
         return frozenset()
+    if merge["kind"] == "multiset":
+        return frozenset(Schema.from_json(schema).names)
     return frozenset((*merge.get("key", ()), *merge.get("order_by", ()), *merge.get("combine", {})))
 
 

@@ -115,17 +115,20 @@ class SparkEngine:
                 next="name the columns with matching(..., on=...)",
             )
         if isinstance(snapshot, Snapshot):
-            if set(key_columns) == set(snapshot.merge.key):
+            if key_columns and set(key_columns) == set(snapshot.merge.key):
                 matching_rows = self._read_executor.look_up_keys(snapshot, keys, as_table=in_process)
                 if matching_rows is not None:
                     return matching_rows
             snapshot = self.fetch(snapshot) if in_process else self.read(snapshot)
-        are_both_tables = isinstance(snapshot, pa.Table) and isinstance(keys, pa.Table)
+        are_both_tables = isinstance(snapshot, pa.Table) and isinstance(keys, pa.Table) and bool(key_columns)
         if are_both_tables and (table := filter_rows_by_keys(snapshot, keys, key_columns)) is not None:
             return table
+        from nova_assets.engine.read.spark_multiset import filter_equal_rows
         from nova_assets.engine.rows.spark_columns import col
 
         snapshot, keys = self._to_frame(snapshot), self._to_frame(keys)
+        if not key_columns:
+            return filter_equal_rows(snapshot, keys) if snapshot.columns else snapshot
         key_rows = keys.select(*map(col, key_columns))
         if not snapshot.columns:  # a channel without a schema is empty; its keys look like these
             return key_rows.limit(0)

@@ -189,26 +189,26 @@ class TaskRun:
         loaders = {m: (lambda read=read: self._read_frame(read)) for m, read in task_input.reads.items()}
         pin = self.run_state.execution.pins.get(task_input.channel or "")
         channel = self.run_state.binding.channel(task_input.port)
-        view = View(
+        merge = None if channel is None else channel.merge
+        before = after = None
+        if merge is not None and merge.has_deletions:
+            before, after = (partial(self._changed_rows, task_input.reads[m], merge.key) for m in ("old", "all"))
+        return View(
             loaders["all"],
             loaders["new"],
             loaders["old"],
+            before=before,
+            after=after,
             has_run=pin is None or pin.has_run,
             is_changed=not self._is_input_empty(task_input),
-            has_new_definition=channel is not None and _has_new_definition(task_input, channel.merge),
-        )
-        if channel is None or not channel.merge.has_key:
-            return view
-        key = channel.merge.key
-        return view.with_changed_rows(
-            before=lambda: self._rows_with_keys(task_input.reads["old"], view.new, key),
-            after=lambda: self._rows_with_keys(task_input.reads["all"], view.new, key),
+            has_new_definition=merge is not None and _has_new_definition(task_input, merge),
         )
 
-    def _rows_with_keys(self, read: Read, keys: Frame, key_columns: Sequence[str]) -> Frame:
+    def _changed_rows(self, read: Read, key: Sequence[str], change: Frame) -> Frame:
+        """Rows of a read that have a key of the change; without a key, rows that equal a row of the change."""
         is_snapshot = isinstance(read, Snapshot)
         rows = reads.resolve_staged_blocks(read, self.staged_blocks_by_port) if is_snapshot else self._read_frame(read)
-        return self.engine.filter_by_keys(rows, keys, key_columns)
+        return self.engine.filter_by_keys(rows, change, key)
 
     def _make_task_context(self) -> Context:
         execution = self.run_state.execution

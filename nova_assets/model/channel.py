@@ -13,7 +13,7 @@ from nova_assets.model.declared_schema import schema_from_declaration
 from nova_assets.model.definition_argument_checks import check_argument_types
 from nova_assets.model.external_table import External
 from nova_assets.model.file_source import Files
-from nova_assets.model.merge import Append, Custom, MergeModel, merge_model_from_json
+from nova_assets.model.merge import Append, Custom, MergeModel, Multiset, merge_model_from_json
 from nova_assets.model.names import check_name, find_duplicates
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds, period_seconds_or_zero
@@ -197,7 +197,7 @@ class Channel:
         if not isinstance(self.merge, MergeModel):
             return [
                 f"merge is {self.merge!r}; "
-                "expected nova.Append(), nova.Upsert(key=...), nova.Keyed(...) or nova.Custom(...)"
+                "expected nova.Append(), nova.Multiset(), nova.Upsert(key=...), nova.Keyed(...) or nova.Custom(...)"
             ]
         found = self.merge.problems(self.schema)
         if self.on_schema_change not in ("freeze", "evolve"):
@@ -232,7 +232,7 @@ class Channel:
                     allowed = " or ".join(d.allowed_column_types)
                     found.append(f"{d.kind} partition column {d.column!r} is {given}; expected {allowed}")
                 found += _derived_column_problems(d, self.schema)
-        if self.merge.has_key:
+        if self.merge.key:
             found += [f"partition column {c!r} must be part of the key" for c in columns if c not in self.merge.key]
         return found
 
@@ -262,10 +262,10 @@ class Channel:
             found.append("files of text have one column; expected a schema such as 'line string'")
         if self.on_schema_change != "freeze":
             found.append('a channel with a source needs on_schema_change="freeze"')
-        if self.merge.has_key and not self.merge.order_by:
+        if self.merge.key and not self.merge.order_by:
             found.append("files arrive in any order: a keyed channel with a source needs order_by in its merge model")
-        if isinstance(self.merge, Custom):
-            found.append("a channel with merge=nova.Custom(...) cannot have a source")
+        if isinstance(self.merge, Custom | Multiset):
+            found.append(f"a channel with merge=nova.{type(self.merge).__name__}(...) cannot have a source")
         return found
 
     def _seal_problems(self) -> list[str]:

@@ -79,7 +79,7 @@ class Engine(Protocol):
         Args:
             snapshot: the rows to search.
             keys: frame with the ``key_columns`` columns.
-            key_columns: the columns to compare.
+            key_columns: the columns to compare; empty to compare all columns, with nulls equal to nulls.
             in_process: this process needs all resulting rows.
         """
 

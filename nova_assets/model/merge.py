@@ -48,8 +48,8 @@ class MergeModel:
         return bool(self.order_by)
 
     @property
-    def has_key(self) -> bool:
-        """Whether changes carry ``_deleted`` (R11)."""
+    def has_deletions(self) -> bool:
+        """Whether a delta may remove rows, so that changes carry ``_deleted`` (R11)."""
         return bool(self.key)
 
     def problems(self, schema: Schema | None) -> list[str]:
@@ -88,6 +88,23 @@ class Append(MergeModel):
     __repr__ = short_repr
 
     kind = "append"
+
+
+@dataclass(frozen=True)
+class Multiset(MergeModel):
+    """A multiset of rows without a key. A delta row adds one row, or removes one equal row if ``_deleted`` is true.
+
+    Rows are equal if all columns are equal, and nulls are equal to nulls. A row that was added twice is there twice.
+    Within a delta, deletions apply first. The deletion of a row that is not there has no effect.
+    """
+
+    __repr__ = short_repr
+
+    kind = "multiset"
+
+    @property
+    def has_deletions(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True, init=False)
@@ -228,8 +245,8 @@ class Custom(MergeModel):
 
 def merge_model_from_json(data: Mapping[str, Any]) -> MergeModel:
     """Merge model from its ``as_json``. Functions stay references until they are called."""
-    if data["kind"] == "append":
-        return Append()
+    if data["kind"] in ("append", "multiset"):
+        return Append() if data["kind"] == "append" else Multiset()
     if data["kind"] == "upsert":
         return Upsert(data["key"], data["order_by"] or None)
     if data["kind"] == "keyed":

@@ -11,7 +11,8 @@ class View:
     ``.all`` is the snapshot at the pinned head.
 
     Frames are built on first access. ``all = old ⊕ new`` always holds, because the three modes share one pin.
-    On a channel with a key, ``.before`` and ``.after`` are the changed rows only, as they were and as they are now.
+    On a channel whose rows can be deleted, ``.before`` and ``.after`` are the changed rows only, as they were and as
+    they are now.
 
     Attributes:
         has_run: whether the binding has read the channel before. Otherwise ``.old`` is empty.
@@ -25,6 +26,8 @@ class View:
         new: Callable[[], Any],
         old: Callable[[], Any],
         *,
+        before: Callable[[Any], Any] | None = None,
+        after: Callable[[Any], Any] | None = None,
         has_run: bool = True,
         is_changed: bool = True,
         has_new_definition: bool = False,
@@ -33,17 +36,14 @@ class View:
         self.is_changed = is_changed
         self.has_new_definition = has_new_definition
         self._build = {"all": all, "new": new, "old": old}
+        if before is not None and after is not None:  # functions of the change
+            self._build |= {"before": lambda: before(self.new), "after": lambda: after(self.new)}
         self._frames: dict[str, Any] = {}
 
     @classmethod
     def of(cls, *, all: Any = None, new: Any = None, old: Any = None, before: Any = None, after: Any = None) -> View:
         """Build a view from existing frames, so that a unit test can call a task that takes a view."""
-        return cls(lambda: all, lambda: new, lambda: old).with_changed_rows(lambda: before, lambda: after)
-
-    def with_changed_rows(self, before: Callable[[], Any], after: Callable[[], Any]) -> View:
-        """This view, on a channel with a key: with the frames of ``before`` and ``after``."""
-        self._build |= {"before": before, "after": after}
-        return self
+        return cls(lambda: all, lambda: new, lambda: old, before=lambda _: before, after=lambda _: after)
 
     def _frame(self, mode: str) -> Any:
         if mode not in self._frames:
@@ -57,7 +57,7 @@ class View:
 
     @property
     def new(self) -> Any:
-        """The change between the cursor and the pinned head; on keyed channels with ``_deleted``."""
+        """The change between the cursor and the pinned head; with ``_deleted`` if rows can be deleted."""
         return self._frame("new")
 
     @property
@@ -67,12 +67,12 @@ class View:
 
     @property
     def before(self) -> Any:
-        """The changed and deleted rows as they were at the cursor. Only on channels with a key."""
+        """The changed and deleted rows as they were at the cursor. Not on ``Append`` and ``Custom`` channels."""
         return self._frame("before")
 
     @property
     def after(self) -> Any:
-        """The added and changed rows as they are at the pinned head, without deleted rows. Only on channels with a
-        key.
+        """The added and changed rows as they are at the pinned head, without deleted rows. Not on ``Append`` and
+        ``Custom`` channels.
         """
         return self._frame("after")

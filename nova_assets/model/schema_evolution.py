@@ -119,7 +119,7 @@ def redeclare_schema(
         declared: schema of the new declaration.
         old_name_by_new: new name -> old name.
         head: head of the channel.
-        merge_model_columns: columns that the merge model of the newest block names. The block is read by that model
+        merge_model_columns: columns by which the newest block is merged. The block is read by that model
             (R18), so these columns keep their names until a base brings another model.
 
     Raises:
@@ -152,8 +152,8 @@ def redeclare_schema(
     ]
     identity_by_name = {f.name: f.identity for f in (*fields, *kept_fields)}
     problems += [
-        f"column {quote_identifier(f.name)} is named by the merge model of what is "
-        "there, and cannot be renamed or dropped "
+        f"column {quote_identifier(f.name)} takes part in the merge model of the "
+        "existing data, and cannot be renamed or dropped "
         "before a base of the whole channel brings another model"
         for f in current.fields
         if f.name in merge_model_columns and identity_by_name.get(f.name) != f.identity

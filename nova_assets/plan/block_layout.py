@@ -24,7 +24,7 @@ def layout_for_channel(channel: Channel, schema: Schema) -> KeyLayout | None:
     Also None if Arrow and Spark hash or sort values of a key column differently.
     """
     model = channel.merge
-    if not model.has_key or isinstance(model, Custom):
+    if not model.key or isinstance(model, Custom):
         return None
     if any(k not in schema or schema.field(k).type.name not in HASHED_TYPES for k in model.key):
         return None
@@ -114,6 +114,21 @@ def split_by_delta_overlap(read: Snapshot) -> SplitSnapshot:
     )
 
 
+def split_by_changed_partition(read: Snapshot) -> SplitSnapshot:
+    """Split a snapshot into the bases of partitions that no delta changes, and the rest."""
+    changed = set[str]().union(*(_partitions_of(d) for d in read.deltas if isinstance(d, Block)))
+    bases = [b for b in read.bases if isinstance(b, Block)]
+    untouched = tuple(b for b in bases if WHOLE not in changed and _partitions_of(b).isdisjoint({WHOLE, *changed}))
+    return SplitSnapshot(
+        replace(read, bases=untouched, deltas=()), replace(read, bases=tuple(b for b in bases if b not in untouched))
+    )
+
+
+def _partitions_of(block: Block) -> set[str]:
+    """Partitions of the rows of a block. A staged block may have several, one for each file."""
+    return {f.partition if f.partition != WHOLE else block.partition for f in block.manifest.files}
+
+
 class ColumnRange(NamedTuple):
     """Smallest and greatest value of a column, as JSON values."""
 
@@ -141,7 +156,7 @@ def changed_key_range(read: Snapshot) -> ColumnRange | None:
 
 def can_merge_outside_spark(model: MergeModel, schema: Schema) -> bool:
     """Whether changes under a model can be merged outside Spark. User functions need Spark columns."""
-    if isinstance(model, Custom) or not model.has_key:
+    if isinstance(model, Custom) or not model.key:
         return False
     combined = model.combine if isinstance(model, Keyed) else ()
     ordered = [*model.order_by, *(c for c, f in combined if f in ("min", "max"))]

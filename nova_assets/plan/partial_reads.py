@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
 from nova_assets.model.block import Block
-from nova_assets.model.merge import Custom, Keyed, MergeModel
+from nova_assets.model.merge import Custom, Keyed, MergeModel, Multiset
 from nova_assets.model.reads import (
     ChangeUnion,
     DeltaChain,
@@ -43,19 +43,21 @@ def columns_of_read(read: Read) -> Schema | None:
 
 
 def _add_deleted_column(schema: Schema | None, read: _Blocks | EmptyRead) -> Schema | None:
-    return schema.with_deleted() if schema is not None and merge_model_of(read).has_key else schema
+    return schema.with_deleted() if schema is not None and merge_model_of(read).has_deletions else schema
 
 
 def is_plain_file_scan(read: _Blocks) -> bool:
     """Whether the rows of a read are exactly the rows of its files."""
     if isinstance(read, SnapshotDiff) or isinstance(merge_model_of(read), Custom):
         return False
-    return not merge_model_of(read).has_key or (isinstance(read, Snapshot) and not read.deltas)
+    return not merge_model_of(read).has_deletions or (isinstance(read, Snapshot) and not read.deltas)
 
 
 def narrow_columns(read: BlocksT, column_names: Collection[str]) -> BlocksT:
     """The read restricted to some columns and the columns needed for merging. A comparison needs all columns."""
     if isinstance(read, SnapshotDiff) or read.schema is None:
+        return read
+    if isinstance(merge_model_of(read), Multiset) and not is_plain_file_scan(read):
         return read
     needed_columns = {*column_names, *_merge_columns(merge_model_of(read))}
     return replace(read, schema=read.schema.select_columns(n for n in read.schema.names if n in needed_columns))
@@ -75,7 +77,7 @@ def split_into_portions(read: BlocksT, max_bytes: int = MAX_PORTION_BYTES) -> li
     blocks = [s for s in source_blocks(read) if isinstance(s, Block)]
     model = read.new.merge if isinstance(read, SnapshotDiff) else read.merge
     alike = all(b.merge.as_json() == model.as_json() for b in blocks)
-    if isinstance(model, Custom) or not alike or (isinstance(read, SnapshotDiff) and not model.has_key):
+    if isinstance(model, Custom) or not alike or (isinstance(read, SnapshotDiff) and not model.has_deletions):
         return [read]
     bytes_by_partition: dict[str, int] = {}
     for block in blocks:

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from nova_assets.model.block import Block
 from nova_assets.model.key_layout import HASHED_TYPES
-from nova_assets.model.merge import Append, Custom
+from nova_assets.model.merge import Append, Custom, Multiset
 from nova_assets.model.read_strategy import READ_STRATEGIES, CostEstimate, ReadStrategy
 from nova_assets.model.reads import (
     ChangeUnion,
@@ -26,6 +26,7 @@ from nova_assets.model.reads import (
 )
 from nova_assets.plan.block_layout import can_merge_outside_spark, common_layout
 from nova_assets.plan.merge_units import merge_tasks
+from nova_assets.plan.partial_reads import is_plain_file_scan
 from nova_assets.plan.partition_size import EMPTY_SIZE
 
 Purpose: TypeAlias = Literal["frame", "here", "block"]
@@ -122,9 +123,8 @@ def _fits_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, purpose: Purpose
     if schema is None or isinstance(model, Custom) or (isinstance(read, SnapshotDiff) and common_layout(read) is None):
         return False
     layout_keys = [k for k in model.key if k in schema and schema.field(k).type.name in HASHED_TYPES]
-    can_fold = isinstance(model, Append) or (
-        len(layout_keys) == len(model.key) and can_merge_outside_spark(model, schema)
-    )
+    is_unmerged = isinstance(model, Append) or (isinstance(model, Multiset) and is_plain_file_scan(read))
+    can_fold = is_unmerged or (len(layout_keys) == len(model.key) and can_merge_outside_spark(model, schema))
     can_fold = can_fold and all(
         b.manifest.external_folder is None for b in blocks
     )  # values of partition columns are in folder names
@@ -151,7 +151,7 @@ def _estimate_cost(
     base_rows, delta_rows = sum(b.rows for b in base_blocks), sum(d.rows for d in deltas)
     read_bytes = sum(b.bytes for b in (*base_blocks, *deltas))
     cost = _START_SECONDS[strategy] + _DECODE_ROW_SECONDS * (base_rows + delta_rows) + _DECODE_BYTE_SECONDS * read_bytes
-    if read.merge.has_key and deltas:
+    if read.merge.has_deletions and deltas:
         windowed = len(deltas) > 1 and (isinstance(read, DeltaChain) or read.merge.needs_earlier_row)
         cost += _merge_seconds(strategy, base_rows, delta_rows, windowed)
     return CostEstimate(

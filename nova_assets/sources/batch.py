@@ -253,7 +253,7 @@ def _refuse_invalid_rows(
     Such rows have a null in a required column, a deletion mark for an unkeyed channel, or no valid partition.
     """
     reason_by_row = _find_invalid_rows(parsed.table, channel, schema, sealed_at_by_group)
-    if not channel.merge.has_key and DELETED in parsed.table.column_names:
+    if not channel.merge.has_deletions and DELETED in parsed.table.column_names:
         parsed = replace(parsed, table=parsed.table.drop_columns([DELETED]))
     if not reason_by_row:
         return parsed
@@ -278,7 +278,7 @@ def _find_invalid_rows(
     for name in dict.fromkeys(required_columns):
         for n in table.column(name).is_null().to_numpy().nonzero()[0] if name in table.column_names else ():
             reason_by_row.setdefault(int(n), f"column {name!r} is null")
-    if DELETED in table.column_names and not channel.merge.has_key:
+    if DELETED in table.column_names and not channel.merge.has_deletions:
         for n in table.column(DELETED).is_valid().to_numpy().nonzero()[0]:
             reason_by_row.setdefault(
                 int(n), f"{DELETED!r} is set, but rows cannot be deleted from a channel without a key"

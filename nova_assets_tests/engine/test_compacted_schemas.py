@@ -168,7 +168,9 @@ def test_columns_of_the_merge_model_keep_their_names_while_rows_are_read_by_it(t
             "c", nova.Keyed(key="id", combine={"x": "sum"}), "id int, x int, w int", renamed={"x": "v"}
         )
         for changed in (renamed, nova.Channel("c", nova.Upsert(key="id"), "id int, w int")):
-            with pytest.raises(nova.DefinitionError, match="column v is named by the merge model of what is there"):
+            with pytest.raises(
+                nova.DefinitionError, match="column v takes part in the merge model of the existing data"
+            ):
                 store.register(changed, replace=True)
         assert store.read("c").to_arrow().to_pylist() == [{"id": 1, "v": 3, "w": 1}]
 

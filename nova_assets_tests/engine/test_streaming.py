@@ -81,7 +81,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def given(name: str, rng: random.Random, rows: int, *, deletes: bool = True) -> list[dict[str, Any]]:
     found = []
-    keyed = CHANNELS[name].merge.has_key
+    keyed = CHANNELS[name].merge.has_deletions
     for k in rng.sample(range(200), rows):
         row = {"p": "ab"[k % 2], "k": k, "v": rng.randint(0, 3), "note": f"é{k % 3}", "x": rng.choice([None, 1.5, 2.0])}
         row["deep"] = rng.choice([None, {"a": None, "b": 0.5}, {"a": "x", "b": None}])
@@ -122,7 +122,7 @@ def test_it_gives_the_rows_of_to_arrow_and_takes_no_spark(
     name: str, store: Store, small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(StreamingReader, "_fetch_each", None)
-    keyed, rng = CHANNELS[name].merge.has_key, random.Random(name)
+    keyed, rng = CHANNELS[name].merge.has_deletions, random.Random(name)
     store.register(CHANNELS[name])
     check(lambda **more: store.read("c", **more))
     store.insert("c", given(name, rng, 150, deletes=False))
@@ -253,7 +253,7 @@ def test_memory_is_that_of_a_row_group_or_a_cell(merge: Any, store: Store, monke
         rows = sum(b.num_rows for b in there.to_batches())
     finally:
         pa.set_memory_pool(before)
-    assert rows == 400_000 + (0 if merge.has_key else 400)
+    assert rows == 400_000 + (0 if merge.has_deletions else 400)
     assert pool.max_memory() < whole / 4, (pool.max_memory(), whole)
 
 

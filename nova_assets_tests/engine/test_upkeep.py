@@ -41,7 +41,7 @@ def test_a_compacted_channel_answers_as_before(
         for n in range(4):
             rows = [{"p": p, "k": k, "v": n} for p in "ab" for k in range(n, n + 3)]
             store.insert("c", rows)
-        if channel.merge.has_key:
+        if channel.merge.has_deletions:
             store.insert("c", [{"p": "a", "k": 3, "v": 0, "_deleted": True}])
 
         def answers() -> list[Any]:
@@ -91,9 +91,9 @@ def test_what_is_computed_in_memory_is_what_spark_computes(channel: Any, tmp_pat
             for k in rng.sample(range(8), 5):
                 row = {"p": rng.choice(["a", "é", ""]), "k": k, "v": n, "at": datetime(2024, 1, 1 + n, tzinfo=UTC)}
                 row |= {"d": Decimal(n) / 4, "tags": ["x"] * n if n % 2 else None}
-                kinds = rng.choice([(False,), (True,), (True, False)]) if channel.has_key else (None,)
+                kinds = rng.choice([(False,), (True,), (True, False)]) if channel.has_deletions else (None,)
                 rows += [row if gone is None else {**row, "_deleted": gone} for gone in kinds]
-            store.insert("c", rows, kind="base" if n == 1 and channel.has_key is False else "delta")
+            store.insert("c", rows, kind="base" if n == 1 and channel.has_deletions is False else "delta")
         warehouse = store.engine.warehouse  # type: ignore[attr-defined]
         history = store.catalog.history("c")
         for read in (

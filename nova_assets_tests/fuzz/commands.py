@@ -76,6 +76,13 @@ class Chooser:
                 if self._key(r) in live and rng.random() < 0.5
             ]
             changes = self._one_deletion_a_key(changes)
+        elif self.naive.model.has_deletions:
+            existing = [self._raw(rng, r) for r in self.naive.states[-1] if rng.random() < 0.3]
+            for row in (*changes, *existing):
+                row[DELETED] = rng.random() < 0.3
+            for row in existing:
+                row[DELETED] = rng.random() < 0.7
+            changes += existing
         return {"rows": changes, "form": rng.choice(["arrow", "arrow", "dicts"]), **self._evolution(rng)}
 
     def _evolution(self, rng: random.Random) -> dict[str, Any]:
@@ -189,7 +196,8 @@ class Chooser:
 
     def _choose_redefine(self, rng: random.Random) -> dict[str, Any]:
         free = [c.name for c in self.naive.columns if c.identity not in self.scenario.fixed]
-        action = rng.choice(["add", "drop", "widen", "rename"]) if free else "add"
+        actions = ["add", "widen"] if self.naive.model.kind == "multiset" else ["add", "drop", "widen", "rename"]
+        action = rng.choice(actions) if free else "add"
         name = f"n{self.naive.next_identity}" if action != "add" or rng.random() < 0.5 else rng.choice(["x", "y"])
         return {
             "action": action,

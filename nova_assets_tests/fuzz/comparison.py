@@ -83,6 +83,8 @@ class Comparison:
         old, new = projected(before, columns), projected(after, columns)
         if not self.naive.model.key:
             least, actual = sum((new - old).values()), len(changes)
+            if self.naive.model.has_deletions:
+                least += sum((old - new).values())
         else:
             moved = {self._projected_key(values, columns) for values in (old - new) + (new - old)}
             least, actual = len(moved), len({self.naive.key(c.row) for c in changes})
@@ -94,14 +96,14 @@ class Comparison:
 
     def as_changes(self, table: pa.Table, columns: tuple[Column, ...]) -> tuple[Change, ...]:
         """The rows of a change; on keyed channels at most one deletion and one live row of each key (R11)."""
-        keyed = bool(self.naive.model.key)
-        names = [c.name for c in columns] + [DELETED] * keyed
+        keyed, has_deletions = bool(self.naive.model.key), self.naive.model.has_deletions
+        names = [c.name for c in columns] + [DELETED] * has_deletions
         if table.column_names != names:
             raise Difference(f"the changes have the columns {table.column_names}, not {names}")
         found = tuple(Change(canonical_row(r, columns), bool(r.get(DELETED))) for r in table.to_pylist())
+        if has_deletions and table.column(DELETED).null_count:
+            raise Difference("_deleted is null")
         if keyed:
-            if table.column(DELETED).null_count:
-                raise Difference("_deleted is null")
             twice = [k for k, n in Counter((self.naive.key(c.row), c.deleted) for c in found).items() if n > 1]
             if twice:
                 raise Difference(f"several deletions or live rows of one key: {twice}")

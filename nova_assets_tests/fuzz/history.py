@@ -135,7 +135,7 @@ class History:
         rows = [{n: v for n, v in r.items() if n not in without} for r in rows]
         changes = tuple(Change(canonical_row(r, came), bool(r.get(DELETED))) for r in rows)
         columns = self._evolved(came) if rows else self.naive.columns
-        data = _as_data(rows, came, form, bool(self.naive.model.key))
+        data = _as_data(rows, came, form, self.naive.model.has_deletions)
         after = self.naive.merged(self.naive.states[-1], changes)
         may_overflow, must_refuse = self.naive.sums_overflow(changes), self._outside(after)
         try:

@@ -30,10 +30,14 @@ class Column:
 class Model:
     """A merge model by the identities of its columns."""
 
-    kind: Literal["append", "upsert", "keyed"]
+    kind: Literal["append", "multiset", "upsert", "keyed"]
     key: tuple[int, ...] = ()
     order_by: int | None = None
     combine: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def has_deletions(self) -> bool:
+        return self.kind != "append"
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,8 @@ class NaiveChannel:
         """The rows after a delta. Of each key its deletion applies before its live rows."""
         if self.model.kind == "append":
             return state + tuple(c.row for c in changes)
+        if self.model.kind == "multiset":
+            return self._merged_multiset(state, changes)
         rows = {self.key(r): r for r in state}
         for change in sorted(changes, key=lambda c: not c.deleted):
             key = self.key(change.row)
@@ -108,6 +114,18 @@ class NaiveChannel:
             else:
                 rows[key] = self.folded(rows[key], change.row) if key in rows else change.row
         return tuple(rows.values())
+
+    def _merged_multiset(self, state: State, changes: Sequence[Change]) -> State:
+        """The rows after a delta of a multiset: one row fewer for each deletion, as far as there is one."""
+        rows = list(state)
+        for change in (c for c in changes if c.deleted):
+            equal = next((n for n, r in enumerate(rows) if self._values(r) == self._values(change.row)), None)
+            if equal is not None:
+                del rows[equal]
+        return (*rows, *(c.row for c in changes if not c.deleted))
+
+    def _values(self, row: Row) -> tuple[Any, ...]:
+        return tuple(row.get(c.identity) for c in self.columns)
 
     def folded(self, earlier: Row, later: Row) -> Row:
         """One live row from two of one key."""

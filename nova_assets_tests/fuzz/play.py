@@ -14,7 +14,7 @@ from nova_assets.plan import partition_size
 from nova_assets_tests.fuzz.commands import Chooser, Command
 from nova_assets_tests.fuzz.comparison import Difference
 from nova_assets_tests.fuzz.history import History, Stale
-from nova_assets_tests.fuzz.scenario import Scenario
+from nova_assets_tests.fuzz.scenario import KINDS, Kind, Scenario
 from nova_assets_tests.fuzz.values import KEY_TYPES, ColumnType
 
 SMALL_BYTES = 600
@@ -54,10 +54,11 @@ def play(
     spark: Any = None,
     shrink: bool = True,
     possible_keys: Sequence[ColumnType] = tuple(KEY_TYPES),
+    kinds: Sequence[Kind] = KINDS,
 ) -> Finding | None:
     """One random history. Gives what differs, if anything does."""
     rng = random.Random(seed)
-    scenario = Scenario.draw(rng, possible_keys)
+    scenario = Scenario.draw(rng, possible_keys, kinds)
     commands: list[Command] = []
     with tempfile.TemporaryDirectory() as folder, small_files(scenario.small_files):
         history = History(scenario, Path(folder), spark)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import nova_assets as nova
 from nova_assets_tests.fuzz.naive import Column, Model
@@ -24,7 +24,9 @@ _PARTITIONS: tuple[tuple[ColumnType, tuple[Any, ...], Any], ...] = (
 )
 
 
-_KINDS: tuple[Literal["append", "upsert", "keyed"], ...] = ("append", "upsert", "upsert", "keyed", "keyed")
+Kind: TypeAlias = Literal["append", "multiset", "upsert", "keyed"]
+
+KINDS: tuple[Kind, ...] = ("append", "upsert", "upsert", "keyed", "keyed")
 
 
 @dataclass(frozen=True)
@@ -48,21 +50,24 @@ class Scenario:
     keys: tuple[tuple[Any, ...], ...]
 
     @staticmethod
-    def draw(rng: random.Random, possible_keys: Sequence[ColumnType] = KEY_TYPES) -> Scenario:
-        kind = rng.choice(_KINDS)
+    def draw(
+        rng: random.Random, possible_keys: Sequence[ColumnType] = KEY_TYPES, kinds: Sequence[Kind] = KINDS
+    ) -> Scenario:
+        kind = rng.choice(kinds)
+        keyed = kind in ("upsert", "keyed")
         partitioned = rng.random() < 0.4
-        key_types = rng.sample(possible_keys, rng.choice([1, 1, 2])) if kind != "append" else []
+        key_types = rng.sample(possible_keys, rng.choice([1, 1, 2])) if keyed else []
         value_types = rng.choices(list(TYPES.values()), k=rng.randint(1, 3))
         columns = [Column(n, f"k{n}", t) for n, t in enumerate(key_types)]
         part_type, part_values, dimension = rng.choice(_PARTITIONS)
         if partitioned:
             columns.append(Column(len(columns), "p", part_type))
-        key = tuple(c.identity for c in columns) if kind != "append" else ()
+        key = tuple(c.identity for c in columns) if keyed else ()
         partition = len(columns) - 1 if partitioned else None
         columns += [Column(len(columns) + n, f"v{n}", t) for n, t in enumerate(value_types)]
         combine = _combine(rng, columns[-len(value_types) :]) if kind == "keyed" else {}
         order_by = None
-        if kind != "append" and rng.random() < 0.4:
+        if keyed and rng.random() < 0.4:
             order_by = len(columns)
             columns.append(Column(order_by, "o", rng.choice(ORDER_TYPES)))
         model = Model(kind, key, order_by, combine)
@@ -84,7 +89,7 @@ class Scenario:
         names = {c.identity: c.name for c in columns}
         key = [names[c] for c in self.model.key]
         order_by = None if self.model.order_by is None else names[self.model.order_by]
-        merge: Any = nova.Append()
+        merge: Any = nova.Multiset() if self.model.kind == "multiset" else nova.Append()
         if self.model.kind == "upsert":
             merge = nova.Upsert(key=key, order_by=order_by)
         elif self.model.kind == "keyed":

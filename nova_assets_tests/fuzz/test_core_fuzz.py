@@ -33,3 +33,11 @@ def test_random_histories_with_bindings_and_every_read_strategy(spark: Any) -> N
     for seed in range(SEED, SEED + STEPS // (4 * STEPS_OF_ONE_HISTORY)):
         finding = play(seed, STEPS_OF_ONE_HISTORY, spark)
         assert finding is None, str(finding)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(max(300, STEPS))
+def test_random_histories_of_multisets(spark: Any) -> None:
+    for seed in range(SEED, SEED + max(1, STEPS // (4 * STEPS_OF_ONE_HISTORY))):
+        finding = play(seed, STEPS_OF_ONE_HISTORY, spark, kinds=["multiset"])
+        assert finding is None, str(finding)

@@ -23,6 +23,7 @@ from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.formats import schema_fit
 from nova_assets.model.block import Block
 from nova_assets.model.key_layout import KeyLayout
+from nova_assets.model.merge import Multiset
 from nova_assets.model.reads import BlockSource, DeltaChain, Snapshot, SnapshotDiff, source_blocks
 from nova_assets.model.schema import Schema
 from nova_assets.plan.block_layout import common_layout
@@ -52,7 +53,7 @@ def compute_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, warehouse: War
     def read_source_rows(some: Sequence[BlockSource], columns: Schema) -> list[pa.Table]:
         return [_read_block_rows(b, opened[b.id], columns) for b in some if isinstance(b, Block)]
 
-    if not model.has_key:
+    if isinstance(model, Multiset) or not model.has_deletions:  # a Multiset snapshot with deltas needs Spark
         return _concat_or_empty(read_source_rows(source_blocks(read), schema), schema)
     change_schema, layout = schema.with_deleted(), KeyLayout(model.key)
     sorted_deltas = [sort_into_buckets(one_chunk(t), layout).rows for t in read_source_rows(read.deltas, change_schema)]

@@ -88,7 +88,7 @@ class ReadExecutor:
             return to_arrow_schema(columns.with_all_nullable()).empty_table()
         if isinstance(read, SnapshotAsInserts):
             rows = self.read_without_spark(read.snapshot)
-            return rows if rows is None or not read.snapshot.merge.has_key else mark_as_inserts(rows)
+            return rows if rows is None or not read.snapshot.merge.has_deletions else mark_as_inserts(rows)
         if isinstance(read, ChangeUnion):
             parts = [self.read_without_spark(p) for p in read.parts]
             tables = [p for p in parts if p is not None]

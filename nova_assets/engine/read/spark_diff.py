@@ -64,6 +64,15 @@ def added_rows_or_raise(old: DataFrame, new: DataFrame, channel_name: str, *, as
     return repeated_rows.select(*(col(_ROW).getField(c).alias(c) for c in new.columns))
 
 
+def diff_multisets(old: DataFrame, new: DataFrame) -> DataFrame:
+    """Change from one snapshot of a ``Multiset`` channel to another, with ``_deleted`` last."""
+    changes = _row_count_changes(old, new).filter(col(_COUNT) != 0)
+    repeated = changes.select(
+        col(_ROW), (col(_COUNT) < 0).alias(DELETED), F.explode(F.sequence(F.lit(1), F.abs(_COUNT))).alias(_COUNT)
+    )
+    return repeated.select(*(col(_ROW).getField(c).alias(c) for c in new.columns), col(DELETED))
+
+
 def count_removed_rows(old: DataFrame, new: DataFrame) -> int:
     """Number of rows of ``old`` that are not in ``new``, with duplicates counted."""
     return _count_removals(_row_count_changes(old, new))

@@ -12,13 +12,19 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from nova_assets.engine.read.literal_paths import load_paths
-from nova_assets.engine.read.spark_diff import added_rows_or_raise, diff_snapshots
+from nova_assets.engine.read.spark_diff import added_rows_or_raise, diff_multisets, diff_snapshots
 from nova_assets.engine.read.spark_merge import (
     DELTA_INDEX,
     compose_changes,
     drop_deletions,
     filter_superseded_rows,
     merge_deltas,
+)
+from nova_assets.engine.read.spark_multiset import (
+    added_rows,
+    compose_row_changes,
+    merge_row_changes,
+    to_delta_rows,
 )
 from nova_assets.engine.read.stored_columns import stored_column_names, stored_column_types
 from nova_assets.engine.rows.spark_columns import col
@@ -33,7 +39,7 @@ from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.errors import NotSupported
 from nova_assets.model.block import Block, DataFile
 from nova_assets.model.function_reference import FunctionRef
-from nova_assets.model.merge import Custom, MergeModel
+from nova_assets.model.merge import Custom, MergeModel, Multiset
 from nova_assets.model.reads import (
     BlockSource,
     ChangeUnion,
@@ -47,7 +53,7 @@ from nova_assets.model.reads import (
     merge_model_of,
 )
 from nova_assets.model.schema import DELETED, DataType, Field, Schema
-from nova_assets.plan.block_layout import changed_key_range, split_by_delta_overlap
+from nova_assets.plan.block_layout import changed_key_range, split_by_changed_partition, split_by_delta_overlap
 
 BROADCAST_ROWS = 2_000_000
 BROADCAST_BYTES = 256 * 2**20
@@ -115,13 +121,25 @@ class SparkReader:
         model, schema = merge_model_of(read), read.schema or _NO_COLUMNS
         if isinstance(model, Custom):
             return self._custom_snapshot_frame(read, base, deltas, model)
-        if not deltas or not model.has_key:
+        if not deltas or not model.has_deletions:
             return self.read_blocks([*base, *deltas], schema)  # without a key, all blocks are one read
+        if isinstance(model, Multiset):
+            return self._multiset_frame(read, deltas, schema)
         if self._can_use_anti_join(base, deltas, model):
             return self._snapshot_by_anti_join(read, base, deltas, schema)
         untouched, rest = (_resolved_blocks(s.bases) for s in split_by_delta_overlap(read))
         merged = self._merge_to_frame(rest, deltas, schema, model)
         return self.read_blocks(untouched, schema).union(merged) if untouched else merged
+
+    def _multiset_frame(self, read: Snapshot, deltas: Sequence[Block], schema: Schema) -> DataFrame:
+        untouched, base = (_resolved_blocks(s.bases) for s in split_by_changed_partition(read))
+        changes = compose_row_changes(self._delta_rows(deltas, schema), is_multi_delta=len(deltas) > 1)
+        rows = (
+            merge_row_changes(self.read_blocks(base, schema), changes, broadcast_rows=_can_broadcast_rows(deltas))
+            if base
+            else added_rows(changes, schema.names)
+        )
+        return self.read_blocks(untouched, schema).union(rows) if untouched else rows
 
     def _can_use_anti_join(self, base: Sequence[Block], deltas: Sequence[Block], model: MergeModel) -> bool:
         """Whether the keys of the deltas alone decide which rows remain, and are few enough to broadcast."""
@@ -150,7 +168,7 @@ class SparkReader:
     def _merge_to_frame(
         self, base: Sequence[Block], deltas: Sequence[Block], schema: Schema, model: MergeModel
     ) -> DataFrame:
-        changes = self._keyed_delta_rows(deltas, schema)
+        changes = self._delta_rows(deltas, schema)
         if not base:
             return drop_deletions(compose_changes(changes, model) if len(deltas) > 1 else changes, schema.names)
         return merge_deltas(
@@ -165,16 +183,18 @@ class SparkReader:
         model, rows = merge_model_of(snapshot), self._snapshot_frame(snapshot)
         if isinstance(model, Custom):  # its deltas may have other columns than its bases: diff from B_0
             return _reduce_with_function(model.diff_ref, [self._empty_frame(snapshot.schema or _NO_COLUMNS), rows])
-        return rows.withColumn(DELETED, F.lit(False)) if model.has_key else rows
+        return rows.withColumn(DELETED, F.lit(False)) if model.has_deletions else rows
 
     def _chain_frame(self, read: DeltaChain) -> DataFrame:
         deltas, schema = _resolved_blocks(read.deltas), read.schema or _NO_COLUMNS
         model = merge_model_of(read)
         if isinstance(model, Custom):
             return _reduce_with_function(model.chain_ref, self._custom_delta_frames(deltas))
-        if not model.has_key:
+        if not model.has_deletions:
             return self.read_blocks(deltas, schema)
-        changes = self._keyed_delta_rows(deltas, schema)
+        changes = self._delta_rows(deltas, schema)
+        if isinstance(model, Multiset) and len(deltas) > 1:
+            return to_delta_rows(compose_row_changes(changes, is_multi_delta=True), schema.names)
         return compose_changes(changes, model) if len(deltas) > 1 else changes
 
     def _diff_frame(self, read: SnapshotDiff) -> DataFrame:
@@ -183,10 +203,12 @@ class SparkReader:
         if isinstance(model, Custom):
             return _reduce_with_function(model.diff_ref, [self._snapshot_frame(read.old), new])
         old = self._snapshot_frame(replace(read.old, schema=read.new.schema or read.old.schema))  # under current names
-        if not model.has_key:
+        if not model.has_deletions:
             bases = _resolved_blocks(read.new.bases)
             keeps_all_rows = bool(bases) and all(b.manifest.drops_no_rows and b.hi == read.old.at + 1 for b in bases)
             return added_rows_or_raise(old, new, read.new.channel, assume_none_removed=keeps_all_rows)
+        if isinstance(model, Multiset):
+            return diff_multisets(old, new)
         if merge_model_of(read.old).key != model.key:  # written under another merge model (R18): no key, or another one
             old = old.dropDuplicates(list(model.key))
         return diff_snapshots(old, new, model)
@@ -199,7 +221,7 @@ class SparkReader:
             return _reduce_with_function(
                 read.merge.diff_ref, [self._empty_frame(schema), self._empty_frame(schema)]
             ).limit(0)
-        return self._empty_frame(schema.with_deleted() if read.merge.has_key else schema)
+        return self._empty_frame(schema.with_deleted() if read.merge.has_deletions else schema)
 
     def _custom_snapshot_frame(
         self, read: Snapshot, base: Sequence[Block], deltas: Sequence[Block], model: Custom
@@ -224,9 +246,9 @@ class SparkReader:
 
     # files
 
-    def _keyed_delta_rows(self, deltas: Sequence[Block], schema: Schema) -> DataFrame:
-        """Rows of keyed deltas: their columns, ``_deleted``, and, with several deltas, the index of the delta as
-        ``DELTA_INDEX``."""
+    def _delta_rows(self, deltas: Sequence[Block], schema: Schema) -> DataFrame:
+        """Rows of deltas that may have deletions: their columns, ``_deleted``, and, with several deltas, the index of
+        the delta as ``DELTA_INDEX``."""
         are_several, delta_index_by_path = len(deltas) > 1, _index_deltas_by_path(deltas)
         rows = self.read_blocks(deltas, schema.with_deleted(), delta_index_by_path)
         if are_several and not delta_index_by_path:
@@ -390,6 +412,10 @@ def _is_in_changed_key_range(read: Snapshot, schema: Schema) -> Column | None:
     key_type = to_spark_type(schema.field(key_range.column).type)
     least, greatest = (F.lit(value).cast(key_type) for value in (key_range.least, key_range.greatest))
     return col(key_range.column).between(least, greatest)
+
+
+def _can_broadcast_rows(deltas: Sequence[Block]) -> bool:
+    return sum(d.rows for d in deltas) <= BROADCAST_ROWS and sum(d.bytes for d in deltas) <= BROADCAST_BYTES
 
 
 def _can_broadcast_keys(deltas: Sequence[Block]) -> bool:

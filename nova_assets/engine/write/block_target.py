@@ -52,12 +52,16 @@ class BlockTarget:
 
     @property
     def is_keyed(self) -> bool:
-        return self.model is not None and self.model.has_key
+        return self.model is not None and bool(self.model.key)
+
+    @property
+    def may_have_deletions(self) -> bool:
+        return self.model is not None and self.model.has_deletions
 
     @property
     def has_deleted_column(self) -> bool:
-        """Whether the files have the column ``_deleted``. Only those of keyed deltas do."""
-        return self.is_keyed and self.kind == "delta"
+        """Whether the files have the column ``_deleted``."""
+        return self.may_have_deletions and self.kind == "delta"
 
     @property
     def allows_delete_and_live(self) -> bool:

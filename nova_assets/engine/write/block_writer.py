@@ -164,7 +164,7 @@ class BlockWriter:
         return str(digest_of_files(self.session, [w.path for w in written_files], target.file_schema))
 
     def _write_table(self, table: pa.Table, target: BlockTarget) -> list[WrittenFile]:
-        if not target.has_deleted_column and target.is_keyed and DELETED in table.column_names:
+        if not target.has_deleted_column and target.may_have_deletions and DELETED in table.column_names:
             _check_no_deletions(int(pc.sum(table.column(DELETED)).as_py() or 0), target)
             table = table.drop_columns([DELETED])
         try:
@@ -190,7 +190,7 @@ class BlockWriter:
                 frame,
                 target.file_schema,
                 target.error_label,
-                reject_deletions=target.is_keyed and not target.has_deleted_column,
+                reject_deletions=target.may_have_deletions and not target.has_deleted_column,
                 canonical_key_columns=target.canonical_key_columns,
             )
             try:
@@ -233,7 +233,7 @@ def _to_data_file(written_file: WrittenFile, target: BlockTarget) -> DataFile:
 
 def _check_no_deleted_column(column_names: Sequence[str], target: BlockTarget) -> None:
     """Reject ``_deleted`` on channels without a key, where it has no meaning. Raises SchemaMismatch."""
-    if target.model is not None and not target.is_keyed and DELETED in column_names:
+    if target.model is not None and not target.may_have_deletions and DELETED in column_names:
         kind = "append-only" if isinstance(target.model, Append) else "without a key"
         raise SchemaMismatch(
             f"{target.error_label} is {kind}, and the data has a column {DELETED!r}",

@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from nova_assets.errors import DefinitionError, NotSupported, QueryRefused
 from nova_assets.model.channel import Channel
-from nova_assets.model.merge import Append, MergeModel, Upsert
+from nova_assets.model.merge import Append, MergeModel, Multiset, Upsert
 from nova_assets.model.modes_view import View
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.schema import Schema
@@ -28,6 +28,8 @@ from nova_assets.sql.incremental.maintenance_sql import (
     quote_column,
     select_growth,
     select_keyed_delta,
+    select_missing_rows,
+    select_multiset_delta,
 )
 from nova_assets.sql.incremental.operators import NotMaintainable, Operator
 from nova_assets.sql.parse.dialect import parse_statement
@@ -108,10 +110,11 @@ class IncrementalQuery:
             is_same = not any(view.is_changed for view in views.values()) and not self.runnable.variables
             if is_same and not is_redefined:
                 return ctx.query("SELECT * FROM {rows_now} WHERE FALSE", {}, {"rows_now": rows_now})
-            if plan.operators is None or is_redefined:
-                ctx.log.info("the whole query is computed: %s", plan.reason or "the definition of an input has changed")
+            if reason := _reason_to_compare(plan, target.merge, is_redefined):
+                ctx.log.info("the whole query is computed: %s", reason)
                 return self._compare(ctx, target, plan, rows_now, stored, schema)
-            return self._maintain(ctx, target, plan.operators, views, schema)
+            delta = self._maintain(ctx, target, plan, views, stored, schema)
+            return self._compare(ctx, target, plan, rows_now, stored, schema) if delta is None else delta
 
     # the plan
 
@@ -182,20 +185,20 @@ class IncrementalQuery:
         self, ctx: Context, target: Channel, plan: MaintenancePlan, rows_now: Any, stored: Any, schema: Schema
     ) -> Any:
         """The difference between the result and the stored rows."""
-        if not target.merge.has_key:
+        if not target.merge.has_deletions:
             raise NotSupported(
                 f"the rows of channel {target.name!r} have no key by which they can be compared with the result",
                 next="maintain the query in a new channel",
             )
         self._check_key(ctx, target, plan, rows_now)
         change = added_up_difference("{rows_now}", "{stored}", schema.names)
-        select = select_keyed_delta({name: name for name in schema.names}, target.merge.key)
+        select = _select_delta(target.merge, {name: name for name in schema.names})
         frames = {"rows_now": rows_now, "stored": _with_columns(ctx, stored, schema)}
         return ctx.query(f"WITH {RESULT} AS ({change}) {select}", {}, frames)
 
     def _check_key(self, ctx: Context, target: Channel, plan: MaintenancePlan, rows_now: Any) -> None:
         """Check that the key identifies the rows, where this does not follow from the query."""
-        if plan.operators is not None:
+        if plan.operators is not None or not target.merge.key:
             return
         key = ", ".join(map(quote_column, target.merge.key))
         repeated = f"SELECT 1 FROM {{rows}} GROUP BY {key} HAVING COUNT(*) > 1 LIMIT 1"
@@ -203,8 +206,17 @@ class IncrementalQuery:
             raise _key_error(self.text, target, plan)
 
     def _maintain(
-        self, ctx: Context, target: Channel, operators: Operator, views: Mapping[str, View], schema: Schema
-    ) -> Any:
+        self,
+        ctx: Context,
+        target: Channel,
+        plan: MaintenancePlan,
+        views: Mapping[str, View],
+        stored: Any,
+        schema: Schema,
+    ) -> Any | None:
+        """The delta that follows from the changes of the datasets; None if the stored rows do not fit the delta."""
+        operators = plan.operators
+        assert operators is not None
         frames, changes = dict[str, Any](), dict[str, DatasetChange]()
         for n, dataset in enumerate(self.datasets):
             view, merge = views[dataset], ctx.channels[dataset].merge
@@ -221,13 +233,12 @@ class IncrementalQuery:
             )
         maintenance = MaintenanceSql(operators, changes)
         names = dict(zip(operators.columns, schema.names, strict=True))
-        select = (
-            select_keyed_delta(names, [k.lower() for k in target.merge.key])
-            if isinstance(target.merge, Upsert)
-            else select_growth(names)
-        )
-        sql = maintenance.statement(select)
-        return ctx.query(sql, {}, {name: f for name, f in frames.items() if f"{{{name}}}" in sql})
+        if isinstance(target.merge, Multiset):
+            frames["stored"] = _with_columns(ctx, stored, schema)
+            if _query(ctx, maintenance.statement(select_missing_rows(names, "stored")), frames).collect():
+                ctx.log.warning("the whole query is computed: channel %s lacks rows of the earlier result", target.name)
+                return None
+        return _query(ctx, maintenance.statement(_select_delta(target.merge, names)), frames)
 
     def _target(self, ctx: Context) -> Channel:
         private = [port for port in (*self.datasets, self.output_port) if port not in ctx.channels]
@@ -251,12 +262,14 @@ class IncrementalQuery:
         inputs_only_grow = all(isinstance(ctx.channels[d].merge, Append) for d in self.datasets)
         if isinstance(merge, Append) and inputs_only_grow and plan.operators is not None and plan.operators.is_monotone:
             return
+        if isinstance(merge, Multiset):
+            return self._check_partition(ctx, target)
         if not isinstance(merge, Upsert) or merge.order_by:
             keys = _key_suggestions(plan)
             raise DefinitionError(
                 f"channel {target.name!r} cannot hold the result of {self.text.name}: rows of the result change",
                 found=f"merge={merge!r}",
-                expected=f"nova.Upsert(key=[...]) without order_by{keys}",
+                expected=f"nova.Multiset(), or nova.Upsert(key=[...]) without order_by{keys}",
             )
         self._check_partition(ctx, target)
         lower = {k.lower() for k in merge.key}
@@ -290,6 +303,11 @@ def _key_error(text: SqlText, target: Channel, plan: MaintenancePlan) -> Definit
     )
 
 
+def _query(ctx: Context, sql: str, frames: Mapping[str, Any]) -> Any:
+    """Frame of a statement over those frames that it names."""
+    return ctx.query(sql, {}, {name: frame for name, frame in frames.items() if f"{{{name}}}" in sql})
+
+
 def _has_rows(ctx: Context, sql: str, rows: Any) -> bool:
     return bool(ctx.query(sql, {}, {"rows": rows}).collect())
 
@@ -298,7 +316,33 @@ def _changed_rows(view: View, merge: MergeModel) -> dict[str, Any]:
     """Frames of the rows that a change adds and removes, by role."""
     if isinstance(merge, Append):
         return {"added": view.new}
-    return {"removed": view.before, "added": view.after} if merge.has_key else {"removed": view.old, "added": view.all}
+    changed_rows = {"removed": view.before, "added": view.after}
+    return changed_rows if merge.has_deletions else {"removed": view.old, "added": view.all}
+
+
+def _reason_to_compare(plan: MaintenancePlan, merge: MergeModel, is_redefined: bool) -> str | None:
+    """Why the whole result is compared with the stored rows; None if the operators give the change."""
+    if plan.operators is None:
+        return plan.reason
+    if is_redefined:
+        return "the definition of an input has changed"
+    if isinstance(merge, Multiset) and plan.operators.rounded:
+        return f"{min(plan.operators.rounded)} is rounded, so a removed row may differ from the stored row"
+    return None
+
+
+def _select_delta(merge: MergeModel, names: Mapping[str, str]) -> str:
+    """SELECT of the delta that a channel takes, from the change of the result.
+
+    Args:
+        names: column of the result's change -> name of the channel's column.
+    """
+    if isinstance(merge, Multiset):
+        return select_multiset_delta(names)
+    if merge.key:
+        columns = {name.lower(): column for column, name in names.items()}
+        return select_keyed_delta(names, [columns[k.lower()] for k in merge.key])
+    return select_growth(names)
 
 
 def _frame_name(mode: str, number: int) -> str:

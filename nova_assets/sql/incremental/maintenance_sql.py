@@ -95,6 +95,33 @@ def select_keyed_delta(names: Mapping[str, str], key: Sequence[str]) -> str:
     )
 
 
+def select_multiset_delta(names: Mapping[str, str]) -> str:
+    """SELECT of the delta that a ``Multiset`` channel takes. ``names`` as for ``select_keyed_delta``."""
+    columns = _outputs((name, column_of(column)) for column, name in names.items())
+    repetitions = f"explode(array_repeat(0, CAST(ABS({WEIGHT}) AS INT))) nova_rows AS nova_row"
+    return f"SELECT {columns}, {WEIGHT} < 0 AS {DELETED} FROM {RESULT} LATERAL VIEW {repetitions}"
+
+
+def select_missing_rows(names: Mapping[str, str], stored: str) -> str:
+    """SELECT of removed rows that are stored less often than they are removed. ``names`` as for ``select_keyed_delta``.
+
+    Args:
+        stored: frame of the stored rows.
+    """
+    removed = f"(SELECT * FROM {RESULT} WHERE {WEIGHT} < 0) AS removed"
+    is_equal = " AND ".join(
+        f"removed.{quote_column(column)} <=> stored.{quote_column(name)}" for column, name in names.items()
+    )
+    columns = ", ".join(f"stored.{quote_column(name)}" for name in names.values())
+    found = (
+        f"SELECT {columns}, COUNT(*) AS nova_count FROM {{{stored}}} AS stored LEFT SEMI JOIN {removed} ON {is_equal}"
+    )
+    return (
+        f"SELECT 1 FROM {removed} LEFT JOIN ({found} GROUP BY {columns}) AS stored ON {is_equal} "
+        f"WHERE COALESCE(nova_count, 0) < -{WEIGHT} LIMIT 1"
+    )
+
+
 def select_growth(names: Mapping[str, str]) -> str:
     """SELECT of the rows that an append-only channel takes. A removed row is an error when Spark computes it. ``names``
     as for ``select_keyed_delta``.

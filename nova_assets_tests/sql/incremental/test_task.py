@@ -22,7 +22,8 @@ CLICKS = nova.Channel("clicks", merge=nova.Append(), schema="user int, page stri
 POINTS = nova.Channel("points", merge=nova.Keyed(key="user", combine={"n": "sum"}), schema="user int, n bigint")
 USER_TOTALS = nova.Channel("totals", merge=nova.Upsert(key="user"), schema="user int, total bigint")
 USER_COUNTS = nova.Channel("counts", merge=nova.Upsert(key="user"), schema="user int, n bigint")
-INPUTS = (ORDERS, USERS, CLICKS, POINTS)
+PARCELS = nova.Channel("parcels", merge=nova.Multiset(), schema="user int, size string")
+INPUTS = (ORDERS, USERS, CLICKS, POINTS, PARCELS)
 BY_NAME = {c.name: c for c in INPUTS}
 
 
@@ -137,6 +138,61 @@ def test_an_execution_of_a_partition_concerns_this_partition(spark: Any, tmp_pat
             store.insert("visits", [{"day": second, "user": 2}])
         rows = store.read("counts").to_arrow().to_pylist()
     assert sorted((r["day"], r["user"], r["n"]) for r in rows) == [(first, 1, 1), (second, 1, 2), (second, 2, 1)]
+
+
+def test_a_multiset_holds_null_keys_and_equal_rows(bench: Any) -> None:
+    kept = bench("SELECT user, COUNT(*) AS n FROM orders GROUP BY user", nova.Channel("sizes", merge=nova.Multiset()))
+    store = kept.store
+    store.insert("orders", [{"id": n, "user": None if n % 2 else 1, "amount": n} for n in range(5)])
+    assert kept.run() == ["(1, 3)", "(None, 2)"]
+    store.insert("orders", [deletion(ORDERS, id=1), {"id": 2, "user": 2, "amount": 0}])
+    assert kept.run() == ["(1, 2)", "(2, 1)", "(None, 1)"]
+    store.insert("orders", [deletion(ORDERS, id=3)])
+    assert kept.run() == ["(1, 2)", "(2, 1)"]
+
+
+def test_a_chain_of_multisets(bench: Any) -> None:
+    kept = bench(
+        "SELECT u.name, p.size FROM parcels p LEFT JOIN users u ON p.user = u.uid",
+        nova.Channel("named", merge=nova.Multiset()),
+    )
+    store = kept.store
+    store.insert("parcels", [{"user": n % 2, "size": "big"} for n in range(4)] + [{"user": None, "size": None}] * 2)
+    assert kept.run() == ["(None, 'big')"] * 4 + ["(None, None)"] * 2
+    store.insert("users", [{"uid": 0, "name": "Ada"}])
+    assert kept.run() == ["('Ada', 'big')"] * 2 + ["(None, 'big')"] * 2 + ["(None, None)"] * 2
+    store.insert("parcels", [{"user": 0, "size": "big", "_deleted": True}, {"user": 9, "size": "x", "_deleted": True}])
+    assert kept.run() == ["('Ada', 'big')", "(None, 'big')", "(None, 'big')", "(None, None)", "(None, None)"]
+    head = kept.head()
+    store.insert("parcels", [{"user": 7, "size": "x", "_deleted": True}, {"user": 1, "size": "big", "_deleted": False}])
+    store.insert("parcels", [{"user": 1, "size": "big", "_deleted": True}])
+    kept.run()
+    assert kept.head() == head, "what was added was removed again"
+
+
+def test_a_multiset_that_lacks_rows_of_the_earlier_result_is_compared(bench: Any, caplog: Any) -> None:
+    kept = bench("SELECT user, amount FROM orders", nova.Channel("amounts", merge=nova.Multiset()))
+    store = kept.store
+    store.insert("orders", [{"id": n, "user": 1, "amount": n} for n in range(3)])
+    kept.run()
+    store.insert("amounts", [{"user": 1, "amount": 2, "_deleted": True}, {"user": 8, "amount": 8, "_deleted": False}])
+    store.insert("orders", [deletion(ORDERS, id=2)])
+    with caplog.at_level(logging.WARNING):
+        assert kept.run() == ["(1, 0)", "(1, 1)"]
+    assert "lacks rows of the earlier result" in caplog.text
+
+
+def test_rounded_numbers_of_a_multiset_are_compared(bench: Any, caplog: Any) -> None:
+    kept = bench(
+        "SELECT user, SUM(CAST(amount AS DOUBLE)) AS total FROM orders GROUP BY user",
+        nova.Channel("sums", merge=nova.Multiset()),
+    )
+    kept.store.insert("orders", [{"id": n, "user": n % 2, "amount": n} for n in range(5)])
+    kept.run()
+    kept.store.insert("orders", [{"id": 1, "user": None, "amount": 1}])
+    with caplog.at_level(logging.INFO):
+        kept.run()
+    assert "total is rounded" in caplog.text
 
 
 def test_only_changed_groups_are_written(bench: Any) -> None:
