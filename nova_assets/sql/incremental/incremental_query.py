@@ -18,6 +18,7 @@ from nova_assets.model.schema import Schema
 from nova_assets.model.task import Context
 from nova_assets.model.value_comparison import can_be_key
 from nova_assets.sql.incremental import repeatability
+from nova_assets.sql.incremental.accumulation import accumulation_of
 from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
 from nova_assets.sql.incremental.confirmation import compare_plans, has_equal_columns, regenerate
 from nova_assets.sql.incremental.maintenance_sql import (
@@ -233,6 +234,11 @@ class IncrementalQuery:
             )
         maintenance = MaintenanceSql(operators, changes)
         names = dict(zip(operators.columns, schema.names, strict=True))
+        accumulation = accumulation_of(operators)
+        if accumulation is not None and {k.lower() for k in target.merge.key} == set(accumulation.key_columns):
+            frames["stored"] = stored
+            fields = dict(zip(operators.columns, schema.fields, strict=True))
+            return _query(ctx, maintenance.accumulating_statement(accumulation, "stored", fields), frames)
         if isinstance(target.merge, Multiset):
             frames["stored"] = _with_columns(ctx, stored, schema)
             if _query(ctx, maintenance.statement(select_missing_rows(names, "stored")), frames).collect():

@@ -13,8 +13,9 @@ from functools import singledispatchmethod
 
 from sqlglot import exp
 
-from nova_assets.model.schema import DELETED
+from nova_assets.model.schema import DELETED, Field
 from nova_assets.model.value_comparison import can_be_key, has_unequal_representations
+from nova_assets.sql.incremental.accumulation import Accumulation
 from nova_assets.sql.incremental.expressions import column_of
 from nova_assets.sql.incremental.operators import (
     Aggregation,
@@ -159,14 +160,41 @@ class MaintenanceSql:
         """
         change = self.change(self.root)
         self._relation(RESULT, _added_up(self.root.columns, f"SELECT * FROM {change}"))
+        return self._with_relations(select_result)
+
+    def accumulating_statement(self, accumulation: Accumulation, stored: str, fields: Mapping[str, Field]) -> str:
+        """A statement with the delta of a keyed channel whose stored rows are accumulators.
+
+        Args:
+            stored: frame of the stored rows.
+            fields: output column -> the channel's column.
+        """
+        aggregation = accumulation.aggregation
+        change = self._relation(
+            "nova_group_changes", _group_changes(accumulation, self.change(aggregation.input), fields)
+        )
+        groups = self._relation("nova_groups", _changed_groups(accumulation, change, stored, fields))
+        keys = [f"{_KEY}{n}" for n in range(len(accumulation.key_columns))]
+        again = self._relation("nova_keys_again", f"SELECT {', '.join(keys)} FROM {groups} WHERE nova_again")
+        pairs = [(_sql(k), name) for k, name in zip(aggregation.group_keys, keys, strict=True)]
+        rows = self._relation(
+            "nova_rows_again", f"SELECT * FROM {_semi_join(self.rows(aggregation.input, 'new'), again, pairs)}"
+        )
+        computed_again = self._relation("nova_groups_again", _sql_over(aggregation, [rows]))
+        outputs = _outputs((field.name, column_of(column)) for column, field in fields.items())
+        return self._with_relations(
+            f"SELECT {outputs}, nova_is_empty AS {DELETED} FROM {groups} WHERE NOT nova_again AND NOT nova_is_same "
+            f"UNION ALL SELECT {outputs}, FALSE AS {DELETED} FROM {computed_again}"
+        )
+
+    def _with_relations(self, select: str) -> str:
         relations = ", ".join(f"{name} AS ({body})" for name, body in self._relations.items())
-        return f"WITH {relations} {select_result}"
+        return f"WITH {relations} {select}"
 
     def rows_statement(self) -> str:
         """A statement that computes the whole result after the change by the operators."""
         rows = self.rows(self.root, "new")
-        relations = ", ".join(f"{name} AS ({body})" for name, body in self._relations.items())
-        return f"WITH {relations} SELECT * FROM {rows}"
+        return self._with_relations(f"SELECT * FROM {rows}")
 
     def _reads_change(self, operator: Operator) -> bool:
         return any(isinstance(o, Scan) and self.changes[o.dataset].is_changed for o in walk(operator))
@@ -304,6 +332,62 @@ class MaintenanceSql:
             again = self._relation(f"nova_{number}_again_{version}", _sql_over(operator, inputs))
             parts.append(f"{_select(operator.columns, weight)} FROM {again}")
         return " UNION ALL ".join(parts)
+
+
+def _group_changes(accumulation: Accumulation, change: str, fields: Mapping[str, Field]) -> str:
+    """SELECT of what a change adds to the accumulators of each group."""
+    aggregation = accumulation.aggregation
+    single = (
+        f"SELECT {_list(aggregation.input.columns)}, IF({WEIGHT} > 0, 1L, -1L) AS {WEIGHT} FROM {change} "
+        f"LATERAL VIEW explode(array_repeat(0, CAST(ABS({WEIGHT}) AS INT))) nova_rows AS nova_row"
+    )
+    parts = [f"{_sql(k)} AS {_KEY}{n}" for n, k in enumerate(aggregation.group_keys)]
+    for n, accumulator in enumerate(accumulation.accumulators):
+        if accumulator.argument is None:
+            parts.append(f"SUM({WEIGHT}) AS nova_count_{n}")
+            continue
+        value = _sql(accumulator.argument)
+        parts.append(f"SUM(IF(({value}) IS NULL, 0L, {WEIGHT})) AS nova_count_{n}")
+        if accumulator.kind == "sum":
+            addend = f"CAST({value} AS {fields[accumulator.column].type})"
+            parts.append(f"SUM(IF({WEIGHT} > 0, {addend}, -{addend})) AS nova_sum_{n}")
+    keys = ", ".join(map(_sql, aggregation.group_keys))
+    return f"SELECT {', '.join(parts)} FROM ({single}) GROUP BY {keys}"
+
+
+def _changed_groups(accumulation: Accumulation, change: str, stored: str, fields: Mapping[str, Field]) -> str:
+    """SELECT of the groups that a change concerns, with their new values.
+
+    A sum becomes null if its last value is removed. Whether values are left is not known, so such a group is computed
+    again (``nova_again``).
+    """
+    values, again, same = [], ["FALSE"], []
+    for n, accumulator in enumerate(accumulation.accumulators):
+        before, name = f"stored.{quote_column(fields[accumulator.column].name)}", quote_column(accumulator.column)
+        if accumulator.kind == "count":
+            value = f"COALESCE({before}, 0L) + nova_count_{n}"
+        else:
+            value = (
+                f"CASE WHEN {before} IS NOT NULL THEN {before} + COALESCE(nova_sum_{n}, 0) "
+                f"WHEN nova_count_{n} > 0 THEN nova_sum_{n} END"
+            )
+            again.append(f"nova_count_{n} < 0")
+        value = f"CAST({value} AS {fields[accumulator.column].type})"
+        values.append(f"{value} AS {name}")
+        same.append(f"({value}) <=> {before}")
+    row_count = next(n for n, a in enumerate(accumulation.accumulators) if a.column == accumulation.row_count)
+    stored_count = f"stored.{quote_column(fields[accumulation.row_count].name)}"
+    rows = f"COALESCE({stored_count}, 0L) + nova_count_{row_count}"
+    wrong = "raise_error('the stored rows are not the result of the query')"
+    is_empty = f"IF({rows} < 0, CAST({wrong} AS BOOLEAN), {rows} = 0)"
+    keys = [f"{_KEY}{n} AS {quote_column(c)}, {_KEY}{n}" for n, c in enumerate(accumulation.key_columns)]
+    pairs = [f"stored.{quote_column(fields[c].name)} <=> {_KEY}{n}" for n, c in enumerate(accumulation.key_columns)]
+    return (
+        f"SELECT {', '.join([*keys, *values])}, {is_empty} AS nova_is_empty, "
+        f"({' OR '.join(again)}) AND {rows} > 0 AS nova_again, "
+        f"({' AND '.join(same)}) OR ({rows} = 0 AND {stored_count} IS NULL) AS nova_is_same "
+        f"FROM {change} LEFT JOIN {{{stored}}} AS stored ON {' AND '.join(pairs)}"
+    )
 
 
 def _semi_join(rows: str, keys: str, pairs: Iterable[tuple[str, str]]) -> str:

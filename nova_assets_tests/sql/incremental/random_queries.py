@@ -90,6 +90,22 @@ class QueryWriter:
             return f"WITH t AS ({inner}) {select}"
         return self.relation(depth)[0]
 
+    def counts_and_sums(self) -> str:
+        """A query whose stored rows are accumulators."""
+        source, names = self.source(1, "p", {})
+        if self.rng.random() < 0.6:
+            source, names = self.join(source, names, "q", 1, {})
+        where = f" WHERE {self.condition(names)}" if self.rng.random() < 0.5 else ""
+        keys = self.rng.sample(
+            [self.int_column(names), f"COALESCE({self.int_column(names)}, 7)"], self.rng.choice([1, 2])
+        )
+        outputs = [f"{key} AS g{n}" for n, key in enumerate(keys)]
+        decimals = [n for n in names if n.endswith(".w")]
+        values = [self.int_column(names), f"{self.int_column(names)} * 2", *decimals]
+        outputs += [f"COUNT({v}) AS c{n}" for n, v in enumerate(values) if self.rng.random() < 0.5]
+        outputs += [f"SUM({v}) AS s{n}" for n, v in enumerate(values) if self.rng.random() < 0.7]
+        return f"SELECT {', '.join(outputs)}, COUNT(*) AS n FROM {source}{where} GROUP BY {', '.join(keys)}"
+
     def relation(self, depth: int) -> tuple[str, list[str]]:
         """A query with two to four columns, of types int, int, string, ... by name, and its columns."""
         if depth and self.rng.random() < 0.25:

@@ -195,6 +195,45 @@ def test_rounded_numbers_of_a_multiset_are_compared(bench: Any, caplog: Any) -> 
     assert "total is rounded" in caplog.text
 
 
+def test_counts_and_sums_follow_from_the_stored_rows_and_the_change(bench: Any) -> None:
+    """The orders are not read again: this shows in a sum that was wrong before, and keeps its difference."""
+    sql = "SELECT user, COUNT(*) AS n, COUNT(amount) AS c, SUM(amount) AS total FROM orders GROUP BY user"
+    target = nova.Channel("sums", merge=nova.Upsert(key="user"))
+    kept = bench(sql, target)
+    store = kept.store
+    store.insert("orders", [{"id": 1, "user": 1, "amount": 5}, {"id": 2, "user": 1, "amount": None}])
+    assert kept.run() == ["(1, 2, 1, 5)"]
+    store.insert("orders", [{"id": 1, "user": 1, "amount": None}])
+    assert kept.run() == ["(1, 2, 0, None)"], "the last value is gone, so the group is computed again"
+    store.insert("orders", [{"id": 2, "user": 1, "amount": 7}, {"id": 3, "user": 2, "amount": 1}])
+    assert kept.run() == ["(1, 2, 1, 7)", "(2, 1, 1, 1)"]
+    store.insert("orders", [deletion(ORDERS, id=3), {"id": 1, "user": 1, "amount": 1}])
+    assert kept.run() == ["(1, 2, 2, 8)"]
+    store.insert("sums", [{"user": 1, "n": 2, "c": 2, "total": 108}])
+    store.insert("orders", [{"id": 1, "user": 1, "amount": 2}])
+    store.run("keep")
+    assert store.read("sums").to_arrow().to_pylist() == [{"user": 1, "n": 2, "c": 2, "total": 109}]
+
+
+def test_a_stored_count_below_what_is_removed_is_an_error(bench: Any) -> None:
+    kept = bench("SELECT user, COUNT(*) AS n FROM orders GROUP BY user", USER_COUNTS)
+    kept.store.insert("orders", [{"id": n, "user": 1, "amount": 5} for n in range(3)])
+    kept.run()
+    kept.store.insert("counts", [{"user": 1, "n": 1}])
+    kept.store.insert("orders", [deletion(ORDERS, id=0), deletion(ORDERS, id=1)])
+    with pytest.raises(nova.TaskFailed):
+        kept.store.run("keep")
+
+
+def test_a_key_with_more_than_the_group_keys_loses_no_row(bench: Any) -> None:
+    sql = "SELECT user, COUNT(*) AS n FROM orders GROUP BY user"
+    kept = bench(sql, nova.Channel("sizes", merge=nova.Upsert(key=["user", "n"])))
+    kept.store.insert("orders", [{"id": n, "user": 1, "amount": 5} for n in range(3)])
+    kept.run()
+    kept.store.insert("orders", [{"id": 9, "user": 1, "amount": 5}])
+    assert kept.run() == ["(1, 4)"]
+
+
 def test_only_changed_groups_are_written(bench: Any) -> None:
     kept = bench(
         "SELECT user, SUM(amount) AS total FROM orders GROUP BY user",
