@@ -291,6 +291,7 @@ def lock_channels(c: Connection, request: CommitRequest) -> dict[str, RowMapping
     names = {p.channel for p in request.added_blocks} | {m.channel for m in request.cursors}
     names |= {h.channel for h in request.required_heads} | {n.channel for n in request.required_without_consumers}
     names |= {s.channel for s in request.schema_changes} | {s.channel for s in request.seals}
+    names |= {channel for channel, _ in request.recomputed_without_change}
     names |= {r.channel for r in request.required_sum_headrooms} | {e.channel for e in request.published_versions}
     query = select(channels).where(channels.c.name.in_(sorted(names))).order_by(channels.c.name).with_for_update()
     rows_by_name = {r["name"]: r for r in c.execute(query).mappings()}

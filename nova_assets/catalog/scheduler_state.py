@@ -219,13 +219,15 @@ def delete_fulfilled_requests(
     partitions are always removed. The transaction holds the locks of the channels.
 
     Args:
-        new_numbers: channel -> number that the commit takes.
+        new_numbers: channel -> number that the commit takes; without channels that were recomputed without a change.
         execution_started_at: start of the execution. If it is None, only marks of dropped partitions are removed.
     """
     partitions_by_change: dict[tuple[str, bool], list[str]] = {}
     for p in request.added_blocks:
         if p.takes_sequence_number:
             partitions_by_change.setdefault((p.channel, p.origin == "drop"), []).append(p.partition)
+    for channel, partition in request.recomputed_without_change:
+        partitions_by_change.setdefault((channel, False), []).append(partition)
     for (channel, is_drop), partitions in partitions_by_change.items():
         if not is_drop and (execution_started_at is None or request.keeps_dirty_marks):
             continue
@@ -235,7 +237,7 @@ def delete_fulfilled_requests(
             requested = list(c.execute(select(backfill_requests.c.partition).where(*where)).scalars())
             if requested:
                 c.execute(delete(backfill_requests).where(*where))
-            made_by = {} if is_drop else {"seq": new_numbers[channel], "execution_id": request.execution_id}
+            made_by = {} if is_drop else {"seq": new_numbers.get(channel), "execution_id": request.execution_id}
             _end_backfill_parts(c, channel, requested, "dropped" if is_drop else "made", now, **made_by)
             if not is_drop:  # a backfill cancelled during the execution gets the result, too
                 is_cancelled_late = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Collection, Mapping, MutableMapping
 from dataclasses import dataclass, field
 
 from nova_assets.execution.pins import load_pinned_history
@@ -25,12 +25,14 @@ class RunState:
     Args:
         histories: channel -> its history up to the pinned head.
         reports: task -> its report, if the task ran in this process.
+        is_backfill: whether the partition is marked to be recomputed.
     """
 
     execution: Execution
     binding: Binding
     histories: Mapping[str, History]
     reports: dict[str, TaskReport] = field(default_factory=dict)
+    is_backfill: bool = False
 
     def plan(self, ports_without_new_data: frozenset[str] = frozenset()) -> RunPlan:
         execution = self.execution
@@ -60,13 +62,33 @@ class RunStateCache:
         key = (execution.id, execution.epoch)
         if key not in self._run_states:
             histories = {c: load_pinned_history(catalog, binding, p) for c, p in execution.pins.items()}
-            self._run_states[key] = RunState(execution, binding, histories)
+            self._run_states[key] = RunState(
+                execution, binding, histories, is_backfill=_is_marked_dirty(execution, binding, catalog)
+            )
         return self._run_states[key]
 
     def forget(self, execution: Execution) -> None:
         self._run_states.pop((execution.id, execution.epoch), None)
         for key in [k for k in self.frames_by_port if k[0] == execution.id]:
             del self.frames_by_port[key]
+
+
+def _is_marked_dirty(execution: Execution, binding: Binding, catalog: Catalog) -> bool:
+    """Whether an output partition of an execution is marked for a backfill. Only datasets in SQL have backfills."""
+    outputs = {(c.name, execution.partition) for c in binding.writes} if binding.is_scoped else set()
+    return bool(outputs) and any((m.channel, m.partition) in outputs for m in catalog.dirty_partitions())
+
+
+def recomputed_without_change(
+    execution: Execution, binding: Binding, written: Collection[str]
+) -> tuple[tuple[str, str], ...]:
+    """(channel, partition) that was recomputed without a change. A backfill of this partition is complete, too.
+
+    Args:
+        written: channels that the execution writes.
+    """
+    unchanged = [c.name for c in binding.writes if c.name not in written] if binding.is_scoped else []
+    return tuple((name, execution.partition) for name in unchanged)
 
 
 def has_read_dirty_partition(run: RunState, catalog: Catalog) -> bool:

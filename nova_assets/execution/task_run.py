@@ -222,6 +222,7 @@ class TaskRun:
             execution_id=execution.id,
             pins=heads,
             channels=self.run_state.binding.channels,
+            is_backfill=self.run_state.is_backfill,
             frame=self.engine.to_frame,
             query=self.engine.create_query_frame,
             schema_of=self.engine.schema_of,

@@ -133,6 +133,7 @@ class CommitRequest:
         idempotency: (channel, key). A second commit with the same key returns the first commit.
         rows_digest: hash of the rows that are inserted under that key. A second commit with another hash is rejected.
         keeps_dirty_marks: the inputs are themselves marked to be recomputed, so the outputs keep that mark.
+        recomputed_without_change: (channel, partition) that the execution has recomputed, without a change of its rows.
         details: metrics to store with the commit (timings, estimates).
     """
 
@@ -155,6 +156,7 @@ class CommitRequest:
     idempotency: tuple[str, str] | None = None
     rows_digest: str | None = None
     keeps_dirty_marks: bool = False
+    recomputed_without_change: tuple[tuple[str, str], ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 

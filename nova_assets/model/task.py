@@ -34,6 +34,7 @@ class Context:
         execution_id: id of the running execution; empty in a unit test.
         pins: channel -> the head that this execution reads.
         channels: port -> the channel that the binding gives to this port.
+        is_backfill: whether a backfill requested this execution of a dataset in SQL.
         frame: function that converts data to a frame with a given schema. The data may have any form that
             ``store.insert`` accepts, such as rows or an Arrow table.
         query: function that builds an analysed frame from a SQL query. In the query, ``:name`` stands for a value, and
@@ -52,6 +53,7 @@ class Context:
     execution_id: str = ""
     pins: Mapping[str, int] = field(default_factory=dict)
     channels: Mapping[str, Channel] = field(default_factory=dict)
+    is_backfill: bool = False
     frame: Callable[[Any, Schema], Any] = lambda data, schema: data
     query: Callable[[str, Mapping[str, Any], Mapping[str, Any]], Any] = lambda sql, values, frames: None
     schema_of: Callable[[Any], Schema] = lambda frame: Schema(())

@@ -8,17 +8,19 @@ any time.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.catalog import Catalog
+from nova_assets.model.partitions import WHOLE
 from nova_assets.model.scheduler_state import MaterializedPartition
 from nova_assets.plan.staleness import PartitionLookup, StalenessReport, TaskInputs, check_staleness, recheck_staleness
 from nova_assets.sql.datasets.dataset_bindings import dataset_queries_by_name
 from nova_assets.sql.datasets.dataset_query import DatasetQuery
+from nova_assets.sql.datasets.maintained_dataset import MaintainedDataset
 from nova_assets.sql.datasets.required_reads import ExpectedPartitions
 
 CALENDAR_STEP = timedelta(minutes=15)
@@ -93,6 +95,10 @@ class StalenessTracker:
         return {name: query_by_name[name] for name in _topological_order(query_by_name)}
 
     @cached_property
+    def _maintained_datasets(self) -> frozenset[str]:
+        return frozenset(name for name, query in self.queries.items() if isinstance(query, MaintainedDataset))
+
+    @cached_property
     def _check_order(self) -> Sequence[str]:
         """All datasets in depth-first topological order: each soon after the datasets that it reads, whose states are
         still cached.
@@ -122,7 +128,10 @@ class StalenessTracker:
 
     def snapshot_without_staleness(self) -> SchedulerSnapshot:
         """Current tasks and partitions, without a staleness check."""
-        now, states_by_channel = self.catalog.now(), _PartitionStatesByChannel(self.catalog, {})
+        now, states_by_channel = (
+            self.catalog.now(),
+            _PartitionStatesByChannel(self.catalog, {}, self._maintained_datasets),
+        )
         return SchedulerSnapshot(
             now,
             self._expected_partition_ordinals(now),
@@ -141,7 +150,7 @@ class StalenessTracker:
         now = self.catalog.now()
         partition_ordinals, states_by_channel = (
             self._expected_partition_ordinals(now),
-            _PartitionStatesByChannel(self.catalog, heads),
+            _PartitionStatesByChannel(self.catalog, heads, self._maintained_datasets),
         )
         task_inputs = self._make_task_inputs(now, states_by_channel)
         changed_channels = [c for c, head in heads.items() if self._last_heads.get(c, 0) != head]
@@ -154,6 +163,7 @@ class StalenessTracker:
             self._check_order
             if checks_everything
             else dict.fromkeys(d for c in changed_channels for d in self._datasets_affected_by_channel.get(c, ()))
+            | dict.fromkeys(d for d in self._maintained_datasets if self._cached_staleness[d].staleness.stale)
         )
         for name in datasets_to_check:
             self._cached_staleness[name] = self._check_dataset(
@@ -262,6 +272,8 @@ class StalenessTracker:
                 )  # unexpected partitions no longer make others stale
             if channel == name:
                 partitions_to_recheck |= changed
+                if name in self._maintained_datasets:  # a run may have changed nothing but its cursors
+                    partitions_to_recheck.add(WHOLE)
             elif changed:
                 partitions_to_recheck |= set(
                     graph.partitions_reading(name, channel, changed, now, states_by_channel.existing_partitions)
@@ -270,11 +282,18 @@ class StalenessTracker:
 
 
 class _LazyPartitionStates(PartitionLookup):
-    """Existing partitions of a channel, loaded one by one or all at once on demand."""
+    """Existing partitions of a channel, loaded one by one or all at once on demand.
 
-    def __init__(self, catalog: Catalog, name: str, head: int | None, on_loaded: Callable[[str], None]) -> None:
+    Args:
+        is_maintained: whether the channel is a maintained dataset. Its cursors, and not its blocks, tell what was read.
+    """
+
+    def __init__(
+        self, catalog: Catalog, name: str, head: int | None, on_loaded: Callable[[str], None], is_maintained: bool
+    ) -> None:
         self._catalog = catalog
         self._name = name
+        self._is_maintained = is_maintained
         self._on_loaded = on_loaded
         self._looked_up_states: dict[str, MaterializedPartition | None] = {}
         self._all_states: Mapping[str, MaterializedPartition] | None = None
@@ -284,9 +303,18 @@ class _LazyPartitionStates(PartitionLookup):
         """States of all partitions."""
         states = self._all_states
         if states is None:
-            states = self._all_states = self._catalog.materialized_partitions(self._name)
+            states = self._all_states = self._load_states(None)
         self._on_loaded(self._name)
         return states
+
+    def _load_states(self, partitions: Sequence[str] | None) -> Mapping[str, MaterializedPartition]:
+        states = self._catalog.materialized_partitions(self._name, partitions)
+        positions = self._catalog.cursor_positions(self._name) if self._is_maintained else {}
+        if not positions:
+            return states
+        state = states.get(WHOLE, MaterializedPartition(0))
+        read_versions = {**state.read_versions, **{channel: seq for (channel, _), seq in positions.items()}}
+        return {**states, WHOLE: replace(state, read_versions=read_versions)}
 
     def evict_all(self) -> None:
         self._all_states = None
@@ -301,7 +329,7 @@ class _LazyPartitionStates(PartitionLookup):
             self.load_all()
             return self.find(partitions)
         if missing:
-            loaded = self._catalog.materialized_partitions(self._name, missing)
+            loaded = self._load_states(missing)
             self._looked_up_states |= {p: loaded.get(p) for p in missing}
         return [made for p in partitions if (made := self._looked_up_states[p]) is not None]
 
@@ -320,8 +348,9 @@ class _LazyPartitionStates(PartitionLookup):
 class _PartitionStatesByChannel(Mapping[str, _LazyPartitionStates]):
     """Partition states by channel during one check."""
 
-    def __init__(self, catalog: Catalog, heads: Mapping[str, int]) -> None:
+    def __init__(self, catalog: Catalog, heads: Mapping[str, int], maintained_datasets: Collection[str]) -> None:
         self._catalog = catalog
+        self._maintained_datasets = maintained_datasets
         self._heads = heads
         self._states_by_channel: dict[str, _LazyPartitionStates] = {}
         self._fully_loaded_channels: dict[str, None] = {}  # in order of last use
@@ -341,7 +370,11 @@ class _PartitionStatesByChannel(Mapping[str, _LazyPartitionStates]):
     def __getitem__(self, name: str) -> _LazyPartitionStates:
         if name not in self._states_by_channel:
             self._states_by_channel[name] = _LazyPartitionStates(
-                self._catalog, name, self._heads.get(name), self._record_fully_loaded
+                self._catalog,
+                name,
+                self._heads.get(name),
+                self._record_fully_loaded,
+                name in self._maintained_datasets,
             )
         return self._states_by_channel[name]
 

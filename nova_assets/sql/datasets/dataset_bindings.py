@@ -5,6 +5,7 @@ scopes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args, overload
 
@@ -18,9 +19,18 @@ from nova_assets.model.workflowette import Workflowette
 from nova_assets.sql.datasets.dataset_query import DatasetQuery, Late
 from nova_assets.sql.datasets.declarations import DatasetDeclarations, build_declared_graph
 from nova_assets.sql.datasets.graph import Graph
+from nova_assets.sql.datasets.maintained_dataset import (
+    MaintainedDataset,
+    Refresh,
+    RefreshDecision,
+    decide_refresh,
+    incremental_query,
+    maintained_channel,
+)
 from nova_assets.sql.datasets.scan_inputs import consumed_edges
 from nova_assets.sql.query.user_functions import Functions, SqlFunction, sql_functions_by_name, type_by_function
 from nova_assets.sql.text import SqlText
+from nova_assets.suggestions import did_you_mean
 
 
 class Datasets(Sequence[Binding]):
@@ -31,15 +41,36 @@ class Datasets(Sequence[Binding]):
         graph: the analysed datasets.
         late: dataset -> handling of late data. Data is late if it arrives at an input after the partition was made.
         bodies: user-defined functions, by name.
+        refresh: how the datasets are brought up to date: for all, or by dataset.
+
+    Attributes:
+        refresh_decisions: dataset -> how it is brought up to date, and why.
     """
 
     def __init__(
-        self, graph: Graph, late: Mapping[str, Late] | None = None, bodies: Mapping[str, SqlFunction] | None = None
+        self,
+        graph: Graph,
+        late: Mapping[str, Late] | None = None,
+        bodies: Mapping[str, SqlFunction] | None = None,
+        refresh: Refresh | Mapping[str, Refresh] = "full",
     ) -> None:
-        self.graph = graph
         late_by_dataset = late or {}
-        queries = [DatasetQuery(graph, name, late_by_dataset.get(name, "rebuild"), bodies) for name in graph.datasets]
-        self._bindings = tuple(_make_binding(graph, q) for q in queries)
+        self.refresh_decisions: dict[str, RefreshDecision] = {}
+        for name in graph.datasets:  # inputs come before their readers
+            requested = refresh if isinstance(refresh, str) else refresh.get(name, "full")
+            decision = decide_refresh(graph, name, requested, late_by_dataset.get(name, "rebuild"))
+            self.refresh_decisions[name] = decision
+            if decision.operators is not None:
+                graph = _with_maintained_channel(graph, name)
+        self.graph = graph
+        self._bindings = tuple(
+            _make_binding(graph, self._make_query(name, late_by_dataset.get(name, "rebuild"), bodies))
+            for name in graph.datasets
+        )
+
+    def _make_query(self, name: str, late: Late, bodies: Mapping[str, SqlFunction] | None) -> DatasetQuery:
+        is_maintained = self.refresh_decisions[name].operators is not None
+        return (MaintainedDataset if is_maintained else DatasetQuery)(self.graph, name, late, bodies)
 
     @property
     def channels(self) -> tuple[Channel, ...]:
@@ -70,6 +101,7 @@ def datasets(
     channels: Sequence[Channel] = (),
     functions: Functions | None = None,
     late: Mapping[str, Late] | None = None,
+    refresh: Refresh | Mapping[str, Refresh] = "full",
 ) -> Datasets:
     """The datasets of a folder. Every ``.sql`` file in the folder and its subfolders holds one statement.
 
@@ -87,6 +119,11 @@ def datasets(
         late: dataset -> handling of late data. Data is late if it arrives at an input after the partition was made.
             With ``"rebuild"`` (the default), ticks make the partition again. With ``"ignore"``, ticks leave the
             partition as it is. Example: ``{"invoices": "ignore"}``.
+        refresh: how a dataset is brought up to date after its inputs have changed. With ``"full"`` (the default), its
+            query is computed again. With ``"incremental"``, nova derives the changes of its rows from the changes of
+            the inputs, and writes only these changes. An error names the part of the query for which nova has no rule.
+            With ``"auto"``, a dataset is incremental if nova has a rule for each part of its query, otherwise full. A
+            mapping gives the choice by dataset: ``{"totals": "incremental"}``. Datasets with ``PARTITION`` are full.
 
     Raises:
         DefinitionError: the folder does not exist or holds no ``.sql`` file.
@@ -103,8 +140,9 @@ def datasets(
         )
     texts = tuple(_read_sql_file(file) for file in files)
     graph = build_declared_graph(DatasetDeclarations(texts, tuple(channels), type_by_function(functions)))
-    _check_late_policies(late or {}, graph)
-    return Datasets(graph, late, sql_functions_by_name(functions))
+    _check_policies("late", late or {}, get_args(Late), graph)
+    _check_policies("refresh", {"": refresh} if isinstance(refresh, str) else refresh, get_args(Refresh), graph)
+    return Datasets(graph, late, sql_functions_by_name(functions), refresh)
 
 
 def dataset_queries_by_name(project: Project) -> dict[str, DatasetQuery]:
@@ -113,14 +151,22 @@ def dataset_queries_by_name(project: Project) -> dict[str, DatasetQuery]:
     return {q.name: q for q in found if isinstance(q, DatasetQuery)}
 
 
-def _check_late_policies(late_policies: Mapping[str, str], graph: Graph) -> None:
-    for name, policy in late_policies.items():
-        if graph.datasets:  # the graph is empty if the analysis failed, and that error is recorded already
+def _check_policies(argument: str, policies: Mapping[str, str], choices: Sequence[str], graph: Graph) -> None:
+    """Check the policies by dataset. The name ``""`` stands for all datasets."""
+    for name, policy in policies.items():
+        if name and graph.datasets:  # the graph is empty if the analysis failed, and that error is recorded already
             graph.dataset(name)
-        if policy not in get_args(Late):
+        if policy not in choices:
+            value = f"{{{name!r}: {policy!r}}}" if name else repr(policy)
             raise DefinitionError(
-                f"late={{{name!r}: {policy!r}}} is not a policy", expected=" or ".join(get_args(Late))
+                f"{argument}={value} is not a policy{did_you_mean(str(policy), choices)}", expected=" or ".join(choices)
             )
+
+
+def _with_maintained_channel(graph: Graph, name: str) -> Graph:
+    dataset = graph.datasets[name]
+    maintained = replace(dataset, channel=maintained_channel(dataset.channel))
+    return replace(graph, datasets={**graph.datasets, name: maintained})
 
 
 def _read_sql_file(file: Path) -> SqlText:
@@ -132,11 +178,12 @@ def _read_sql_file(file: Path) -> SqlText:
 
 def _make_binding(graph: Graph, query: DatasetQuery) -> Binding:
     dataset = graph.dataset(query.name)
+    maintaining = incremental_query(dataset) if isinstance(query, MaintainedDataset) else None
     task = Task(
         name=f"make_{dataset.name}",
-        function=query,
-        consumes=consumed_edges(dataset.statement.scans),
-        produces=(Produces(dataset.name, dataset.statement.kind),),
+        function=maintaining or query,
+        consumes=consumed_edges(dataset.statement.scans) if maintaining is None else maintaining.input_edges(),
+        produces=(Produces(dataset.name, dataset.statement.kind if maintaining is None else "delta"),),
         deterministic=not dataset.statement.has_calls,  # a function may read something else the next time
         description=dataset.statement.text.sql.strip(),
         scoped=query,

@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from nova_assets.errors import DefinitionError, NotSupported, QueryRefused
 from nova_assets.model.channel import Channel
+from nova_assets.model.edge import Consumes
 from nova_assets.model.merge import Append, MergeModel, Multiset, Upsert
 from nova_assets.model.modes_view import View
 from nova_assets.model.partitions import partition_values
@@ -97,6 +98,17 @@ class IncrementalQuery:
             repeatability.check_query(tree)
         self._plans: dict[tuple[object, ...], MaintenancePlan] = {}
 
+    def input_edges(self, channel: Channel | None = None) -> tuple[Consumes, ...]:
+        """Input edges of the task: the changes of each dataset, and the stored rows of the output port.
+
+        Args:
+            channel: channel of the output port, if the edge names it.
+        """
+        return (
+            *(Consumes(d, "changes", d, by_name=True) for d in self.datasets),
+            Consumes(self.output_port, "all", STORED_ROWS, channel),
+        )
+
     def __call__(self, ctx: Context, **inputs: Any) -> Any:
         target, stored = self._target(ctx), inputs.pop(STORED_ROWS)
         views: Mapping[str, View] = inputs
@@ -105,6 +117,9 @@ class IncrementalQuery:
             schema = ctx.schema_of(rows_now)
             plan = self._plan(ctx, views, rows_now, schema)
             self._check_target(ctx, target, plan, schema)
+            if ctx.is_backfill:
+                ctx.log.info("the whole query is computed: a backfill was requested")
+                return self._compare(ctx, target, plan, rows_now, stored, schema)
             if not all(view.has_run for view in views.values()):
                 return self._first_rows(ctx, target, plan, rows_now, stored, schema)
             is_redefined = any(view.has_new_definition for view in views.values())

@@ -4,10 +4,10 @@ of the channels that the query reads."""
 from __future__ import annotations
 
 from nova_assets.errors import DefinitionError
-from nova_assets.model.edge import Consumes, Produces
+from nova_assets.model.edge import Produces
 from nova_assets.model.names import check_name
 from nova_assets.model.task import Task
-from nova_assets.sql.incremental.incremental_query import STORED_ROWS, IncrementalQuery
+from nova_assets.sql.incremental.incremental_query import IncrementalQuery
 from nova_assets.sql.text import SqlText
 
 
@@ -56,10 +56,7 @@ def incremental(
     return Task(
         name=check_name(name, "a task"),
         function=query,
-        consumes=(
-            *(Consumes(d, "changes", d, by_name=True) for d in query.datasets),
-            Consumes(produces.port, "all", STORED_ROWS, produces.channel),
-        ),
+        consumes=query.input_edges(produces.channel),
         produces=(produces,),
         retries=retries,
         retry_delay=retry_delay,

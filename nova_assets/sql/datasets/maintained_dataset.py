@@ -1,0 +1,127 @@
+"""Datasets whose rows are kept up to date from the changes of their inputs: the decision, and the query."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+from nova_assets.errors import SqlError
+from nova_assets.model.channel import Channel
+from nova_assets.model.merge import Append, Multiset
+from nova_assets.model.partition_rule import ExistingPartitions
+from nova_assets.model.schema import Schema
+from nova_assets.sql.datasets.dataset_query import DatasetQuery, Late
+from nova_assets.sql.datasets.graph import Dataset, Graph
+from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
+from nova_assets.sql.incremental.incremental_query import IncrementalQuery
+from nova_assets.sql.incremental.operators import NotMaintainable, Operator
+from nova_assets.sql.text import SqlText
+
+Refresh: TypeAlias = Literal["full", "auto", "incremental"]
+"""How a dataset is brought up to date. ``full``: its query is computed again. ``incremental``: its rows are maintained
+from the changes of its inputs. ``auto``: incremental if nova has a rule for each part of the query, otherwise full.
+"""
+
+
+@dataclass(frozen=True)
+class RefreshDecision:
+    """How a dataset is brought up to date.
+
+    Args:
+        operators: the steps through which changes pass; None if the query is computed again.
+        reason: why the query is computed again although ``auto`` was requested; otherwise empty.
+    """
+
+    operators: Operator | None = None
+    reason: str = ""
+
+
+def decide_refresh(graph: Graph, name: str, refresh: Refresh, late: Late) -> RefreshDecision:
+    """Decide how a dataset is brought up to date. No data is read.
+
+    Raises:
+        SqlError: ``refresh`` is ``incremental``, and the dataset cannot be maintained.
+    """
+    if refresh == "full":
+        return RefreshDecision()
+    try:
+        return RefreshDecision(_build_operators(graph, graph.dataset(name), late))
+    except SqlError as error:
+        if refresh == "incremental":
+            raise
+        return RefreshDecision(reason=error.what)
+
+
+def maintained_channel(channel: Channel) -> Channel:
+    """The channel of a maintained dataset: a ``Multiset``, unless its author declared a merge model."""
+    return replace(channel, merge=Multiset()) if isinstance(channel.merge, Append) else channel
+
+
+class MaintainedDataset(DatasetQuery):
+    """The query of a maintained dataset. The task reads all partitions of the inputs, because a row that it left out
+    would not be among the changes later.
+    """
+
+    def input_partitions(
+        self, partition: str, now: datetime, existing: ExistingPartitions
+    ) -> dict[str, frozenset[str]]:
+        return {}
+
+    def as_json(self) -> dict[str, Any]:
+        return {**super().as_json(), "refresh": "incremental"}
+
+
+def incremental_query(dataset: Dataset) -> IncrementalQuery:
+    """The function of the task of a maintained dataset.
+
+    Raises:
+        SqlError: the query depends on more than its data.
+    """
+    text, start = dataset.statement.text, dataset.statement.query_start
+    blank = re.sub(r"[^\n]", " ", text.sql[:start])  # positions in errors stay
+    return IncrementalQuery(SqlText(text.name, blank + text.sql[start:]), dataset.name)
+
+
+def _build_operators(graph: Graph, dataset: Dataset, late: Late) -> Operator:
+    """The operators of a dataset. Raises SqlError with the reason if the dataset cannot be maintained."""
+    _check_statement(graph, dataset, late)
+    incremental_query(dataset)
+    sources = {name: _source_table(graph, name) for name in dataset.reads}
+    try:
+        operators = build_operators(dataset.query, sources)
+    except NotMaintainable as error:
+        reason = f"{error.reason} has no rule by which changes pass through it"
+        raise dataset.statement.text.error(reason, error.node, expected='refresh="auto" or refresh="full"') from None
+    return operators
+
+
+def _source_table(graph: Graph, name: str) -> SourceTable:
+    channel = graph.datasets[name].channel if name in graph.datasets else graph.channels[name]
+    schema = graph.datasets[name].schema if name in graph.datasets else channel.schema
+    return SourceTable(schema or Schema(()), channel.merge.key)
+
+
+def _check_statement(graph: Graph, dataset: Dataset, late: Late) -> None:
+    statement, text = dataset.statement, dataset.statement.text
+    reasons: Mapping[str, bool] = {
+        "a dataset with FOR, LET or PARTITION is computed partition by partition": bool(
+            statement.header.variables or statement.header.partition_columns
+        ),
+        "INSERT INTO adds the rows of each run": statement.kind != "base",
+        "a table function has no rule by which changes pass through it": statement.has_calls,
+        'late="ignore" leaves changes out': late == "ignore",
+        f"{dataset.channel.merge!r} of its channel is neither Multiset nor left out": not isinstance(
+            dataset.channel.merge, Append | Multiset
+        ),
+    }
+    if reason := next((r for r, applies in reasons.items() if applies), None):
+        raise text.error(reason, None, expected='refresh="full"')
+    for scan in statement.scans:
+        channel = graph.channels.get(scan.dataset)
+        if scan.mode != "all":
+            raise text.error(f"{scan.mode.upper()} reads a part of the changes itself", scan.span)
+        if channel is not None and channel.external is not None:
+            raise text.error(f"external table {scan.dataset!r} has no changes to read", scan.span)
