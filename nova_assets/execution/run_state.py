@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, field, replace
 
 from nova_assets.execution.pins import load_pinned_history
 from nova_assets.model.binding import Binding
 from nova_assets.model.catalog import Catalog
+from nova_assets.model.commit import CommitRequest
 from nova_assets.model.engine import Frame
 from nova_assets.model.execution import Execution, TaskReport
 from nova_assets.model.timeline import History
@@ -79,23 +80,23 @@ def _is_marked_dirty(execution: Execution, binding: Binding, catalog: Catalog) -
     return bool(outputs) and any((m.channel, m.partition) in outputs for m in catalog.dirty_partitions())
 
 
-def recomputed_without_change(
-    execution: Execution, binding: Binding, written: Collection[str]
-) -> tuple[tuple[str, str], ...]:
-    """(channel, partition) that was recomputed without a change. A backfill of this partition is complete, too.
-
-    Args:
-        written: channels that the execution writes.
-    """
-    unchanged = [c.name for c in binding.writes if c.name not in written] if binding.is_scoped else []
-    return tuple((name, execution.partition) for name in unchanged)
-
-
-def has_read_dirty_partition(run: RunState, catalog: Catalog) -> bool:
-    """Whether the execution read a partition that is marked for a backfill, so that its own mark has to stay."""
-    dirty_partitions = (
-        {(m.channel, m.partition) for m in catalog.dirty_partitions()} if run.binding.is_scoped else set()
+def with_backfill_outcome(request: CommitRequest, run: RunState, catalog: Catalog) -> CommitRequest:
+    """The commit request of an execution, with what it means for the backfills of its partition."""
+    if not run.binding.is_scoped:
+        return request
+    written = {b.channel for b in request.added_blocks}
+    return replace(
+        request,
+        keeps_dirty_marks=_has_read_dirty_partition(run, catalog),
+        recomputed_without_change=tuple(
+            (c.name, run.execution.partition) for c in run.binding.writes if c.name not in written
+        ),
     )
+
+
+def _has_read_dirty_partition(run: RunState, catalog: Catalog) -> bool:
+    """Whether the execution read a partition that is marked for a backfill, so that its own mark has to stay."""
+    dirty_partitions = {(m.channel, m.partition) for m in catalog.dirty_partitions()}
     if not dirty_partitions:
         return False
     existing_by_channel = {c: {b.partition for b in h.blocks} for c, h in run.histories.items()}

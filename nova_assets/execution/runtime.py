@@ -27,13 +27,7 @@ from nova_assets.execution.data_checks import check_failed_error, run_all_checks
 from nova_assets.execution.dead_staging import delete_dead_staging
 from nova_assets.execution.lease import heartbeat, this_process
 from nova_assets.execution.pins import plan_run_from_pins
-from nova_assets.execution.run_state import (
-    PortFrames,
-    RunState,
-    RunStateCache,
-    has_read_dirty_partition,
-    recomputed_without_change,
-)
+from nova_assets.execution.run_state import PortFrames, RunState, RunStateCache, with_backfill_outcome
 from nova_assets.execution.staging import Staging
 from nova_assets.execution.task_run import FileViewsFactory, Observer, TaskRun, ignore_event
 from nova_assets.masking import get_logger, mask
@@ -276,12 +270,7 @@ class Runtime:
             stage_missing_changelogs(self.staging, execution, run.histories)
         plan = run.plan(self.staging.ports_without_new_data(execution))
         request = build_commit_request(self.staging, execution, plan, run.histories, list(run.reports.values()))
-        written = {b.channel for b in request.added_blocks}
-        request = replace(
-            request,
-            keeps_dirty_marks=has_read_dirty_partition(run, self.catalog),
-            recomputed_without_change=recomputed_without_change(execution, run.binding, written),
-        )
+        request = with_backfill_outcome(request, run, self.catalog)
         crash_point("commit.before")
         try:
             commit = commit_resolving_outcome(self.catalog, request)

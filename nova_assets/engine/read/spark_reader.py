@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import TypeAlias
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from nova_assets.engine.read.literal_paths import load_paths
+from nova_assets.engine.read.block_reader import MAX_FILES_IN_QUERY_TEXT, BlockReader
 from nova_assets.engine.read.spark_diff import added_rows_or_raise, diff_multisets, diff_snapshots
 from nova_assets.engine.read.spark_merge import (
     DELTA_INDEX,
@@ -26,18 +24,15 @@ from nova_assets.engine.read.spark_multiset import (
     merge_row_changes,
     to_delta_rows,
 )
-from nova_assets.engine.read.stored_columns import stored_column_names, stored_column_types
 from nova_assets.engine.rows.spark_columns import col
 from nova_assets.engine.rows.spark_schema_fit import cast_custom_merge_result
-from nova_assets.engine.rows.spark_types import to_spark_type, to_struct
-from nova_assets.engine.rows.spark_versions import READER_WIDENS_TYPES, file_metadata_column
+from nova_assets.engine.rows.spark_types import to_spark_type
 from nova_assets.engine.session.shared_settings import temporary_settings
 from nova_assets.engine.session.spark_config import READ_SETTINGS
 from nova_assets.engine.session.spark_session import LazySparkSession
-from nova_assets.engine.storage import external_files, file_io
 from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.errors import NotSupported
-from nova_assets.model.block import Block, DataFile
+from nova_assets.model.block import Block
 from nova_assets.model.function_reference import FunctionRef
 from nova_assets.model.merge import Custom, MergeModel, Multiset
 from nova_assets.model.reads import (
@@ -52,7 +47,7 @@ from nova_assets.model.reads import (
     StagedBlockPlaceholder,
     merge_model_of,
 )
-from nova_assets.model.schema import DELETED, DataType, Field, Schema
+from nova_assets.model.schema import DELETED, Schema
 from nova_assets.plan.block_layout import changed_key_range, split_by_changed_partition, split_by_delta_overlap
 
 BROADCAST_ROWS = 2_000_000
@@ -60,23 +55,10 @@ BROADCAST_BYTES = 256 * 2**20
 """Maximum size of deltas whose keys are broadcast to every worker. Measured with a driver of 2 GB: four million keys of
 32 characters fit, ten million do not."""
 
-FORMATS = ("parquet", "orc", "avro")
-"""File formats that blocks may have. This engine writes Parquet. For Avro, Spark needs a separate package."""
-
 ALWAYS_BROADCAST_ROWS = 100_000
 """Number of rows up to which keys are broadcast, independent of the size of the other columns."""
 
-_MAX_FILES_IN_QUERY_TEXT = 200
-"""Number of files above which their order is joined as a table, not written into the query."""
-
-_CHECKSUMS = {"parquet.page.verify-checksum.enabled": "true"}
-"""Reader option that verifies the checksums of pages that have one."""
-
-_FILE = "__nova_file"
 _NO_COLUMNS = Schema(())
-
-_Names: TypeAlias = tuple[str | None, ...]
-_Types: TypeAlias = tuple[DataType | None, ...]
 
 
 class SparkReader:
@@ -84,7 +66,7 @@ class SparkReader:
 
     def __init__(self, session: LazySparkSession, warehouse: Warehouse) -> None:
         self.session = session
-        self.warehouse = warehouse
+        self.blocks = BlockReader(session, warehouse)
 
     def read(self, read: Read) -> DataFrame:
         """Frame of a read.
@@ -122,29 +104,29 @@ class SparkReader:
         if isinstance(model, Custom):
             return self._custom_snapshot_frame(read, base, deltas, model)
         if not deltas or not model.has_deletions:
-            return self.read_blocks([*base, *deltas], schema)  # without a key, all blocks are one read
+            return self.blocks.read([*base, *deltas], schema)  # without a key, all blocks are one read
         if isinstance(model, Multiset):
             return self._multiset_frame(read, deltas, schema)
         if self._can_use_anti_join(base, deltas, model):
             return self._snapshot_by_anti_join(read, base, deltas, schema)
         untouched, rest = (_resolved_blocks(s.bases) for s in split_by_delta_overlap(read))
         merged = self._merge_to_frame(rest, deltas, schema, model)
-        return self.read_blocks(untouched, schema).union(merged) if untouched else merged
+        return self.blocks.read(untouched, schema).union(merged) if untouched else merged
 
     def _multiset_frame(self, read: Snapshot, deltas: Sequence[Block], schema: Schema) -> DataFrame:
         untouched, base = (_resolved_blocks(s.bases) for s in split_by_changed_partition(read))
         changes = compose_row_changes(self._delta_rows(deltas, schema), is_multi_delta=len(deltas) > 1)
         rows = (
-            merge_row_changes(self.read_blocks(base, schema), changes, broadcast_rows=_can_broadcast_rows(deltas))
+            merge_row_changes(self.blocks.read(base, schema), changes, broadcast_rows=_can_broadcast_rows(deltas))
             if base
             else added_rows(changes, schema.names)
         )
-        return self.read_blocks(untouched, schema).union(rows) if untouched else rows
+        return self.blocks.read(untouched, schema).union(rows) if untouched else rows
 
     def _can_use_anti_join(self, base: Sequence[Block], deltas: Sequence[Block], model: MergeModel) -> bool:
         """Whether the keys of the deltas alone decide which rows remain, and are few enough to broadcast."""
         are_all_parquet = all(b.manifest.format == "parquet" for b in (*base, *deltas))
-        are_few_files = sum(len(d.manifest.files) for d in deltas) <= _MAX_FILES_IN_QUERY_TEXT
+        are_few_files = sum(len(d.manifest.files) for d in deltas) <= MAX_FILES_IN_QUERY_TEXT
         return (
             (bool(base) or len(deltas) > 1)
             and are_all_parquet
@@ -157,8 +139,8 @@ class SparkReader:
         self, read: Snapshot, base: Sequence[Block], deltas: Sequence[Block], schema: Schema
     ) -> DataFrame:
         model, delta_index_by_path = merge_model_of(read), _index_deltas_by_path(deltas)
-        rows = self.read_blocks([*base, *deltas], schema.with_deleted(), delta_index_by_path)
-        changed = self.read_blocks(deltas, Schema(tuple(schema.field(k) for k in model.key)), delta_index_by_path)
+        rows = self.blocks.read([*base, *deltas], schema.with_deleted(), delta_index_by_path)
+        changed = self.blocks.read(deltas, Schema(tuple(schema.field(k) for k in model.key)), delta_index_by_path)
         delta_index = col(DELTA_INDEX) if delta_index_by_path else F.lit(0)
         # Rows of the base and deletions need no index.
         rows = rows.withColumn(DELTA_INDEX, F.when(F.coalesce(col(DELETED), F.lit(True)), -1).otherwise(delta_index))
@@ -172,7 +154,7 @@ class SparkReader:
         if not base:
             return drop_deletions(compose_changes(changes, model) if len(deltas) > 1 else changes, schema.names)
         return merge_deltas(
-            self.read_blocks(base, schema),
+            self.blocks.read(base, schema),
             changes,
             model,
             is_multi_delta=len(deltas) > 1,
@@ -182,7 +164,9 @@ class SparkReader:
     def _inserts_frame(self, snapshot: Snapshot) -> DataFrame:
         model, rows = merge_model_of(snapshot), self._snapshot_frame(snapshot)
         if isinstance(model, Custom):  # its deltas may have other columns than its bases: diff from B_0
-            return _reduce_with_function(model.diff_ref, [self._empty_frame(snapshot.schema or _NO_COLUMNS), rows])
+            return _reduce_with_function(
+                model.diff_ref, [self.blocks.empty_frame(snapshot.schema or _NO_COLUMNS), rows]
+            )
         return rows.withColumn(DELETED, F.lit(False)) if model.has_deletions else rows
 
     def _chain_frame(self, read: DeltaChain) -> DataFrame:
@@ -191,7 +175,7 @@ class SparkReader:
         if isinstance(model, Custom):
             return _reduce_with_function(model.chain_ref, self._custom_delta_frames(deltas))
         if not model.has_deletions:
-            return self.read_blocks(deltas, schema)
+            return self.blocks.read(deltas, schema)
         changes = self._delta_rows(deltas, schema)
         if isinstance(model, Multiset) and len(deltas) > 1:
             return to_delta_rows(compose_row_changes(changes, is_multi_delta=True), schema.names)
@@ -216,19 +200,19 @@ class SparkReader:
     def _empty_read_frame(self, read: EmptyRead) -> DataFrame:
         schema = read.schema or _NO_COLUMNS
         if not read.is_change:
-            return self._empty_frame(schema)
+            return self.blocks.empty_frame(schema)
         if isinstance(read.merge, Custom):
             return _reduce_with_function(
-                read.merge.diff_ref, [self._empty_frame(schema), self._empty_frame(schema)]
+                read.merge.diff_ref, [self.blocks.empty_frame(schema), self.blocks.empty_frame(schema)]
             ).limit(0)
-        return self._empty_frame(schema.with_deleted() if read.merge.has_deletions else schema)
+        return self.blocks.empty_frame(schema.with_deleted() if read.merge.has_deletions else schema)
 
     def _custom_snapshot_frame(
         self, read: Snapshot, base: Sequence[Block], deltas: Sequence[Block], model: Custom
     ) -> DataFrame:
         schema = read.schema or _NO_COLUMNS
         # schema of the latest base block, or of B_0
-        base_frame = self.read_blocks(base, base[-1].manifest.schema) if base else self._empty_frame(schema)
+        base_frame = self.blocks.read(base, base[-1].manifest.schema) if base else self.blocks.empty_frame(schema)
         if deltas:
             changes = _reduce_with_function(model.chain_ref, self._custom_delta_frames(deltas))
             base_frame = _reduce_with_function(model.merge_ref, [base_frame, changes])
@@ -240,149 +224,18 @@ class SparkReader:
         for d in deltas:
             by_number.setdefault(d.hi, []).append(d)
         return [
-            self.read_blocks(blocks_of_number, blocks_of_number[-1].manifest.schema)
+            self.blocks.read(blocks_of_number, blocks_of_number[-1].manifest.schema)
             for _, blocks_of_number in sorted(by_number.items())
         ]
-
-    # files
 
     def _delta_rows(self, deltas: Sequence[Block], schema: Schema) -> DataFrame:
         """Rows of deltas that may have deletions: their columns, ``_deleted``, and, with several deltas, the index of
         the delta as ``DELTA_INDEX``."""
         are_several, delta_index_by_path = len(deltas) > 1, _index_deltas_by_path(deltas)
-        rows = self.read_blocks(deltas, schema.with_deleted(), delta_index_by_path)
+        rows = self.blocks.read(deltas, schema.with_deleted(), delta_index_by_path)
         if are_several and not delta_index_by_path:
             rows = rows.withColumn(DELTA_INDEX, F.lit(0))
         return rows.withColumn(DELETED, F.coalesce(col(DELETED), F.lit(False)))
-
-    def read_blocks(
-        self, blocks: Sequence[Block], schema: Schema, delta_index_by_path: Mapping[str, int] | None = None
-    ) -> DataFrame:
-        """Rows of some blocks in the columns of a schema. Blocks with equal stored schemas share one read.
-
-        Columns that a block lacks are null. Types are widened: Spark 4's Parquet reader supports every widening that
-        ``model.schema.can_widen`` allows, while with Spark 3.5, blocks with other types are read separately and cast. A
-        column is found under its stored name in each block (R18).
-
-        Args:
-            delta_index_by_path: index of the delta of each file, to be added as ``DELTA_INDEX``; None to add no index.
-        """
-        files_by_stored_schema: dict[tuple[str, _Names, _Types], list[DataFile]] = {}
-        blocks_by_external_location: dict[tuple[str, str], list[Block]] = {}
-        for b in blocks:
-            if b.manifest.external_folder is not None:
-                blocks_by_external_location.setdefault(
-                    (b.manifest.format, b.manifest.external_folder.location), []
-                ).append(b)
-            elif b.manifest.files:
-                names = stored_column_names(b, schema)
-                types = (None,) * len(names) if READER_WIDENS_TYPES else stored_column_types(b, names)
-                files_by_stored_schema.setdefault((b.manifest.format, names, types), []).extend(b.manifest.files)
-        frames = [
-            self._read_files(f, files, schema, names, types, delta_index_by_path)
-            for (f, names, types), files in files_by_stored_schema.items()
-        ]
-        frames += [self._read_external_blocks(some, schema) for some in blocks_by_external_location.values()]
-        if not frames:
-            return self._empty_frame(schema)
-        return reduce(DataFrame.unionByName, frames)
-
-    def _read_external_blocks(self, blocks: Sequence[Block], schema: Schema) -> DataFrame:
-        """Rows of external files. Folder names give the values of partition columns. Columns that a file lacks are
-        null."""
-        manifest = blocks[0].manifest
-        assert manifest.external_folder is not None
-        paths = [p for b in blocks for p in external_files.verified_paths(b.manifest, b.channel)]
-        if not paths:
-            return self._empty_frame(schema)
-        relaxed = schema.with_all_nullable()
-        reader = self.session.get().read.format(manifest.format).schema(to_struct(relaxed))
-        reader = reader.options(ignoreMissingFiles="false", ignoreCorruptFiles="false")
-        rows = load_paths(
-            reader.option("basePath", file_io.to_spark_address(manifest.external_folder.location)),
-            self.session.get(),
-            paths,
-        )
-        return rows.select(*map(col, relaxed.names))
-
-    def _read_files(
-        self,
-        file_format: str,
-        files: Sequence[DataFile],
-        schema: Schema,
-        stored_names: _Names,
-        stored_types: _Types,
-        delta_index_by_path: Mapping[str, int] | None,
-    ) -> DataFrame:
-        if file_format not in FORMATS:
-            raise NotSupported(f"blocks of format {file_format!r} cannot be read", expected=" or ".join(FORMATS))
-        relaxed = schema.with_all_nullable().fields
-        stored_fields = [
-            None if n is None else replace(f, name=n, type=t or f.type)
-            for f, n, t in zip(relaxed, stored_names, stored_types, strict=True)
-        ]
-        stored_schema = Schema(tuple(f for f in stored_fields if f is not None))
-        reader = self.session.get().read.format(file_format).schema(to_struct(stored_schema))
-        # A missing or corrupt file must not be skipped silently.
-        reader = reader.options(ignoreMissingFiles="false", ignoreCorruptFiles="false", **_CHECKSUMS)
-        try:
-            rows = load_paths(reader, self.session.get(), self.warehouse.verified_addresses(files))
-        except AnalysisException as error:
-            if file_format != "avro":
-                raise
-            raise NotSupported(
-                "this Spark does not read Avro",
-                found=str(error).splitlines()[0],
-                expected="the package spark-avro",
-                next="start Spark with spark.jars.packages=org.apache.spark:spark-avro_2.13:<its own version>",
-            ) from error
-        if delta_index_by_path:
-            rows = self._add_delta_index(rows, delta_index_by_path)
-        if all(o == f for f, o in zip(relaxed, stored_fields, strict=True)):
-            return rows
-        columns = [_stored_column_as_field(f, o).alias(f.name) for f, o in zip(relaxed, stored_fields, strict=True)]
-        return rows.select(*columns, *([col(DELTA_INDEX)] if delta_index_by_path else []))
-
-    def _add_delta_index(self, rows: DataFrame, delta_index_by_path: Mapping[str, int]) -> DataFrame:
-        """Rows with the index of their file's delta as ``DELTA_INDEX``.
-
-        A file is identified by its name and the folder of its block, the last two parts of its path. They are unique in
-        the warehouse, and contain no characters that a URL would escape.
-        """
-        delta_index_by_name = {"/".join(path.split("/")[-2:]): n for path, n in delta_index_by_path.items()}
-        # Access by name costs nothing if the column is unused, but a user's column may have the same name.
-        has_user_metadata_column = any(c.lower() == "_metadata" for c in rows.columns)
-        path = (
-            file_metadata_column(rows).getField("file_path")
-            if has_user_metadata_column
-            else F.col("_metadata.file_path")
-        )
-        name = F.substring_index(path, "/", -2)
-        if len(delta_index_by_name) <= _MAX_FILES_IN_QUERY_TEXT:
-            pairs = [F.lit(part) for item in delta_index_by_name.items() for part in item]
-            return rows.withColumn(DELTA_INDEX, F.create_map(*pairs)[name])
-        table = self.session.get().createDataFrame(
-            list(delta_index_by_name.items()), f"{_FILE} string, {DELTA_INDEX} int"
-        )
-        return rows.withColumn(_FILE, name).join(F.broadcast(table), _FILE).drop(_FILE)
-
-    def _empty_frame(self, schema: Schema) -> DataFrame:
-        """Frame without rows. Spark's planner knows that it is empty, so the other side of a join is not read
-        either."""
-        columns = [F.lit(None).cast(to_spark_type(f.type)).alias(f.name) for f in schema.fields if f.name != DELETED]
-        marks = [F.lit(False).alias(DELETED)] if DELETED in schema else []
-        return self.session.get().range(0).select(*columns, *marks)
-
-
-def _stored_column_as_field(field: Field, stored_field: Field | None) -> Column:
-    """Stored column of a file as a column of the current schema."""
-    if stored_field is None:
-        return F.lit(None).cast(to_spark_type(field.type))
-    return (
-        col(stored_field.name)
-        if stored_field.type == field.type
-        else col(stored_field.name).cast(to_spark_type(field.type))
-    )
 
 
 def _reduce_with_function(function_ref: str, frames: Sequence[DataFrame]) -> DataFrame:

@@ -7,17 +7,17 @@ any time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
 from nova_assets.execution.runtime import Runtime
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.scheduler_state import MaterializedPartition
-from nova_assets.plan.staleness import PartitionLookup, StalenessReport, TaskInputs, check_staleness, recheck_staleness
+from nova_assets.operations.datasets.partition_states import PartitionStatesByChannel
+from nova_assets.plan.staleness import StalenessReport, TaskInputs, check_staleness, recheck_staleness
 from nova_assets.sql.datasets.dataset_bindings import dataset_queries_by_name
 from nova_assets.sql.datasets.dataset_query import DatasetQuery
 from nova_assets.sql.datasets.maintained_dataset import MaintainedDataset
@@ -30,15 +30,6 @@ only then.
 
 MAX_RECHECKED_SHARE = 0.5
 """Share of changed tasks of a dataset above which all its tasks are checked again."""
-
-MAX_SINGLE_LOOKUPS = 300
-"""Number of single partition lookups of a channel above which all its partitions are loaded."""
-
-MAX_CACHED_CHANNELS = 256
-"""Number of channels whose partitions are all cached during a check, most recently used.
-
-A dataset is checked soon after the datasets that it reads, so evicted channels are seldom loaded again.
-"""
 
 
 @dataclass(frozen=True)
@@ -130,7 +121,7 @@ class StalenessTracker:
         """Current tasks and partitions, without a staleness check."""
         now, states_by_channel = (
             self.catalog.now(),
-            _PartitionStatesByChannel(self.catalog, {}, self._maintained_datasets),
+            PartitionStatesByChannel(self.catalog, {}, self._maintained_datasets),
         )
         return SchedulerSnapshot(
             now,
@@ -150,7 +141,7 @@ class StalenessTracker:
         now = self.catalog.now()
         partition_ordinals, states_by_channel = (
             self._expected_partition_ordinals(now),
-            _PartitionStatesByChannel(self.catalog, heads, self._maintained_datasets),
+            PartitionStatesByChannel(self.catalog, heads, self._maintained_datasets),
         )
         task_inputs = self._make_task_inputs(now, states_by_channel)
         changed_channels = [c for c, head in heads.items() if self._last_heads.get(c, 0) != head]
@@ -192,7 +183,7 @@ class StalenessTracker:
             )
         return self._ordinals_in_slot[1]
 
-    def _make_task_inputs(self, now: datetime, states_by_channel: _PartitionStatesByChannel) -> TaskInputs:
+    def _make_task_inputs(self, now: datetime, states_by_channel: PartitionStatesByChannel) -> TaskInputs:
         def find_task_inputs(dataset: str, partition: str) -> Sequence[tuple[str, Sequence[str]]]:
             found = self.queries[dataset].required_reads(partition, now, states_by_channel.existing_partitions)
             return tuple((n.dataset, n.partitions) for n in found)
@@ -204,7 +195,7 @@ class StalenessTracker:
         name: str,
         now: datetime,
         partition_ordinals: Mapping[str, Mapping[str, int]],
-        states_by_channel: _PartitionStatesByChannel,
+        states_by_channel: PartitionStatesByChannel,
         task_inputs: TaskInputs,
         follows_late_data: bool,
         heads: Mapping[str, int],
@@ -254,7 +245,7 @@ class StalenessTracker:
         expected_partitions: Mapping[str, ExpectedPartitions],
         heads: Mapping[str, int],
         now: datetime,
-        states_by_channel: _PartitionStatesByChannel,
+        states_by_channel: PartitionStatesByChannel,
     ) -> set[str]:
         """Partitions of a dataset whose staleness may have changed since the cached check."""
         graph, partitions_to_recheck = self.queries[name].graph, set[str]()
@@ -279,123 +270,6 @@ class StalenessTracker:
                     graph.partitions_reading(name, channel, changed, now, states_by_channel.existing_partitions)
                 )
         return partitions_to_recheck
-
-
-class _LazyPartitionStates(PartitionLookup):
-    """Existing partitions of a channel, loaded one by one or all at once on demand.
-
-    Args:
-        is_maintained: whether the channel is a maintained dataset. Its cursors, and not its blocks, tell what was read.
-    """
-
-    def __init__(
-        self, catalog: Catalog, name: str, head: int | None, on_loaded: Callable[[str], None], is_maintained: bool
-    ) -> None:
-        self._catalog = catalog
-        self._name = name
-        self._is_maintained = is_maintained
-        self._on_loaded = on_loaded
-        self._looked_up_states: dict[str, MaterializedPartition | None] = {}
-        self._all_states: Mapping[str, MaterializedPartition] | None = None
-        super().__init__(head)
-
-    def load_all(self) -> Mapping[str, MaterializedPartition]:
-        """States of all partitions."""
-        states = self._all_states
-        if states is None:
-            states = self._all_states = self._load_states(None)
-        self._on_loaded(self._name)
-        return states
-
-    def _load_states(self, partitions: Sequence[str] | None) -> Mapping[str, MaterializedPartition]:
-        states = self._catalog.materialized_partitions(self._name, partitions)
-        positions = self._catalog.cursor_positions(self._name) if self._is_maintained else {}
-        if not positions:
-            return states
-        state = states.get(WHOLE, MaterializedPartition(0))
-        read_versions = {**state.read_versions, **{channel: seq for (channel, _), seq in positions.items()}}
-        return {**states, WHOLE: replace(state, read_versions=read_versions)}
-
-    def evict_all(self) -> None:
-        self._all_states = None
-
-    def find(self, partitions: Collection[str]) -> Iterable[MaterializedPartition]:
-        """States of the given partitions that exist."""
-        all_states = self._all_states
-        if all_states is not None:
-            return [all_states[p] for p in partitions if p in all_states]
-        missing = [p for p in partitions if p not in self._looked_up_states]
-        if len(self._looked_up_states) + len(missing) > MAX_SINGLE_LOOKUPS:
-            self.load_all()
-            return self.find(partitions)
-        if missing:
-            loaded = self._load_states(missing)
-            self._looked_up_states |= {p: loaded.get(p) for p in missing}
-        return [made for p in partitions if (made := self._looked_up_states[p]) is not None]
-
-    def __getitem__(self, partition: str) -> MaterializedPartition:
-        for state in self.find((partition,)):
-            return state
-        raise KeyError(partition)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.load_all())
-
-    def __len__(self) -> int:
-        return len(self.load_all())
-
-
-class _PartitionStatesByChannel(Mapping[str, _LazyPartitionStates]):
-    """Partition states by channel during one check."""
-
-    def __init__(self, catalog: Catalog, heads: Mapping[str, int], maintained_datasets: Collection[str]) -> None:
-        self._catalog = catalog
-        self._maintained_datasets = maintained_datasets
-        self._heads = heads
-        self._states_by_channel: dict[str, _LazyPartitionStates] = {}
-        self._fully_loaded_channels: dict[str, None] = {}  # in order of last use
-        self._updated_since_cache: dict[tuple[str, int], list[str]] = {}
-
-    def existing_partitions(self, channel: str) -> list[str]:
-        return list(self[channel])
-
-    def partitions_updated_since(self, channel: str, after_version: int) -> list[str]:
-        """Partitions that got data after a sequence number, or were dropped."""
-        if (channel, after_version) not in self._updated_since_cache:
-            self._updated_since_cache[channel, after_version] = self._catalog.partitions_updated_since(
-                channel, after_version
-            )
-        return self._updated_since_cache[channel, after_version]
-
-    def __getitem__(self, name: str) -> _LazyPartitionStates:
-        if name not in self._states_by_channel:
-            self._states_by_channel[name] = _LazyPartitionStates(
-                self._catalog,
-                name,
-                self._heads.get(name),
-                self._record_fully_loaded,
-                name in self._maintained_datasets,
-            )
-        return self._states_by_channel[name]
-
-    def _record_fully_loaded(self, name: str) -> None:
-        self._fully_loaded_channels.pop(name, None)
-        self._fully_loaded_channels[name] = None
-
-    def evict_least_recent(self) -> None:
-        """Evict the least recently used channels. Called between two datasets."""
-        for name in list(self._fully_loaded_channels)[: max(0, len(self._fully_loaded_channels) - MAX_CACHED_CHANNELS)]:
-            del self._fully_loaded_channels[name]
-            self._states_by_channel[name].evict_all()
-
-    def __contains__(self, name: object) -> bool:
-        return True
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._states_by_channel)
-
-    def __len__(self) -> int:
-        return len(self._states_by_channel)
 
 
 def _topological_order(queries: Mapping[str, DatasetQuery]) -> list[str]:

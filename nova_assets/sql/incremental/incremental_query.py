@@ -22,17 +22,9 @@ from nova_assets.sql.incremental import repeatability
 from nova_assets.sql.incremental.accumulation import accumulation_of
 from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
 from nova_assets.sql.incremental.confirmation import compare_plans, has_equal_columns, regenerate
-from nova_assets.sql.incremental.maintenance_sql import (
-    RESULT,
-    DatasetChange,
-    MaintenanceSql,
-    added_up_difference,
-    quote_column,
-    select_growth,
-    select_keyed_delta,
-    select_missing_rows,
-    select_multiset_delta,
-)
+from nova_assets.sql.incremental.delta_sql import RESULT, added_up_difference, select_delta, select_missing_rows
+from nova_assets.sql.incremental.maintenance_sql import DatasetChange, MaintenanceSql
+from nova_assets.sql.incremental.operator_sql import quote_column
 from nova_assets.sql.incremental.operators import NotMaintainable, Operator
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.query.resolved_query import Query, mark_calls, resolve_query
@@ -208,7 +200,7 @@ class IncrementalQuery:
             )
         self._check_key(ctx, target, plan, rows_now)
         change = added_up_difference("{rows_now}", "{stored}", schema.names)
-        select = _select_delta(target.merge, {name: name for name in schema.names})
+        select = select_delta(target.merge, {name: name for name in schema.names})
         frames = {"rows_now": rows_now, "stored": _with_columns(ctx, stored, schema)}
         return ctx.query(f"WITH {RESULT} AS ({change}) {select}", {}, frames)
 
@@ -259,7 +251,7 @@ class IncrementalQuery:
             if _query(ctx, maintenance.statement(select_missing_rows(names, "stored")), frames).collect():
                 ctx.log.warning("the whole query is computed: channel %s lacks rows of the earlier result", target.name)
                 return None
-        return _query(ctx, maintenance.statement(_select_delta(target.merge, names)), frames)
+        return _query(ctx, maintenance.statement(select_delta(target.merge, names)), frames)
 
     def _target(self, ctx: Context) -> Channel:
         private = [port for port in (*self.datasets, self.output_port) if port not in ctx.channels]
@@ -350,20 +342,6 @@ def _reason_to_compare(plan: MaintenancePlan, merge: MergeModel, is_redefined: b
     if isinstance(merge, Multiset) and plan.operators.rounded:
         return f"{min(plan.operators.rounded)} is rounded, so a removed row may differ from the stored row"
     return None
-
-
-def _select_delta(merge: MergeModel, names: Mapping[str, str]) -> str:
-    """SELECT of the delta that a channel takes, from the change of the result.
-
-    Args:
-        names: column of the result's change -> name of the channel's column.
-    """
-    if isinstance(merge, Multiset):
-        return select_multiset_delta(names)
-    if merge.key:
-        columns = {name.lower(): column for column, name in names.items()}
-        return select_keyed_delta(names, [columns[k.lower()] for k in merge.key])
-    return select_growth(names)
 
 
 def _frame_name(mode: str, number: int) -> str:

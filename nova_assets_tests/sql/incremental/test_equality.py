@@ -21,11 +21,8 @@ from nova_assets.engine.tasks.sql_query import analyze_query
 from nova_assets.model.schema import Schema
 from nova_assets.sql.incremental.accumulation import accumulation_of
 from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
-from nova_assets.sql.incremental.maintenance_sql import (
-    RESULT,
-    DatasetChange,
-    MaintenanceSql,
-)
+from nova_assets.sql.incremental.delta_sql import RESULT
+from nova_assets.sql.incremental.maintenance_sql import DatasetChange, MaintenanceSql
 from nova_assets.sql.incremental.operators import NotMaintainable, Operator
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.query.resolved_query import Query, resolve_query

@@ -1,0 +1,176 @@
+"""Files of blocks as Spark frames: exactly the listed files, in the columns of a schema (R16)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from typing import TypeAlias
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from nova_assets.engine.read.literal_paths import load_paths
+from nova_assets.engine.read.spark_merge import DELTA_INDEX
+from nova_assets.engine.read.stored_columns import stored_column_names, stored_column_types
+from nova_assets.engine.rows.spark_columns import col
+from nova_assets.engine.rows.spark_types import to_spark_type, to_struct
+from nova_assets.engine.rows.spark_versions import READER_WIDENS_TYPES, file_metadata_column
+from nova_assets.engine.session.spark_session import LazySparkSession
+from nova_assets.engine.storage import external_files, file_io
+from nova_assets.engine.storage.warehouse import Warehouse
+from nova_assets.errors import NotSupported
+from nova_assets.model.block import Block, DataFile
+from nova_assets.model.schema import DELETED, DataType, Field, Schema
+
+FORMATS = ("parquet", "orc", "avro")
+"""File formats that blocks may have. This engine writes Parquet. For Avro, Spark needs a separate package."""
+
+MAX_FILES_IN_QUERY_TEXT = 200
+"""Number of files above which their order is joined as a table, not written into the query."""
+
+_CHECKSUMS = {"parquet.page.verify-checksum.enabled": "true"}
+"""Reader option that verifies the checksums of pages that have one."""
+
+_FILE = "__nova_file"
+
+_Names: TypeAlias = tuple[str | None, ...]
+_Types: TypeAlias = tuple[DataType | None, ...]
+
+
+class BlockReader:
+    """Builds frames from the files of blocks."""
+
+    def __init__(self, session: LazySparkSession, warehouse: Warehouse) -> None:
+        self.session = session
+        self.warehouse = warehouse
+
+    def read(
+        self, blocks: Sequence[Block], schema: Schema, delta_index_by_path: Mapping[str, int] | None = None
+    ) -> DataFrame:
+        """Rows of some blocks in the columns of a schema. Blocks with equal stored schemas share one read.
+
+        Columns that a block lacks are null. Types are widened: Spark 4's Parquet reader supports every widening that
+        ``model.schema.can_widen`` allows, while with Spark 3.5, blocks with other types are read separately and cast. A
+        column is found under its stored name in each block (R18).
+
+        Args:
+            delta_index_by_path: index of the delta of each file, to be added as ``DELTA_INDEX``; None to add no index.
+        """
+        files_by_stored_schema: dict[tuple[str, _Names, _Types], list[DataFile]] = {}
+        blocks_by_external_location: dict[tuple[str, str], list[Block]] = {}
+        for b in blocks:
+            if b.manifest.external_folder is not None:
+                blocks_by_external_location.setdefault(
+                    (b.manifest.format, b.manifest.external_folder.location), []
+                ).append(b)
+            elif b.manifest.files:
+                names = stored_column_names(b, schema)
+                types = (None,) * len(names) if READER_WIDENS_TYPES else stored_column_types(b, names)
+                files_by_stored_schema.setdefault((b.manifest.format, names, types), []).extend(b.manifest.files)
+        frames = [
+            self._read_files(f, files, schema, names, types, delta_index_by_path)
+            for (f, names, types), files in files_by_stored_schema.items()
+        ]
+        frames += [self._read_external_blocks(some, schema) for some in blocks_by_external_location.values()]
+        if not frames:
+            return self.empty_frame(schema)
+        return reduce(DataFrame.unionByName, frames)
+
+    def _read_external_blocks(self, blocks: Sequence[Block], schema: Schema) -> DataFrame:
+        """Rows of external files. Folder names give the values of partition columns. Columns that a file lacks are
+        null."""
+        manifest = blocks[0].manifest
+        assert manifest.external_folder is not None
+        paths = [p for b in blocks for p in external_files.verified_paths(b.manifest, b.channel)]
+        if not paths:
+            return self.empty_frame(schema)
+        relaxed = schema.with_all_nullable()
+        reader = self.session.get().read.format(manifest.format).schema(to_struct(relaxed))
+        reader = reader.options(ignoreMissingFiles="false", ignoreCorruptFiles="false")
+        rows = load_paths(
+            reader.option("basePath", file_io.to_spark_address(manifest.external_folder.location)),
+            self.session.get(),
+            paths,
+        )
+        return rows.select(*map(col, relaxed.names))
+
+    def _read_files(
+        self,
+        file_format: str,
+        files: Sequence[DataFile],
+        schema: Schema,
+        stored_names: _Names,
+        stored_types: _Types,
+        delta_index_by_path: Mapping[str, int] | None,
+    ) -> DataFrame:
+        if file_format not in FORMATS:
+            raise NotSupported(f"blocks of format {file_format!r} cannot be read", expected=" or ".join(FORMATS))
+        relaxed = schema.with_all_nullable().fields
+        stored_fields = [
+            None if n is None else replace(f, name=n, type=t or f.type)
+            for f, n, t in zip(relaxed, stored_names, stored_types, strict=True)
+        ]
+        stored_schema = Schema(tuple(f for f in stored_fields if f is not None))
+        reader = self.session.get().read.format(file_format).schema(to_struct(stored_schema))
+        # A missing or corrupt file must not be skipped silently.
+        reader = reader.options(ignoreMissingFiles="false", ignoreCorruptFiles="false", **_CHECKSUMS)
+        try:
+            rows = load_paths(reader, self.session.get(), self.warehouse.verified_addresses(files))
+        except AnalysisException as error:
+            if file_format != "avro":
+                raise
+            raise NotSupported(
+                "this Spark does not read Avro",
+                found=str(error).splitlines()[0],
+                expected="the package spark-avro",
+                next="start Spark with spark.jars.packages=org.apache.spark:spark-avro_2.13:<its own version>",
+            ) from error
+        if delta_index_by_path:
+            rows = self._add_delta_index(rows, delta_index_by_path)
+        if all(o == f for f, o in zip(relaxed, stored_fields, strict=True)):
+            return rows
+        columns = [_stored_column_as_field(f, o).alias(f.name) for f, o in zip(relaxed, stored_fields, strict=True)]
+        return rows.select(*columns, *([col(DELTA_INDEX)] if delta_index_by_path else []))
+
+    def _add_delta_index(self, rows: DataFrame, delta_index_by_path: Mapping[str, int]) -> DataFrame:
+        """Rows with the index of their file's delta as ``DELTA_INDEX``.
+
+        A file is identified by its name and the folder of its block, the last two parts of its path. They are unique in
+        the warehouse, and contain no characters that a URL would escape.
+        """
+        delta_index_by_name = {"/".join(path.split("/")[-2:]): n for path, n in delta_index_by_path.items()}
+        # Access by name costs nothing if the column is unused, but a user's column may have the same name.
+        has_user_metadata_column = any(c.lower() == "_metadata" for c in rows.columns)
+        path = (
+            file_metadata_column(rows).getField("file_path")
+            if has_user_metadata_column
+            else F.col("_metadata.file_path")
+        )
+        name = F.substring_index(path, "/", -2)
+        if len(delta_index_by_name) <= MAX_FILES_IN_QUERY_TEXT:
+            pairs = [F.lit(part) for item in delta_index_by_name.items() for part in item]
+            return rows.withColumn(DELTA_INDEX, F.create_map(*pairs)[name])
+        table = self.session.get().createDataFrame(
+            list(delta_index_by_name.items()), f"{_FILE} string, {DELTA_INDEX} int"
+        )
+        return rows.withColumn(_FILE, name).join(F.broadcast(table), _FILE).drop(_FILE)
+
+    def empty_frame(self, schema: Schema) -> DataFrame:
+        """Frame without rows. Spark's planner knows that it is empty, so the other side of a join is not read
+        either."""
+        columns = [F.lit(None).cast(to_spark_type(f.type)).alias(f.name) for f in schema.fields if f.name != DELETED]
+        marks = [F.lit(False).alias(DELETED)] if DELETED in schema else []
+        return self.session.get().range(0).select(*columns, *marks)
+
+
+def _stored_column_as_field(field: Field, stored_field: Field | None) -> Column:
+    """Stored column of a file as a column of the current schema."""
+    if stored_field is None:
+        return F.lit(None).cast(to_spark_type(field.type))
+    return (
+        col(stored_field.name)
+        if stored_field.type == field.type
+        else col(stored_field.name).cast(to_spark_type(field.type))
+    )

@@ -1,0 +1,94 @@
+"""SELECTs of the delta that a channel takes, from the change of a query's result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from nova_assets.model.merge import MergeModel, Multiset
+from nova_assets.model.schema import DELETED
+from nova_assets.sql.incremental.expressions import column_of
+from nova_assets.sql.incremental.operator_sql import (
+    REPETITIONS,
+    WEIGHT,
+    output_list,
+    quote_column,
+    select_with_weight,
+    sum_weights,
+)
+
+RESULT = "nova_result"
+"""Relation with the change of the result, added up: each different row once, with its weight."""
+
+
+def select_delta(merge: MergeModel, names: Mapping[str, str]) -> str:
+    """SELECT of the delta that a channel takes.
+
+    Args:
+        merge: merge model of the channel.
+        names: column of the result's change -> name of the channel's column.
+    """
+    if isinstance(merge, Multiset):
+        return _select_multiset_delta(names)
+    if merge.key:
+        columns = {name.lower(): column for column, name in names.items()}
+        return _select_keyed_delta(names, [columns[k.lower()] for k in merge.key])
+    return _select_growth(names)
+
+
+def _select_keyed_delta(names: Mapping[str, str], key: Sequence[str]) -> str:
+    """SELECT of the delta that a keyed channel takes: added rows, and deletions of keys that no added row has.
+
+    Args:
+        names: column of the result's change -> name of the channel's column.
+        key: columns of the change that identify a row.
+    """
+    columns = output_list((name, column_of(column)) for column, name in names.items())
+    same_key = " AND ".join(f"removed.{quote_column(k)} <=> added.{quote_column(k)}" for k in key)
+    return (
+        f"SELECT {columns}, FALSE AS {DELETED} FROM {RESULT} LATERAL VIEW {REPETITIONS} WHERE {WEIGHT} > 0 "
+        f"UNION ALL SELECT {columns}, TRUE AS {DELETED} FROM {RESULT} AS removed WHERE {WEIGHT} < 0 "
+        f"AND NOT EXISTS (SELECT 1 FROM {RESULT} AS added WHERE added.{WEIGHT} > 0 AND {same_key})"
+    )
+
+
+def _select_multiset_delta(names: Mapping[str, str]) -> str:
+    """SELECT of the delta that a ``Multiset`` channel takes. ``names`` as for ``select_keyed_delta``."""
+    columns = output_list((name, column_of(column)) for column, name in names.items())
+    repetitions = f"explode(array_repeat(0, CAST(ABS({WEIGHT}) AS INT))) nova_rows AS nova_row"
+    return f"SELECT {columns}, {WEIGHT} < 0 AS {DELETED} FROM {RESULT} LATERAL VIEW {repetitions}"
+
+
+def select_missing_rows(names: Mapping[str, str], stored: str) -> str:
+    """SELECT of removed rows that are stored less often than they are removed. ``names`` as for ``select_keyed_delta``.
+
+    Args:
+        stored: frame of the stored rows.
+    """
+    removed = f"(SELECT * FROM {RESULT} WHERE {WEIGHT} < 0) AS removed"
+    is_equal = " AND ".join(
+        f"removed.{quote_column(column)} <=> stored.{quote_column(name)}" for column, name in names.items()
+    )
+    columns = ", ".join(f"stored.{quote_column(name)}" for name in names.values())
+    found = (
+        f"SELECT {columns}, COUNT(*) AS nova_count FROM {{{stored}}} AS stored LEFT SEMI JOIN {removed} ON {is_equal}"
+    )
+    return (
+        f"SELECT 1 FROM {removed} LEFT JOIN ({found} GROUP BY {columns}) AS stored ON {is_equal} "
+        f"WHERE COALESCE(nova_count, 0) < -{WEIGHT} LIMIT 1"
+    )
+
+
+def _select_growth(names: Mapping[str, str]) -> str:
+    """SELECT of the rows that an append-only channel takes. A removed row is an error when Spark computes it. ``names``
+    as for ``select_keyed_delta``.
+    """
+    columns = output_list((name, column_of(column)) for column, name in names.items())
+    count = f"IF({WEIGHT} > 0, {WEIGHT}, raise_error('a row of the result was removed'))"
+    return f"SELECT {columns} FROM {RESULT} LATERAL VIEW explode(array_repeat(0, CAST({count} AS INT))) t AS nova_row"
+
+
+def added_up_difference(rows_now: str, rows_before: str, columns: Sequence[str]) -> str:
+    """Change from one result to another, added up."""
+    added, removed = select_with_weight(columns, 1), select_with_weight(columns, -1)
+    both = f"{added} FROM {rows_now} UNION ALL {removed} FROM {rows_before}"
+    return sum_weights(columns, both)

@@ -1,0 +1,148 @@
+"""SQL of single operators, and parts from which statements are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import singledispatch
+
+from sqlglot import exp
+
+from nova_assets.sql.incremental.operators import (
+    Aggregation,
+    Distinct,
+    Filter,
+    Join,
+    LateralView,
+    Operator,
+    Projection,
+    SetOperation,
+    UnionAll,
+    Windowed,
+)
+from nova_assets.sql.parse.dialect import DIALECT
+
+WEIGHT = "nova_weight"
+"""Column of a change: 1 for an added row, -1 for a removed one; after adding up, how often more or less often."""
+
+KEY = "nova_key_"
+"""Beginning of the names of key columns."""
+
+REPETITIONS = f"explode(array_repeat(0, CAST({WEIGHT} AS INT))) nova_rows AS nova_row"
+"""LATERAL VIEW that repeats each row as often as its weight says."""
+
+_JOIN_WORDS = {
+    "inner": "JOIN",
+    "left": "LEFT JOIN",
+    "right": "RIGHT JOIN",
+    "full": "FULL JOIN",
+    "left semi": "LEFT SEMI JOIN",
+    "left anti": "LEFT ANTI JOIN",
+}
+_SET_WORDS = {
+    "union": "UNION",
+    "intersect": "INTERSECT",
+    "except": "EXCEPT",
+    "intersect all": "INTERSECT ALL",
+    "except all": "EXCEPT ALL",
+}
+
+
+@singledispatch
+def select_over(operator: Operator, inputs: Sequence[str], *, with_weight: bool = False) -> str:
+    """SELECT of an operator over named relations.
+
+    Args:
+        with_weight: the relation is a change, whose weights are passed on.
+    """
+    raise NotImplementedError(type(operator).__name__)
+
+
+@select_over.register
+def _(operator: Projection, inputs: Sequence[str], *, with_weight: bool = False) -> str:
+    return f"SELECT {output_list(operator.outputs)}{_weight(with_weight)} FROM {inputs[0]}"
+
+
+@select_over.register
+def _(operator: Filter, inputs: Sequence[str], *, with_weight: bool = False) -> str:
+    return f"SELECT * FROM {inputs[0]} WHERE {to_sql(operator.condition)}"
+
+
+@select_over.register
+def _(operator: LateralView, inputs: Sequence[str], *, with_weight: bool = False) -> str:
+    return f"SELECT {column_list(operator.columns)}{_weight(with_weight)} FROM {inputs[0]} {to_sql(operator.view)}"
+
+
+@select_over.register
+def _(operator: Aggregation, inputs: Sequence[str], *, with_weight: bool = False) -> str:
+    group = f" GROUP BY {', '.join(map(to_sql, operator.group_keys))}" if operator.group_keys else ""
+    having = f" HAVING {to_sql(operator.having)}" if operator.having is not None else ""
+    return f"SELECT {output_list(operator.outputs)} FROM {inputs[0]}{group}{having}"
+
+
+@select_over.register
+def _(operator: Windowed, inputs: Sequence[str], *, with_weight: bool = False) -> str:
+    return f"SELECT {output_list(operator.outputs)} FROM {inputs[0]}"
+
+
+@select_over.register
+def _(operator: Distinct, inputs: Sequence[str], *, with_weight: bool = False) -> str:
+    return f"SELECT DISTINCT * FROM {inputs[0]}"
+
+
+@select_over.register
+def _(operator: UnionAll, inputs: Sequence[str], *, with_weight: bool = False) -> str:
+    return f"SELECT * FROM {inputs[0]} UNION ALL SELECT * FROM {inputs[1]}"
+
+
+@select_over.register
+def _(operator: SetOperation, inputs: Sequence[str], *, with_weight: bool = False) -> str:
+    return f"SELECT * FROM {inputs[0]} {_SET_WORDS[operator.kind]} SELECT * FROM {inputs[1]}"
+
+
+@select_over.register
+def _(operator: Join, inputs: Sequence[str], *, with_weight: bool = False) -> str:
+    left, right = inputs
+    condition = f" ON {to_sql(operator.condition)}" if operator.condition is not None else ""
+    word = _JOIN_WORDS[operator.kind] if condition else "CROSS JOIN"
+    return f"SELECT {column_list(operator.columns)}{_weight(with_weight)} FROM {left} {word} {right}{condition}"
+
+
+def _weight(with_weight: bool) -> str:
+    return f", {WEIGHT}" if with_weight else ""
+
+
+def semi_join(rows: str, keys: str, pairs: Iterable[tuple[str, str]]) -> str:
+    """FROM clause of the rows whose key expressions equal a row of ``keys``; nulls equal nulls."""
+    condition = " AND ".join(f"{expression} <=> {keys}.{name}" for expression, name in pairs)
+    return f"{rows} LEFT SEMI JOIN {keys} ON {condition}"
+
+
+def sum_weights(columns: Iterable[str], change: str) -> str:
+    """SELECT of a change, added up: each different row once, without rows whose weights cancel out."""
+    names = column_list(columns)
+    return f"SELECT {names}, SUM({WEIGHT}) AS {WEIGHT} FROM ({change}) GROUP BY {names} HAVING SUM({WEIGHT}) <> 0"
+
+
+def select_with_weight(columns: Iterable[str], weight: int) -> str:
+    """Beginning of a SELECT of columns with a constant weight."""
+    return f"SELECT {column_list(columns)}, CAST({weight} AS BIGINT) AS {WEIGHT}"
+
+
+def output_list(outputs: Iterable[tuple[str, exp.Expr]]) -> str:
+    """Expressions of a SELECT with their names."""
+    return ", ".join(f"{to_sql(e)} AS {quote_column(name)}" for name, e in outputs)
+
+
+def column_list(columns: Iterable[str]) -> str:
+    """Columns of a SELECT."""
+    return ", ".join(map(quote_column, columns))
+
+
+def quote_column(name: str) -> str:
+    """A column's name in backticks."""
+    return to_sql(exp.to_identifier(name, quoted=True))
+
+
+def to_sql(expression: exp.Expr) -> str:
+    """The expression in Spark's SQL. Braces would be taken for a frame."""
+    return expression.sql(DIALECT).replace("{", "{{").replace("}", "}}")
