@@ -18,6 +18,7 @@ from nova_assets.model.project import Project
 from nova_assets.sql.datasets.dataset_bindings import dataset_queries_by_name
 from nova_assets.sql.datasets.dataset_query import DatasetQuery
 from nova_assets.sql.datasets.required_reads import RequiredRead
+from nova_assets.sql.incremental.operator_text import describe_operators
 from nova_assets.sql.statement.header import ScopeValues, display_text
 from nova_assets.store.store import Store
 from nova_assets.suggestions import did_you_mean
@@ -37,7 +38,8 @@ def show(deployment: Deployment, dataset: str | None, partition: tuple[str, ...]
 
     JSON: {"dataset", "file", "reads", "schema", "scopes": [{"partition", "variables"}]}; with a partition: {"dataset",
     "partition", "scope": [{"name", "value", "type"}], "columns": [...], "dependencies": [{"dataset", "mode",
-    "partition"}], "not_pruned": [text], "schema", "query"}; without a dataset: {"datasets": [{"dataset", "file",
+    "partition"}], "not_pruned": [text], "refresh": {"refresh", "reason", "steps": [{"depth", "step", "rule"}]},
+    "schema", "query"}; without a dataset: {"datasets": [{"dataset", "file",
     "reads", "partitioned_by"}]}
     """
     with deployment.open_read_only(with_project=True) as store:
@@ -130,6 +132,7 @@ def _task_result(task: _DatasetTask) -> CommandResult:
         "columns": [dict(zip(("column", "value", "type"), v, strict=True)) for v in task.partition_columns],
         "dependencies": [d._asdict() for d in task.dependencies],
         "not_pruned": list(task.not_pruned),
+        "refresh": query.refresh.as_json(),
         "schema": query.schema.as_json(),
         "query": query.runnable.display_sql,
     }
@@ -157,6 +160,7 @@ def _show_task(console: Console, task: _DatasetTask) -> None:
         print_title(console, "Conditions that prune no partition")
         for line in task.not_pruned:
             console.print(f"- {line}", markup=False, soft_wrap=True)
+    _show_refresh(console, task.query)
     _show_schema(console, task.query)
     print_title(console, "Query")
     console.print(task.query.runnable.display_sql)
@@ -202,6 +206,19 @@ def _dataset_result(query: DatasetQuery, now: datetime) -> CommandResult:
         _show_schema(console, query)
 
     return CommandResult(data, show)
+
+
+def _show_refresh(console: Console, query: DatasetQuery) -> None:
+    refresh = query.refresh
+    if refresh.operators is None and not refresh.reason:
+        return
+    print_title(console, "Refresh")
+    if refresh.operators is None:
+        console.print(f"full: {refresh.reason}", markup=False, soft_wrap=True)
+        return
+    console.print("incremental: the changes of the inputs pass through these steps, from the last line to the first")
+    lines = describe_operators(refresh.operators)
+    print_table(console, ("step", "how a change passes through"), [("  " * n + step, rule) for n, step, rule in lines])
 
 
 def _show_schema(console: Console, query: DatasetQuery) -> None:

@@ -21,12 +21,11 @@ from nova_assets.sql.datasets.declarations import DatasetDeclarations, build_dec
 from nova_assets.sql.datasets.graph import Graph
 from nova_assets.sql.datasets.maintained_dataset import (
     MaintainedDataset,
-    Refresh,
-    RefreshDecision,
     decide_refresh,
     incremental_query,
     maintained_channel,
 )
+from nova_assets.sql.datasets.refresh_decision import Refresh, RefreshDecision
 from nova_assets.sql.datasets.scan_inputs import consumed_edges
 from nova_assets.sql.query.user_functions import Functions, SqlFunction, sql_functions_by_name, type_by_function
 from nova_assets.sql.text import SqlText
@@ -60,7 +59,7 @@ class Datasets(Sequence[Binding]):
             requested = refresh if isinstance(refresh, str) else refresh.get(name, "full")
             decision = decide_refresh(graph, name, requested, late_by_dataset.get(name, "rebuild"))
             self.refresh_decisions[name] = decision
-            if decision.operators is not None:
+            if decision.is_incremental:
                 graph = _with_maintained_channel(graph, name)
         self.graph = graph
         self._bindings = tuple(
@@ -69,8 +68,9 @@ class Datasets(Sequence[Binding]):
         )
 
     def _make_query(self, name: str, late: Late, bodies: Mapping[str, SqlFunction] | None) -> DatasetQuery:
-        is_maintained = self.refresh_decisions[name].operators is not None
-        return (MaintainedDataset if is_maintained else DatasetQuery)(self.graph, name, late, bodies)
+        decision = self.refresh_decisions[name]
+        query_class = MaintainedDataset if decision.is_incremental else DatasetQuery
+        return query_class(self.graph, name, late, bodies, decision)
 
     @property
     def channels(self) -> tuple[Channel, ...]:

@@ -14,6 +14,7 @@ from nova_assets.model.schema import Schema
 from nova_assets.model.task import Context
 from nova_assets.sql.datasets.function_calls import FunctionCalls
 from nova_assets.sql.datasets.graph import Graph
+from nova_assets.sql.datasets.refresh_decision import RefreshDecision
 from nova_assets.sql.datasets.required_reads import RequiredRead
 from nova_assets.sql.datasets.scan_inputs import input_by_frame, input_name
 from nova_assets.sql.query.column_lineage import trace_lineage
@@ -35,17 +36,24 @@ class DatasetQuery:
     Args:
         late: what happens to a partition when data arrives at one of its inputs afterwards.
         bodies: user-defined functions, by name.
+        refresh: how the dataset is brought up to date.
 
     Raises:
         SqlError: a function call has invalid arguments.
     """
 
     def __init__(
-        self, graph: Graph, name: str, late: Late = "rebuild", sql_functions: Mapping[str, SqlFunction] | None = None
+        self,
+        graph: Graph,
+        name: str,
+        late: Late = "rebuild",
+        sql_functions: Mapping[str, SqlFunction] | None = None,
+        refresh: RefreshDecision | None = None,
     ) -> None:
         self.graph = graph
         self.name = name
         self.late = late
+        self.refresh = refresh or RefreshDecision()
         self.sql_functions = sql_functions or {}
         self.statement = graph.dataset(name).statement
         self.schema = graph.dataset(name).schema

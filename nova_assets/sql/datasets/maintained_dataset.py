@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from nova_assets.errors import SqlError
 from nova_assets.model.channel import Channel
@@ -15,28 +15,11 @@ from nova_assets.model.partition_rule import ExistingPartitions
 from nova_assets.model.schema import Schema
 from nova_assets.sql.datasets.dataset_query import DatasetQuery, Late
 from nova_assets.sql.datasets.graph import Dataset, Graph
+from nova_assets.sql.datasets.refresh_decision import Refresh, RefreshDecision
 from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
 from nova_assets.sql.incremental.incremental_query import IncrementalQuery
 from nova_assets.sql.incremental.operators import NotMaintainable, Operator
 from nova_assets.sql.text import SqlText
-
-Refresh: TypeAlias = Literal["full", "auto", "incremental"]
-"""How a dataset is brought up to date. ``full``: its query is computed again. ``incremental``: its rows are maintained
-from the changes of its inputs. ``auto``: incremental if nova has a rule for each part of the query, otherwise full.
-"""
-
-
-@dataclass(frozen=True)
-class RefreshDecision:
-    """How a dataset is brought up to date.
-
-    Args:
-        operators: the steps through which changes pass; None if the query is computed again.
-        reason: why the query is computed again although ``auto`` was requested; otherwise empty.
-    """
-
-    operators: Operator | None = None
-    reason: str = ""
 
 
 def decide_refresh(graph: Graph, name: str, refresh: Refresh, late: Late) -> RefreshDecision:

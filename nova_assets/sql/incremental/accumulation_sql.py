@@ -34,7 +34,8 @@ def select_changed_groups(accumulation: Accumulation, change: str, stored: str, 
     """SELECT of the groups that a change concerns, with their new values.
 
     A sum becomes null if its last value is removed. Whether values are left is not known, so such a group is computed
-    again (``nova_again``).
+    again (``nova_again``). ``nova_old_0``, ``nova_old_1``, ... are the stored values, if the group is stored
+    (``nova_is_stored``).
     """
     values, again, same = [], ["FALSE"], []
     for n, accumulator in enumerate(accumulation.accumulators):
@@ -54,11 +55,15 @@ def select_changed_groups(accumulation: Accumulation, change: str, stored: str, 
     stored_count = f"stored.{quote_column(fields[accumulation.row_count].name)}"
     rows = f"COALESCE({stored_count}, 0L) + nova_count_{row_count}"
     wrong = "raise_error('the stored rows are not the result of the query')"
-    is_empty = f"IF({rows} < 0, CAST({wrong} AS BOOLEAN), {rows} = 0)"
+    key_names = ", ".join(f"{KEY}{n}" for n in range(len(accumulation.key_columns)))
+    is_wrong = f"{rows} < 0 OR COUNT(*) OVER (PARTITION BY {key_names}) > 1"
+    is_empty = f"IF({is_wrong}, CAST({wrong} AS BOOLEAN), {rows} = 0)"
+    old_values = [f"stored.{quote_column(f.name)} AS nova_old_{n}" for n, f in enumerate(fields.values())]
     keys = [f"{KEY}{n} AS {quote_column(c)}, {KEY}{n}" for n, c in enumerate(accumulation.key_columns)]
     pairs = [f"stored.{quote_column(fields[c].name)} <=> {KEY}{n}" for n, c in enumerate(accumulation.key_columns)]
     return (
-        f"SELECT {', '.join([*keys, *values])}, {is_empty} AS nova_is_empty, "
+        f"SELECT {', '.join([*keys, *values, *old_values])}, {stored_count} IS NOT NULL AS nova_is_stored, "
+        f"{is_empty} AS nova_is_empty, "
         f"({' OR '.join(again)}) AND {rows} > 0 AS nova_again, "
         f"({' AND '.join(same)}) OR ({rows} = 0 AND {stored_count} IS NULL) AS nova_is_same "
         f"FROM {change} LEFT JOIN {{{stored}}} AS stored ON {' AND '.join(pairs)}"

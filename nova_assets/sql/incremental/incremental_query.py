@@ -241,12 +241,14 @@ class IncrementalQuery:
             )
         maintenance = MaintenanceSql(operators, changes)
         names = dict(zip(operators.columns, schema.names, strict=True))
-        accumulation = accumulation_of(operators)
-        if accumulation is not None and {k.lower() for k in target.merge.key} == set(accumulation.key_columns):
-            frames["stored"] = stored
+        accumulation, removes_by_value = accumulation_of(operators), isinstance(target.merge, Multiset)
+        key = {k.lower() for k in target.merge.key}
+        if accumulation is not None and (removes_by_value or key == set(accumulation.key_columns)):
+            frames["stored"] = _with_columns(ctx, stored, schema)
             fields = dict(zip(operators.columns, schema.fields, strict=True))
-            return _query(ctx, maintenance.accumulating_statement(accumulation, "stored", fields), frames)
-        if isinstance(target.merge, Multiset):
+            sql = maintenance.accumulating_statement(accumulation, "stored", fields, removes_by_value=removes_by_value)
+            return _query(ctx, sql, frames)
+        if removes_by_value:
             frames["stored"] = _with_columns(ctx, stored, schema)
             if _query(ctx, maintenance.statement(select_missing_rows(names, "stored")), frames).collect():
                 ctx.log.warning("the whole query is computed: channel %s lacks rows of the earlier result", target.name)

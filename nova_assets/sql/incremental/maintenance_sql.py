@@ -87,12 +87,16 @@ class MaintenanceSql:
         self._relation(RESULT, sum_weights(self.root.columns, f"SELECT * FROM {change}"))
         return self._with_relations(select_result)
 
-    def accumulating_statement(self, accumulation: Accumulation, stored: str, fields: Mapping[str, Field]) -> str:
-        """A statement with the delta of a keyed channel whose stored rows are accumulators.
+    def accumulating_statement(
+        self, accumulation: Accumulation, stored: str, fields: Mapping[str, Field], *, removes_by_value: bool
+    ) -> str:
+        """A statement with the delta of a channel whose stored rows are accumulators.
 
         Args:
             stored: frame of the stored rows.
             fields: output column -> the channel's column.
+            removes_by_value: whether the old row of a changed group has to be removed. Otherwise the new row replaces
+                the old row.
         """
         aggregation = accumulation.aggregation
         change = self._relation(
@@ -107,9 +111,18 @@ class MaintenanceSql:
         )
         computed_again = self._relation("nova_groups_again", select_over(aggregation, [rows]))
         outputs = output_list((field.name, column_of(column)) for column, field in fields.items())
+        is_changed = "NOT nova_again AND NOT nova_is_same"
+        again_rows = f"SELECT {outputs}, FALSE AS {DELETED} FROM {computed_again}"
+        if not removes_by_value:
+            return self._with_relations(
+                f"SELECT {outputs}, nova_is_empty AS {DELETED} FROM {groups} WHERE {is_changed} UNION ALL {again_rows}"
+            )
+        stored_row = output_list((f.name, column_of(f"nova_old_{n}")) for n, f in enumerate(fields.values()))
         return self._with_relations(
-            f"SELECT {outputs}, nova_is_empty AS {DELETED} FROM {groups} WHERE NOT nova_again AND NOT nova_is_same "
-            f"UNION ALL SELECT {outputs}, FALSE AS {DELETED} FROM {computed_again}"
+            f"SELECT {stored_row}, TRUE AS {DELETED} FROM {groups} "
+            f"WHERE nova_is_stored AND (nova_again OR NOT nova_is_same OR nova_is_empty) "
+            f"UNION ALL SELECT {outputs}, FALSE AS {DELETED} FROM {groups} WHERE {is_changed} AND NOT nova_is_empty "
+            f"UNION ALL {again_rows}"
         )
 
     def _with_relations(self, select: str) -> str:

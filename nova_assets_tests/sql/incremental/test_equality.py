@@ -89,7 +89,15 @@ class Judge:
         self.schema = from_struct(frame.schema)
         return Counter(comparable(r) for r in frame.collect())
 
-    def changed(self, before: Rows, after: Rows, changes: Rows, stored: list[Any] | None = None) -> list[Any]:
+    def changed(
+        self,
+        before: Rows,
+        after: Rows,
+        changes: Rows,
+        stored: list[Any] | None = None,
+        *,
+        removes_by_value: bool = False,
+    ) -> list[Any]:
         """The change of the result, added up; with stored rows, the delta of an accumulation."""
         frames: dict[str, Any] = {}
         dataset_changes = {}
@@ -118,7 +126,9 @@ class Judge:
             ddl = ", ".join(f"`{f.name}` {f.type}" for f in self.schema.fields)
             frames["stored"] = self.spark.createDataFrame(stored, ddl)
             fields = dict(zip(self.operators.columns, self.schema.fields, strict=True))
-            sql = maintenance.accumulating_statement(self.accumulation, "stored", fields)
+            sql = maintenance.accumulating_statement(
+                self.accumulation, "stored", fields, removes_by_value=removes_by_value
+            )
         used = {n: f for n, f in frames.items() if f"{{{n}}}" in sql}
         return list(analyze_query(self.spark, sql, {}, used).collect())
 
@@ -157,6 +167,11 @@ def test_changes_add_up_to_the_recomputed_result(spark: Any, number: int) -> Non
     for after, changes in history:
         delta = judge.changed(rows, after, changes, list(result.elements())) if judge.accumulation else []
         accumulated = [(*row[:-1], -1 if row[-1] else 1) for row in delta]
+        multiset = Counter(result)
+        if judge.accumulation:
+            by_value = judge.changed(rows, after, changes, list(result.elements()), removes_by_value=True)
+            for row in by_value:
+                multiset[comparable(row[:-1])] += -1 if row[-1] else 1
         change = judge.changed(rows, after, changes)
         for row in change:
             result[comparable(row[:-1])] += row[-1]
@@ -169,6 +184,7 @@ def test_changes_add_up_to_the_recomputed_result(spark: Any, number: int) -> Non
         if judge.accumulation:
             upsert(by_group, positions[0], accumulated)
             assert Counter(by_group.values()) == recomputed, f"accumulated: {sql}\nchanged {changes}\n{delta}"
+            assert +multiset == recomputed and not -multiset, f"by value: {sql}\nchanged {changes}\n{by_value}"
 
 
 def upsert(by_key: dict[Any, Any], at: list[int], change: list[Any]) -> None:

@@ -1,0 +1,35 @@
+"""How a dataset is brought up to date after its inputs have changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from nova_assets.sql.incremental.operator_text import describe_operators
+from nova_assets.sql.incremental.operators import Operator
+
+Refresh: TypeAlias = Literal["full", "auto", "incremental"]
+"""How a dataset is brought up to date. ``full``: its query is computed again. ``incremental``: its rows are maintained
+from the changes of its inputs. ``auto``: incremental if nova has a rule for each part of the query, otherwise full.
+"""
+
+
+@dataclass(frozen=True)
+class RefreshDecision:
+    """How a dataset is brought up to date.
+
+    Args:
+        operators: the steps through which changes pass; None if the query is computed again.
+        reason: why the query is computed again although ``auto`` was requested; otherwise empty.
+    """
+
+    operators: Operator | None = None
+    reason: str = ""
+
+    @property
+    def is_incremental(self) -> bool:
+        return self.operators is not None
+
+    def as_json(self) -> dict[str, Any]:
+        steps = [] if self.operators is None else [line._asdict() for line in describe_operators(self.operators)]
+        return {"refresh": "incremental" if steps else "full", "reason": self.reason, "steps": steps}

@@ -1,0 +1,133 @@
+"""Operators of a maintained query as text: what each step does, and how a change passes through it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import singledispatch
+from typing import NamedTuple
+
+from sqlglot import exp
+
+from nova_assets.sql.incremental.accumulation import accumulation_of
+from nova_assets.sql.incremental.operators import (
+    Aggregation,
+    Distinct,
+    Filter,
+    Join,
+    LateralView,
+    Operator,
+    Projection,
+    Scan,
+    SetOperation,
+    UnionAll,
+    Windowed,
+)
+from nova_assets.sql.parse.dialect import DIALECT
+
+
+class OperatorLine(NamedTuple):
+    """A step of a query.
+
+    Args:
+        depth: number of steps that its rows still have to pass.
+        step: what the step does.
+        rule: how a change passes through it.
+    """
+
+    depth: int
+    step: str
+    rule: str
+
+
+def describe_operators(root: Operator) -> list[OperatorLine]:
+    """The steps of a query, last step first. Steps that only rename columns are left out."""
+    return list(_lines(root, 0))
+
+
+def _lines(operator: Operator, depth: int) -> Iterator[OperatorLine]:
+    if isinstance(operator, Projection) and all(isinstance(e, exp.Column) for _, e in operator.outputs):
+        yield from _lines(operator.input, depth)
+        return
+    yield OperatorLine(depth, *_describe(operator))
+    for below in operator.inputs:
+        yield from _lines(below, depth + 1)
+
+
+_CHANGE_ALONE = "only changed rows are computed"
+
+
+@singledispatch
+def _describe(operator: Operator) -> tuple[str, str]:
+    raise NotImplementedError(type(operator).__name__)
+
+
+@_describe.register
+def _(operator: Scan) -> tuple[str, str]:
+    return f"read {operator.dataset}", "its changes since the last execution"
+
+
+@_describe.register
+def _(operator: Projection) -> tuple[str, str]:
+    return f"compute {', '.join(name for name, e in operator.outputs if not isinstance(e, exp.Column))}", _CHANGE_ALONE
+
+
+@_describe.register
+def _(operator: Filter) -> tuple[str, str]:
+    return f"keep rows with {_text([operator.condition])}", _CHANGE_ALONE
+
+
+@_describe.register
+def _(operator: LateralView) -> tuple[str, str]:
+    return f"add the rows of {_text([operator.view.this])}", _CHANGE_ALONE
+
+
+@_describe.register
+def _(operator: Aggregation) -> tuple[str, str]:
+    if not operator.group_keys:
+        return "aggregate all rows", "all rows are computed again"
+    rule = "groups that changed are computed again"
+    if accumulation_of(operator) is not None:
+        rule = "the change is added to the stored rows"
+    return f"group by {_text(operator.group_keys)}", rule
+
+
+@_describe.register
+def _(operator: Windowed) -> tuple[str, str]:
+    if not operator.group_keys:
+        return "window functions over all rows", "all rows are computed again"
+    return (
+        f"window functions by {_text(operator.group_keys)}",
+        "window partitions that changed are computed again",
+    )
+
+
+@_describe.register
+def _(operator: Distinct) -> tuple[str, str]:
+    return "different rows once", "rows that changed are compared again"
+
+
+@_describe.register
+def _(operator: Join) -> tuple[str, str]:
+    condition = "every row with every row" if operator.condition is None else f"on {_text([operator.condition])}"
+    if operator.kind == "inner":
+        return f"join {condition}", "the changed rows of one side are joined with the other side"
+    if not operator.equal_keys:
+        return f"{operator.kind} join {condition}", "all rows are joined again"
+    return f"{operator.kind} join {condition}", "rows with a join key that changed are joined again"
+
+
+@_describe.register
+def _(operator: UnionAll) -> tuple[str, str]:
+    return "rows of both inputs", _CHANGE_ALONE
+
+
+@_describe.register
+def _(operator: SetOperation) -> tuple[str, str]:
+    if not operator.has_equal_types:
+        return operator.kind, "all rows are compared again"
+    return operator.kind, "rows that changed are compared again"
+
+
+def _text(expressions: Iterable[exp.Expr]) -> str:
+    """Expressions as short SQL, without the internal names of sources."""
+    return ", ".join(e.sql(DIALECT).replace("`", "") for e in expressions)

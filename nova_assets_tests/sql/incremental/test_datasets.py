@@ -1,0 +1,194 @@
+"""Datasets that are maintained from changes: ticks, backfills, chains, and refusals. Spark's own recompute of the query
+decides what is right."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nova_assets as nova
+from nova_assets.errors import DefinitionError, SqlError
+
+ORDERS = nova.Channel("orders", merge=nova.Upsert(key="id"), schema="id int, user int, amount int")
+VISITS = nova.Channel(
+    "visits", schema="day date, user int", partitions=[nova.daily("day", start="2024-01-01")], merge=nova.Append()
+)
+CHANNELS = [ORDERS, VISITS]
+TOTALS = "SELECT user, COUNT(*) AS n, SUM(amount) AS total FROM orders GROUP BY user"
+LARGE = "INSERT OVERWRITE TABLE large SELECT user, total FROM totals WHERE total > 5"
+ACTIVE = """-- Users and their visits.
+-- owner: web@example.com
+SELECT t.user, t.total, COUNT(v.day) AS visits
+FROM totals t LEFT JOIN visits v ON v.user = t.user
+GROUP BY t.user, t.total"""
+
+
+def folder_of(root: Path, **texts: str) -> Path:
+    folder = root / "sql"
+    folder.mkdir(exist_ok=True)
+    for name, sql in texts.items():
+        (folder / f"{name}.sql").write_text(sql)
+    return folder
+
+
+class Deployment:
+    """A store with SQL datasets."""
+
+    def __init__(self, spark: Any, root: Path, refresh: Any, **texts: str) -> None:
+        self.spark, self.texts = spark, texts
+        self.datasets = nova.datasets(folder_of(root, **texts), channels=CHANNELS, refresh=refresh)
+        self.project = nova.Project(bindings=self.datasets, channels=CHANNELS)
+        self.store = nova.open(self.project, f"sqlite:///{root}/catalog.db", root / "warehouse", spark)
+        self.store.register(self.project)
+
+    def tick(self) -> list[str]:
+        """Tick until nothing is to do. Returns the datasets that were computed."""
+        computed: list[str] = []
+        for _ in range(10):
+            tick = self.store.next_tick()
+            if not tick.run:
+                return computed
+            outcomes = self.store.tick(tick)
+            assert all(o.error is None for o in outcomes), outcomes
+            computed += [o.dataset for o in outcomes]
+        raise AssertionError(f"ticks do not come to an end: {computed}")
+
+    def check(self) -> None:
+        """Compare every dataset with its query over the inputs as they are."""
+        for name in (*(c.name for c in CHANNELS), *self.texts):
+            self.store.read(name).to_spark().createOrReplaceTempView(name)
+        for name, sql in self.texts.items():
+            expected = sorted(map(str, self.spark.sql(sql.partition("TABLE large ")[2] or sql).collect()))
+            assert sorted(map(str, self.store.read(name).to_spark().collect())) == expected, name
+
+    def head(self, name: str) -> int:
+        return next(c.head for c in self.store.channels() if c.channel.name == name)
+
+
+@pytest.fixture
+def deploy(spark: Any, tmp_path: Path) -> Iterator[Any]:
+    opened: list[Deployment] = []
+
+    def make(refresh: Any, **texts: str) -> Deployment:
+        opened.append(Deployment(spark, tmp_path, refresh, **texts))
+        return opened[-1]
+
+    yield make
+    for one in opened:
+        one.store.close()
+
+
+def order(id: int, user: int | None, amount: int | None = 1, *, deleted: bool = False) -> dict[str, Any]:
+    return {"id": id, "user": user, "amount": amount, "_deleted": deleted}
+
+
+@pytest.mark.spark
+def test_a_chain_of_datasets_is_maintained_from_end_to_end(deploy: Any) -> None:
+    one = deploy("incremental", totals=TOTALS, large=LARGE, active=ACTIVE)
+    one.store.insert("orders", [order(n, n % 3 or None, n) for n in range(9)])
+    one.store.insert("visits", [{"day": dt.date(2024, 1, d), "user": d % 3} for d in range(1, 6)])
+    assert one.tick() == ["totals", "active", "large"]
+    one.check()
+    one.store.insert("orders", [order(0, 1, 50), order(5, 2, deleted=True)])
+    assert one.tick() == ["totals", "active", "large"]
+    one.check()
+    changes = one.store.read("totals", since=1).to_arrow().to_pylist()
+    assert {r["user"] for r in changes} <= {None, 1, 2}, "the unchanged group is not written"
+    one.store.insert("visits", [{"day": dt.date(2024, 1, 9), "user": 1}])
+    assert one.tick() == ["active"]
+    one.check()
+
+
+@pytest.mark.spark
+def test_a_change_of_nothing_ends_the_tick(deploy: Any) -> None:
+    one = deploy("incremental", totals=TOTALS)
+    one.store.insert("orders", [order(1, 1), order(2, 1)])
+    assert one.tick() == ["totals"]
+    one.store.insert("orders", [order(1, 1)])
+    assert one.tick() == ["totals"], "it reads the change"
+    assert one.head("totals") == 1, "and takes no number"
+    assert one.tick() == []
+
+
+@pytest.mark.spark
+def test_an_empty_result_exists(deploy: Any) -> None:
+    one = deploy("auto", totals=TOTALS, large=LARGE)
+    one.store.insert("orders", [order(1, 1, 2)])
+    assert one.tick() == ["totals", "large"]
+    assert one.tick() == []
+    assert one.store.read("large").to_arrow().num_rows == 0
+    one.store.insert("orders", [order(2, 1, 20)])
+    assert one.tick() == ["totals", "large"]
+    one.check()
+
+
+@pytest.mark.spark
+def test_a_backfill_computes_the_whole_query_and_ends(deploy: Any) -> None:
+    one = deploy("incremental", totals=TOTALS)
+    one.store.insert("orders", [order(1, 1), order(2, 2)])
+    one.tick()
+    backfill = one.store.backfill("totals")
+    assert one.tick() == ["totals"]
+    assert one.head("totals") == 1, "nothing differs"
+    assert [b.id for b in one.store.backfills() if b.states.get("waiting")] == [], backfill
+    one.store.insert("totals", [{"user": 1, "n": 1, "total": 1, "_deleted": True}])
+    one.store.backfill("totals")
+    assert one.tick() == ["totals"]
+    one.check()
+
+
+@pytest.mark.spark
+def test_full_and_incremental_datasets_read_each_other(deploy: Any) -> None:
+    one = deploy({"active": "incremental"}, totals=TOTALS, active=ACTIVE)
+    one.store.insert("orders", [order(n, n % 3, n) for n in range(6)])
+    one.store.insert("visits", [{"day": dt.date(2024, 1, 2), "user": 1}])
+    one.tick()
+    one.store.insert("orders", [order(1, 1, 100)])
+    one.tick()
+    one.check()
+
+
+REFUSED = [
+    ("SELECT id, RAND() AS r FROM orders", "rand"),
+    ("SELECT user, COLLECT_LIST(amount) AS a FROM orders GROUP BY user", "collect_list"),
+    ("SELECT id, amount FROM orders LIMIT 5", "LIMIT"),
+    ("SELECT id FROM NEW(orders)", r"NEW reads a part of the changes itself"),
+    ("INSERT INTO TABLE t SELECT id FROM orders", "INSERT INTO adds"),
+    (
+        "FOR t IN TIMESERIES('2024-01-01') INSERT OVERWRITE t PARTITION (d = DATE(t)) "
+        "SELECT user FROM visits WHERE day = DATE(:t)",
+        "FOR, LET or PARTITION",
+    ),
+]
+
+
+@pytest.mark.parametrize(("sql", "reason"), REFUSED)
+def test_what_cannot_be_maintained_is_refused_with_its_place(sql: str, reason: str, tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, t=sql)
+    with pytest.raises(SqlError, match=f"(?i){reason}") as caught:
+        nova.datasets(folder, channels=CHANNELS, refresh="incremental")
+    assert str(folder / "t.sql:1:") in str(caught.value)
+    decision = nova.datasets(folder, channels=CHANNELS, refresh="auto").refresh_decisions["t"]
+    assert decision.operators is None
+    assert decision.reason
+    assert nova.datasets(folder, channels=CHANNELS).channel("t").merge == nova.Append()
+
+
+def test_a_policy_that_is_none(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, totals=TOTALS)
+    with pytest.raises(DefinitionError, match="refresh='incremental ' is not a policy"):
+        nova.datasets(folder, channels=CHANNELS, refresh="incremental ")  # type: ignore[arg-type]
+    with pytest.raises(DefinitionError, match="no dataset is called 'total'"):
+        nova.datasets(folder, channels=CHANNELS, refresh={"total": "auto"})
+
+
+def test_the_channel_of_a_maintained_dataset_is_a_multiset(tmp_path: Path) -> None:
+    made = nova.datasets(folder_of(tmp_path, totals=TOTALS), channels=CHANNELS, refresh="auto")
+    assert made.channel("totals").merge == nova.Multiset()
+    keyed = nova.Channel("totals", merge=nova.Upsert(key="user"))
+    made = nova.datasets(folder_of(tmp_path, totals=TOTALS), channels=[*CHANNELS, keyed], refresh="auto")
+    assert made.channel("totals").merge == keyed.merge
