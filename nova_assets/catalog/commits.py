@@ -22,6 +22,7 @@ from nova_assets.catalog.commit_rows import (
 )
 from nova_assets.catalog.cursors import cursor_conditions
 from nova_assets.catalog.execution_rows import delete_skip_markers, lock_execution, mark_aborted
+from nova_assets.catalog.maintained_outputs import mark_outputs_of_other_writers
 from nova_assets.catalog.published_versions import mark_versions_shown
 from nova_assets.catalog.scheduler_state import delete_fulfilled_requests
 from nova_assets.catalog.seals import insert_seals, reopen_or_reject_sealed_groups
@@ -149,6 +150,7 @@ class Commits(CatalogPart):
         mark_versions_shown(c, request, self.database.clock())
         started_at = None if execution is None else execution["started_at"]
         delete_fulfilled_requests(c, request, new_numbers, started_at, self.database.clock())
+        mark_outputs_of_other_writers(c, request, self.database.clock())
         self._finish_execution(c, request, execution or {})
         result = read_commit(c, commits.c.id == request.id)
         assert result is not None

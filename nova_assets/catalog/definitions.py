@@ -14,6 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.channel_rows import channel_state_from_row, load_channel_state
 from nova_assets.catalog.database.transactions import query_as_dict
+from nova_assets.catalog.maintained_outputs import mark_redefined_outputs
 from nova_assets.catalog.tables import bindings, blocks, channels, commit_numbers, commits
 from nova_assets.catalog.timeline_steps import append_step
 from nova_assets.errors import BindingNotFound, DefinitionConflict
@@ -138,6 +139,7 @@ class Definitions(CatalogPart):
                 c.execute(update(channels).where(channels.c.name == name).values(upkeep=merged_maintenance))
         for name, definition in sorted(binding_definitions.items()):
             values = {"definition": definition, "fingerprint": definition_fingerprint(definition)}
+            mark_redefined_outputs(c, name, definition, now)
             if not c.execute(update(bindings).where(bindings.c.name == name).values(**values)).rowcount:
                 _insert_unless_raced(c, insert(bindings).values(name=name, registered_at=now, **values))
             base_ports = {e["port"] for t in definition["tasks"] for e in t["produces"] if e["kind"] == "base"}

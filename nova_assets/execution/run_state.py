@@ -84,7 +84,7 @@ def with_backfill_outcome(request: CommitRequest, run: RunState, catalog: Catalo
     """The commit request of an execution, with what it means for the backfills of its partition."""
     if not run.binding.is_scoped:
         return request
-    written = {b.channel for b in request.added_blocks}
+    written = {b.channel for b in request.added_blocks if b.takes_sequence_number}
     return replace(
         request,
         keeps_dirty_marks=_has_read_dirty_partition(run, catalog),

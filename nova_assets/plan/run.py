@@ -323,6 +323,6 @@ def check_merge_model_unchanged(history: History) -> None:
             f"the merge model of channel {history.channel!r} was changed after version {history.head}",
             found="a delta" if not history.scope else f"a block for {history.scope} alone",
             expected="a base of the whole channel, with which the new model takes effect (R18)",
-            next=f"nova insert {history.channel} FILE --kind base",
+            next=f"nova restore {history.channel} --at {history.head}, which writes such a base of the same rows",
             channel=history.channel,
         )

@@ -29,6 +29,8 @@ class SchedulerState:
             partitions have priority 0.
         running_tasks: (dataset, partition) of running tasks.
         failures_by_task: failures of tasks whose last run failed.
+        incremental_datasets: datasets that are maintained from changes. They take data that arrives later as a change,
+            so they do not wait until a channel is complete.
     """
 
     now: datetime
@@ -37,6 +39,7 @@ class SchedulerState:
     dirty_priorities: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     running_tasks: Collection[tuple[str, str]] = ()
     failures_by_task: Mapping[tuple[str, str], TaskFailures] = field(default_factory=dict)
+    incremental_datasets: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -216,6 +219,10 @@ class _TickPlanner:
         if (dataset, partition) in self.inputs_in_use:
             return "a running task that reads its current data"
         for read, partitions in self.task_inputs(dataset, partition):
+            if dataset in self.state.incremental_datasets and read not in self.partitions_by_dataset:
+                if not partitions:
+                    return read
+                continue
             for p in partitions:
                 if not self._is_up_to_date(read, p):
                     return f"{read}/{p}" if p else read

@@ -121,9 +121,9 @@ def test_a_task_gets_the_changed_rows_as_they_were_and_as_they_are(spark: Any, t
     sizes = nova.Channel("sizes", merge=nova.Append(), schema="was string, now string")
 
     @nova.task(consumes=nova.changes(bag), produces=nova.delta(sizes))
-    def compare(bag: nova.View) -> list[Row]:
+    def compare(bag: nova.View, ctx: nova.Context) -> Any:
         was, now = (sorted(f"{r['a']}{r['b']}" for r in f.collect()) for f in (bag.before, bag.after))
-        return [{"was": ",".join(was), "now": ",".join(now)}]
+        return ctx.frame([{"was": ",".join(was), "now": ",".join(now)}], sizes.schema)
 
     project = nova.Project([nova.bind(nova.Workflowette("compare", [compare]))])
     with nova.open(project, f"sqlite:///{tmp_path}/c.db", tmp_path / "wh", spark) as store:

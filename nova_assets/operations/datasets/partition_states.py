@@ -24,15 +24,15 @@ class _LazyPartitionStates(PartitionLookup):
     """Existing partitions of a channel, loaded one by one or all at once on demand.
 
     Args:
-        is_maintained: whether the channel is a maintained dataset. Its cursors, and not its blocks, tell what was read.
+        is_incremental: whether the channel is a maintained dataset. Its cursors tell what was read, not its blocks.
     """
 
     def __init__(
-        self, catalog: Catalog, name: str, head: int | None, on_loaded: Callable[[str], None], is_maintained: bool
+        self, catalog: Catalog, name: str, head: int | None, on_loaded: Callable[[str], None], is_incremental: bool
     ) -> None:
         self._catalog = catalog
         self._name = name
-        self._is_maintained = is_maintained
+        self._is_incremental = is_incremental
         self._on_loaded = on_loaded
         self._looked_up_states: dict[str, MaterializedPartition | None] = {}
         self._all_states: Mapping[str, MaterializedPartition] | None = None
@@ -48,7 +48,7 @@ class _LazyPartitionStates(PartitionLookup):
 
     def _load_states(self, partitions: Sequence[str] | None) -> Mapping[str, MaterializedPartition]:
         states = self._catalog.materialized_partitions(self._name, partitions)
-        positions = self._catalog.cursor_positions(self._name) if self._is_maintained else {}
+        positions = self._catalog.cursor_positions(self._name) if self._is_incremental else {}
         if not positions:
             return states
         state = states.get(WHOLE, MaterializedPartition(0))
@@ -87,9 +87,9 @@ class _LazyPartitionStates(PartitionLookup):
 class PartitionStatesByChannel(Mapping[str, _LazyPartitionStates]):
     """Partition states by channel during one check."""
 
-    def __init__(self, catalog: Catalog, heads: Mapping[str, int], maintained_datasets: Collection[str]) -> None:
+    def __init__(self, catalog: Catalog, heads: Mapping[str, int], incremental_datasets: Collection[str]) -> None:
         self._catalog = catalog
-        self._maintained_datasets = maintained_datasets
+        self._incremental_datasets = incremental_datasets
         self._heads = heads
         self._states_by_channel: dict[str, _LazyPartitionStates] = {}
         self._fully_loaded_channels: dict[str, None] = {}  # in order of last use
@@ -113,7 +113,7 @@ class PartitionStatesByChannel(Mapping[str, _LazyPartitionStates]):
                 name,
                 self._heads.get(name),
                 self._record_fully_loaded,
-                name in self._maintained_datasets,
+                name in self._incremental_datasets,
             )
         return self._states_by_channel[name]
 

@@ -20,7 +20,6 @@ from nova_assets.operations.datasets.partition_states import PartitionStatesByCh
 from nova_assets.plan.staleness import StalenessReport, TaskInputs, check_staleness, recheck_staleness
 from nova_assets.sql.datasets.dataset_bindings import dataset_queries_by_name
 from nova_assets.sql.datasets.dataset_query import DatasetQuery
-from nova_assets.sql.datasets.maintained_dataset import MaintainedDataset
 from nova_assets.sql.datasets.required_reads import ExpectedPartitions
 
 CALENDAR_STEP = timedelta(minutes=15)
@@ -86,8 +85,9 @@ class StalenessTracker:
         return {name: query_by_name[name] for name in _topological_order(query_by_name)}
 
     @cached_property
-    def _maintained_datasets(self) -> frozenset[str]:
-        return frozenset(name for name, query in self.queries.items() if isinstance(query, MaintainedDataset))
+    def incremental_datasets(self) -> frozenset[str]:
+        """Datasets that are maintained from the changes of their inputs."""
+        return frozenset(name for name, query in self.queries.items() if query.refresh.is_incremental)
 
     @cached_property
     def _check_order(self) -> Sequence[str]:
@@ -121,7 +121,7 @@ class StalenessTracker:
         """Current tasks and partitions, without a staleness check."""
         now, states_by_channel = (
             self.catalog.now(),
-            PartitionStatesByChannel(self.catalog, {}, self._maintained_datasets),
+            PartitionStatesByChannel(self.catalog, {}, self.incremental_datasets),
         )
         return SchedulerSnapshot(
             now,
@@ -141,7 +141,7 @@ class StalenessTracker:
         now = self.catalog.now()
         partition_ordinals, states_by_channel = (
             self._expected_partition_ordinals(now),
-            PartitionStatesByChannel(self.catalog, heads, self._maintained_datasets),
+            PartitionStatesByChannel(self.catalog, heads, self.incremental_datasets),
         )
         task_inputs = self._make_task_inputs(now, states_by_channel)
         changed_channels = [c for c, head in heads.items() if self._last_heads.get(c, 0) != head]
@@ -154,7 +154,7 @@ class StalenessTracker:
             self._check_order
             if checks_everything
             else dict.fromkeys(d for c in changed_channels for d in self._datasets_affected_by_channel.get(c, ()))
-            | dict.fromkeys(d for d in self._maintained_datasets if self._cached_staleness[d].staleness.stale)
+            | dict.fromkeys(d for d in self.incremental_datasets if self._cached_staleness[d].staleness.stale)
         )
         for name in datasets_to_check:
             self._cached_staleness[name] = self._check_dataset(
@@ -186,7 +186,10 @@ class StalenessTracker:
     def _make_task_inputs(self, now: datetime, states_by_channel: PartitionStatesByChannel) -> TaskInputs:
         def find_task_inputs(dataset: str, partition: str) -> Sequence[tuple[str, Sequence[str]]]:
             found = self.queries[dataset].required_reads(partition, now, states_by_channel.existing_partitions)
-            return tuple((n.dataset, n.partitions) for n in found)
+            if dataset not in self.incremental_datasets:
+                return tuple((n.dataset, n.partitions) for n in found)
+            existing = {n.dataset: states_by_channel.existing_partitions(n.dataset) for n in found}
+            return tuple((n.dataset, n.partitions if n.dataset in self.queries else existing[n.dataset]) for n in found)
 
         return find_task_inputs
 
@@ -248,6 +251,8 @@ class StalenessTracker:
         states_by_channel: PartitionStatesByChannel,
     ) -> set[str]:
         """Partitions of a dataset whose staleness may have changed since the cached check."""
+        if name in self.incremental_datasets:  # it reads all partitions, and a run may have moved its cursors only
+            return {WHOLE}
         graph, partitions_to_recheck = self.queries[name].graph, set[str]()
         for channel, partitions in expected_partitions.items():
             cached_head, cached_partitions = cached.checked_heads[channel], cached.expected_partitions[channel]
@@ -263,8 +268,6 @@ class StalenessTracker:
                 )  # unexpected partitions no longer make others stale
             if channel == name:
                 partitions_to_recheck |= changed
-                if name in self._maintained_datasets:  # a run may have changed nothing but its cursors
-                    partitions_to_recheck.add(WHOLE)
             elif changed:
                 partitions_to_recheck |= set(
                     graph.partitions_reading(name, channel, changed, now, states_by_channel.existing_partitions)

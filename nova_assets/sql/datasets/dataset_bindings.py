@@ -23,7 +23,7 @@ from nova_assets.sql.datasets.maintained_dataset import (
     MaintainedDataset,
     decide_refresh,
     incremental_query,
-    maintained_channel,
+    multiset_channel,
 )
 from nova_assets.sql.datasets.refresh_decision import Refresh, RefreshDecision
 from nova_assets.sql.datasets.scan_inputs import consumed_edges
@@ -59,8 +59,8 @@ class Datasets(Sequence[Binding]):
             requested = refresh if isinstance(refresh, str) else refresh.get(name, "full")
             decision = decide_refresh(graph, name, requested, late_by_dataset.get(name, "rebuild"))
             self.refresh_decisions[name] = decision
-            if decision.is_incremental:
-                graph = _with_maintained_channel(graph, name)
+            if decision.is_incremental:  # a base of a full dataset that it reads may remove rows
+                graph = _with_multisets(graph, [name, *graph.dataset(name).reads])
         self.graph = graph
         self._bindings = tuple(
             _make_binding(graph, self._make_query(name, late_by_dataset.get(name, "rebuild"), bodies))
@@ -163,10 +163,11 @@ def _check_policies(argument: str, policies: Mapping[str, str], choices: Sequenc
             )
 
 
-def _with_maintained_channel(graph: Graph, name: str) -> Graph:
-    dataset = graph.datasets[name]
-    maintained = replace(dataset, channel=maintained_channel(dataset.channel))
-    return replace(graph, datasets={**graph.datasets, name: maintained})
+def _with_multisets(graph: Graph, names: Sequence[str]) -> Graph:
+    """The graph with channels of which rows can be removed, for those of the names that are datasets."""
+    datasets = [graph.datasets[n] for n in names if n in graph.datasets]
+    changed = {d.name: replace(d, channel=multiset_channel(d.channel)) for d in datasets}
+    return replace(graph, datasets={**graph.datasets, **changed})
 
 
 def _read_sql_file(file: Path) -> SqlText:

@@ -38,8 +38,8 @@ def decide_refresh(graph: Graph, name: str, refresh: Refresh, late: Late) -> Ref
         return RefreshDecision(reason=error.what)
 
 
-def maintained_channel(channel: Channel) -> Channel:
-    """The channel of a maintained dataset: a ``Multiset``, unless its author declared a merge model."""
+def multiset_channel(channel: Channel) -> Channel:
+    """The channel as a ``Multiset``, unless its author declared a merge model."""
     return replace(channel, merge=Multiset()) if isinstance(channel.merge, Append) else channel
 
 

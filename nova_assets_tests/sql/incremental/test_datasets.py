@@ -38,12 +38,12 @@ def folder_of(root: Path, **texts: str) -> Path:
 class Deployment:
     """A store with SQL datasets."""
 
-    def __init__(self, spark: Any, root: Path, refresh: Any, **texts: str) -> None:
+    def __init__(self, spark: Any, root: Path, refresh: Any, replace: bool, **texts: str) -> None:
         self.spark, self.texts = spark, texts
         self.datasets = nova.datasets(folder_of(root, **texts), channels=CHANNELS, refresh=refresh)
         self.project = nova.Project(bindings=self.datasets, channels=CHANNELS)
         self.store = nova.open(self.project, f"sqlite:///{root}/catalog.db", root / "warehouse", spark)
-        self.store.register(self.project)
+        self.store.register(self.project, replace=replace)
 
     def tick(self) -> list[str]:
         """Tick until nothing is to do. Returns the datasets that were computed."""
@@ -73,8 +73,8 @@ class Deployment:
 def deploy(spark: Any, tmp_path: Path) -> Iterator[Any]:
     opened: list[Deployment] = []
 
-    def make(refresh: Any, **texts: str) -> Deployment:
-        opened.append(Deployment(spark, tmp_path, refresh, **texts))
+    def make(refresh: Any, replace: bool = False, **texts: str) -> Deployment:
+        opened.append(Deployment(spark, tmp_path, refresh, replace, **texts))
         return opened[-1]
 
     yield make
@@ -134,11 +134,62 @@ def test_a_backfill_computes_the_whole_query_and_ends(deploy: Any) -> None:
     backfill = one.store.backfill("totals")
     assert one.tick() == ["totals"]
     assert one.head("totals") == 1, "nothing differs"
-    assert [b.id for b in one.store.backfills() if b.states.get("waiting")] == [], backfill
-    one.store.insert("totals", [{"user": 1, "n": 1, "total": 1, "_deleted": True}])
-    one.store.backfill("totals")
+    assert one.store.backfills()[0].partition_counts == {"made": 1}, backfill
+
+
+@pytest.mark.spark
+def test_rows_that_another_writer_changes_are_computed_again(deploy: Any) -> None:
+    one = deploy("incremental", totals=TOTALS)
+    one.store.insert("orders", [order(n, n % 2, n) for n in range(4)])
+    one.tick()
+    one.store.insert("totals", [{"user": 1, "n": 2, "total": 4, "_deleted": True}, {"user": 9, "n": 9, "total": 9}])
     assert one.tick() == ["totals"]
     one.check()
+    one.store.insert("orders", [order(7, 7, 7)])
+    one.tick()
+    one.store.restore("totals", 1)
+    assert one.tick() == ["totals"], "the cursor is after the restored version"
+    one.check()
+    assert one.tick() == []
+
+
+@pytest.mark.spark
+def test_a_changed_query_is_computed_again(deploy: Any) -> None:
+    one = deploy("incremental", totals=TOTALS)
+    one.store.insert("orders", [order(n, n % 2, n) for n in range(4)])
+    one.tick()
+    one.store.close()
+    two = deploy("incremental", totals=TOTALS.replace("SUM(amount)", "MAX(amount) * 1L"))
+    assert two.tick() == ["totals"]
+    two.check()
+    assert two.tick() == []
+
+
+@pytest.mark.spark
+def test_a_dataset_that_was_full_becomes_incremental_and_full_again(deploy: Any) -> None:
+    full = deploy("full", totals=TOTALS)
+    full.store.insert("orders", [order(n, n % 2, n) for n in range(4)])
+    full.tick()
+    full.store.close()
+    with pytest.raises(nova.DefinitionConflict):
+        deploy("incremental", totals=TOTALS)
+    one = deploy("incremental", replace=True, totals=TOTALS)
+    with pytest.raises(nova.ModelChanged, match="nova restore totals --at 1"):
+        one.store.run("totals")
+    one.store.restore("totals", 1)
+    one.store.insert("orders", [order(9, 9, 9)])
+    one.store.run("totals")
+    one.check()
+    one.store.close()
+    full = deploy("full", replace=True, totals=TOTALS)
+    full.store.insert("orders", [order(10, 1, 1)])
+    full.tick()
+    full.store.close()
+    again = deploy("incremental", replace=True, totals=TOTALS)
+    again.store.restore("totals", again.head("totals"))
+    again.store.insert("orders", [order(11, 1, 1)])
+    again.store.run("totals")
+    again.check()
 
 
 @pytest.mark.spark
