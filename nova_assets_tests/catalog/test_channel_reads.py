@@ -12,6 +12,8 @@ from nova_assets.catalog.catalog import SqlCatalog, open_catalog
 from nova_assets.model.channel_outline import BlockSpan, ChannelOutline
 from nova_assets.model.channel_state import UnreadData
 from nova_assets.model.commit import CommitRequest, MoveCursor
+from nova_assets.model.seal import AddSeal
+from nova_assets.model.timeline import TimelinePosition
 from nova_assets_tests.catalog.commit_requests import LAYOUT, PLACEMENT, begin_execution, build_commit_request
 
 
@@ -30,6 +32,44 @@ def test_unread_counts_what_came_after_a_number(catalog: SqlCatalog) -> None:
     assert catalog.unread_data("c", 0) == UnreadData(3, 9, 30, moments[0])
     assert catalog.unread_data("c", 1) == UnreadData(2, 7, 20, moments[1])
     assert catalog.unread_data("c", 3) == UnreadData()
+
+
+def test_each_channel_has_the_size_of_its_own_blocks(catalog: SqlCatalog) -> None:
+    catalog.register([nova.Channel("empty")])
+    for rows in (2, 3):
+        catalog.commit(build_commit_request(begin_execution(catalog), rows))
+    sizes = {"c": (5, 20, 2), "empty": (0, 0, 0)}
+    assert {s.channel.name: (s.rows, s.bytes, s.blocks) for s in catalog.channels()} == sizes
+    assert [(s.rows, s.bytes, s.blocks) for s in catalog.channels("c")] == [sizes["c"]]
+
+
+def test_consumers_that_have_read_something_and_not_all_lag(catalog: SqlCatalog) -> None:
+    for _ in range(3):
+        catalog.commit(build_commit_request(begin_execution(catalog)))
+    moves = tuple(MoveCursor(f"b{n}", "c", 0, n) for n in range(4))
+    catalog.commit(CommitRequest(uuid.uuid4().hex, begin_execution(catalog).id, 1, None, (), cursors=moves))
+    assert catalog.lagging_cursors("c", 3) == [(1, ""), (2, "")]
+    assert catalog.cursor_positions("b2") == {("c", ""): 2}
+
+
+def test_instants_after_one_that_is_known(catalog: SqlCatalog) -> None:
+    commits = [catalog.commit(build_commit_request(begin_execution(catalog))) for _ in range(3)]
+    whole = catalog.instant_summaries("c", 0, 10)
+    assert [(i.step, i.commit, i.seq) for i in whole] == [(n, c.id, n) for n, c in enumerate(commits, 1)]
+    assert catalog.instant_summaries("c", 1, 10) == whole[1:] and catalog.instant_summaries("c", 1, 1) == whole[1:2]
+    first = TimelinePosition(whole[0].step, whole[0].prefix)
+    for limit in (1, 10):
+        later = catalog.steps_without_blocks("c", first, limit)
+        assert later is not None and [s.commit_id for s in later] == [c.id for c in commits[1:][:limit]]
+    assert catalog.steps_without_blocks("c", TimelinePosition(1, "another"), 10) is None
+
+
+def test_seals_are_those_of_one_channel(catalog: SqlCatalog) -> None:
+    catalog.register([nova.Channel("a"), nova.Channel("d")])
+    for name in ("a", "c", "d"):
+        seal = AddSeal(name, "2024-01-01", "day=2024-01-01", 1, 0, 0, 0, 0)
+        catalog.commit(CommitRequest(uuid.uuid4().hex, begin_execution(catalog).id, 1, None, (), seals=(seal,)))
+    assert [s.channel for s in catalog.seals("c")] == ["c"] and catalog.seal_count("c") == 1
 
 
 def test_outlines_say_where_blocks_lie_and_how_far_consumers_are(catalog: SqlCatalog) -> None:

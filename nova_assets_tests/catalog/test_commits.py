@@ -6,15 +6,19 @@ import threading
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
 import nova_assets as nova
+from nova_assets.catalog import definitions
 from nova_assets.catalog.catalog import SqlCatalog, open_catalog
-from nova_assets.model.commit import CommitRequest, MoveCursor
+from nova_assets.model.commit import CommitRequest, MoveCursor, SetSchema
 from nova_assets.model.execution import Execution
-from nova_assets_tests.catalog.commit_requests import begin_execution, build_commit_request, channel
+from nova_assets.model.schema import parse_ddl
+from nova_assets.model.sum_bounds import RequireSumHeadroom
+from nova_assets_tests.catalog.commit_requests import SCHEMA, begin_execution, build_commit_request, channel
 from nova_assets_tests.faulty_line import AtCommit, FaultyLine
 
 pytestmark = pytest.mark.slow
@@ -29,6 +33,18 @@ def test_registering_again_is_silent_and_another_definition_is_refused(catalog: 
     assert catalog.channel("c").channel == channel
     catalog.register([other], replace=True)
     assert catalog.channel("c").channel == other
+
+
+def test_a_registration_that_another_overtakes_is_compared_again(
+    catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def overtaken(*_: Any) -> None:
+        monkeypatch.undo()
+        raise definitions._ConcurrentRegistration
+
+    monkeypatch.setattr(definitions, "_insert_unless_raced", overtaken)
+    catalog.register([nova.Channel("d", schema="k bigint")])
+    assert [s.channel.name for s in catalog.channels()] == ["c", "d"]
 
 
 def test_r1_numbers_have_no_holes_when_threads_race(catalog: SqlCatalog) -> None:
@@ -88,6 +104,43 @@ def test_r6_a_cursor_that_moved_refuses_the_commit(catalog: SqlCatalog) -> None:
         catalog.commit(moving(second))
     assert (met.value.reason, met.value.found, met.value.expected) == ("cursor", 1, 0)
     assert [c.seq for c in catalog.cursors()] == [1]
+
+
+def test_r6_a_schema_that_another_commit_has_set_refuses_the_commit(catalog: SqlCatalog) -> None:
+    """Otherwise the column that the other commit has added would be gone."""
+
+    def adding(column: str) -> CommitRequest:
+        change = SetSchema("c", SCHEMA, parse_ddl(f"k bigint, {column} bigint"))
+        return replace(build_commit_request(begin_execution(catalog)), schema_changes=(change,))
+
+    first, second = adding("a"), adding("b")
+    catalog.commit(first)
+    with pytest.raises(nova.CommitConflict, match="the schema of channel 'c' has changed") as met:
+        catalog.commit(second)
+    assert (met.value.reason, met.value.expected) == ("schema", str(SCHEMA))
+    assert catalog.channel("c").schema == first.schema_changes[0].to and catalog.channel("c").head == 1
+
+
+def test_r6_sums_to_which_others_have_added_too_much_refuse_the_commit(catalog: SqlCatalog) -> None:
+    def growing(headroom: Fraction | None, seq: int) -> CommitRequest:
+        required = RequireSumHeadroom("c", seq, "", "k", headroom)
+        return replace(build_commit_request(begin_execution(catalog)), required_sum_headrooms=(required,))
+
+    catalog.commit(build_commit_request(begin_execution(catalog)))  # its values are between 1 and 5
+    for too_little in (Fraction(4), None):
+        with pytest.raises(nova.CommitConflict, match="others have added to column 'k'") as met:
+            catalog.commit(growing(too_little, 0))
+        assert met.value.reason == "sums" and catalog.channel("c").head == 1
+    assert catalog.commit(growing(Fraction(5), 0)).seq == 2
+    assert catalog.commit(growing(None, 2)).seq == 3, "nobody has added anything since"
+
+
+def test_each_idempotency_key_gives_its_own_commit_back(catalog: SqlCatalog) -> None:
+    keys = [f"key {n}" for n in range(12)]
+    made = {key: catalog.commit(build_commit_request(begin_execution(catalog), key=key)).id for key in keys}
+    assert {key: catalog.commit(build_commit_request(begin_execution(catalog), key=key)).id for key in keys} == made
+    found = [catalog.commit_by_idempotency_key("c", key) for key in keys]
+    assert [f and f.commit.seq for f in found] == list(range(1, 13))
 
 
 def test_r7_a_look_up_of_what_was_not_committed_makes_a_late_commit_fail(catalog: SqlCatalog) -> None:

@@ -30,6 +30,9 @@ pytestmark = pytest.mark.slow
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 PLAIN, ONE, TWO = ("",), ("p=a", "p=b", "p=c"), ("p=a/q=x", "p=a/q=y", "p=b/q=x")
 LAYOUTS = {PLAIN: [], ONE: [nova.dynamic("p")], TWO: [nova.dynamic("p"), nova.dynamic("q")]}
+MANY = tuple(f"p={p}/q={q}" for p in ("1", "12") for q in range(12))
+"""More partitions than are loaded one by one."""
+
 SCOPES = {PLAIN: ("",), ONE: ("", "p=a", "p=nowhere"), TWO: ("", "p=a", "q=x", "p=a/q=x")}
 MODELS = (nova.Append(), nova.Upsert(key=["p", "q", "k"]))
 
@@ -100,7 +103,8 @@ def schema(n: int, more: str = "") -> Any:
 def write(catalog: SqlCatalog, timeline: Timeline) -> str:
     """The timeline, as rows."""
     name, commit = f"c_{uuid.uuid4().hex}", uuid.uuid4().hex
-    catalog.register([nova.Channel(name, merge=timeline.merge, partitions=LAYOUTS[timeline.partitions])])
+    layout = LAYOUTS[TWO if timeline.partitions == MANY else timeline.partitions]
+    catalog.register([nova.Channel(name, merge=timeline.merge, partitions=layout)])
     rows = [
         {
             "id": uuid.uuid4().hex,
@@ -215,3 +219,14 @@ def test_an_excerpt_never_takes_the_beginning_for_what_it_leaves_out(catalog: Sq
     assert [b.range for b in excerpt.blocks] == ["B4", "Δ(3→4)", "Δ(4→5)", "Δ(5→6)"]
     with pytest.raises(BlockCollected):
         modes.snapshot(excerpt, 3)
+
+
+@pytest.mark.parametrize("scope", ["", "p=1", "q=1"])
+def test_an_excerpt_of_many_partitions_has_none_of_another_channel_or_scope(catalog: SqlCatalog, scope: str) -> None:
+    told = [Told(p, "delta", n - 1, n, "task", False) for p in MANY for n in (1, 2, 3)]
+    told += [Told(p, "base", 2, 2, "compact", False) for p in MANY]
+    timeline = Timeline(MANY, MODELS[0], 3, tuple(told), ())
+    name, _ = write(catalog, timeline), write(catalog, timeline)
+    whole, now = catalog.history(name, 3, scope), catalog.history(name, 3, scope, back_to=3)
+    assert [b.id for b in now.blocks] == [b.id for b in whole.blocks if b.hi > 2 or b.range in ("B2", "Δ(1→2)")]
+    assert modes.snapshot(now) == modes.snapshot(whole)

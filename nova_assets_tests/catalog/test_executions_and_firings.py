@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import threading
 import uuid
+from datetime import UTC, datetime, timedelta
+
+import pytest
 
 import nova_assets as nova
 from nova_assets.catalog.catalog import SqlCatalog, open_catalog
+from nova_assets.model.block import Manifest, StagedBlock
 from nova_assets.model.commit import CommitRequest
 from nova_assets.model.execution import BeginRequest, Execution
-from nova_assets_tests.catalog.commit_requests import channel
+from nova_assets_tests.catalog.commit_requests import SCHEMA, begin_execution, build_commit_request, channel
 
 
 def test_firings_are_compare_and_set(catalog: SqlCatalog) -> None:
@@ -33,6 +37,43 @@ def test_a_firing_keeps_why_it_fired_and_how_it_ended(catalog: SqlCatalog) -> No
     ended = catalog.firing(first.id)
     assert ended is not None and (ended.state, ended.why) == ("abandoned", "3 runs failed")
     assert catalog.partitions_with_open_firing("b") == frozenset()
+
+
+def test_a_firing_is_retried_whatever_else_has_fired(catalog: SqlCatalog) -> None:
+    first, other = (catalog.record_firing(name, 0, {}) for name in ("b", "other"))
+    assert first is not None and other is not None
+    again = catalog.retry_firing(first.id, 1)
+    assert again is not None and (again.id, again.attempt) == (first.id, 2) and catalog.firing(other.id) == other
+
+
+def test_what_a_task_staged_before_it_ran_again_is_not_published(catalog: SqlCatalog) -> None:
+    execution = begin_execution(catalog)
+    for port in ("again", "kept"):
+        staged = StagedBlock(f"of {port}", execution.id, "c", port, "delta", f"blocks/{port}", execution.epoch)
+        catalog.record_staged_blocks([staged])
+        catalog.record_manifest(staged.id, Manifest((), SCHEMA))
+    catalog.drop_staged_blocks(execution.id, ["again"])
+    assert [b.port for b in catalog.staged_blocks(execution.id)] == ["kept"]
+    ((_, unswept),) = catalog.executions_with_staged_blocks()
+    assert [b.port for b in unswept] == ["again", "kept"], "its files are deleted with the execution"
+
+
+def test_who_was_taken_over_from_can_do_nothing_more_and_nobody_takes_over_from_who_lives(url: str) -> None:
+    now = datetime(2024, 1, 1, tzinfo=UTC)
+    catalog = open_catalog(url, clock=lambda: now)
+    catalog.register([channel])
+    first = catalog.begin(BeginRequest("x", None, pinned_channels=("c",), owner="first", lease_seconds=60))
+    with pytest.raises(nova.ExecutionInProgress, match="first"):
+        catalog.resume("x", "second", 60)
+    assert catalog.execution("x").owner == "first"
+    now += timedelta(seconds=61)
+    second = catalog.resume("x", "second", 60)
+    assert (second.owner, second.epoch, second.pins) == ("second", first.epoch + 1, first.pins)
+    assert not catalog.renew_lease("x", first.epoch, 60) and catalog.renew_lease("x", second.epoch, 60)
+    with pytest.raises(nova.CommitConflict, match="no longer live"):
+        catalog.commit(build_commit_request(first))
+    assert catalog.commit(build_commit_request(second)).seq == 1
+    catalog.close()
 
 
 def test_what_failed_stays_counted_whatever_becomes_of_it(catalog: SqlCatalog) -> None:
@@ -73,3 +114,17 @@ def test_locations_that_claim_at_the_same_time_never_hold_a_channel_together(url
     for thread in threads:
         thread.join()
     assert sorted(ch for of in held.values() for ch in of) == ["a", "b", "c", "of_x", "of_y", "of_z"]
+
+
+def test_a_location_keeps_a_channel_while_it_renews_its_claim_and_leaves_it_at_once(url: str) -> None:
+    now = datetime(2024, 1, 1, tzinfo=UTC)
+    catalog = open_catalog(url, clock=lambda: now)
+    assert catalog.claim_channels("x", (), {"a", "b"}) == {"a", "b"}
+    for _ in range(5):
+        now += timedelta(minutes=2)
+        assert catalog.claim_channels("x", (), {"a", "b"}) == {"a", "b"}
+        assert catalog.claim_channels("y", (), {"a"}) == frozenset(), "the other lives"
+    assert catalog.claim_channels("x", (), {"b"}) == {"b"}
+    assert catalog.claim_channels("y", (), {"a"}) == {"a"}
+    assert catalog.dagster_publishers() == {"a": ("y", False), "b": ("x", False)}
+    catalog.close()

@@ -175,6 +175,14 @@ def test_what_two_backfills_want_is_made_for_both(catalog: SqlCatalog) -> None:
     assert [(m.partition, m.by) for m in catalog.dirty_partitions()] == [("p=2", "one")]
 
 
+def test_who_waits_for_the_same_partition_of_another_dataset_takes_no_mark_over(catalog: SqlCatalog) -> None:
+    catalog.start_backfill(*asked("one", "p=1"))
+    catalog.start_backfill(replace(asked("two")[0], dataset="a"), [("a", "p=1")])
+    assert catalog.cancel_backfill("one") == 1
+    assert [(m.channel, m.partition, m.by) for m in catalog.dirty_partitions()] == [("a", "p=1", "two")]
+    assert states(catalog, "two") == [("p=1", "waiting", None)]
+
+
 def test_what_was_made_of_something_marked_stays_marked(catalog: SqlCatalog) -> None:
     catalog.start_backfill(*asked("one", "p=1"))
     execution = begin(catalog)

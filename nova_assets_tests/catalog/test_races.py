@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy.engine import make_url
 
 import nova_assets as nova
-from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.catalog import SqlCatalog, open_catalog
+from nova_assets.catalog.database.transactions import MAX_RACE_ATTEMPTS
 from nova_assets.execution.warehouse_identity import check_or_adopt_warehouse
 from nova_assets_tests import postgres
 from nova_assets_tests.catalog.mirror_project import count_keys, open_store, project, run_in_threads
@@ -70,3 +72,16 @@ def test_first_writers_at_the_same_time_agree_on_the_warehouse(tmp_path: Path, m
 def test_threads_may_open_new_catalogs_at_once(tmp_path: Path) -> None:
     run_in_threads(lambda n: open_catalog(f"sqlite:///{tmp_path}/{n}.db").close(), 4)
     run_in_threads(lambda n: open_catalog(f"sqlite:///{tmp_path}/one.db").close(), 4)
+
+
+def test_a_row_that_is_there_at_every_attempt_is_no_race_for_ever(catalog: SqlCatalog) -> None:
+    attempts: list[int] = []
+
+    def insert_again(c: Any) -> None:
+        attempts.append(len(attempts))
+        assert len(attempts) <= MAX_RACE_ATTEMPTS
+        c.exec_driver_sql("INSERT INTO nova_channels SELECT * FROM nova_channels")
+
+    with pytest.raises(nova.CatalogUnavailable, match="refuses a statement"):
+        catalog.database.write(insert_again)
+    assert len(attempts) == MAX_RACE_ATTEMPTS

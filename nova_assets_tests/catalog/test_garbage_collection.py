@@ -1,0 +1,61 @@
+"""Files that may be deleted, and reads that a compaction would have saved, as the catalog sees them (R14, R15)."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import nova_assets as nova
+from nova_assets.catalog.catalog import SqlCatalog
+from nova_assets.model.block import DataFile, Kind, Manifest
+from nova_assets.model.commit import CommitRequest
+from nova_assets.model.published_version import PublishedContent
+from nova_assets_tests.catalog.commit_requests import SCHEMA, begin_execution, build_commit_request, channel
+
+
+def add(catalog: SqlCatalog, name: str, path: str, kind: Kind = "delta") -> None:
+    """A commit of one file."""
+    request = build_commit_request(begin_execution(catalog, name))
+    manifest = Manifest((DataFile(path, 1, 10),), SCHEMA)
+    block = replace(request.added_blocks[0], channel=name, kind=kind, manifest=manifest)
+    catalog.commit(replace(request, added_blocks=(block,)))
+
+
+def test_a_published_version_holds_the_files_of_its_own_channel_alone(catalog: SqlCatalog) -> None:
+    catalog.register([nova.Channel("published", schema="k bigint")])
+    add(catalog, "c", "blocks/a/0")
+    add(catalog, "published", "blocks/z/0")
+    publishing = begin_execution(catalog, "published")
+    content = PublishedContent("published", 1, SCHEMA, (), (DataFile("blocks/z/0", 1, 10),))
+    catalog.open_published_version(publishing.id, "hive:there", content, content.fingerprint(include_seals=False))
+    catalog.abort(publishing.id, "it was killed")
+    for name in ("c", "published"):
+        add(catalog, name, f"blocks/{name}/1", "base")
+        assert len(catalog.collect_garbage(name).blocks) == 1
+
+    real = catalog.database.clock
+    catalog.database.clock = lambda: real() + timedelta(hours=1)
+    assert [path for _, path in catalog.deletable_files(60)] == ["blocks/a/0"]
+    catalog.delete_published_versions("published", "hive:there", [1])
+    assert [path for _, path in catalog.deletable_files(60)] == ["blocks/a/0", "blocks/z/0"]
+    assert catalog.deletable_files(2 * 3600) == []
+
+
+def test_full_reads_are_counted_from_the_newest_base_on(catalog: SqlCatalog) -> None:
+    moments = iter(datetime(2024, 1, 1, tzinfo=UTC) + timedelta(seconds=n) for n in range(10_000))
+    catalog.database.clock = lambda: next(moments)
+    whole = nova.task(name="whole", consumes=nova.all(channel))(lambda c: None)
+    changes = nova.task(name="changes", consumes=nova.new(channel))(lambda c: None)
+    catalog.register([channel], [nova.bind(nova.Workflowette(t.name, [t])) for t in (whole, changes)])
+
+    def read(binding: str) -> int:
+        execution = begin_execution(catalog)
+        catalog.commit(CommitRequest(uuid.uuid4().hex, execution.id, execution.epoch, binding, ()))
+        return catalog.count_full_reads("c")
+
+    add(catalog, "c", "blocks/a/0")
+    assert catalog.count_full_reads("c") == 0
+    assert [read("changes"), read("whole"), read("whole")] == [0, 1, 2]
+    add(catalog, "c", "blocks/b/0", "base")
+    assert catalog.count_full_reads("c") == 0 and read("whole") == 1
