@@ -115,7 +115,8 @@ def upsert_backfill_requests(
 ) -> int:
     """Mark partitions to be recomputed.
 
-    On a partition that is already marked, this request takes over the mark and keeps the higher priority.
+    On a partition that is already marked, this request takes over the mark and keeps the higher priority. A mark that
+    no backfill has set stays anonymous, so that a cancelled backfill does not remove it.
 
     Returns:
         Number of partitions that were not marked before.
@@ -130,10 +131,15 @@ def upsert_backfill_requests(
         )
     }
     request_values = {"at": now, "by": by, "why": why}
+    is_anonymous = backfill_requests.c.by == ""
+    kept_values = {
+        "by": case((is_anonymous, ""), else_=by),
+        "why": case((is_anonymous, backfill_requests.c.why), else_=why),
+    }
     for batch in batched([p for p in partitions if p in existing_priorities], _PARTITIONS_PER_QUERY):
         where = (backfill_requests.c.channel == channel, backfill_requests.c.partition.in_(batch))
         highest_priority = case((backfill_requests.c.priority > priority, backfill_requests.c.priority), else_=priority)
-        c.execute(update(backfill_requests).where(*where).values(**request_values, priority=highest_priority))
+        c.execute(update(backfill_requests).where(*where).values(**kept_values, at=now, priority=highest_priority))
     rows = [
         {**request_values, "priority": priority, "channel": channel, "partition": p}
         for p in partitions

@@ -90,6 +90,13 @@ def test_marks_are_there_until_what_they_mark_is_made(catalog: SqlCatalog) -> No
     assert catalog.clear_dirty("b") == 1 and catalog.dirty_partitions() == []
 
 
+def test_a_cancelled_backfill_leaves_a_mark_that_was_there_before(catalog: SqlCatalog) -> None:
+    catalog.mark_dirty("b", ["p=1"], "", "its query has changed")
+    catalog.start_backfill(*asked("one", "p=1", "p=2"))
+    catalog.cancel_backfill("one")
+    assert [(m.partition, m.why) for m in catalog.dirty_partitions()] == [("p=1", "its query has changed")]
+
+
 def test_what_is_marked_while_it_is_made_is_made_once_more(catalog: SqlCatalog) -> None:
     execution = begin(catalog)
     catalog.mark_dirty("b", ["p=1"])
