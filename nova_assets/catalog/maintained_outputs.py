@@ -34,9 +34,7 @@ def mark_redefined_outputs(c: Connection, binding: str, definition: Mapping[str,
 
 def mark_outputs_of_other_writers(c: Connection, request: CommitRequest, now: datetime) -> None:
     """Part of a commit: mark the channels of maintained datasets to which something other than their task writes."""
-    if request.binding is not None:
-        return
-    written = {b.channel for b in request.added_blocks if b.takes_sequence_number}
+    written = {b.channel for b in request.added_blocks if b.takes_sequence_number} - {request.binding}
     if not written:
         return
     query = select(bindings.c.name, bindings.c.definition).where(bindings.c.name.in_(sorted(written)))

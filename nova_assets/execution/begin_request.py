@@ -36,7 +36,7 @@ def build_begin_request(
     if partition == WHOLE and not whole:
         check_may_run_unpartitioned(binding, catalog)
     now, existing = catalog.now(), existing_partitions_lookup(catalog)
-    check_inputs_exist(binding, partition, now, existing)
+    check_inputs_exist(binding, partition, now, lambda channel: existing(channel) or _empty_result(catalog, channel))
     to_pin = channels_to_pin(binding)
     return BeginRequest(
         execution_id=uuid.uuid4().hex,
@@ -48,6 +48,11 @@ def build_begin_request(
         lease_seconds=lease_seconds,
         scope_by_channel=scope_by_channel(binding, partition, now, existing),
     )
+
+
+def _empty_result(catalog: Catalog, dataset: str) -> list[str]:
+    """The one partition of a maintained dataset whose result was empty so far, so that it has no blocks."""
+    return [WHOLE] if catalog.cursor_positions(dataset) else []
 
 
 def retry_if_owner_dead(begin_or_preview: Callable[[BeginRequest], T], request: BeginRequest) -> T:

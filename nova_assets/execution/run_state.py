@@ -11,6 +11,7 @@ from nova_assets.model.catalog import Catalog
 from nova_assets.model.commit import CommitRequest
 from nova_assets.model.engine import Frame
 from nova_assets.model.execution import Execution, TaskReport
+from nova_assets.model.project import Project
 from nova_assets.model.timeline import History
 from nova_assets.plan.run import plan_run, queried_partitions_by_channel
 from nova_assets.plan.run_plan import RunPlan
@@ -80,25 +81,32 @@ def _is_marked_dirty(execution: Execution, binding: Binding, catalog: Catalog) -
     return bool(outputs) and any((m.channel, m.partition) in outputs for m in catalog.dirty_partitions())
 
 
-def with_backfill_outcome(request: CommitRequest, run: RunState, catalog: Catalog) -> CommitRequest:
+def with_backfill_outcome(request: CommitRequest, run: RunState, project: Project, catalog: Catalog) -> CommitRequest:
     """The commit request of an execution, with what it means for the backfills of its partition."""
     if not run.binding.is_scoped:
         return request
+    has_not_seen_mark = run.binding.is_maintained and not run.is_backfill
     written = {b.channel for b in request.added_blocks if b.takes_sequence_number}
     return replace(
         request,
-        keeps_dirty_marks=_has_read_dirty_partition(run, catalog),
+        keeps_dirty_marks=has_not_seen_mark or _has_read_dirty_partition(run, project, catalog),
         recomputed_without_change=tuple(
             (c.name, run.execution.partition) for c in run.binding.writes if c.name not in written
         ),
     )
 
 
-def _has_read_dirty_partition(run: RunState, catalog: Catalog) -> bool:
-    """Whether the execution read a partition that is marked for a backfill, so that its own mark has to stay."""
-    dirty_partitions = {(m.channel, m.partition) for m in catalog.dirty_partitions()}
+def _has_read_dirty_partition(run: RunState, project: Project, catalog: Catalog) -> bool:
+    """Whether the execution read a partition of a dataset that is marked for a backfill, so that its own mark has to
+    stay.
+    """
+    datasets = {c.name for b in project.bindings if b.is_scoped for c in b.writes}
+    dirty_partitions = {(m.channel, m.partition) for m in catalog.dirty_partitions() if m.channel in datasets}
     if not dirty_partitions:
         return False
+    if run.binding.is_maintained:  # it reads all partitions
+        read = {c.name for c in run.binding.reads} - {c.name for c in run.binding.writes}
+        return any(channel in read for channel, _ in dirty_partitions)
     existing_by_channel = {c: {b.partition for b in h.blocks} for c, h in run.histories.items()}
     execution = run.execution
     partitions_by_channel = queried_partitions_by_channel(

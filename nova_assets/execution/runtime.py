@@ -270,7 +270,7 @@ class Runtime:
             stage_missing_changelogs(self.staging, execution, run.histories)
         plan = run.plan(self.staging.ports_without_new_data(execution))
         request = build_commit_request(self.staging, execution, plan, run.histories, list(run.reports.values()))
-        request = with_backfill_outcome(request, run, self.catalog)
+        request = with_backfill_outcome(request, run, self.project, self.catalog)
         crash_point("commit.before")
         try:
             commit = commit_resolving_outcome(self.catalog, request)

@@ -362,7 +362,10 @@ def _has_new_definition(task_input: Input, merge: MergeModel) -> bool:
         return False
     newest = max(blocks, key=lambda b: b.hi)
     is_redeclared = newest.manifest.schema.without_columns(DELETED) != now.schema or newest.merge != merge
-    return is_redeclared or (isinstance(before, Snapshot) and before.schema != now.schema)
+    is_other_before = isinstance(before, Snapshot) and (
+        before.schema != now.schema or reads.merge_model_of(before) != merge
+    )
+    return is_redeclared or is_other_before
 
 
 def _private_block_snapshot(block: Block) -> reads.Snapshot:

@@ -118,6 +118,11 @@ class Binding:
         return any(t.scoped is not None for t in self.tasks)
 
     @property
+    def is_maintained(self) -> bool:
+        """Whether a task derives the changes of a dataset from the changes of its inputs."""
+        return any(t.scoped is not None and t.scoped.reads_all_partitions for t in self.tasks)
+
+    @property
     def triggers(self) -> tuple[Trigger, ...]:
         """Simple triggers of which ``when`` is composed."""
         return tuple(self.when.simple_triggers()) if isinstance(self.when, Trigger) else ()

@@ -15,6 +15,11 @@ ExistingPartitions: TypeAlias = Callable[[str], Iterable[str]]
 class PartitionRule(Protocol):
     """Determines the input partitions of a task before the task reads anything."""
 
+    @property
+    def reads_all_partitions(self) -> bool:
+        """Whether a task reads changes in all partitions of its inputs, whatever its query needs."""
+        ...
+
     def input_partitions(
         self, partition: str, now: datetime, existing: ExistingPartitions
     ) -> Mapping[str, frozenset[str]]:

@@ -155,6 +155,8 @@ def merge_model_of(read: Snapshot | DeltaChain | SnapshotDiff | EmptyRead) -> Me
     if isinstance(read, SnapshotDiff):
         return merge_model_of(read.new)
     blocks = [s for s in source_blocks(read) if isinstance(s, Block)]
+    if isinstance(read, DeltaChain) and (with_deletions := [b for b in blocks if b.merge.has_deletions]):
+        return with_deletions[-1].merge  # the deltas may be of several models
     return blocks[-1].merge if blocks else read.merge
 
 

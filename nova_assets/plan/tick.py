@@ -220,13 +220,17 @@ class _TickPlanner:
             return "a running task that reads its current data"
         for read, partitions in self.task_inputs(dataset, partition):
             if dataset in self.state.incremental_datasets and read not in self.partitions_by_dataset:
-                if not partitions:
+                if not partitions and not self._has_read(dataset, partition, read):
                     return read
                 continue
             for p in partitions:
                 if not self._is_up_to_date(read, p):
                     return f"{read}/{p}" if p else read
         return None
+
+    def _has_read(self, dataset: str, partition: str, channel: str) -> bool:
+        state = self.state.existing_partitions.get(dataset, {}).get(partition)
+        return state is not None and channel in state.read_versions
 
     def _is_up_to_date(self, name: str, partition: str) -> bool:
         """Whether an input partition exists and will not be recomputed first."""

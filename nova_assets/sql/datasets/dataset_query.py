@@ -62,6 +62,10 @@ class DatasetQuery:
             _ = self.function_calls  # raises an error for an invalid call
 
     @property
+    def reads_all_partitions(self) -> bool:
+        return self.refresh.is_incremental
+
+    @property
     def source_file(self) -> str:
         """Path of the SQL file."""
         return self.statement.text.name

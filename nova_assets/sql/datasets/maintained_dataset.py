@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -13,6 +12,7 @@ from nova_assets.model.channel import Channel
 from nova_assets.model.merge import Append, Multiset
 from nova_assets.model.partition_rule import ExistingPartitions
 from nova_assets.model.schema import Schema
+from nova_assets.model.value_comparison import can_be_key
 from nova_assets.sql.datasets.dataset_query import DatasetQuery, Late
 from nova_assets.sql.datasets.graph import Dataset, Graph
 from nova_assets.sql.datasets.refresh_decision import Refresh, RefreshDecision
@@ -39,7 +39,7 @@ def decide_refresh(graph: Graph, name: str, refresh: Refresh, late: Late) -> Ref
 
 
 def multiset_channel(channel: Channel) -> Channel:
-    """The channel as a ``Multiset``, unless its author declared a merge model."""
+    """The channel as a ``Multiset``, unless its author declared a merge model other than ``Append``."""
     return replace(channel, merge=Multiset()) if isinstance(channel.merge, Append) else channel
 
 
@@ -71,6 +71,7 @@ def incremental_query(dataset: Dataset) -> IncrementalQuery:
 def _build_operators(graph: Graph, dataset: Dataset, late: Late) -> Operator:
     """The operators of a dataset. Raises SqlError with the reason if the dataset cannot be maintained."""
     _check_statement(graph, dataset, late)
+    _check_no_reader_of_new_rows(graph, dataset)
     incremental_query(dataset)
     sources = {name: _source_table(graph, name) for name in dataset.reads}
     try:
@@ -81,6 +82,19 @@ def _build_operators(graph: Graph, dataset: Dataset, late: Late) -> Operator:
     return operators
 
 
+def _check_no_reader_of_new_rows(graph: Graph, dataset: Dataset) -> None:
+    """Check that no dataset reads NEW of a dataset that becomes a ``Multiset``. It would read removed rows as new."""
+    multisets = {dataset.name, *(r for r in dataset.reads if r in graph.datasets)}
+    for reader in graph.datasets.values():
+        for scan in reader.statement.scans:
+            if scan.mode == "new" and scan.dataset in multisets:
+                raise dataset.statement.text.error(
+                    f"dataset {reader.name!r} reads NEW({scan.dataset}), and rows of {scan.dataset!r} can be removed",
+                    None,
+                    expected=f'FROM {scan.dataset} in {reader.name}, or refresh="full"',
+                )
+
+
 def _source_table(graph: Graph, name: str) -> SourceTable:
     channel = graph.datasets[name].channel if name in graph.datasets else graph.channels[name]
     schema = graph.datasets[name].schema if name in graph.datasets else channel.schema
@@ -89,7 +103,7 @@ def _source_table(graph: Graph, name: str) -> SourceTable:
 
 def _check_statement(graph: Graph, dataset: Dataset, late: Late) -> None:
     statement, text = dataset.statement, dataset.statement.text
-    reasons: Mapping[str, bool] = {
+    reasons = {
         "a dataset with FOR, LET or PARTITION is computed partition by partition": bool(
             statement.header.variables or statement.header.partition_columns
         ),
@@ -99,6 +113,10 @@ def _check_statement(graph: Graph, dataset: Dataset, late: Late) -> None:
         f"{dataset.channel.merge!r} of its channel is neither Multiset nor left out": not isinstance(
             dataset.channel.merge, Append | Multiset
         ),
+    }
+    reasons |= {
+        f"column {f.name!r} of the result is a map, which Spark cannot compare": not can_be_key(f.type)
+        for f in dataset.schema.fields
     }
     if reason := next((r for r, applies in reasons.items() if applies), None):
         raise text.error(reason, None, expected='refresh="full"')

@@ -8,8 +8,13 @@ from typing import Literal
 
 from sqlglot import exp
 
+from nova_assets.model.schema import DataType
+from nova_assets.sql.incremental.expressions import type_of
 from nova_assets.sql.incremental.operators import Aggregation, Operator
 from nova_assets.sql.incremental.repeatability import is_rounded
+
+_MAX_PRECISION = 38
+"""Greatest number of digits of a decimal in Spark."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +68,21 @@ def _key_columns(operator: Aggregation) -> Sequence[str]:
     return [name for name in names if name is not None]
 
 
+def _keeps_digits(type_: DataType | None) -> bool:
+    """Whether values of the type of a sum can be added without a loss of digits.
+
+    The sum of two decimals has one digit more. At the greatest precision, Spark takes this digit from the scale, and a
+    sum that overflows becomes null in a session without ANSI mode.
+    """
+    return type_ is not None and (type_.name != "decimal" or type_.args[0] < _MAX_PRECISION)
+
+
 def _accumulator(operator: Operator, name: str, expression: exp.Expr) -> Accumulator | None:
     argument = expression.this if isinstance(expression, exp.Count | exp.Sum) else None
     if argument is None or isinstance(argument, exp.Distinct) or expression.expressions:
         return None
     if isinstance(expression, exp.Sum):
-        return None if is_rounded(expression, operator) else Accumulator(name, "sum", argument)
+        is_exact = not is_rounded(expression, operator) and _keeps_digits(type_of(expression, operator))
+        return Accumulator(name, "sum", argument) if is_exact else None
     counts_rows = isinstance(argument, exp.Star | exp.Literal)
     return Accumulator(name, "count", None if counts_rows else argument)

@@ -44,7 +44,8 @@ def select_changed_groups(accumulation: Accumulation, change: str, stored: str, 
             value = f"COALESCE({before}, 0L) + nova_count_{n}"
         else:
             value = (
-                f"CASE WHEN {before} IS NOT NULL THEN {before} + COALESCE(nova_sum_{n}, 0) "
+                f"CASE WHEN {before} IS NOT NULL "
+                f"THEN {before} + COALESCE(nova_sum_{n}, CAST(0 AS {fields[accumulator.column].type})) "
                 f"WHEN nova_count_{n} > 0 THEN nova_sum_{n} END"
             )
             again.append(f"nova_count_{n} < 0")

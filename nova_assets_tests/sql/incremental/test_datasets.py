@@ -17,7 +17,8 @@ ORDERS = nova.Channel("orders", merge=nova.Upsert(key="id"), schema="id int, use
 VISITS = nova.Channel(
     "visits", schema="day date, user int", partitions=[nova.daily("day", start="2024-01-01")], merge=nova.Append()
 )
-CHANNELS = [ORDERS, VISITS]
+WIDE = nova.Channel("wide", merge=nova.Upsert(key="id"), schema="id int, w decimal(38,18), x decimal(20,8)")
+CHANNELS = [ORDERS, VISITS, WIDE]
 TOTALS = "SELECT user, COUNT(*) AS n, SUM(amount) AS total FROM orders GROUP BY user"
 LARGE = "INSERT OVERWRITE TABLE large SELECT user, total FROM totals WHERE total > 5"
 ACTIVE = """-- Users and their visits.
@@ -207,7 +208,8 @@ REFUSED = [
     ("SELECT id, RAND() AS r FROM orders", "rand"),
     ("SELECT user, COLLECT_LIST(amount) AS a FROM orders GROUP BY user", "collect_list"),
     ("SELECT id, amount FROM orders LIMIT 5", "LIMIT"),
-    ("SELECT id FROM NEW(orders)", r"NEW reads a part of the changes itself"),
+    ("SELECT user FROM NEW(visits)", r"NEW reads a part of the changes itself"),
+    ("SELECT id, MAP(id, amount) AS m FROM orders", "column 'm' of the result is a map"),
     ("INSERT INTO TABLE t SELECT id FROM orders", "INSERT INTO adds"),
     (
         "FOR t IN TIMESERIES('2024-01-01') INSERT OVERWRITE t PARTITION (d = DATE(t)) "
@@ -215,6 +217,19 @@ REFUSED = [
         "FOR, LET or PARTITION",
     ),
 ]
+
+
+def test_new_rows_of_a_channel_from_which_rows_are_removed_are_refused(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, t="SELECT id FROM NEW(orders)")
+    with pytest.raises(SqlError, match=r"would also read the rows that were removed from 'orders'"):
+        nova.datasets(folder, channels=CHANNELS)
+
+
+def test_a_dataset_of_which_new_rows_are_read_is_not_maintained(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, t="INSERT INTO log SELECT user FROM NEW(totals)", totals=TOTALS)
+    with pytest.raises(SqlError, match=r"dataset 'log' reads NEW\(totals\), and rows of 'totals' can be removed"):
+        nova.datasets(folder, channels=CHANNELS, refresh={"totals": "incremental"})
+    assert nova.datasets(folder, channels=CHANNELS, refresh="auto").channel("totals").merge == nova.Append()
 
 
 @pytest.mark.parametrize(("sql", "reason"), REFUSED)
@@ -243,3 +258,90 @@ def test_the_channel_of_a_maintained_dataset_is_a_multiset(tmp_path: Path) -> No
     keyed = nova.Channel("totals", merge=nova.Upsert(key="user"))
     made = nova.datasets(folder_of(tmp_path, totals=TOTALS), channels=[*CHANNELS, keyed], refresh="auto")
     assert made.channel("totals").merge == keyed.merge
+
+
+@pytest.mark.spark
+def test_sums_of_decimals_keep_their_digits(deploy: Any) -> None:
+    one = deploy(
+        "incremental", sums="SELECT COUNT(*) AS n, SUM(w) AS w, SUM(x) AS x, id % 2 AS g FROM wide GROUP BY id % 2"
+    )
+    for n in range(4):
+        one.store.insert("wide", [{"id": n, "w": "0.000000000000000004", "x": "0.00000004"}])
+        one.tick()
+    one.check()
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_rows_that_another_binding_writes_are_computed_again(deploy: Any) -> None:
+    one = deploy("incremental", totals=TOTALS)
+    one.store.insert("orders", [order(n, 1, n) for n in range(3)])
+    one.tick()
+
+    @nova.task(consumes=nova.all(ORDERS), produces=nova.base(one.datasets.channel("totals")))
+    def count(orders: Any) -> Any:
+        return orders.groupBy("user").agg({"id": "count", "amount": "sum"}).toDF("user", "n", "total")
+
+    one.store.insert("orders", [order(10, 1, 5)])
+    other = nova.Project([nova.bind(nova.Workflowette("python", [count]))])
+    with nova.open(other, one.store.settings.catalog, one.store.settings.warehouse, one.spark) as store:
+        store.register(other)
+        store.run("python")
+    assert one.tick() == ["totals"]
+    one.check()
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_a_mark_stays_until_the_inputs_are_computed_again(deploy: Any) -> None:
+    one = deploy("incremental", totals=TOTALS, large=LARGE)
+    one.store.insert("orders", [order(n, 1, 9) for n in range(3)])
+    one.tick()
+    one.store.insert("totals", [{"user": 9, "n": 99, "total": 99}])
+    one.store.backfill("totals")
+    one.store.run("large")
+    one.tick()
+    one.check()
+    assert one.tick() == []
+
+
+@pytest.mark.spark
+def test_readers_of_an_empty_dataset_run(deploy: Any) -> None:
+    one = deploy("auto", totals=TOTALS + " HAVING COUNT(*) > 5", large=LARGE)
+    one.store.insert("orders", [order(1, 1, 2)])
+    assert one.tick() == ["totals", "large"]
+    assert one.tick() == []
+    one.check()
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_an_input_whose_partitions_were_dropped(deploy: Any) -> None:
+    one = deploy("incremental", totals=TOTALS, active=ACTIVE)
+    one.store.insert("orders", [order(1, 1, 2)])
+    one.store.insert("visits", [{"day": dt.date(2024, 1, 1), "user": 1}])
+    one.tick()
+    one.store.drop("visits", "day=2024-01-01")
+    one.store.insert("orders", [order(2, 2, 2)])
+    assert one.tick() == ["totals", "active"]
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_an_input_with_equal_rows_gets_a_key(spark: Any, tmp_path: Path) -> None:
+    bag, sql = nova.Channel("orders", merge=nova.Multiset(), schema="id int, user int, amount int"), TOTALS
+    folder = folder_of(tmp_path, totals=sql)
+
+    def opened(channel: nova.Channel) -> Any:
+        project = nova.Project(nova.datasets(folder, channels=[channel], refresh="incremental"), channels=[channel])
+        store = nova.open(project, f"sqlite:///{tmp_path}/catalog.db", tmp_path / "warehouse", spark)
+        store.register(project, replace=True)
+        return store
+
+    with opened(bag) as store:
+        store.insert("orders", [{"id": 1, "user": 1, "amount": 1}] * 2)
+        store.tick()
+    with opened(ORDERS) as store:
+        store.insert("orders", [{"id": 1, "user": 1, "amount": 1}], kind="base")
+        store.tick()
+        assert store.read("totals").to_arrow().to_pylist() == [{"user": 1, "n": 1, "total": 1}]
