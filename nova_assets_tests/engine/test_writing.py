@@ -139,9 +139,10 @@ def test_r4_what_was_checked_is_what_was_written(store: Store, spark: Any) -> No
 
 
 def test_many_deltas_are_put_in_order_by_a_join(store: Store, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nova_assets.engine.read import spark_reader
+    from nova_assets.engine.read import block_reader, spark_reader
 
-    monkeypatch.setattr(spark_reader, "_MAX_FILES_IN_QUERY_TEXT", 3)
+    monkeypatch.setattr(block_reader, "MAX_FILES_IN_QUERY_TEXT", 3)
+    monkeypatch.setattr(spark_reader, "MAX_FILES_IN_QUERY_TEXT", 3)
     for n in range(6):
         store.insert("upsert", [row(n % 2, n, n)])
     assert told(store, "upsert") == [(0, 4, 4, "0@4"), (1, 5, 5, "1@5")]
