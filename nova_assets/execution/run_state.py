@@ -105,8 +105,13 @@ def _has_read_dirty_partition(run: RunState, project: Project, catalog: Catalog)
     if not dirty_partitions:
         return False
     if run.binding.is_maintained:  # it reads all partitions
-        read = {c.name for c in run.binding.reads} - {c.name for c in run.binding.writes}
-        return any(channel in read for channel, _ in dirty_partitions)
+        written = {c.name for c in run.binding.writes}
+        return any(
+            (channel, block.partition) in dirty_partitions
+            for channel, history in run.histories.items()
+            if channel not in written
+            for block in history.blocks
+        )
     existing_by_channel = {c: {b.partition for b in h.blocks} for c, h in run.histories.items()}
     execution = run.execution
     partitions_by_channel = queried_partitions_by_channel(

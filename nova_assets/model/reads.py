@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 from nova_assets.model.block import Block
-from nova_assets.model.merge import MergeModel
+from nova_assets.model.merge import Append, MergeModel, Multiset
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.schema import Schema
 from nova_assets.short_repr import short_repr
@@ -155,9 +155,13 @@ def merge_model_of(read: Snapshot | DeltaChain | SnapshotDiff | EmptyRead) -> Me
     if isinstance(read, SnapshotDiff):
         return merge_model_of(read.new)
     blocks = [s for s in source_blocks(read) if isinstance(s, Block)]
-    if isinstance(read, DeltaChain) and (with_deletions := [b for b in blocks if b.merge.has_deletions]):
-        return with_deletions[-1].merge  # the deltas may be of several models
-    return blocks[-1].merge if blocks else read.merge
+    if not blocks:
+        return read.merge
+    if isinstance(read, DeltaChain) and isinstance(blocks[-1].merge, Append):
+        earlier = [b.merge for b in blocks if b.merge.has_deletions]
+        if earlier and all(isinstance(m, Multiset) for m in earlier):  # added rows are a change of a Multiset, too
+            return earlier[-1]
+    return blocks[-1].merge
 
 
 ReadT = TypeVar("ReadT", bound=Read)

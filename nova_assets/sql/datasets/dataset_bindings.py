@@ -21,6 +21,8 @@ from nova_assets.sql.datasets.declarations import DatasetDeclarations, build_dec
 from nova_assets.sql.datasets.graph import Graph
 from nova_assets.sql.datasets.maintained_dataset import (
     MaintainedDataset,
+    check_new_scans,
+    datasets_that_lose_rows,
     decide_refresh,
     incremental_query,
     multiset_channel,
@@ -60,7 +62,7 @@ class Datasets(Sequence[Binding]):
             decision = decide_refresh(graph, name, requested, late_by_dataset.get(name, "rebuild"))
             self.refresh_decisions[name] = decision
             if decision.is_incremental:  # a base of a full dataset that it reads may remove rows
-                graph = _with_multisets(graph, [name, *graph.dataset(name).reads])
+                graph = _with_multisets(graph, [name, *datasets_that_lose_rows(graph, graph.dataset(name).reads)])
         self.graph = graph
         self._bindings = tuple(
             _make_binding(graph, self._make_query(name, late_by_dataset.get(name, "rebuild"), bodies))
@@ -140,6 +142,7 @@ def datasets(
         )
     texts = tuple(_read_sql_file(file) for file in files)
     graph = build_declared_graph(DatasetDeclarations(texts, tuple(channels), type_by_function(functions)))
+    check_new_scans(graph)
     _check_policies("late", late or {}, get_args(Late), graph)
     _check_policies("refresh", {"": refresh} if isinstance(refresh, str) else refresh, get_args(Refresh), graph)
     return Datasets(graph, late, sql_functions_by_name(functions), refresh)
@@ -164,9 +167,8 @@ def _check_policies(argument: str, policies: Mapping[str, str], choices: Sequenc
 
 
 def _with_multisets(graph: Graph, names: Sequence[str]) -> Graph:
-    """The graph with channels of which rows can be removed, for those of the names that are datasets."""
-    datasets = [graph.datasets[n] for n in names if n in graph.datasets]
-    changed = {d.name: replace(d, channel=multiset_channel(d.channel)) for d in datasets}
+    """The graph with channels of which rows can be removed, for these datasets."""
+    changed = {n: replace(graph.datasets[n], channel=multiset_channel(graph.datasets[n].channel)) for n in names}
     return replace(graph, datasets={**graph.datasets, **changed})
 
 

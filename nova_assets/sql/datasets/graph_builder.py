@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -95,9 +95,7 @@ def _build_graph(
         if any((r in statements and r not in datasets) or r in unparsed_datasets for r in statements[name].reads):
             continue  # the input's own error is reported already
         try:
-            _check_read_modes(
-                statements[name], lambda n: datasets[n].channel if n in datasets else other_channels.get(n)
-            )
+            _check_external_read_modes(statements[name], other_channels)
             datasets[name] = analyse_dataset(
                 statements[name], schemas, channel_by_name.get(name), function_types, columns, analysis_cache
             )
@@ -128,23 +126,13 @@ def _check_view_channel_clashes(views: Mapping[str, ExternalView], channels: Map
             )
 
 
-def _check_read_modes(statement: DatasetStatement, find_channel: Callable[[str], Channel | None]) -> None:
+def _check_external_read_modes(statement: DatasetStatement, channels: Mapping[str, Channel]) -> None:
     for scan in statement.scans:
-        channel = find_channel(scan.dataset)
-        if channel is None:
-            continue
-        if scan.mode in ("new", "old") and channel.external is not None:
+        if scan.mode in ("new", "old") and scan.dataset in channels and channels[scan.dataset].external is not None:
             raise statement.text.error(
                 f"external table {scan.dataset!r} has no history, which NEW and OLD would read",
                 scan.span,
                 expected=f"FROM {scan.dataset}",
-            )
-        if scan.mode == "new" and channel.merge.has_deletions:
-            raise statement.text.error(
-                f"NEW({scan.dataset}) would also read the rows that were removed from {scan.dataset!r}",
-                scan.span,
-                expected=f"a channel from which no row is removed; {scan.dataset!r} is {channel.merge!r}",
-                next=f'FROM {scan.dataset}, with nova.datasets(..., refresh="auto"), or a task in Python',
             )
 
 

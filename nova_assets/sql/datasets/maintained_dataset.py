@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -82,9 +83,33 @@ def _build_operators(graph: Graph, dataset: Dataset, late: Late) -> Operator:
     return operators
 
 
+def datasets_that_lose_rows(graph: Graph, names: Iterable[str]) -> list[str]:
+    """Those of the names that are datasets of which a run may remove rows."""
+    return [n for n in names if n in graph.datasets and graph.datasets[n].statement.kind == "base"]
+
+
+def check_new_scans(graph: Graph) -> None:
+    """Check that no dataset reads NEW of a channel whose rows can be removed. It would read removed rows as new rows.
+
+    Raises:
+        SqlError: with the place of the scan.
+    """
+    for dataset in graph.datasets.values():
+        for scan in dataset.statement.scans:
+            other = graph.datasets.get(scan.dataset)
+            channel = other.channel if other is not None else graph.channels.get(scan.dataset)
+            if scan.mode == "new" and channel is not None and channel.merge.has_deletions:
+                raise dataset.statement.text.error(
+                    f"NEW({scan.dataset}) would also read the rows that were removed from {scan.dataset!r}",
+                    scan.span,
+                    expected=f"a channel from which no row is removed; {scan.dataset!r} is {channel.merge!r}",
+                    next=f'FROM {scan.dataset}, with nova.datasets(..., refresh="auto"), or a task in Python',
+                )
+
+
 def _check_no_reader_of_new_rows(graph: Graph, dataset: Dataset) -> None:
     """Check that no dataset reads NEW of a dataset that becomes a ``Multiset``. It would read removed rows as new."""
-    multisets = {dataset.name, *(r for r in dataset.reads if r in graph.datasets)}
+    multisets = {dataset.name, *datasets_that_lose_rows(graph, dataset.reads)}
     for reader in graph.datasets.values():
         for scan in reader.statement.scans:
             if scan.mode == "new" and scan.dataset in multisets:

@@ -40,16 +40,17 @@ def select_changed_groups(accumulation: Accumulation, change: str, stored: str, 
     values, again, same = [], ["FALSE"], []
     for n, accumulator in enumerate(accumulation.accumulators):
         before, name = f"stored.{quote_column(fields[accumulator.column].name)}", quote_column(accumulator.column)
+        type_ = fields[accumulator.column].type
+        change_of_sum = f"CAST(nova_sum_{n} AS {type_})"  # so that the addition adds one digit only
         if accumulator.kind == "count":
             value = f"COALESCE({before}, 0L) + nova_count_{n}"
         else:
             value = (
-                f"CASE WHEN {before} IS NOT NULL "
-                f"THEN {before} + COALESCE(nova_sum_{n}, CAST(0 AS {fields[accumulator.column].type})) "
-                f"WHEN nova_count_{n} > 0 THEN nova_sum_{n} END"
+                f"CASE WHEN {before} IS NOT NULL THEN {before} + COALESCE({change_of_sum}, CAST(0 AS {type_})) "
+                f"WHEN nova_count_{n} > 0 THEN {change_of_sum} END"
             )
             again.append(f"nova_count_{n} < 0")
-        value = f"CAST({value} AS {fields[accumulator.column].type})"
+        value = f"CAST({value} AS {type_})"
         values.append(f"{value} AS {name}")
         same.append(f"({value}) <=> {before}")
     row_count = next(n for n, a in enumerate(accumulation.accumulators) if a.column == accumulation.row_count)

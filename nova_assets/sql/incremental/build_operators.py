@@ -56,6 +56,9 @@ class SourceTable:
     key: tuple[str, ...] = ()
 
 
+_RESERVED_PREFIX = "nova_"
+"""Beginning of the names of columns that the statements add."""
+
 _SELECT_CLAUSES = frozenset(
     "kind expressions from_ joins laterals where group having distinct with_ operation_modifiers".split()
 )
@@ -173,6 +176,8 @@ class _Builder:
         names = [name for name, _ in outputs]
         if len(set(names)) < len(names) or not all(names):
             raise NotMaintainable("output columns without different names", select)
+        if reserved := [n for n in names if n.startswith(_RESERVED_PREFIX)]:
+            raise NotMaintainable(f"an output column with a reserved name ({reserved[0]})", select)
         columns: Columns = {name: type_of(e, operator) for name, e in outputs}
         group, having = select.args.get("group"), select.args.get("having")
         rounded = frozenset(name for name, e in outputs if is_rounded(e, operator))
@@ -236,6 +241,8 @@ class _Builder:
         if scan.dataset not in self.scans:
             source = self.sources[scan.dataset]
             columns = {f.name.lower(): f.type for f in source.schema.fields}
+            if any(name.startswith(_RESERVED_PREFIX) for name in columns):
+                raise NotMaintainable("a dataset with a column of a reserved name (nova_...)", node)
             keys = frozenset({frozenset(k.lower() for k in source.key)}) if source.key else frozenset()
             self.scans[scan.dataset] = Scan(columns, scan.dataset, unique_keys=keys)
         return self.scans[scan.dataset]

@@ -241,7 +241,8 @@ class IncrementalQuery:
             )
         maintenance = MaintenanceSql(operators, changes)
         names = dict(zip(operators.columns, schema.names, strict=True))
-        accumulation, removes_by_value = accumulation_of(operators), isinstance(target.merge, Multiset)
+        types = dict(zip(operators.columns, (f.type for f in schema.fields), strict=True))
+        accumulation, removes_by_value = accumulation_of(operators, types), isinstance(target.merge, Multiset)
         key = {k.lower() for k in target.merge.key}
         if accumulation is not None and (removes_by_value or key == set(accumulation.key_columns)):
             frames["stored"] = _with_columns(ctx, stored, schema)

@@ -17,7 +17,9 @@ ORDERS = nova.Channel("orders", merge=nova.Upsert(key="id"), schema="id int, use
 VISITS = nova.Channel(
     "visits", schema="day date, user int", partitions=[nova.daily("day", start="2024-01-01")], merge=nova.Append()
 )
-WIDE = nova.Channel("wide", merge=nova.Upsert(key="id"), schema="id int, w decimal(38,18), x decimal(20,8)")
+WIDE = nova.Channel(
+    "wide", merge=nova.Upsert(key="id"), schema="id int, w decimal(38,18), x decimal(20,8), y decimal(27,10)"
+)
 CHANNELS = [ORDERS, VISITS, WIDE]
 TOTALS = "SELECT user, COUNT(*) AS n, SUM(amount) AS total FROM orders GROUP BY user"
 LARGE = "INSERT OVERWRITE TABLE large SELECT user, total FROM totals WHERE total > 5"
@@ -225,6 +227,17 @@ def test_new_rows_of_a_channel_from_which_rows_are_removed_are_refused(tmp_path:
         nova.datasets(folder, channels=CHANNELS)
 
 
+def test_datasets_that_only_add_rows_stay_as_they_are(tmp_path: Path) -> None:
+    folder = folder_of(
+        tmp_path,
+        clean="INSERT INTO clean SELECT user FROM NEW(visits)",
+        tagged="INSERT INTO tagged SELECT user FROM NEW(clean)",
+        sizes="SELECT user, COUNT(*) AS n FROM clean GROUP BY user",
+    )
+    made = nova.datasets(folder, channels=CHANNELS, refresh="auto")
+    assert [made.channel(n).merge.kind for n in ("clean", "tagged", "sizes")] == ["append", "append", "multiset"]
+
+
 def test_a_dataset_of_which_new_rows_are_read_is_not_maintained(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, t="INSERT INTO log SELECT user FROM NEW(totals)", totals=TOTALS)
     with pytest.raises(SqlError, match=r"dataset 'log' reads NEW\(totals\), and rows of 'totals' can be removed"):
@@ -263,10 +276,12 @@ def test_the_channel_of_a_maintained_dataset_is_a_multiset(tmp_path: Path) -> No
 @pytest.mark.spark
 def test_sums_of_decimals_keep_their_digits(deploy: Any) -> None:
     one = deploy(
-        "incremental", sums="SELECT COUNT(*) AS n, SUM(w) AS w, SUM(x) AS x, id % 2 AS g FROM wide GROUP BY id % 2"
+        "incremental",
+        **{c: f"SELECT COUNT(*) AS n, SUM({c}) AS s, id % 2 AS g FROM wide GROUP BY id % 2" for c in "wxy"},
     )
-    for n in range(4):
-        one.store.insert("wide", [{"id": n, "w": "0.000000000000000004", "x": "0.00000004"}])
+    for n in range(5):
+        rows = [{"id": n, "w": "0.000000000000000004", "x": "0.00000004", "y": "0.0000000004"}]
+        one.store.insert("wide", rows)
         one.tick()
     one.check()
 

@@ -70,7 +70,7 @@ class Judge:
         assert isinstance(tree, exp.Query)
         self.query: Query = resolve_query(text, tree, {n: s.schema for n, s in sources.items()})
         self.operators: Operator = build_operators(self.query, sources)
-        self.accumulation = accumulation_of(self.operators)
+        self.accumulation: Any = None
         self.schema = Schema(())
 
     def frame(self, rows: list[Row], schema: Schema) -> Any:
@@ -87,6 +87,8 @@ class Judge:
         }
         frame = analyze_query(self.spark, self.runnable.sql, {}, frames)
         self.schema = from_struct(frame.schema)
+        types = dict(zip(self.operators.columns, (f.type for f in self.schema.fields), strict=True))
+        self.accumulation = accumulation_of(self.operators, types)
         return Counter(comparable(r) for r in frame.collect())
 
     def changed(

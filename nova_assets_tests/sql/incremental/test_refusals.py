@@ -6,7 +6,8 @@ import pytest
 from sqlglot import exp
 
 import nova_assets as nova
-from nova_assets.model.schema import parse_ddl
+from nova_assets.model.schema import parse_ddl, parse_type
+from nova_assets.sql.incremental.accumulation import accumulation_of
 from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
 from nova_assets.sql.incremental.operators import NotMaintainable, Operator
 from nova_assets.sql.incremental.repeatability import function_names
@@ -209,3 +210,26 @@ def test_a_cte_hides_a_dataset_whatever_the_case_of_its_name() -> None:
         operators("WITH Orders2 AS (SELECT id FROM orders) SELECT id FROM orders3")
     task = nova.incremental("t", "WITH ORDERS AS (SELECT uid FROM users) SELECT uid FROM orders", produces=OUTPUT)
     assert [e.port for e in task.consumes] == ["users", "result"]
+
+
+@pytest.mark.parametrize(
+    ("sums", "type_of_sum", "is_accumulated"),
+    [
+        ("SUM(amount)", "bigint", True),
+        ("SUM(amount * 2)", "bigint", True),
+        ("SUM(amount)", "decimal(37,10)", True),
+        ("SUM(amount)", "decimal(38,10)", False),
+        ("AVG(amount)", "double", False),
+        ("SUM(DISTINCT amount)", "bigint", False),
+    ],
+)
+def test_sums_that_follow_from_the_stored_rows(sums: str, type_of_sum: str, is_accumulated: bool) -> None:
+    operator = operators(f"SELECT user, COUNT(*) AS n, {sums} AS s FROM orders GROUP BY user")
+    types = {"user": parse_type("int"), "n": parse_type("bigint"), "s": parse_type(type_of_sum)}
+    assert (accumulation_of(operator, types) is not None) == is_accumulated
+
+
+def test_a_repeated_group_key_and_reserved_names() -> None:
+    assert accumulation_of(operators("SELECT user, COUNT(*) AS n FROM orders GROUP BY user, user")) is None
+    with pytest.raises(NotMaintainable, match="reserved name"):
+        operators("SELECT user AS nova_key_0, COUNT(*) AS n FROM orders GROUP BY user")
