@@ -27,7 +27,7 @@ class RunState:
     Args:
         histories: channel -> its history up to the pinned head.
         reports: task -> its report, if the task ran in this process.
-        is_backfill: whether the partition is marked to be recomputed.
+        is_backfill: whether the result of a maintained dataset is marked to be computed as a whole.
     """
 
     execution: Execution
@@ -76,8 +76,8 @@ class RunStateCache:
 
 
 def _is_marked_dirty(execution: Execution, binding: Binding, catalog: Catalog) -> bool:
-    """Whether an output partition of an execution is marked for a backfill. Only datasets in SQL have backfills."""
-    outputs = {(c.name, execution.partition) for c in binding.writes} if binding.is_scoped else set()
+    """Whether the result of a maintained dataset is marked for a backfill. Other tasks always compute everything."""
+    outputs = {(c.name, execution.partition) for c in binding.writes} if binding.is_maintained else set()
     return bool(outputs) and any((m.channel, m.partition) in outputs for m in catalog.dirty_partitions())
 
 

@@ -34,7 +34,7 @@ class Context:
         execution_id: id of the running execution; empty in a unit test.
         pins: channel -> the head that this execution reads.
         channels: port -> the channel that the binding gives to this port.
-        is_backfill: whether a backfill requested this execution of a dataset in SQL.
+        is_backfill: whether a maintained dataset has to be computed as a whole, because a backfill requests it.
         frame: function that converts data to a frame with a given schema. The data may have any form that
             ``store.insert`` accepts, such as rows or an Arrow table.
         query: function that builds an analysed frame from a SQL query. In the query, ``:name`` stands for a value, and

@@ -161,6 +161,6 @@ def test_a_source_needs_another_model() -> None:
         nova.Channel("bag", merge=nova.Multiset(), schema="a int", source=nova.files("in", format="csv"))
 
 
-def test_a_base_has_no_deletions_and_a_key_no_meaning(tmp_path: Path) -> None:
+def test_cluster_by_needs_a_key() -> None:
     with pytest.raises(DefinitionError, match="no column of the key"):
         nova.Channel("bag", merge=nova.Multiset(), schema="a int", cluster_by="a")
