@@ -65,9 +65,11 @@ def test_the_changes_of_a_base_are_the_rows_that_differ(store: Any) -> None:
 def test_some_columns_of_rows_that_differ_elsewhere(store: Any) -> None:
     """Rows are equal in all columns, also if only some of them are read."""
     store.insert("bag", [row(1, "x"), row(1, "y")])
-    store.insert("bag", [row(1, "x", deleted=True)])
+    store.insert("bag", [row(1, "x", deleted=True), row(1, "not there", deleted=True)])
     assert store.read("bag", columns=["a"]).to_arrow().to_pylist() == [{"a": 1}]
     assert store.read("bag", columns=["b"]).to_arrow().to_pylist() == [{"b": "y"}]
+    assert store.read("bag", columns=["b"]).to_batches().read_all().to_pylist() == [{"b": "y"}]
+    assert store.read("bag", columns=["a"]).to_batches().read_all().to_pylist() == [{"a": 1}]
 
 
 @pytest.mark.spark
