@@ -134,12 +134,17 @@ class Staging:
         self.catalog.drop_staged_blocks(execution.id, [*ports, _CHECKED_PORT])
 
     def delete_staged(self, execution: Execution) -> None:
-        """Delete the staged files that no block uses. Files that cannot be deleted now are deleted by a later sweep."""
+        """Delete the staged files that no block uses. Files that cannot be deleted now are deleted by a later sweep.
+
+        A block without a manifest is swept a second time: Spark may still write for a task that failed or was
+        interrupted.
+        """
         with suppress(NovaError):
             staged = self.catalog.staged_blocks(execution.id)
             for block in staged:
                 self.engine.delete_staged_folder(block.folder)
-            self.catalog.mark_swept([b.id for b in staged], is_final=True)
+            self.catalog.mark_swept([b.id for b in staged if b.manifest is not None], is_final=True)
+            self.catalog.mark_swept([b.id for b in staged if b.manifest is None])
 
     def abort_and_delete_staged(self, execution: Execution, cause: BaseException | str) -> None:
         """Abort an execution that will not be resumed, and delete its staged files.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,6 +74,26 @@ def test_an_orphan_that_leads_elsewhere_is_not_followed(warehouse: Warehouse, tm
     with pytest.raises(nova.WarehouseUnavailable, match="is a symbolic link"):
         warehouse.delete_files(["blocks/link/data"])
     assert (elsewhere / "data").exists()
+
+
+def test_a_folder_is_deleted_although_another_process_deletes_in_it(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(warehouse.prepare_empty_block_folder("blocks/a"))
+    (folder / "_temporary").mkdir()
+    scan = os.scandir
+
+    def scan_late(path: Any) -> Any:
+        if (folder / "_temporary").exists():
+            entries = list(scan(path))
+            (folder / "_temporary").rmdir()  # by Spark, between the listing and the deletion
+            return contextlib.nullcontext(entries)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scan_late)
+    warehouse.delete_block_folder("blocks/a")
+    assert not folder.exists()
+    warehouse.delete_block_folder("blocks/a")
 
 
 def test_the_engine_writes_its_catalogs_mark_with_its_first_block(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_neither_tokens_nor_queries_nor_what_is_sent_are_logged(issuer: TokenIss
     send_request("GET", "/v1/whoami", headers={**headers, "x-request-id": token})
     send_request("POST", "/v1/insert", headers=headers, content=b"jane.doe")
     logged = json.dumps(log_lines())
-    assert len(log_lines()) == 5 and "jane.doe" not in logged and token.rpartition("_")[2][:20] not in logged
+    assert len(log_lines()) == 5 and "jane.doe" not in logged and token[-20:] not in logged
 
 
 @pytest.mark.parametrize("given", ["", "a b", "x" * 65, 'a"b', "ä".encode().decode("latin-1"), "nova_x"])

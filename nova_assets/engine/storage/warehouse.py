@@ -34,6 +34,7 @@ ORPHANS = "orphans"
 _BLOCK_FOLDER = re.compile(r"blocks/[A-Za-z0-9_-]+")
 _BLOCK_ENTRY = re.compile(r"blocks/[A-Za-z0-9_-]+/[^/]+")
 _CATALOG_ID = re.compile(r"[A-Za-z0-9-]+")
+_DELETE_ATTEMPTS = 5
 
 
 class Warehouse:
@@ -96,9 +97,7 @@ class Warehouse:
         try:
             if folder.parent.is_symlink() or folder.is_symlink():
                 raise OSError(f"{folder} is a symbolic link")
-            shutil.rmtree(folder)
-        except FileNotFoundError:
-            return
+            _delete_tree(folder)
         except OSError as error:
             raise self.unavailable_error("be cleaned up", error) from error
 
@@ -341,6 +340,19 @@ def is_block_folder_name(name: str) -> bool:
 def stays_inside_root(name: str) -> bool:
     """Whether a relative name cannot leave the folder that it is joined to."""
     return not os.path.isabs(name) and ".." not in name.split("/")
+
+
+def _delete_tree(folder: Path) -> None:
+    """Delete a folder, in which another process may delete entries meanwhile. Before Python 3.13, ``rmtree`` ends with
+    FileNotFoundError when an entry vanishes, although the folder is still there."""
+    for _ in range(_DELETE_ATTEMPTS):
+        try:
+            shutil.rmtree(folder)
+        except FileNotFoundError:
+            pass
+        if not os.path.lexists(folder):
+            return
+    raise OSError(f"files in {folder} appear and vanish")
 
 
 def _format_gigabytes(size: int) -> str:
