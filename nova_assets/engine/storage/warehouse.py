@@ -16,6 +16,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC
 from pathlib import Path
 
@@ -346,10 +347,8 @@ def _delete_tree(folder: Path) -> None:
     """Delete a folder, in which another process may delete entries meanwhile. Before Python 3.13, ``rmtree`` ends with
     FileNotFoundError when an entry vanishes, although the folder is still there."""
     for _ in range(_DELETE_ATTEMPTS):
-        try:
+        with suppress(FileNotFoundError):
             shutil.rmtree(folder)
-        except FileNotFoundError:
-            pass
         if not os.path.lexists(folder):
             return
     raise OSError(f"files in {folder} appear and vanish")
