@@ -159,6 +159,9 @@ class StubEngine:
 
         return pa.Table.from_pylist(frame)
 
+    def compute_few_rows(self, frame: list[Row], max_rows: int) -> list[Row] | None:
+        return frame if len(frame) <= max_rows else None
+
     def is_empty(self, frame: list[Row]) -> bool:
         return not frame
 
@@ -240,7 +243,7 @@ class StubEngine:
     def convert_input(self, data: Any, schema: Schema | None, *, allow_widening: bool = False) -> list[Row]:
         return list(data)
 
-    def to_frame(self, data: Any, schema: Schema) -> list[Row]:
+    def to_frame(self, data: Any, schema: Schema | None) -> list[Row]:
         return list(data)
 
     def rewrite(

@@ -176,6 +176,11 @@ class SparkEngine:
             return frame
         return self._session.to_table(frame)
 
+    def compute_few_rows(self, frame: Any, max_rows: int) -> Any | None:
+        if isinstance(frame, pa.Table):
+            return frame if frame.num_rows <= max_rows else None
+        return self._session.to_table_of_few(frame, max_rows)
+
     def to_pandas(self, frame: Any) -> pd.DataFrame:
         """All rows of a frame as a pandas DataFrame."""
         data_frame: pd.DataFrame = self.to_arrow(frame).to_pandas()
@@ -210,7 +215,7 @@ class SparkEngine:
     def create_query_frame(self, sql: str, values: Mapping[str, Any], frames: Mapping[str, Any]) -> Any:
         from nova_assets.engine.tasks.sql_query import analyze_query
 
-        return analyze_query(self.session, sql, values, frames)
+        return analyze_query(self.session, sql, values, {n: self._to_frame(f) for n, f in frames.items()})
 
     @contextmanager
     def evaluate_once(self, frames: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -267,7 +272,9 @@ class SparkEngine:
             rows = self.session.read.option("mergeSchema", "true").parquet(*map(str, rows.paths))
         return convert_frame(rows, schema, allow_widening=allow_widening)
 
-    def to_frame(self, data: Any, schema: Schema) -> Any:
+    def to_frame(self, data: Any, schema: Schema | None) -> Any:
+        if schema is None:
+            return self._to_frame(data)
         is_empty = isinstance(data, Sequence) and not data
         return self._to_frame(to_arrow_schema(schema).empty_table() if is_empty else self.convert_input(data, schema))
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from nova_assets.errors import TaskFailed
+from nova_assets.execution.input_view import MAX_LOCAL_ROWS, build_view, count_rows
 from nova_assets.execution.run_state import PortFrames, RunState
 from nova_assets.execution.staging import Staging
 from nova_assets.masking import get_logger
@@ -18,11 +19,9 @@ from nova_assets.model.block import Block, Manifest
 from nova_assets.model.data_check import Check
 from nova_assets.model.engine import Engine, Frame
 from nova_assets.model.execution import TaskProgress, TaskReport
-from nova_assets.model.merge import MergeModel
 from nova_assets.model.modes_view import View
 from nova_assets.model.read_strategy import CostEstimate
-from nova_assets.model.reads import PrivatePortRead, Read, Snapshot
-from nova_assets.model.schema import DELETED
+from nova_assets.model.reads import PrivatePortRead, Read
 from nova_assets.model.task import Context, Task
 from nova_assets.nova_error import NovaError
 from nova_assets.plan.read_strategy import best_estimate, estimate_strategies
@@ -80,6 +79,7 @@ class TaskRun:
         self.ports_without_new_data = staging.ports_without_new_data(run_state.execution)
         self.staged_blocks_by_port = staging.uncommitted_blocks_by_port(run_state.execution, run_state.histories)
         self.plan: RunPlan = run_state.plan(self.ports_without_new_data)
+        self._facts: Mapping[str, Any] = {}
 
     def run_task(self, task_name: str) -> TaskReport:
         """Read the inputs of a task, call its function, and stage its outputs.
@@ -103,6 +103,7 @@ class TaskRun:
             self._row_counts_by_input(step),
             rows_by_port,
             estimate_by_input=self._read_estimates_by_input(step),
+            facts=self._facts,
         )
 
     def compute_with_progress(self, task_or_check: Task | Check) -> AbstractContextManager[None]:
@@ -182,35 +183,21 @@ class TaskRun:
                 )
                 arguments[task_input.name] = self.engine.filter_by_keys(rows, keys, task_input.on)
         if wants_context:
-            arguments["ctx"] = self._make_task_context()
+            arguments["ctx"] = self._make_task_context(inputs)
         return arguments
 
     def _view(self, task_input: Input) -> View:
-        loaders = {m: (lambda read=read: self._read_frame(read)) for m, read in task_input.reads.items()}
         pin = self.run_state.execution.pins.get(task_input.channel or "")
-        channel = self.run_state.binding.channel(task_input.port)
-        merge = None if channel is None else channel.merge
-        before = after = None
-        if merge is not None and merge.has_deletions:
-            before, after = (partial(self._changed_rows, task_input.reads[m], merge.key) for m in ("old", "all"))
-        return View(
-            loaders["all"],
-            loaders["new"],
-            loaders["old"],
-            before=before,
-            after=after,
+        return build_view(
+            self.engine,
+            {m: reads.resolve_staged_blocks(r, self.staged_blocks_by_port) for m, r in task_input.reads.items()},
+            self._read_frame,
+            self.run_state.binding.channel(task_input.port),
             has_run=pin is None or pin.has_run,
             is_changed=not self._is_input_empty(task_input),
-            has_new_definition=merge is not None and _has_new_definition(task_input, merge),
         )
 
-    def _changed_rows(self, read: Read, key: Sequence[str], change: Frame) -> Frame:
-        """Rows of a read that have a key of the change; without a key, rows that equal a row of the change."""
-        is_snapshot = isinstance(read, Snapshot)
-        rows = reads.resolve_staged_blocks(read, self.staged_blocks_by_port) if is_snapshot else self._read_frame(read)
-        return self.engine.filter_by_keys(rows, change, key)
-
-    def _make_task_context(self) -> Context:
+    def _make_task_context(self, inputs: Sequence[Input]) -> Context:
         execution = self.run_state.execution
         heads = {c: p.head for c, p in execution.pins.items()}
         return Context(
@@ -225,8 +212,10 @@ class TaskRun:
             is_backfill=self.run_state.is_backfill,
             frame=self.engine.to_frame,
             query=self.engine.create_query_frame,
+            compute=partial(self.engine.compute_few_rows, max_rows=MAX_LOCAL_ROWS),
             schema_of=self.engine.schema_of,
             viewing=lambda: None if self.views_factory is None else self.views_factory(heads),
+            row_counts={i.name: self._row_counts(i) for i in inputs if i.channel is not None},
         )
 
     # the call
@@ -235,6 +224,7 @@ class TaskRun:
         with self.wrap_user_errors(task.name):  # matching inputs evaluate lazy frames of an earlier task
             arguments = self.function_arguments(step.inputs, task.wants_context)
             result = task.function(**arguments)
+        self._facts = arguments["ctx"].report if task.wants_context else {}
         return self._validate_outputs(step, task, result)
 
     @contextmanager
@@ -343,29 +333,16 @@ class TaskRun:
             read = task_input.reads.get("new") or next(iter(task_input.reads.values()))
             if isinstance(read, PrivatePortRead):
                 return self.staged_blocks_by_port[read.port].rows if read.port in self.staged_blocks_by_port else None
-            return sum(
-                b.rows
-                for b in reads.source_blocks(reads.resolve_staged_blocks(read, self.staged_blocks_by_port))
-                if isinstance(b, Block)
-            )
+            return count_rows(reads.resolve_staged_blocks(read, self.staged_blocks_by_port))
 
         return {i.name: rows(i) for i in step.inputs}
 
-
-def _has_new_definition(task_input: Input, merge: MergeModel) -> bool:
-    """Whether columns or merge model of a channel differ from those at the cursor, or of its newest block."""
-    now, before = task_input.reads["all"], task_input.reads["old"]
-    if not isinstance(now, Snapshot) or now.schema is None:
-        return False
-    blocks = [b for b in reads.source_blocks(now) if isinstance(b, Block)]
-    if not blocks:
-        return False
-    newest = max(blocks, key=lambda b: b.hi)
-    is_redeclared = newest.manifest.schema.without_columns(DELETED) != now.schema or newest.merge != merge
-    is_other_before = isinstance(before, Snapshot) and (
-        before.schema != now.schema or reads.merge_model_of(before) != merge
-    )
-    return is_redeclared or is_other_before
+    def _row_counts(self, task_input: Input) -> dict[str, int]:
+        """Mode -> rows in the blocks that the mode opens."""
+        return {
+            mode: count_rows(reads.resolve_staged_blocks(read, self.staged_blocks_by_port))
+            for mode, read in task_input.reads.items()
+        }
 
 
 def _private_block_snapshot(block: Block) -> reads.Snapshot:

@@ -132,6 +132,10 @@ class Engine(Protocol):
     def to_arrow(self, frame: Frame) -> Any:
         """All rows of a frame, as a ``pyarrow.Table``."""
 
+    def compute_few_rows(self, frame: Frame, max_rows: int) -> Frame | None:
+        """Compute a frame now, and return it with its rows in this process; None if it has more rows, or if its types
+        have no equal in this process."""
+
     def is_empty(self, frame: Frame) -> bool:
         """Whether a frame has no rows; evaluates as little as possible."""
 
@@ -191,8 +195,13 @@ class Engine(Protocol):
             BadRecord, EmptyInput, SchemaMismatch.
         """
 
-    def to_frame(self, data: Any, schema: Schema) -> Frame:
-        """Frame of this engine from the input of ``insert``; empty input gives a frame without rows."""
+    def to_frame(self, data: Any, schema: Schema | None) -> Frame:
+        """Frame on which tasks compute; empty input gives a frame without rows.
+
+        Args:
+            data: the input of ``insert``; or a frame of this engine, whose rows may be in this process.
+            schema: columns of the frame; None if ``data`` is a frame of this engine.
+        """
 
     def read_parquet_folder(self, folder: Path, channel: Channel) -> Frame:
         """Content of a folder of Parquet files, with its own columns.

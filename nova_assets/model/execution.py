@@ -87,6 +87,7 @@ class TaskReport:
         skipped: the task had no new data and declares ``skip_if_no_new``.
         estimate_by_input: input -> read strategy with its estimated cost. A frame that the task does not use costs
             nothing.
+        facts: what the task reported itself, such as a decision with its reason.
     """
 
     __repr__ = short_repr
@@ -97,6 +98,7 @@ class TaskReport:
     wrote: Mapping[str, int | None]
     skipped: bool = False
     estimate_by_input: Mapping[str, CostEstimate] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -106,6 +108,7 @@ class TaskReport:
             "wrote": dict(self.wrote),
             "skipped": self.skipped,
             "ways": {name: e.as_json() for name, e in self.estimate_by_input.items()},
+            **({"facts": dict(self.facts)} if self.facts else {}),
         }
 
 

@@ -17,6 +17,7 @@ class View:
     Attributes:
         has_run: whether the binding has read the channel before. Otherwise ``.old`` is empty.
         is_changed: whether ``.new`` may have rows.
+        has_small_change: whether ``.new`` is known to have few rows.
         has_new_definition: whether the channel's columns or merge model may have changed since the binding read it.
     """
 
@@ -26,24 +27,26 @@ class View:
         new: Callable[[], Any],
         old: Callable[[], Any],
         *,
-        before: Callable[[Any], Any] | None = None,
-        after: Callable[[Any], Any] | None = None,
+        before: Callable[[], Any] | None = None,
+        after: Callable[[], Any] | None = None,
         has_run: bool = True,
         is_changed: bool = True,
+        has_small_change: bool = False,
         has_new_definition: bool = False,
     ) -> None:
         self.has_run = has_run
         self.is_changed = is_changed
+        self.has_small_change = has_small_change
         self.has_new_definition = has_new_definition
         self._build = {"all": all, "new": new, "old": old}
-        if before is not None and after is not None:  # functions of the change
-            self._build |= {"before": lambda: before(self.new), "after": lambda: after(self.new)}
+        if before is not None and after is not None:
+            self._build |= {"before": before, "after": after}
         self._frames: dict[str, Any] = {}
 
     @classmethod
     def of(cls, *, all: Any = None, new: Any = None, old: Any = None, before: Any = None, after: Any = None) -> View:
         """Build a view from existing frames, so that a unit test can call a task that takes a view."""
-        return cls(lambda: all, lambda: new, lambda: old, before=lambda _: before, after=lambda _: after)
+        return cls(lambda: all, lambda: new, lambda: old, before=lambda: before, after=lambda: after)
 
     def _frame(self, mode: str) -> Any:
         if mode not in self._frames:

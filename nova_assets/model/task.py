@@ -39,8 +39,12 @@ class Context:
             ``store.insert`` accepts, such as rows or an Arrow table.
         query: function that builds an analysed frame from a SQL query. In the query, ``:name`` stands for a value, and
             ``{name}`` stands for a frame.
+        compute: function that computes a frame now, and returns it with its rows in this process; None if the rows are
+            too many.
         schema_of: function that returns the columns of a frame.
         viewing: function that creates the file views for ``views``.
+        row_counts: input -> mode -> rows in the blocks that the mode opens.
+        report: facts that the task adds, such as a decision with its reason. They are recorded with the commit.
     """
 
     __repr__ = short_repr
@@ -56,8 +60,11 @@ class Context:
     is_backfill: bool = False
     frame: Callable[[Any, Schema], Any] = lambda data, schema: data
     query: Callable[[str, Mapping[str, Any], Mapping[str, Any]], Any] = lambda sql, values, frames: None
+    compute: Callable[[Any], Any | None] = lambda frame: None
     schema_of: Callable[[Any], Schema] = lambda frame: Schema(())
     viewing: Callable[[], Any] = lambda: None
+    row_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    report: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def views(self) -> Any:

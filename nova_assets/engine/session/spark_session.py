@@ -29,7 +29,7 @@ from nova_assets.engine.session.quiet_stderr import (
 from nova_assets.engine.session.spark_config import s3a_package_setting, spark_config
 from nova_assets.engine.session.worker_errors import nova_error_from
 from nova_assets.engine.storage.integrity import altered_file_error_from
-from nova_assets.errors import EngineUnavailable
+from nova_assets.errors import EngineUnavailable, SchemaMismatch
 from nova_assets.masking import get_logger
 from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.nova_error import NovaError
@@ -158,6 +158,19 @@ class LazySparkSession:
             raise
         target_schema = to_arrow_schema(from_struct(frame.schema))
         return table if table.schema.equals(target_schema) else table.cast(target_schema)
+
+    def to_table_of_few(self, frame: DataFrame, max_rows: int) -> pa.Table | None:
+        """All rows of a frame; None if it has more rows, or types that the frame of a table would not have."""
+        from nova_assets.engine.rows.spark_types import from_struct, to_struct
+
+        try:
+            same = to_struct(from_struct(frame.schema))
+        except SchemaMismatch:  # a type that no channel can have, such as an interval
+            return None
+        if [f.dataType.simpleString() for f in same] != [f.dataType.simpleString() for f in frame.schema]:
+            return None
+        table = self.to_table(frame.limit(max_rows + 1))
+        return table if table.num_rows <= max_rows else None
 
 
 def _can_workers_import_nova(spark: SparkSession) -> bool | None:

@@ -19,10 +19,11 @@ from nova_assets.model.schema import Schema
 from nova_assets.model.task import Context
 from nova_assets.model.value_comparison import can_be_key
 from nova_assets.sql.incremental import repeatability
-from nova_assets.sql.incremental.accumulation import accumulation_of
 from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
 from nova_assets.sql.incremental.confirmation import compare_plans, has_equal_columns, regenerate
-from nova_assets.sql.incremental.delta_sql import RESULT, added_up_difference, select_delta, select_missing_rows
+from nova_assets.sql.incremental.delta_sql import RESULT, added_up_difference, select_delta
+from nova_assets.sql.incremental.maintenance import STORED_ROWS, Maintenance, frame_name, with_columns
+from nova_assets.sql.incremental.maintenance_choice import MaintenanceChoice, choose_by_cost
 from nova_assets.sql.incremental.maintenance_sql import DatasetChange, MaintenanceSql
 from nova_assets.sql.incremental.operator_sql import quote_column
 from nova_assets.sql.incremental.operators import NotMaintainable, Operator
@@ -32,9 +33,6 @@ from nova_assets.sql.query.scans import mark_scans
 from nova_assets.sql.query.spark_confirmation import convert_spark_rejections
 from nova_assets.sql.query.spark_query import make_runnable_without_schemas
 from nova_assets.sql.text import SqlText
-
-STORED_ROWS = "stored_rows"
-"""Name of the input with the rows that the channel of the result holds."""
 
 
 @dataclass(frozen=True)
@@ -109,20 +107,52 @@ class IncrementalQuery:
             schema = ctx.schema_of(rows_now)
             plan = self._plan(ctx, views, rows_now, schema)
             self._check_target(ctx, target, plan, schema)
-            if ctx.is_backfill:
-                ctx.log.info("the whole query is computed: a backfill was requested")
-                return self._compare(ctx, target, plan, rows_now, stored, schema)
-            if not all(view.has_run for view in views.values()):
-                return self._first_rows(ctx, target, plan, rows_now, stored, schema)
-            is_redefined = any(view.has_new_definition for view in views.values())
-            is_same = not any(view.is_changed for view in views.values()) and not self.runnable.variables
-            if is_same and not is_redefined:
-                return ctx.query("SELECT * FROM {rows_now} WHERE FALSE", {}, {"rows_now": rows_now})
-            if reason := _reason_to_compare(plan, target.merge, is_redefined):
-                ctx.log.info("the whole query is computed: %s", reason)
-                return self._compare(ctx, target, plan, rows_now, stored, schema)
-            delta = self._maintain(ctx, target, plan, views, stored, schema)
-            return self._compare(ctx, target, plan, rows_now, stored, schema) if delta is None else delta
+            maintenance = None
+            if plan.operators is not None:
+                maintenance = Maintenance(ctx, plan.operators, views, target, schema)
+            choice = self._choose(ctx, target, plan, views, stored, maintenance)
+            if choice.strategy == "first rows":
+                self._check_key(ctx, target, plan, rows_now)
+                delta = rows_now
+            elif choice.strategy == "no change":
+                delta = ctx.query("SELECT * FROM {rows_now} WHERE FALSE", {}, {"rows_now": rows_now})
+            elif choice.strategy == "comparison" or maintenance is None:
+                delta = self._compare(ctx, target, plan, rows_now, stored, schema)
+            else:
+                delta = maintenance.compute_delta(stored)
+                if delta is None:
+                    choice = MaintenanceChoice("comparison", f"channel {target.name} lacks rows of the earlier result")
+                    delta = self._compare(ctx, target, plan, rows_now, stored, schema)
+            ctx.log.info("%s: %s", choice.strategy, choice.reason)
+            ctx.report["maintenance"] = choice.as_json()
+            return delta
+
+    def _choose(
+        self,
+        ctx: Context,
+        target: Channel,
+        plan: MaintenancePlan,
+        views: Mapping[str, View],
+        stored: Any,
+        maintenance: Maintenance | None,
+    ) -> MaintenanceChoice:
+        """How this execution brings the result up to date."""
+        if ctx.is_backfill:
+            return MaintenanceChoice("comparison", "a backfill was requested")
+        if not all(view.has_run for view in views.values()):
+            if ctx.pins.get(target.name) and _has_rows(ctx, "SELECT 1 FROM {rows} LIMIT 1", stored):
+                return MaintenanceChoice("comparison", "rows were stored before the first execution")
+            return MaintenanceChoice("first rows", "this is the first execution")
+        is_redefined = any(view.has_new_definition for view in views.values())
+        is_same = not any(view.is_changed for view in views.values()) and not self.runnable.variables
+        if is_same and not is_redefined:
+            return MaintenanceChoice("no change", "no input has changed")
+        reason = _reason_to_compare(plan, target.merge, is_redefined)
+        if reason is not None or maintenance is None:
+            return MaintenanceChoice("comparison", reason or plan.reason)
+        if not target.merge.has_deletions:
+            return MaintenanceChoice("changes", "the channel takes added rows only")
+        return choose_by_cost(maintenance.estimate())
 
     # the plan
 
@@ -147,7 +177,7 @@ class IncrementalQuery:
         self, ctx: Context, views: Mapping[str, View], query: Query, operators: Operator, rows_now: Any, schema: Schema
     ) -> MaintenancePlan | None:
         """The plan with these operators, if Spark confirms them; None if Spark cannot judge now."""
-        frame_by_dataset = {d: _frame_name("all", n) for n, d in enumerate(self.datasets)}
+        frame_by_dataset = {d: frame_name("all", n) for n, d in enumerate(self.datasets)}
         frames = {f: views[d].all for d, f in frame_by_dataset.items()}
         changes = {d: DatasetChange(f, f, None, f, is_changed=False) for d, f in frame_by_dataset.items()}
         try:
@@ -181,14 +211,6 @@ class IncrementalQuery:
         frames = {self.runnable.frame_by_scan[s.number]: views[s.dataset].all for s in self.scans}
         return ctx.query(self.runnable.sql, values, frames)
 
-    def _first_rows(
-        self, ctx: Context, target: Channel, plan: MaintenancePlan, rows_now: Any, stored: Any, schema: Schema
-    ) -> Any:
-        if ctx.pins.get(target.name) and _has_rows(ctx, "SELECT 1 FROM {rows} LIMIT 1", stored):
-            return self._compare(ctx, target, plan, rows_now, stored, schema)
-        self._check_key(ctx, target, plan, rows_now)
-        return rows_now
-
     def _compare(
         self, ctx: Context, target: Channel, plan: MaintenancePlan, rows_now: Any, stored: Any, schema: Schema
     ) -> Any:
@@ -201,7 +223,7 @@ class IncrementalQuery:
         self._check_key(ctx, target, plan, rows_now)
         change = added_up_difference("{rows_now}", "{stored}", schema.names)
         select = select_delta(target.merge, {name: name for name in schema.names})
-        frames = {"rows_now": rows_now, "stored": _with_columns(ctx, stored, schema)}
+        frames = {"rows_now": rows_now, "stored": with_columns(ctx, stored, schema)}
         return ctx.query(f"WITH {RESULT} AS ({change}) {select}", {}, frames)
 
     def _check_key(self, ctx: Context, target: Channel, plan: MaintenancePlan, rows_now: Any) -> None:
@@ -212,49 +234,6 @@ class IncrementalQuery:
         repeated = f"SELECT 1 FROM {{rows}} GROUP BY {key} HAVING COUNT(*) > 1 LIMIT 1"
         if _has_rows(ctx, repeated, rows_now):
             raise _key_error(self.text, target, plan)
-
-    def _maintain(
-        self,
-        ctx: Context,
-        target: Channel,
-        plan: MaintenancePlan,
-        views: Mapping[str, View],
-        stored: Any,
-        schema: Schema,
-    ) -> Any | None:
-        """The delta that follows from the changes of the datasets; None if the stored rows do not fit the delta."""
-        operators = plan.operators
-        assert operators is not None
-        frames, changes = dict[str, Any](), dict[str, DatasetChange]()
-        for n, dataset in enumerate(self.datasets):
-            view, merge = views[dataset], ctx.channels[dataset].merge
-            frame_by_role = {"all": view.all}
-            if view.is_changed:
-                frame_by_role |= {"old": view.old} | _changed_rows(view, merge)
-            frames |= {_frame_name(role, n): frame for role, frame in frame_by_role.items()}
-            changes[dataset] = DatasetChange(
-                all_frame=_frame_name("all", n),
-                old_frame=_frame_name("old", n),
-                removed_frame=None if isinstance(merge, Append) else _frame_name("removed", n),
-                added_frame=_frame_name("added", n),
-                is_changed=view.is_changed,
-            )
-        maintenance = MaintenanceSql(operators, changes)
-        names = dict(zip(operators.columns, schema.names, strict=True))
-        types = dict(zip(operators.columns, (f.type for f in schema.fields), strict=True))
-        accumulation, removes_by_value = accumulation_of(operators, types), isinstance(target.merge, Multiset)
-        key = {k.lower() for k in target.merge.key}
-        if accumulation is not None and (removes_by_value or key == set(accumulation.key_columns)):
-            frames["stored"] = _with_columns(ctx, stored, schema)
-            fields = dict(zip(operators.columns, schema.fields, strict=True))
-            sql = maintenance.accumulating_statement(accumulation, "stored", fields, removes_by_value=removes_by_value)
-            return _query(ctx, sql, frames)
-        if removes_by_value:
-            frames["stored"] = _with_columns(ctx, stored, schema)
-            if _query(ctx, maintenance.statement(select_missing_rows(names, "stored")), frames).collect():
-                ctx.log.warning("the whole query is computed: channel %s lacks rows of the earlier result", target.name)
-                return None
-        return _query(ctx, maintenance.statement(select_delta(target.merge, names)), frames)
 
     def _target(self, ctx: Context) -> Channel:
         private = [port for port in (*self.datasets, self.output_port) if port not in ctx.channels]
@@ -319,21 +298,8 @@ def _key_error(text: SqlText, target: Channel, plan: MaintenancePlan) -> Definit
     )
 
 
-def _query(ctx: Context, sql: str, frames: Mapping[str, Any]) -> Any:
-    """Frame of a statement over those frames that it names."""
-    return ctx.query(sql, {}, {name: frame for name, frame in frames.items() if f"{{{name}}}" in sql})
-
-
 def _has_rows(ctx: Context, sql: str, rows: Any) -> bool:
     return bool(ctx.query(sql, {}, {"rows": rows}).collect())
-
-
-def _changed_rows(view: View, merge: MergeModel) -> dict[str, Any]:
-    """Frames of the rows that a change adds and removes, by role."""
-    if isinstance(merge, Append):
-        return {"added": view.new}
-    changed_rows = {"removed": view.before, "added": view.after}
-    return changed_rows if merge.has_deletions else {"removed": view.old, "added": view.all}
 
 
 def _reason_to_compare(plan: MaintenancePlan, merge: MergeModel, is_redefined: bool) -> str | None:
@@ -347,25 +313,9 @@ def _reason_to_compare(plan: MaintenancePlan, merge: MergeModel, is_redefined: b
     return None
 
 
-def _frame_name(mode: str, number: int) -> str:
-    return f"nova_frame_{mode}_{number}"
-
-
 def _key_suggestions(plan: MaintenancePlan) -> str:
     keys = sorted(", ".join(sorted(k)) for k in plan.operators.unique_keys if k) if plan.operators is not None else []
     return f": {' or '.join(keys)}" if keys else ""
-
-
-def _with_columns(ctx: Context, frame: Any, schema: Schema) -> Any:
-    """The frame with null in the columns that it lacks."""
-    existing = {name.lower() for name in ctx.schema_of(frame).names}
-    if all(f.name.lower() in existing for f in schema.fields):
-        return frame
-    columns = ", ".join(
-        quote_column(f.name) if f.name.lower() in existing else f"CAST(NULL AS {f.type}) AS {quote_column(f.name)}"
-        for f in schema.fields
-    )
-    return ctx.query(f"SELECT {columns} FROM {{frame}}", {}, {"frame": frame})
 
 
 @contextmanager

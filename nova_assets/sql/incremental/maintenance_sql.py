@@ -7,9 +7,11 @@ the semi-joins with changed keys down to the datasets.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatchmethod
+from typing import Any, TypeAlias
 
 from sqlglot import exp
 
@@ -17,6 +19,7 @@ from nova_assets.model.schema import DELETED, Field
 from nova_assets.model.value_comparison import can_be_key, has_unequal_representations
 from nova_assets.sql.incremental.accumulation import Accumulation
 from nova_assets.sql.incremental.accumulation_sql import select_changed_groups, select_group_changes
+from nova_assets.sql.incremental.column_bounds import ColumnBounds
 from nova_assets.sql.incremental.delta_sql import RESULT
 from nova_assets.sql.incremental.expressions import column_of
 from nova_assets.sql.incremental.operator_sql import (
@@ -43,6 +46,10 @@ from nova_assets.sql.incremental.operators import (
     walk,
 )
 
+_VALUE = re.compile(r":(nova_value_\d+)\b")
+_NAME = re.compile(r"\bnova_\w+\b")
+_GROUPS = "nova_groups"
+
 
 @dataclass(frozen=True)
 class DatasetChange:
@@ -63,16 +70,42 @@ class DatasetChange:
     is_changed: bool = True
 
 
+@dataclass(frozen=True)
+class ComputedRelation:
+    """A relation whose rows are in this process.
+
+    Args:
+        frame: name of the frame in the SQL.
+        bounds: column -> its bounds, for columns of which Spark can skip files by bounds.
+    """
+
+    frame: str
+    bounds: Mapping[str, ColumnBounds]
+
+
+ComputeRelation: TypeAlias = Callable[[str, Mapping[str, Any]], ComputedRelation | None]
+"""Function that computes a statement with its parameters now; None if its rows are too many."""
+
+
 class MaintenanceSql:
     """Writes the relations of a query's operators.
 
     Args:
         changes: datasets that the query reads, by name.
+        compute: computes relations that are read more than once; None if one statement does everything.
+
+    Attributes:
+        values: parameter of the SQL -> its value.
     """
 
-    def __init__(self, root: Operator, changes: Mapping[str, DatasetChange]) -> None:
+    def __init__(
+        self, root: Operator, changes: Mapping[str, DatasetChange], compute: ComputeRelation | None = None
+    ) -> None:
         self.root = root
         self.changes = changes
+        self.values: dict[str, Any] = {}
+        self._compute = compute
+        self._computed: dict[str, ComputedRelation] = {}
         self._numbers = {id(operator): n for n, operator in enumerate(walk(root))}
         self._changed = {id(o) for o in walk(root) if self._reads_change(o)}
         self._relations: dict[str, str] = {}
@@ -83,9 +116,15 @@ class MaintenanceSql:
         Args:
             select_result: SELECT from ``nova_result``, the change of the result.
         """
-        change = self.change(self.root)
-        self._relation(RESULT, sum_weights(self.root.columns, f"SELECT * FROM {change}"))
+        if RESULT not in self._relations:
+            change = self.change(self.root)
+            self._relation(RESULT, sum_weights(self.root.columns, f"SELECT * FROM {change}"), is_read_often=True)
         return self._with_relations(select_result)
+
+    @property
+    def has_few_rows(self) -> bool:
+        """Whether the change of the result is known to have few rows."""
+        return RESULT in self._computed or _GROUPS in self._computed
 
     def accumulating_statement(
         self, accumulation: Accumulation, stored: str, fields: Mapping[str, Field], *, removes_by_value: bool
@@ -102,12 +141,16 @@ class MaintenanceSql:
         change = self._relation(
             "nova_group_changes", select_group_changes(accumulation, self.change(aggregation.input), fields)
         )
-        groups = self._relation("nova_groups", select_changed_groups(accumulation, change, stored, fields))
+        groups = self._relation(
+            _GROUPS, select_changed_groups(accumulation, change, stored, fields), is_read_often=True
+        )
         keys = [f"{KEY}{n}" for n in range(len(accumulation.key_columns))]
-        again = self._relation("nova_keys_again", f"SELECT {', '.join(keys)} FROM {groups} WHERE nova_again")
-        pairs = [(to_sql(k), name) for k, name in zip(aggregation.group_keys, keys, strict=True)]
+        again = self._relation(
+            "nova_keys_again", f"SELECT {', '.join(keys)} FROM {groups} WHERE nova_again", is_read_often=True
+        )
         rows = self._relation(
-            "nova_rows_again", f"SELECT * FROM {semi_join(self.rows(aggregation.input, 'new'), again, pairs)}"
+            "nova_rows_again",
+            self._select_with_keys(self.rows(aggregation.input, "new"), again, aggregation.group_keys),
         )
         computed_again = self._relation("nova_groups_again", select_over(aggregation, [rows]))
         outputs = output_list((field.name, column_of(column)) for column, field in fields.items())
@@ -126,8 +169,18 @@ class MaintenanceSql:
         )
 
     def _with_relations(self, select: str) -> str:
-        relations = ", ".join(f"{name} AS ({body})" for name, body in self._relations.items())
-        return f"WITH {relations} {select}"
+        """The SELECT with those relations that it reads."""
+        read = {*self._read_relations([select])}
+        relations = [f"{name} AS ({body})" for name, body in self._relations.items() if name in read]
+        return f"WITH {', '.join(relations)} {select}" if relations else select
+
+    def _read_relations(self, texts: Iterable[str]) -> Iterator[str]:
+        visited, waiting = set[str](), list(texts)
+        while waiting:
+            found = {n for n in _NAME.findall(waiting.pop()) if n in self._relations} - visited
+            visited |= found
+            waiting += [self._relations[n] for n in found]
+            yield from found
 
     def rows_statement(self) -> str:
         """A statement that computes the whole result after the change by the operators."""
@@ -141,9 +194,37 @@ class MaintenanceSql:
         """Whether a dataset that the operator reads has changed."""
         return id(operator) in self._changed
 
-    def _relation(self, name: str, body: str) -> str:
+    def _relation(self, name: str, body: str, *, is_read_often: bool = False) -> str:
         self._relations[name] = body
+        if is_read_often and self._compute is not None:
+            computed = self._compute(self._with_relations(f"SELECT * FROM {name}"), self.values)
+            if computed is not None:
+                self._computed[name] = computed
+                self._relations[name] = f"SELECT * FROM {{{computed.frame}}}"
         return name
+
+    def _select_with_keys(self, rows: str, keys: str, expressions: Sequence[exp.Expr]) -> str:
+        """SELECT of the rows whose key expressions equal a row of ``keys``.
+
+        If the keys are known, their bounds are added, by which Spark skips files and row groups.
+        """
+        pairs = [(to_sql(e), f"{KEY}{n}") for n, e in enumerate(expressions)]
+        select = f"SELECT * FROM {semi_join(rows, keys, pairs)}"
+        computed = self._computed.get(keys)
+        if computed is None:
+            return select
+        conditions = [
+            self._is_within(to_sql(e), computed.bounds[key])
+            for e, (_, key) in zip(expressions, pairs, strict=True)
+            if isinstance(e, exp.Column) and key in computed.bounds  # another expression may fail for other rows
+        ]
+        return f"{select} WHERE {' AND '.join(conditions)}" if conditions else select
+
+    def _is_within(self, expression: str, bounds: ColumnBounds) -> str:
+        low, high = (f"nova_value_{len(self.values) + n}" for n in range(2))
+        self.values |= {low: bounds.low, high: bounds.high}
+        is_null = f" OR ({expression}) IS NULL" if bounds.has_nulls else ""
+        return f"(({expression}) BETWEEN :{low} AND :{high}{is_null})"
 
     # rows before and after the change
 
@@ -252,7 +333,8 @@ class MaintenanceSql:
         ]
         names = ", ".join(f"{KEY}{n}" for n in range(len(keyed_inputs[0][1])))
         name = f"nova_{self._numbers[id(operator)]}_keys"
-        return self._relation(name, f"SELECT DISTINCT {names} FROM ({' UNION ALL '.join(parts)})")
+        body = f"SELECT DISTINCT {names} FROM ({' UNION ALL '.join(parts)})"
+        return self._relation(name, body, is_read_often=True)
 
     def _again(self, operator: Operator, keys: str | None, keys_by_input: Sequence[Sequence[exp.Expr]]) -> str:
         """The operator over the rows with changed keys, before and after the change."""
@@ -262,11 +344,15 @@ class MaintenanceSql:
             for n, (operand, key_columns) in enumerate(zip(operator.inputs, keys_by_input, strict=True)):
                 rows = self.rows(operand, version)
                 if keys is not None:
-                    pairs = [(to_sql(k), f"{KEY}{i}") for i, k in enumerate(key_columns)]
                     rows = self._relation(
-                        f"nova_{number}_input_{n}_{version}", f"SELECT * FROM {semi_join(rows, keys, pairs)}"
+                        f"nova_{number}_input_{n}_{version}", self._select_with_keys(rows, keys, key_columns)
                     )
                 inputs.append(rows)
             again = self._relation(f"nova_{number}_again_{version}", select_over(operator, inputs))
             parts.append(f"{select_with_weight(operator.columns, weight)} FROM {again}")
         return " UNION ALL ".join(parts)
+
+
+def used_values(sql: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those parameters that a statement contains."""
+    return {name: values[name] for name in _VALUE.findall(sql)}

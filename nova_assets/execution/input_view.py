@@ -1,0 +1,89 @@
+"""Views that tasks get for inputs in the mode ``changes``: one channel before, between and after the changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+
+from nova_assets.model import reads
+from nova_assets.model.block import Block
+from nova_assets.model.channel import Channel
+from nova_assets.model.engine import Engine, Frame
+from nova_assets.model.merge import MergeModel
+from nova_assets.model.modes_view import View
+from nova_assets.model.reads import PrivatePortRead, Read, Snapshot
+from nova_assets.model.schema import DELETED
+
+MAX_LOCAL_ROWS = 200_000
+"""Maximum rows of a change in this process. Spark knows the size of such a change, sends it to the other side of a
+join, and does not compute it again each time it is used.
+"""
+
+
+def build_view(
+    engine: Engine,
+    read_by_mode: Mapping[str, Read],
+    read_frame: Callable[[Read], Frame],
+    channel: Channel | None,
+    *,
+    has_run: bool,
+    is_changed: bool,
+) -> View:
+    """The view of an input.
+
+    Args:
+        read_by_mode: the reads ``all``, ``new`` and ``old``, with the blocks that this execution has staged.
+        read_frame: returns the frame of a read.
+        channel: None for a private port.
+        has_run: whether the binding has read the channel before.
+        is_changed: whether there may be a change.
+    """
+
+    change = read_by_mode["new"]
+    is_small = not isinstance(change, PrivatePortRead) and count_rows(change) <= MAX_LOCAL_ROWS
+
+    @cache
+    def load_change() -> Frame:
+        return engine.fetch(change) if is_small else read_frame(change)
+
+    def load_changed_rows(mode: str) -> Frame:
+        """Rows of a mode that have a key of the change; without a key, rows that equal a row of the change."""
+        assert channel is not None
+        read = read_by_mode[mode]
+        rows = read if isinstance(read, Snapshot) else read_frame(read)
+        return engine.filter_by_keys(rows, load_change(), channel.merge.key)
+
+    merge = None if channel is None else channel.merge
+    has_changed_rows = merge is not None and merge.has_deletions
+    return View(
+        lambda: read_frame(read_by_mode["all"]),
+        lambda: engine.to_frame(load_change(), None),
+        lambda: read_frame(read_by_mode["old"]),
+        before=(lambda: load_changed_rows("old")) if has_changed_rows else None,
+        after=(lambda: load_changed_rows("all")) if has_changed_rows else None,
+        has_run=has_run,
+        is_changed=is_changed,
+        has_small_change=is_small,
+        has_new_definition=merge is not None and _has_new_definition(read_by_mode, merge),
+    )
+
+
+def count_rows(read: Read) -> int:
+    """Rows of the blocks that a read opens."""
+    return sum(b.rows for b in reads.source_blocks(read) if isinstance(b, Block))
+
+
+def _has_new_definition(read_by_mode: Mapping[str, Read], merge: MergeModel) -> bool:
+    """Whether columns or merge model of a channel differ from those at the cursor, or of its newest block."""
+    now, before = read_by_mode["all"], read_by_mode["old"]
+    if not isinstance(now, Snapshot) or now.schema is None:
+        return False
+    blocks = [b for b in reads.source_blocks(now) if isinstance(b, Block)]
+    if not blocks:
+        return False
+    newest = max(blocks, key=lambda b: b.hi)
+    is_redeclared = newest.manifest.schema.without_columns(DELETED) != now.schema or newest.merge != merge
+    is_other_before = isinstance(before, Snapshot) and (
+        before.schema != now.schema or reads.merge_model_of(before) != merge
+    )
+    return is_redeclared or is_other_before

@@ -1,0 +1,149 @@
+"""One maintenance of a stored result: its delta, computed by the query's operators from the changes of the inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nova_assets.model.channel import Channel
+from nova_assets.model.merge import Append, MergeModel, Multiset
+from nova_assets.model.modes_view import View
+from nova_assets.model.schema import Schema
+from nova_assets.model.task import Context
+from nova_assets.sql.incremental.accumulation import Accumulation, accumulation_of
+from nova_assets.sql.incremental.column_bounds import column_bounds
+from nova_assets.sql.incremental.delta_sql import select_delta, select_missing_rows
+from nova_assets.sql.incremental.maintenance_cost import DatasetSize, MaintenanceCost, estimate_maintenance
+from nova_assets.sql.incremental.maintenance_sql import (
+    ComputedRelation,
+    DatasetChange,
+    MaintenanceSql,
+    used_values,
+)
+from nova_assets.sql.incremental.operator_sql import quote_column
+from nova_assets.sql.incremental.operators import Operator
+
+STORED_ROWS = "stored_rows"
+"""Name of the input with the rows that the channel of the result holds."""
+
+
+class Maintenance:
+    """Computes the delta of a result.
+
+    Args:
+        views: dataset -> its view.
+        target: channel of the result.
+        schema: columns of the result.
+    """
+
+    def __init__(
+        self, ctx: Context, operators: Operator, views: Mapping[str, View], target: Channel, schema: Schema
+    ) -> None:
+        self.ctx = ctx
+        self.operators = operators
+        self.views = views
+        self.target = target
+        self.schema = schema
+        self.has_small_changes = all(view.has_small_change for view in views.values())
+        self._frames: dict[str, Any] = {}
+
+    def estimate(self) -> MaintenanceCost | None:
+        """Estimated cost; None if the sizes of the inputs are not known."""
+        counts = self.ctx.row_counts
+        if not {*self.views, STORED_ROWS} <= counts.keys():
+            return None
+        sizes = {
+            name: DatasetSize(counts[name]["all"], counts[name]["new"], self.ctx.channels[name].merge.has_deletions)
+            for name in self.views
+        }
+        return estimate_maintenance(
+            self.operators, sizes, counts[STORED_ROWS]["all"], is_change_small=self.has_small_changes
+        )
+
+    def compute_delta(self, stored: Any) -> Any | None:
+        """The delta that follows from the changes of the datasets; None if the stored rows do not fit the delta."""
+        changes = {name: self._add_frames(n, name) for n, name in enumerate(self.views)}
+        maintenance = MaintenanceSql(self.operators, changes, self._compute if self.has_small_changes else None)
+        accumulation, removes_by_value = self._accumulation(), isinstance(self.target.merge, Multiset)
+        if accumulation is not None or removes_by_value:
+            self._frames["stored"] = with_columns(self.ctx, stored, self.schema)
+        if accumulation is not None:
+            fields = dict(zip(self.operators.columns, self.schema.fields, strict=True))
+            sql = maintenance.accumulating_statement(accumulation, "stored", fields, removes_by_value=removes_by_value)
+            return self._compute_few(maintenance, self._query(sql, maintenance.values))
+        names = dict(zip(self.operators.columns, self.schema.names, strict=True))
+        if removes_by_value:
+            missing = maintenance.statement(select_missing_rows(names, "stored"))
+            if self._query(missing, maintenance.values).collect():
+                return None
+        delta = maintenance.statement(select_delta(self.target.merge, names))
+        return self._compute_few(maintenance, self._query(delta, maintenance.values))
+
+    def _accumulation(self) -> Accumulation | None:
+        """The accumulation, if the stored rows are its accumulators."""
+        types = dict(zip(self.operators.columns, (f.type for f in self.schema.fields), strict=True))
+        accumulation = accumulation_of(self.operators, types)
+        key = {k.lower() for k in self.target.merge.key}
+        is_stored = isinstance(self.target.merge, Multiset) or (
+            accumulation is not None and key == set(accumulation.key_columns)
+        )
+        return accumulation if is_stored else None
+
+    def _add_frames(self, number: int, dataset: str) -> DatasetChange:
+        """Add the frames of a dataset."""
+        view, merge = self.views[dataset], self.ctx.channels[dataset].merge
+        frame_by_role = {"all": view.all}
+        if view.is_changed:
+            frame_by_role |= {"old": view.old} | _changed_rows(view, merge)
+        self._frames |= {frame_name(role, number): frame for role, frame in frame_by_role.items()}
+        return DatasetChange(
+            all_frame=frame_name("all", number),
+            old_frame=frame_name("old", number),
+            removed_frame=None if isinstance(merge, Append) else frame_name("removed", number),
+            added_frame=frame_name("added", number),
+            is_changed=view.is_changed,
+        )
+
+    def _query(self, sql: str, values: Mapping[str, Any]) -> Any:
+        """Frame of a statement over those frames and values that it names."""
+        used_frames = {name: frame for name, frame in self._frames.items() if f"{{{name}}}" in sql}
+        return self.ctx.query(sql, used_values(sql, values), used_frames)
+
+    def _compute(self, sql: str, values: Mapping[str, Any]) -> ComputedRelation | None:
+        """Compute a relation now, and add it to the frames; None if its rows are too many."""
+        rows = self.ctx.compute(self._query(sql, values))
+        if rows is None:
+            return None
+        name = frame_name("computed", len(self._frames))
+        self._frames[name] = rows
+        return ComputedRelation(name, column_bounds(rows))
+
+    def _compute_few(self, maintenance: MaintenanceSql, delta: Any) -> Any:
+        """The delta, with its rows in this process if they are few. They are written without a Spark job."""
+        rows = self.ctx.compute(delta) if maintenance.has_few_rows else None
+        return delta if rows is None else rows
+
+
+def frame_name(role: str, number: int) -> str:
+    """Name of a frame in the SQL."""
+    return f"nova_frame_{role}_{number}"
+
+
+def with_columns(ctx: Context, frame: Any, schema: Schema) -> Any:
+    """The frame with null in the columns that it lacks."""
+    existing = {name.lower() for name in ctx.schema_of(frame).names}
+    if all(f.name.lower() in existing for f in schema.fields):
+        return frame
+    columns = ", ".join(
+        quote_column(f.name) if f.name.lower() in existing else f"CAST(NULL AS {f.type}) AS {quote_column(f.name)}"
+        for f in schema.fields
+    )
+    return ctx.query(f"SELECT {columns} FROM {{frame}}", {}, {"frame": frame})
+
+
+def _changed_rows(view: View, merge: MergeModel) -> dict[str, Any]:
+    """Frames of the rows that a change adds and removes, by role."""
+    if isinstance(merge, Append):
+        return {"added": view.new}
+    changed_rows = {"removed": view.before, "added": view.after}
+    return changed_rows if merge.has_deletions else {"removed": view.old, "added": view.all}

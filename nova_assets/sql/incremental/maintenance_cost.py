@@ -1,0 +1,213 @@
+"""Estimated cost of computing the change of a result by the operators, and of computing the whole query. Pure.
+
+Costs are seconds of CPU, with rates measured on one machine (``benchmarks/incremental``). Only the comparison matters.
+Sizes come from the catalog: nothing is known about values, so each key of a join is taken to have one partner on the
+smaller side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nova_assets.sql.incremental.accumulation import accumulation_of
+from nova_assets.sql.incremental.operators import (
+    Aggregation,
+    Distinct,
+    GroupedOperator,
+    Join,
+    LateralView,
+    Operator,
+    Scan,
+    SetOperation,
+    TwoInputs,
+    UnionAll,
+    Windowed,
+    walk,
+)
+
+_STATEMENT_SECONDS = 0.3
+"""Seconds for a Spark statement of any size."""
+
+_READ_ROW_SECONDS, _LOOKUP_ROW_SECONDS, _CHANGED_ROW_SECONDS = 0.1e-6, 0.15e-6, 8e-6
+"""Seconds for reading a row, for searching a row for changed keys, and for a changed row."""
+
+_COMPARE_ROW_SECONDS, _WRITE_ROW_SECONDS = 1.5e-6, 1.5e-6
+"""Seconds for comparing a row of the result with the stored rows, and for writing a row."""
+
+_COMPUTE_ROW_SECONDS: Mapping[type[Operator], float] = {
+    Join: 0.4e-6,
+    Aggregation: 0.4e-6,
+    Windowed: 1.5e-6,
+    Distinct: 0.8e-6,
+    SetOperation: 0.8e-6,
+    LateralView: 0.3e-6,
+}
+"""Operator -> seconds for a row of its inputs. Other operators cost almost nothing."""
+
+_ROWS_PER_GROUP = 10
+"""Rows that are computed again for a changed row, if nothing better is known."""
+
+
+@dataclass(frozen=True)
+class DatasetSize:
+    """Rows of a dataset.
+
+    Args:
+        rows: rows after the change.
+        changed_rows: rows of the change.
+        has_deletions: whether rows can be removed or replaced. Then the rows before the change are looked up.
+    """
+
+    rows: int
+    changed_rows: int
+    has_deletions: bool
+
+
+@dataclass(frozen=True)
+class MaintenanceCost:
+    """Estimated seconds of CPU.
+
+    Args:
+        changes: for computing the change of the result by the operators.
+        comparison: for computing the whole query, and comparing the result with the stored rows.
+    """
+
+    changes: float
+    comparison: float
+
+    def as_seconds(self) -> dict[str, float]:
+        """Strategy -> seconds."""
+        return {"changes": self.changes, "comparison": self.comparison}
+
+
+def estimate_maintenance(
+    root: Operator, sizes: Mapping[str, DatasetSize], stored_rows: int, *, is_change_small: bool
+) -> MaintenanceCost:
+    """Estimate both ways to maintain a result.
+
+    Args:
+        sizes: dataset -> its size.
+        stored_rows: rows of the stored result.
+        is_change_small: whether relations that are read more than once are computed only once.
+    """
+    estimates = _Estimates(sizes, 1 if is_change_small else 2)
+    rounds = 1 + sum(1 for o in walk(root) if _needs_changed_keys(o) and estimates.changed_rows(o))
+    accumulation = accumulation_of(root)
+    if accumulation is None:
+        changes = estimates.change_seconds(root)
+    else:
+        changes = estimates.change_seconds(accumulation.aggregation.input) + _LOOKUP_ROW_SECONDS * stored_rows
+    changed_rows = min(estimates.changed_rows(root), estimates.rows(root) + stored_rows)
+    written = _WRITE_ROW_SECONDS * changed_rows
+    whole = estimates.seconds(root) + _COMPARE_ROW_SECONDS * (stored_rows + estimates.rows(root))
+    return MaintenanceCost(
+        _STATEMENT_SECONDS * rounds + changes + written, _STATEMENT_SECONDS * 1.5 + whole + min(written, whole)
+    )
+
+
+class _Estimates:
+    """Sizes and costs of operators.
+
+    Args:
+        evaluations: number of times that a change is computed for each operator that reads its keys.
+    """
+
+    def __init__(self, sizes: Mapping[str, DatasetSize], evaluations: int) -> None:
+        self.sizes = sizes
+        self.evaluations = evaluations
+
+    def rows(self, operator: Operator) -> float:
+        """Rows of the output."""
+        if isinstance(operator, Scan):
+            return self.sizes[operator.dataset].rows
+        inputs = [self.rows(i) for i in operator.inputs]
+        if isinstance(operator, Join):
+            return _joined_rows(operator, *inputs)
+        if isinstance(operator, Aggregation):
+            return inputs[0] / _ROWS_PER_GROUP if operator.group_keys else 1
+        if isinstance(operator, UnionAll) or (isinstance(operator, SetOperation) and operator.kind == "union"):
+            return sum(inputs)
+        return inputs[0]
+
+    def changed_rows(self, operator: Operator) -> float:
+        """Rows of the change of the output: added rows and removed rows."""
+        if isinstance(operator, Scan):
+            size = self.sizes[operator.dataset]
+            return size.changed_rows * (2 if size.has_deletions else 1)
+        changed = [self.changed_rows(i) for i in operator.inputs]
+        if isinstance(operator, Join):
+            sides = [max(1.0, self.rows(i)) for i in operator.inputs]
+            joined = self.rows(operator)
+            return sum(c * max(1.0, joined / side) for c, side in zip(changed, sides, strict=True))
+        if isinstance(operator, GroupedOperator) and not operator.group_keys:
+            return 2 * self.rows(operator) if changed[0] else 0
+        if isinstance(operator, Windowed):
+            return min(changed[0] * _ROWS_PER_GROUP, 2 * self.rows(operator))
+        if isinstance(operator, Aggregation | Distinct | SetOperation):
+            return min(sum(changed), 2 * self.rows(operator))
+        return sum(changed)
+
+    def seconds(self, operator: Operator) -> float:
+        """Seconds for all rows of the output, with its inputs."""
+        if isinstance(operator, Scan):
+            return _READ_ROW_SECONDS * self.rows(operator)
+        return sum(map(self.seconds, operator.inputs)) + self._own_seconds(operator)
+
+    def _own_seconds(self, operator: Operator) -> float:
+        rate = _COMPUTE_ROW_SECONDS.get(type(operator), 0.02e-6)
+        return rate * sum(self.rows(i) for i in operator.inputs)
+
+    def change_seconds(self, operator: Operator) -> float:
+        """Seconds for the change of the output, with its inputs."""
+        if not self.changed_rows(operator):
+            return 0
+        if isinstance(operator, Scan):
+            size = self.sizes[operator.dataset]
+            lookups = 2 * _LOOKUP_ROW_SECONDS * size.rows * self.evaluations if size.has_deletions else 0
+            return lookups + _CHANGED_ROW_SECONDS * size.changed_rows
+        if isinstance(operator, Join) and operator.kind == "inner":
+            return self._inner_join_change_seconds(operator)
+        if _needs_changed_keys(operator):
+            return self._again_seconds(operator)
+        return sum(map(self.change_seconds, operator.inputs)) + _CHANGED_ROW_SECONDS * self.changed_rows(operator)
+
+    def _inner_join_change_seconds(self, operator: Join) -> float:
+        seconds = _CHANGED_ROW_SECONDS * self.changed_rows(operator)
+        for side, other in ((operator.left, operator.right), (operator.right, operator.left)):
+            if self.changed_rows(side):
+                seconds += self.change_seconds(side) + self.seconds(other) + _LOOKUP_ROW_SECONDS * self.rows(other)
+        return seconds
+
+    def _again_seconds(self, operator: Operator) -> float:
+        """Seconds for the rows with changed keys, before and after the change."""
+        if not _has_keys(operator):
+            return 2 * self.seconds(operator)
+        keys = self.evaluations * sum(map(self.change_seconds, operator.inputs))
+        searched = sum(self.seconds(i) + _LOOKUP_ROW_SECONDS * self.rows(i) for i in operator.inputs)
+        changed = sum(map(self.changed_rows, operator.inputs))
+        matching = min(changed * _ROWS_PER_GROUP, sum(map(self.rows, operator.inputs)))
+        rate = _COMPUTE_ROW_SECONDS.get(type(operator), 0.0)
+        return keys + 2 * (searched + rate * matching) + _CHANGED_ROW_SECONDS * self.changed_rows(operator)
+
+
+def _needs_changed_keys(operator: Operator) -> bool:
+    return isinstance(operator, GroupedOperator | Distinct | SetOperation) or (
+        isinstance(operator, Join) and operator.kind != "inner"
+    )
+
+
+def _has_keys(operator: Operator) -> bool:
+    if isinstance(operator, GroupedOperator):
+        return bool(operator.group_keys)
+    if isinstance(operator, SetOperation):
+        return operator.has_equal_types
+    return not isinstance(operator, Join) or bool(operator.equal_keys)
+
+
+def _joined_rows(operator: TwoInputs, left: float, right: float) -> float:
+    if not isinstance(operator, Join) or operator.kind in ("left semi", "left anti"):
+        return left
+    if operator.kind == "inner" and not operator.equal_keys:
+        return left * right
+    return max(left, right)
