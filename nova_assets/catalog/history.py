@@ -86,10 +86,15 @@ class Histories(CatalogPart):
             raise channel_not_found_error(self.database, channel)
         return result
 
-    def has_dropped_partitions(self, channel: str) -> bool:
-        """Whether retention dropped a partition of the channel and some version still needs that drop (R19)."""
+    def has_dropped_partitions(self, channel: str, *, ever: bool = False) -> bool:
+        """Whether retention dropped a partition of the channel (R19).
+
+        Args:
+            ever: whether drops count that no version needs any more.
+        """
         b = blocks.c
-        query = select(b.id).where(b.channel == channel, b.kind == "base", b.collected_at.is_(None), b.origin == "drop")
+        query = select(b.id).where(b.channel == channel, b.kind == "base", b.origin == "drop")
+        query = query if ever else query.where(b.collected_at.is_(None))
         return self.database.read(lambda c: c.execute(query.limit(1)).first() is not None)
 
     def partitions(self, channel: str, scope: str = WHOLE) -> list[PartitionState]:

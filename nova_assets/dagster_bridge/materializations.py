@@ -74,6 +74,7 @@ def materialization_metadata(
         "nova/bytes": sum(f.bytes for f in files),
         **_partition_metadata(blocks),
         **{f"nova/received_{what}": count for what, count in commit.details.get("received", {}).items()},
+        **_maintenance_metadata(commit),
         **extra_metadata,
         "dagster/row_count": sum(b.rows for b in blocks),
         "dagster/column_schema": to_table_schema(first.manifest.schema),
@@ -93,6 +94,13 @@ def _column_lineage_metadata(project: Project, binding: str | None, channel: str
         for column, sources in lineage_by_column.items()
     }
     return {"dagster/column_lineage": TableColumnLineage(made_from)}
+
+
+def _maintenance_metadata(commit: Commit) -> dict[str, Any]:
+    """How maintained results of the commit were brought up to date, and why."""
+    found = [(t["task"], t.get("facts", {}).get("maintenance")) for t in commit.details.get("tasks", ())]
+    texts = [f"{task}: {m['strategy']}, because {m['reason']}" for task, m in found if m is not None]
+    return {"nova/maintenance": "; ".join(texts)} if texts else {}
 
 
 def _partition_metadata(blocks: Sequence[Block]) -> dict[str, Any]:

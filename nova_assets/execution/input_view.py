@@ -28,6 +28,7 @@ def build_view(
     *,
     has_run: bool,
     is_changed: bool,
+    has_dropped_partitions: Callable[[], bool],
 ) -> View:
     """The view of an input.
 
@@ -37,6 +38,7 @@ def build_view(
         channel: None for a private port.
         has_run: whether the binding has read the channel before.
         is_changed: whether there may be a change.
+        has_dropped_partitions: tells whether a partition of the channel was ever dropped.
     """
 
     change = read_by_mode["new"]
@@ -64,6 +66,7 @@ def build_view(
         has_run=has_run,
         is_changed=is_changed,
         has_small_change=is_small,
+        has_dropped_partitions=has_dropped_partitions,
         has_new_definition=merge is not None and _has_new_definition(read_by_mode, merge),
     )
 

@@ -15,13 +15,14 @@ from nova_assets.execution.run_state import PortFrames, RunState
 from nova_assets.execution.staging import Staging
 from nova_assets.masking import get_logger
 from nova_assets.model import reads
-from nova_assets.model.block import Block, Manifest
+from nova_assets.model.block import Block, Kind, Manifest
 from nova_assets.model.data_check import Check
 from nova_assets.model.engine import Engine, Frame
 from nova_assets.model.execution import TaskProgress, TaskReport
 from nova_assets.model.modes_view import View
 from nova_assets.model.read_strategy import CostEstimate
 from nova_assets.model.reads import PrivatePortRead, Read
+from nova_assets.model.replacement import Replacement
 from nova_assets.model.task import Context, Task
 from nova_assets.nova_error import NovaError
 from nova_assets.plan.read_strategy import best_estimate, estimate_strategies
@@ -80,6 +81,7 @@ class TaskRun:
         self.staged_blocks_by_port = staging.uncommitted_blocks_by_port(run_state.execution, run_state.histories)
         self.plan: RunPlan = run_state.plan(self.ports_without_new_data)
         self._facts: Mapping[str, Any] = {}
+        self._replaced_ports: set[str] = set()
 
     def run_task(self, task_name: str) -> TaskReport:
         """Read the inputs of a task, call its function, and stage its outputs.
@@ -195,7 +197,12 @@ class TaskRun:
             self.run_state.binding.channel(task_input.port),
             has_run=pin is None or pin.has_run,
             is_changed=not self._is_input_empty(task_input),
+            has_dropped_partitions=lambda: self._has_dropped_partitions(task_input),
         )
+
+    def _has_dropped_partitions(self, task_input: Input) -> bool:
+        channel = task_input.channel
+        return channel is not None and self.staging.catalog.has_dropped_partitions(channel, ever=True)
 
     def _make_task_context(self, inputs: Sequence[Input]) -> Context:
         execution = self.run_state.execution
@@ -250,6 +257,8 @@ class TaskRun:
                 f"a dict of {', '.join(map(repr, result))}" if isinstance(result, Mapping) else type(result).__name__
             )
             raise self._wrong_output_error(task, found, _expected_return_text(ports))
+        self._replaced_ports = {port for port, frame in frames.items() if isinstance(frame, Replacement)}
+        frames |= {port: frames[port].frame for port in self._replaced_ports}
         for port, frame in frames.items():
             if frame is None:
                 raise self._wrong_output_error(task, f"None for port {port!r}", "a frame, which may have no rows")
@@ -308,8 +317,9 @@ class TaskRun:
         for output in outputs:
             channel = None if output.channel is None else self.run_state.binding.channels[output.port]
             history = None if output.channel is None else self.run_state.histories[output.channel]
+            kind: Kind = "base" if output.port in self._replaced_ports else output.kind
             manifests[output.port] = self.staging.write(
-                self.run_state.execution, output.port, output.kind, channel, history, frames[output.port]
+                self.run_state.execution, output.port, kind, channel, history, frames[output.port]
             )
         return {port: manifest.rows for port, manifest in manifests.items()}
 

@@ -33,6 +33,7 @@ class View:
         is_changed: bool = True,
         has_small_change: bool = False,
         has_new_definition: bool = False,
+        has_dropped_partitions: Callable[[], bool] = lambda: False,
     ) -> None:
         self.has_run = has_run
         self.is_changed = is_changed
@@ -41,12 +42,18 @@ class View:
         self._build = {"all": all, "new": new, "old": old}
         if before is not None and after is not None:
             self._build |= {"before": before, "after": after}
+        self._has_dropped_partitions = has_dropped_partitions
         self._frames: dict[str, Any] = {}
 
     @classmethod
     def of(cls, *, all: Any = None, new: Any = None, old: Any = None, before: Any = None, after: Any = None) -> View:
         """Build a view from existing frames, so that a unit test can call a task that takes a view."""
         return cls(lambda: all, lambda: new, lambda: old, before=lambda: before, after=lambda: after)
+
+    @property
+    def has_dropped_partitions(self) -> bool:
+        """Whether a partition of the channel was ever dropped. Results keep the rows that came from it (R19)."""
+        return self._has_dropped_partitions()
 
     def _frame(self, mode: str) -> Any:
         if mode not in self._frames:

@@ -18,7 +18,7 @@ from nova_assets.model.task import Task
 from nova_assets.model.workflowette import Workflowette
 from nova_assets.sql.datasets.dataset_query import DatasetQuery, Late
 from nova_assets.sql.datasets.declarations import DatasetDeclarations, build_declared_graph
-from nova_assets.sql.datasets.graph import Graph
+from nova_assets.sql.datasets.graph import Dataset, Graph
 from nova_assets.sql.datasets.maintained_dataset import (
     MaintainedDataset,
     check_new_scans,
@@ -29,6 +29,7 @@ from nova_assets.sql.datasets.maintained_dataset import (
 )
 from nova_assets.sql.datasets.refresh_decision import Refresh, RefreshDecision
 from nova_assets.sql.datasets.scan_inputs import consumed_edges
+from nova_assets.sql.incremental.incremental_query import IncrementalQuery
 from nova_assets.sql.query.user_functions import Functions, SqlFunction, sql_functions_by_name, type_by_function
 from nova_assets.sql.text import SqlText
 from nova_assets.suggestions import did_you_mean
@@ -65,7 +66,7 @@ class Datasets(Sequence[Binding]):
                 graph = _with_multisets(graph, [name, *datasets_that_lose_rows(graph, graph.dataset(name).reads)])
         self.graph = graph
         self._bindings = tuple(
-            _make_binding(graph, self._make_query(name, late_by_dataset.get(name, "rebuild"), bodies))
+            self._make_binding(self._make_query(name, late_by_dataset.get(name, "rebuild"), bodies))
             for name in graph.datasets
         )
 
@@ -73,6 +74,34 @@ class Datasets(Sequence[Binding]):
         decision = self.refresh_decisions[name]
         query_class = MaintainedDataset if decision.is_incremental else DatasetQuery
         return query_class(self.graph, name, late, bodies, decision)
+
+    def _make_binding(self, query: DatasetQuery) -> Binding:
+        graph, dataset = self.graph, self.graph.dataset(query.name)
+        maintaining = self._incremental_query(dataset) if isinstance(query, MaintainedDataset) else None
+        task = Task(
+            name=f"make_{dataset.name}",
+            function=maintaining or query,
+            consumes=consumed_edges(dataset.statement.scans) if maintaining is None else maintaining.input_edges(),
+            produces=(Produces(dataset.name, dataset.statement.kind if maintaining is None else "delta"),),
+            deterministic=not dataset.statement.has_calls,  # a function may read something else the next time
+            description=dataset.statement.text.sql.strip(),
+            scoped=query,
+        )
+        return bind(
+            Workflowette(dataset.name, [task]),
+            channels={name: _channel_by_name(graph, name) for name in (*dataset.reads, dataset.name)},
+            description=dataset.statement.description or None,
+            partitions=list(dataset.channel.partition_columns),
+        )
+
+    def _incremental_query(self, dataset: Dataset) -> IncrementalQuery:
+        maintained_readers = [
+            name
+            for name, reader in self.graph.datasets.items()
+            if dataset.name in reader.reads and self.refresh_decisions[name].is_incremental
+        ]
+        prefers_changes = self.refresh_decisions[dataset.name].requested == "incremental"
+        return incremental_query(dataset, prefers_changes=prefers_changes, readers=len(maintained_readers))
 
     @property
     def channels(self) -> tuple[Channel, ...]:
@@ -177,26 +206,6 @@ def _read_sql_file(file: Path) -> SqlText:
         return SqlText(str(file), file.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise SqlError(f"{file} cannot be read as text", found=str(error), expected="UTF-8", file=str(file)) from error
-
-
-def _make_binding(graph: Graph, query: DatasetQuery) -> Binding:
-    dataset = graph.dataset(query.name)
-    maintaining = incremental_query(dataset) if isinstance(query, MaintainedDataset) else None
-    task = Task(
-        name=f"make_{dataset.name}",
-        function=maintaining or query,
-        consumes=consumed_edges(dataset.statement.scans) if maintaining is None else maintaining.input_edges(),
-        produces=(Produces(dataset.name, dataset.statement.kind if maintaining is None else "delta"),),
-        deterministic=not dataset.statement.has_calls,  # a function may read something else the next time
-        description=dataset.statement.text.sql.strip(),
-        scoped=query,
-    )
-    return bind(
-        Workflowette(dataset.name, [task]),
-        channels={name: _channel_by_name(graph, name) for name in (*dataset.reads, dataset.name)},
-        description=dataset.statement.description or None,
-        partitions=list(dataset.channel.partition_columns),
-    )
 
 
 def _channel_by_name(graph: Graph, name: str) -> Channel:

@@ -32,11 +32,11 @@ def decide_refresh(graph: Graph, name: str, refresh: Refresh, late: Late) -> Ref
     if refresh == "full":
         return RefreshDecision()
     try:
-        return RefreshDecision(_build_operators(graph, graph.dataset(name), late))
+        return RefreshDecision(_build_operators(graph, graph.dataset(name), late), requested=refresh)
     except SqlError as error:
         if refresh == "incremental":
             raise
-        return RefreshDecision(reason=error.what)
+        return RefreshDecision(reason=error.what, requested=refresh)
 
 
 def multiset_channel(channel: Channel) -> Channel:
@@ -58,15 +58,17 @@ class MaintainedDataset(DatasetQuery):
         return {**super().as_json(), "refresh": "incremental"}
 
 
-def incremental_query(dataset: Dataset) -> IncrementalQuery:
-    """The function of the task of a maintained dataset.
+def incremental_query(dataset: Dataset, *, prefers_changes: bool = True, readers: int = 0) -> IncrementalQuery:
+    """The function of the task of a maintained dataset. The arguments are those of ``IncrementalQuery``.
 
     Raises:
         SqlError: the query depends on more than its data.
     """
     text, start = dataset.statement.text, dataset.statement.query_start
     blank = re.sub(r"[^\n]", " ", text.sql[:start])  # positions in errors stay
-    return IncrementalQuery(SqlText(text.name, blank + text.sql[start:]), dataset.name)
+    return IncrementalQuery(
+        SqlText(text.name, blank + text.sql[start:]), dataset.name, prefers_changes=prefers_changes, readers=readers
+    )
 
 
 def _build_operators(graph: Graph, dataset: Dataset, late: Late) -> Operator:

@@ -10,7 +10,8 @@ from nova_assets.sql.incremental.operators import Operator
 
 Refresh: TypeAlias = Literal["full", "auto", "incremental"]
 """How a dataset is brought up to date. ``full``: its query is computed again. ``incremental``: its rows are maintained
-from the changes of its inputs. ``auto``: incremental if nova has a rule for each part of the query, otherwise full.
+from the changes of its inputs. ``auto``: incremental if nova has a rule for each part of the query, otherwise full; and
+each execution chooses the cheaper of changes and replacement.
 """
 
 
@@ -21,10 +22,12 @@ class RefreshDecision:
     Args:
         operators: the steps through which changes pass; None if the query is computed again.
         reason: why the query is computed again although ``auto`` was requested; otherwise empty.
+        requested: what the project requests.
     """
 
     operators: Operator | None = None
     reason: str = ""
+    requested: Refresh = "full"
 
     @property
     def is_incremental(self) -> bool:

@@ -15,6 +15,7 @@ from nova_assets.model.edge import Consumes
 from nova_assets.model.merge import Append, MergeModel, Multiset, Upsert
 from nova_assets.model.modes_view import View
 from nova_assets.model.partitions import partition_values
+from nova_assets.model.replacement import Replacement
 from nova_assets.model.schema import Schema
 from nova_assets.model.task import Context
 from nova_assets.model.value_comparison import can_be_key
@@ -54,12 +55,17 @@ class IncrementalQuery:
     Args:
         text: the query.
         output_port: port of the channel that holds the result.
+        prefers_changes: whether changes are computed unless they are estimated to be several times as expensive as a
+            replacement of the result.
+        readers: known readers of the result's changes.
 
     Raises:
         SqlError: the query cannot be parsed, or depends on more than its data, such as a clock.
     """
 
-    def __init__(self, text: SqlText, output_port: str) -> None:
+    def __init__(self, text: SqlText, output_port: str, *, prefers_changes: bool = True, readers: int = 0) -> None:
+        self.prefers_changes = prefers_changes
+        self.readers = readers
         self.text = text
         self.output_port = output_port
         tree = parse_statement(text)
@@ -116,14 +122,18 @@ class IncrementalQuery:
                 delta = rows_now
             elif choice.strategy == "no change":
                 delta = ctx.query("SELECT * FROM {rows_now} WHERE FALSE", {}, {"rows_now": rows_now})
+            elif choice.strategy == "replacement":
+                self._check_key(ctx, target, plan, rows_now)
+                delta = Replacement(rows_now)
             elif choice.strategy == "comparison" or maintenance is None:
                 delta = self._compare(ctx, target, plan, rows_now, stored, schema)
             else:
                 delta = maintenance.compute_delta(stored)
                 if delta is None:
                     choice = MaintenanceChoice("comparison", f"channel {target.name} lacks rows of the earlier result")
+                    ctx.log.warning("the whole query is computed: %s", choice.reason)
                     delta = self._compare(ctx, target, plan, rows_now, stored, schema)
-            ctx.log.info("%s: %s", choice.strategy, choice.reason)
+            ctx.log.info("strategy %r: %s", choice.strategy, choice.reason)
             ctx.report["maintenance"] = choice.as_json()
             return delta
 
@@ -152,7 +162,9 @@ class IncrementalQuery:
             return MaintenanceChoice("comparison", reason or plan.reason)
         if not target.merge.has_deletions:
             return MaintenanceChoice("changes", "the channel takes added rows only")
-        return choose_by_cost(maintenance.estimate())
+        if any(view.has_dropped_partitions for view in views.values()):
+            return MaintenanceChoice("changes", "the result keeps rows that came from dropped partitions")
+        return choose_by_cost(maintenance.estimate(self.readers), prefers_changes=self.prefers_changes)
 
     # the plan
 

@@ -47,8 +47,12 @@ class Maintenance:
         self.has_small_changes = all(view.has_small_change for view in views.values())
         self._frames: dict[str, Any] = {}
 
-    def estimate(self) -> MaintenanceCost | None:
-        """Estimated cost; None if the sizes of the inputs are not known."""
+    def estimate(self, readers: int) -> MaintenanceCost | None:
+        """Estimated cost; None if the sizes of the inputs are not known.
+
+        Args:
+            readers: number of readers of the result's changes.
+        """
         counts = self.ctx.row_counts
         if not {*self.views, STORED_ROWS} <= counts.keys():
             return None
@@ -57,7 +61,11 @@ class Maintenance:
             for name in self.views
         }
         return estimate_maintenance(
-            self.operators, sizes, counts[STORED_ROWS]["all"], is_change_small=self.has_small_changes
+            self.operators,
+            sizes,
+            counts[STORED_ROWS]["all"],
+            is_change_small=self.has_small_changes,
+            readers=readers,
         )
 
     def compute_delta(self, stored: Any) -> Any | None:

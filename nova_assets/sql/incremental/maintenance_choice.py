@@ -7,10 +7,16 @@ from typing import Any, Literal, TypeAlias
 
 from nova_assets.sql.incremental.maintenance_cost import MaintenanceCost
 
-Strategy: TypeAlias = Literal["first rows", "no change", "changes", "comparison"]
+Strategy: TypeAlias = Literal["first rows", "no change", "changes", "replacement", "comparison"]
 """``first rows``: the whole query is computed, and nothing is stored yet. ``no change``: no input has changed.
-``changes``: the change of the result is computed from the changes of the inputs. ``comparison``: the whole query is
-computed, and the result is compared with the stored rows.
+``changes``: the change of the result is computed from the changes of the inputs. ``replacement``: the whole query is
+computed, and the result replaces the stored rows. ``comparison``: the whole query is computed, and the result is
+compared with the stored rows.
+"""
+
+MAX_PREFERENCE = 3
+"""Changes are preferred to a replacement up to so many times its cost: readers of the result get few rows, and a change
+of an input that does not change the result writes nothing.
 """
 
 
@@ -32,10 +38,18 @@ class MaintenanceChoice:
         return {"strategy": self.strategy, "reason": self.reason, "estimated_cpu_seconds": estimates}
 
 
-def choose_by_cost(cost: MaintenanceCost | None) -> MaintenanceChoice:
-    """The cheaper strategy. If the sizes are not known, the changes are computed."""
+def choose_by_cost(cost: MaintenanceCost | None, *, prefers_changes: bool) -> MaintenanceChoice:
+    """Changes or replacement, by their estimates. If the sizes are not known, the changes are computed.
+
+    Args:
+        prefers_changes: whether changes are computed unless they are estimated to be several times as expensive.
+    """
     if cost is None:
         return MaintenanceChoice("changes", "the sizes of the inputs are not known")
-    estimates = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in cost.as_seconds().items())
-    strategy: Strategy = "changes" if cost.changes <= cost.comparison else "comparison"
-    return MaintenanceChoice(strategy, f"it is estimated to be cheaper: {estimates} of CPU", cost)
+    estimates = f"changes {cost.changes:.1f} s of CPU, replacement {cost.replacement:.1f} s"
+    limit = MAX_PREFERENCE * cost.replacement if prefers_changes else cost.replacement
+    if cost.changes > limit:
+        return MaintenanceChoice("replacement", f"it is estimated to cost less: {estimates}", cost)
+    is_dearer = cost.changes > cost.replacement
+    reason = 'refresh="incremental" prefers changes' if is_dearer else "they are estimated to cost less"
+    return MaintenanceChoice("changes", f"{reason}: {estimates}", cost)

@@ -1,4 +1,4 @@
-"""Estimated cost of computing the change of a result by the operators, and of computing the whole query. Pure.
+"""Estimated cost of computing the change of a result by the operators, and of replacing the result. Pure.
 
 Costs are seconds of CPU, with rates measured on one machine (``benchmarks/incremental``). Only the comparison matters.
 Sizes come from the catalog: nothing is known about values, so each key of a join is taken to have one partner on the
@@ -26,18 +26,21 @@ from nova_assets.sql.incremental.operators import (
     walk,
 )
 
-_STATEMENT_SECONDS = 0.3
-"""Seconds for a Spark statement of any size."""
+_REPLACEMENT_SECONDS, _CHANGES_SECONDS, _STATEMENT_SECONDS = 0.6, 0.2, 0.4
+"""Seconds for a replacement, for computing changes, and for each statement of the latter, whatever their size."""
 
-_READ_ROW_SECONDS, _LOOKUP_ROW_SECONDS, _CHANGED_ROW_SECONDS = 0.1e-6, 0.15e-6, 8e-6
-"""Seconds for reading a row, for searching a row for changed keys, and for a changed row."""
+_READ_ROW_SECONDS, _LOOKUP_ROW_SECONDS, _WRITE_ROW_SECONDS = 0.1e-6, 0.25e-6, 1.5e-6
+"""Seconds for reading a row, for searching a row for changed keys, and for writing a row."""
 
-_COMPARE_ROW_SECONDS, _WRITE_ROW_SECONDS = 1.5e-6, 1.5e-6
-"""Seconds for comparing a row of the result with the stored rows, and for writing a row."""
+_DIFFERENCE_SECONDS, _DIFFERENCE_ROW_SECONDS = 0.3, 0.3e-6
+"""Seconds for the difference between two bases of any size, and for each of their rows."""
+
+_CHANGED_INPUT_ROW_SECONDS, _CHANGED_ROW_SECONDS = 25e-6, 4e-6
+"""Seconds for a changed row of a dataset, and for a changed row of any step."""
 
 _COMPUTE_ROW_SECONDS: Mapping[type[Operator], float] = {
-    Join: 0.4e-6,
-    Aggregation: 0.4e-6,
+    Join: 0.25e-6,
+    Aggregation: 0.2e-6,
     Windowed: 1.5e-6,
     Distinct: 0.8e-6,
     SetOperation: 0.8e-6,
@@ -70,19 +73,19 @@ class MaintenanceCost:
 
     Args:
         changes: for computing the change of the result by the operators.
-        comparison: for computing the whole query, and comparing the result with the stored rows.
+        replacement: for computing the whole query, and writing the result.
     """
 
     changes: float
-    comparison: float
+    replacement: float
 
     def as_seconds(self) -> dict[str, float]:
         """Strategy -> seconds."""
-        return {"changes": self.changes, "comparison": self.comparison}
+        return {"changes": self.changes, "replacement": self.replacement}
 
 
 def estimate_maintenance(
-    root: Operator, sizes: Mapping[str, DatasetSize], stored_rows: int, *, is_change_small: bool
+    root: Operator, sizes: Mapping[str, DatasetSize], stored_rows: int, *, is_change_small: bool, readers: int = 0
 ) -> MaintenanceCost:
     """Estimate both ways to maintain a result.
 
@@ -90,19 +93,20 @@ def estimate_maintenance(
         sizes: dataset -> its size.
         stored_rows: rows of the stored result.
         is_change_small: whether relations that are read more than once are computed only once.
+        readers: number of readers of the changes. After a replacement, each of them compares two bases.
     """
     estimates = _Estimates(sizes, 1 if is_change_small else 2)
-    rounds = 1 + sum(1 for o in walk(root) if _needs_changed_keys(o) and estimates.changed_rows(o))
+    statements = 1 + sum(1 for o in walk(root) if _needs_changed_keys(o) and estimates.changed_rows(o))
     accumulation = accumulation_of(root)
     if accumulation is None:
         changes = estimates.change_seconds(root)
     else:
         changes = estimates.change_seconds(accumulation.aggregation.input) + _LOOKUP_ROW_SECONDS * stored_rows
-    changed_rows = min(estimates.changed_rows(root), estimates.rows(root) + stored_rows)
-    written = _WRITE_ROW_SECONDS * changed_rows
-    whole = estimates.seconds(root) + _COMPARE_ROW_SECONDS * (stored_rows + estimates.rows(root))
+    result_rows = stored_rows or estimates.rows(root)
+    comparisons = readers * (_DIFFERENCE_SECONDS + 2 * _DIFFERENCE_ROW_SECONDS * result_rows)
     return MaintenanceCost(
-        _STATEMENT_SECONDS * rounds + changes + written, _STATEMENT_SECONDS * 1.5 + whole + min(written, whole)
+        _CHANGES_SECONDS + _STATEMENT_SECONDS * statements + changes,
+        _REPLACEMENT_SECONDS + estimates.seconds(root) + _WRITE_ROW_SECONDS * result_rows + comparisons,
     )
 
 
@@ -165,7 +169,7 @@ class _Estimates:
         if isinstance(operator, Scan):
             size = self.sizes[operator.dataset]
             lookups = 2 * _LOOKUP_ROW_SECONDS * size.rows * self.evaluations if size.has_deletions else 0
-            return lookups + _CHANGED_ROW_SECONDS * size.changed_rows
+            return lookups + _CHANGED_INPUT_ROW_SECONDS * size.changed_rows
         if isinstance(operator, Join) and operator.kind == "inner":
             return self._inner_join_change_seconds(operator)
         if _needs_changed_keys(operator):

@@ -106,6 +106,42 @@ def test_a_chain_of_datasets_is_maintained_from_end_to_end(deploy: Any) -> None:
     one.check()
 
 
+def maintenances(one: Deployment, name: str) -> list[tuple[str, str]]:
+    """How each commit of a dataset came about: the strategy, and the kind of its block."""
+    commits = [i for i in one.store.timeline(name) if i.action == "commit"]
+    return [(i.details["tasks"][0]["facts"]["maintenance"]["strategy"], i.blocks[0].kind) for i in commits]
+
+
+@pytest.mark.spark
+def test_a_change_of_most_rows_replaces_the_result_and_its_readers_get_the_difference(deploy: Any) -> None:
+    one = deploy({"totals": "auto", "large": "incremental"}, totals=TOTALS, large=LARGE)
+    one.store.insert("orders", [order(n, n % 7, n) for n in range(40)])
+    one.tick()
+    one.store.insert("orders", one.spark.range(400_000).selectExpr("int(id)", "int(id % 7) user", "int(id % 3) amount"))
+    assert one.tick() == ["totals", "large"]
+    one.check()
+    assert maintenances(one, "totals")[-1] == ("replacement", "base")
+    assert maintenances(one, "large")[-1][1] == "delta"
+    one.store.insert("orders", [order(1, 2, 1000)])
+    one.tick()
+    one.check()
+    assert maintenances(one, "totals")[-1] == ("changes", "delta")
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_a_replacement_does_not_remove_what_came_from_dropped_partitions(deploy: Any) -> None:
+    one = deploy("auto", per_user="SELECT user, COUNT(*) AS n FROM visits GROUP BY user")
+    one.store.insert("visits", [{"day": dt.date(2024, 1, 1), "user": 1}])
+    one.tick()
+    one.store.drop("visits", "day=2024-01-01")
+    later = one.spark.range(400_000).selectExpr("date'2024-01-02' day", "int(2 + id % 5) user")
+    one.store.insert("visits", later)
+    one.tick()
+    assert {"user": 1, "n": 1} in one.store.read("per_user").to_arrow().to_pylist()
+    assert maintenances(one, "per_user")[-1] == ("changes", "delta")
+
+
 @pytest.mark.spark
 def test_a_change_of_nothing_ends_the_tick(deploy: Any) -> None:
     one = deploy("incremental", totals=TOTALS)

@@ -1,0 +1,75 @@
+"""How a maintenance is done: by changes or by a replacement, decided from sizes alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlglot import exp
+
+from nova_assets.model.schema import Schema, parse_ddl
+from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
+from nova_assets.sql.incremental.maintenance_choice import MaintenanceChoice, choose_by_cost
+from nova_assets.sql.incremental.maintenance_cost import DatasetSize, MaintenanceCost, estimate_maintenance
+from nova_assets.sql.incremental.operators import Operator
+from nova_assets.sql.parse.dialect import parse_statement
+from nova_assets.sql.query.resolved_query import resolve_query
+from nova_assets.sql.text import SqlText
+
+FACTS: Schema = parse_ddl("id int, k int, amount int")
+JOIN = "SELECT f.id, d.amount FROM facts f JOIN sides d ON f.k = d.id"
+GROUP = "SELECT k, COUNT(*) AS n, MAX(amount) AS m FROM facts GROUP BY k"
+
+
+def operators_of(sql: str) -> Operator:
+    sources = {name: SourceTable(FACTS, ("id",)) for name in ("facts", "sides")}
+    text = SqlText("query", sql)
+    tree = parse_statement(text)
+    assert isinstance(tree, exp.Query)
+    return build_operators(resolve_query(text, tree, {n: s.schema for n, s in sources.items()}), sources)
+
+
+def chosen(sql: str, rows: int, changed: int, *, prefers_changes: bool = False, **options: Any) -> MaintenanceChoice:
+    sizes = {"facts": DatasetSize(rows, changed, True), "sides": DatasetSize(rows // 10, 0, True)}
+    is_small = changed <= 200_000
+    cost = estimate_maintenance(operators_of(sql), sizes, rows // 10, is_change_small=is_small, **options)
+    return choose_by_cost(cost, prefers_changes=prefers_changes)
+
+
+@pytest.mark.parametrize("sql", [JOIN, GROUP])
+def test_a_small_change_of_many_rows_is_computed_alone(sql: str) -> None:
+    assert chosen(sql, 20_000_000, 1_000).strategy == "changes"
+
+
+@pytest.mark.parametrize("sql", [JOIN, GROUP])
+def test_a_change_of_most_rows_replaces_the_result(sql: str) -> None:
+    choice = chosen(sql, 20_000_000, 15_000_000)
+    assert choice.strategy == "replacement"
+    assert "changes" in choice.reason and "replacement" in choice.reason and "s of CPU" in choice.reason
+    assert choice.as_json()["estimated_cpu_seconds"].keys() == {"changes", "replacement"}
+
+
+def test_incremental_prefers_changes_up_to_a_limit() -> None:
+    def choice(changes: float, prefers_changes: bool) -> str:
+        return choose_by_cost(MaintenanceCost(changes, 1.0), prefers_changes=prefers_changes).strategy
+
+    assert [choice(s, True) for s in (0.9, 2.9, 3.1)] == ["changes", "changes", "replacement"]
+    assert [choice(s, False) for s in (0.9, 1.1)] == ["changes", "replacement"]
+    assert choose_by_cost(None, prefers_changes=False).strategy == "changes"
+
+
+def test_readers_of_changes_make_a_replacement_dearer() -> None:
+    sizes = {"facts": DatasetSize(1_000, 10, True), "sides": DatasetSize(100, 0, True)}
+    costs = [
+        estimate_maintenance(operators_of(GROUP), sizes, 1_000_000, is_change_small=True, readers=n) for n in range(3)
+    ]
+    assert costs[0].changes == costs[2].changes
+    assert costs[0].replacement < costs[1].replacement < costs[2].replacement
+
+
+def test_an_input_without_a_change_costs_nothing_to_look_up() -> None:
+    def changes(sides: int) -> float:
+        sizes = {"facts": DatasetSize(1_000_000, 10, True), "sides": DatasetSize(100_000, sides, True)}
+        return estimate_maintenance(operators_of(JOIN), sizes, 1_000_000, is_change_small=True).changes
+
+    assert changes(0) < changes(1) < changes(50_000)
