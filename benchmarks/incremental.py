@@ -58,7 +58,7 @@ def build_project() -> nova.Project:
             nova.Channel(f"{name}_{c}", merge=nova.Upsert(key=key), schema=schema) for c in ("kept", "again")
         )
         inputs = {"orders": orders, "users": users, "shops": shops}
-        maintained = nova.incremental(f"keep_{name}", sql, produces=nova.delta(kept))
+        maintained = nova.incremental(f"keep_{name}", sql, produces=nova.delta(kept), refresh="auto")
         recomputed = nova.sql_task(f"make_{name}", sql, produces=nova.base(again))
         bindings += [
             nova.bind(nova.Workflowette(f"{name}_kept", [maintained]), channels=inputs),

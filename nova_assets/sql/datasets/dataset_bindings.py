@@ -153,8 +153,9 @@ def datasets(
         refresh: how a dataset is brought up to date after its inputs have changed. With ``"full"`` (the default), its
             query is computed again. With ``"incremental"``, nova derives the changes of its rows from the changes of
             the inputs, and writes only these changes. An error names the part of the query for which nova has no rule.
-            With ``"auto"``, a dataset is incremental if nova has a rule for each part of its query, otherwise full. A
-            mapping gives the choice by dataset: ``{"totals": "incremental"}``. Datasets with ``PARTITION`` are full.
+            With ``"auto"``, a dataset is incremental if nova has a rule for each part of its query, otherwise full.
+            Then each execution chooses the cheaper of the changes and a replacement of the result. A mapping gives the
+            choice by dataset: ``{"totals": "incremental"}``. Datasets with ``PARTITION`` are full.
 
     Raises:
         DefinitionError: the folder does not exist or holds no ``.sql`` file.

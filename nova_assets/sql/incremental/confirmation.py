@@ -18,6 +18,7 @@ from nova_assets.sql.query.scans import scan_number
 
 _PLAN = re.compile(r"== Optimized Logical Plan ==\n(.*?)(?=\n== |\Z)", re.DOTALL)
 _EXPRESSION_ID = re.compile(r"#(\d+)L?")
+_PROJECT_BELOW_WINDOW = re.compile(r"(Window \[.*\n *[ :]*\+- Project \[)((?:[^\[\](), ]+#\d+L?(?:, )?)+)(\]\n)")
 _TRUNCATED = re.compile(r"\.\.\. \d+ more fields|\.\.\.$", re.MULTILINE)
 
 
@@ -54,7 +55,14 @@ def _optimised_plan(ctx: Context, frame: Any) -> str:
     found = _PLAN.search(text)
     numbers: dict[str, str] = {}
     plan = found[1] if found else "... 1 more fields"
+    plan = _PROJECT_BELOW_WINDOW.sub(_with_sorted_columns, plan)
     return _EXPRESSION_ID.sub(lambda m: f"#{numbers.setdefault(m[1], str(len(numbers)))}", plan).strip()
+
+
+def _with_sorted_columns(found: re.Match[str]) -> str:
+    """The columns that a window reads, in the order of their names: Spark adds them in an order without a meaning."""
+    before, columns, after = found.groups()
+    return f"{before}{', '.join(sorted(columns.split(', ')))}{after}"
 
 
 def has_equal_columns(schema: Schema, other: Schema) -> bool:

@@ -10,6 +10,7 @@ from nova_assets.sql.incremental.expressions import column_of
 from nova_assets.sql.incremental.operator_sql import (
     REPETITIONS,
     WEIGHT,
+    column_list,
     output_list,
     quote_column,
     select_with_weight,
@@ -92,3 +93,22 @@ def added_up_difference(rows_now: str, rows_before: str, columns: Sequence[str])
     added, removed = select_with_weight(columns, 1), select_with_weight(columns, -1)
     both = f"{added} FROM {rows_now} UNION ALL {removed} FROM {rows_before}"
     return sum_weights(columns, both)
+
+
+def select_keyed_difference(rows_now: str, rows_before: str, columns: Sequence[str], key: Sequence[str]) -> str:
+    """SELECT of the delta that leads a keyed channel from one result to another. No key is null or repeated.
+
+    Args:
+        rows_now, rows_before: relations with the columns.
+    """
+    same_key = " AND ".join(f"now.{quote_column(k)} = before.{quote_column(k)}" for k in key)
+    is_same = " AND ".join(f"now.{quote_column(c)} <=> before.{quote_column(c)}" for c in columns)
+    values = ", ".join(
+        f"IF(nova_is_now, now.{quote_column(c)}, before.{quote_column(c)}) AS {quote_column(c)}" for c in columns
+    )
+    return (
+        f"SELECT {values}, nova_is_now IS NULL AS {DELETED} "
+        f"FROM (SELECT {column_list(columns)}, TRUE AS nova_is_now FROM {rows_now}) AS now "
+        f"FULL JOIN (SELECT {column_list(columns)}, TRUE AS nova_is_before FROM {rows_before}) AS before ON {same_key} "
+        f"WHERE nova_is_now IS NULL OR nova_is_before IS NULL OR NOT ({is_same})"
+    )

@@ -22,7 +22,12 @@ from nova_assets.model.value_comparison import can_be_key
 from nova_assets.sql.incremental import repeatability
 from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
 from nova_assets.sql.incremental.confirmation import compare_plans, has_equal_columns, regenerate
-from nova_assets.sql.incremental.delta_sql import RESULT, added_up_difference, select_delta
+from nova_assets.sql.incremental.delta_sql import (
+    RESULT,
+    added_up_difference,
+    select_delta,
+    select_keyed_difference,
+)
 from nova_assets.sql.incremental.maintenance import STORED_ROWS, Maintenance, frame_name, with_columns
 from nova_assets.sql.incremental.maintenance_choice import MaintenanceChoice, choose_by_cost
 from nova_assets.sql.incremental.maintenance_sql import DatasetChange, MaintenanceSql
@@ -233,9 +238,12 @@ class IncrementalQuery:
                 next="maintain the query in a new channel",
             )
         self._check_key(ctx, target, plan, rows_now)
+        frames = {"rows_now": rows_now, "stored": with_columns(ctx, stored, schema)}
+        if target.merge.key:
+            difference = select_keyed_difference("{rows_now}", "{stored}", schema.names, target.merge.key)
+            return ctx.query(difference, {}, frames)
         change = added_up_difference("{rows_now}", "{stored}", schema.names)
         select = select_delta(target.merge, {name: name for name in schema.names})
-        frames = {"rows_now": rows_now, "stored": with_columns(ctx, stored, schema)}
         return ctx.query(f"WITH {RESULT} AS ({change}) {select}", {}, frames)
 
     def _check_key(self, ctx: Context, target: Channel, plan: MaintenancePlan, rows_now: Any) -> None:

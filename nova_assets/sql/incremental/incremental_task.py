@@ -3,12 +3,15 @@ of the channels that the query reads."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from nova_assets.errors import DefinitionError
 from nova_assets.model.edge import Produces
 from nova_assets.model.names import check_name
 from nova_assets.model.task import Task
 from nova_assets.sql.incremental.incremental_query import IncrementalQuery
 from nova_assets.sql.text import SqlText
+from nova_assets.suggestions import did_you_mean
 
 
 def incremental(
@@ -16,6 +19,7 @@ def incremental(
     sql: str,
     *,
     produces: Produces,
+    refresh: Literal["incremental", "auto"] = "incremental",
     retries: int = 0,
     retry_delay: float = 0.0,
 ) -> Task:
@@ -29,7 +33,8 @@ def incremental(
     Inserts, updates and deletions in any channel of the query pass through the query as changes. After each execution,
     the channel has the rows that recomputing the query would give (R12). The first execution computes the whole query.
     If the query has a part for which there is no cheaper rule, each execution computes the whole query, compares the
-    result with the stored rows, and writes the difference.
+    result with the stored rows, and writes the difference. If the changes are estimated to cost more than three times
+    as much as the whole query, an execution computes the whole query, and its result replaces the stored rows.
 
     The channel is an ``Upsert`` channel. Its key identifies the rows of the result, for example the columns of
     ``GROUP BY``. If all inputs are ``Append`` channels, and added rows only add rows to the result, the channel may be
@@ -40,13 +45,21 @@ def incremental(
         name: the task's name.
         sql: one SELECT statement.
         produces: the output edge, ``nova.delta(channel)``.
+        refresh: with ``"incremental"``, executions prefer changes, as above. With ``"auto"``, each execution chooses
+            what is estimated to cost less: the changes, or the whole query.
         retries, retry_delay: as for ``nova.task``.
 
     Raises:
         SqlError: the query cannot be parsed, or depends on more than its data, such as a clock.
-        DefinitionError: the output edge is not a delta, or the query reads its own result.
+        DefinitionError: the output edge is not a delta, the query reads its own result, or ``refresh`` is unknown.
     """
-    query = IncrementalQuery(SqlText(f"task {name}", sql), produces.port)
+    if refresh not in ("incremental", "auto"):
+        raise DefinitionError(
+            f"task {name!r}: refresh={refresh!r} is not a policy{did_you_mean(str(refresh), ('incremental', 'auto'))}",
+            expected="incremental or auto",
+        )
+    prefers_changes = refresh == "incremental"
+    query = IncrementalQuery(SqlText(f"task {name}", sql), produces.port, prefers_changes=prefers_changes)
     if produces.kind != "delta":
         raise DefinitionError(
             f"task {name!r} writes changes of its result, not a base", expected=f"produces=nova.delta({produces.port})"

@@ -51,5 +51,5 @@ def choose_by_cost(cost: MaintenanceCost | None, *, prefers_changes: bool) -> Ma
     if cost.changes > limit:
         return MaintenanceChoice("replacement", f"it is estimated to cost less: {estimates}", cost)
     is_dearer = cost.changes > cost.replacement
-    reason = 'refresh="incremental" prefers changes' if is_dearer else "they are estimated to cost less"
+    reason = "changes are preferred" if is_dearer else "they are estimated to cost less"
     return MaintenanceChoice("changes", f"{reason}: {estimates}", cost)

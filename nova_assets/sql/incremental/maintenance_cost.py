@@ -29,8 +29,11 @@ from nova_assets.sql.incremental.operators import (
 _REPLACEMENT_SECONDS, _CHANGES_SECONDS, _STATEMENT_SECONDS = 0.6, 0.2, 0.4
 """Seconds for a replacement, for computing changes, and for each statement of the latter, whatever their size."""
 
-_READ_ROW_SECONDS, _LOOKUP_ROW_SECONDS, _WRITE_ROW_SECONDS = 0.1e-6, 0.25e-6, 1.5e-6
-"""Seconds for reading a row, for searching a row for changed keys, and for writing a row."""
+_READ_ROW_SECONDS, _SEARCH_ROW_SECONDS, _WRITE_ROW_SECONDS = 0.1e-6, 0.25e-6, 1.5e-6
+"""Seconds for reading a row, for deciding whether it has a changed key, and for writing a row."""
+
+_LOOKUP_ROW_SECONDS = 0.08e-6
+"""Seconds for a row of a dataset in which few changed rows are looked up by the channel's key."""
 
 _DIFFERENCE_SECONDS, _DIFFERENCE_ROW_SECONDS = 0.3, 0.3e-6
 """Seconds for the difference between two bases of any size, and for each of their rows."""
@@ -101,7 +104,7 @@ def estimate_maintenance(
     if accumulation is None:
         changes = estimates.change_seconds(root)
     else:
-        changes = estimates.change_seconds(accumulation.aggregation.input) + _LOOKUP_ROW_SECONDS * stored_rows
+        changes = estimates.change_seconds(accumulation.aggregation.input) + _SEARCH_ROW_SECONDS * stored_rows
     result_rows = stored_rows or estimates.rows(root)
     comparisons = readers * (_DIFFERENCE_SECONDS + 2 * _DIFFERENCE_ROW_SECONDS * result_rows)
     return MaintenanceCost(
@@ -168,7 +171,8 @@ class _Estimates:
             return 0
         if isinstance(operator, Scan):
             size = self.sizes[operator.dataset]
-            lookups = 2 * _LOOKUP_ROW_SECONDS * size.rows * self.evaluations if size.has_deletions else 0
+            rate = _LOOKUP_ROW_SECONDS if self.evaluations == 1 else _SEARCH_ROW_SECONDS * self.evaluations
+            lookups = 2 * rate * size.rows if size.has_deletions else 0
             return lookups + _CHANGED_INPUT_ROW_SECONDS * size.changed_rows
         if isinstance(operator, Join) and operator.kind == "inner":
             return self._inner_join_change_seconds(operator)
@@ -180,7 +184,7 @@ class _Estimates:
         seconds = _CHANGED_ROW_SECONDS * self.changed_rows(operator)
         for side, other in ((operator.left, operator.right), (operator.right, operator.left)):
             if self.changed_rows(side):
-                seconds += self.change_seconds(side) + self.seconds(other) + _LOOKUP_ROW_SECONDS * self.rows(other)
+                seconds += self.change_seconds(side) + self.seconds(other) + _SEARCH_ROW_SECONDS * self.rows(other)
         return seconds
 
     def _again_seconds(self, operator: Operator) -> float:
@@ -188,7 +192,7 @@ class _Estimates:
         if not _has_keys(operator):
             return 2 * self.seconds(operator)
         keys = self.evaluations * sum(map(self.change_seconds, operator.inputs))
-        searched = sum(self.seconds(i) + _LOOKUP_ROW_SECONDS * self.rows(i) for i in operator.inputs)
+        searched = sum(self.seconds(i) + _SEARCH_ROW_SECONDS * self.rows(i) for i in operator.inputs)
         changed = sum(map(self.changed_rows, operator.inputs))
         matching = min(changed * _ROWS_PER_GROUP, sum(map(self.rows, operator.inputs)))
         rate = _COMPUTE_ROW_SECONDS.get(type(operator), 0.0)

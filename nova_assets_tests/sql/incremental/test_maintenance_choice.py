@@ -18,7 +18,7 @@ from nova_assets.sql.text import SqlText
 
 FACTS: Schema = parse_ddl("id int, k int, amount int")
 JOIN = "SELECT f.id, d.amount FROM facts f JOIN sides d ON f.k = d.id"
-GROUP = "SELECT k, COUNT(*) AS n, MAX(amount) AS m FROM facts GROUP BY k"
+GROUP = "SELECT k, COUNT(*) AS n, SUM(amount) AS total FROM facts GROUP BY k"
 
 
 def operators_of(sql: str) -> Operator:

@@ -233,3 +233,8 @@ def test_a_repeated_group_key_and_reserved_names() -> None:
     assert accumulation_of(operators("SELECT user, COUNT(*) AS n FROM orders GROUP BY user, user")) is None
     with pytest.raises(NotMaintainable, match="reserved name"):
         operators("SELECT user AS nova_key_0, COUNT(*) AS n FROM orders GROUP BY user")
+
+
+def test_a_policy_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(nova.DefinitionError, match="refresh='increment' is not a policy; did you mean 'incremental'"):
+        nova.incremental("keep", "SELECT 1 AS a", produces=nova.delta("c"), refresh="increment")  # type: ignore[arg-type]
