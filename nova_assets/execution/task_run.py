@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -10,7 +11,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from nova_assets.errors import TaskFailed
-from nova_assets.execution.input_view import MAX_LOCAL_ROWS, build_view, count_rows
+from nova_assets.execution.input_view import MAX_COMPUTED_ROWS, build_view, count_rows
 from nova_assets.execution.run_state import PortFrames, RunState
 from nova_assets.execution.staging import Staging
 from nova_assets.masking import get_logger
@@ -165,7 +166,9 @@ class TaskRun:
             self.frames_by_port.update({(self.run_state.execution.id, p): f for p, f in outputs.items()})
         return self.frames_by_port[key]
 
-    def function_arguments(self, inputs: Sequence[Input], wants_context: bool) -> dict[str, Any]:
+    def function_arguments(
+        self, inputs: Sequence[Input], wants_context: bool, replaceable_ports: frozenset[str] = frozenset()
+    ) -> dict[str, Any]:
         """Arguments of a task's or check's function: a frame, or a ``View``, for each input."""
         arguments: dict[str, Any] = {}
         for task_input in inputs:
@@ -185,7 +188,7 @@ class TaskRun:
                 )
                 arguments[task_input.name] = self.engine.filter_by_keys(rows, keys, task_input.on)
         if wants_context:
-            arguments["ctx"] = self._make_task_context(inputs)
+            arguments["ctx"] = self._make_task_context(inputs, replaceable_ports)
         return arguments
 
     def _view(self, task_input: Input) -> View:
@@ -204,7 +207,7 @@ class TaskRun:
         channel = task_input.channel
         return channel is not None and self.staging.catalog.has_dropped_partitions(channel, ever=True)
 
-    def _make_task_context(self, inputs: Sequence[Input]) -> Context:
+    def _make_task_context(self, inputs: Sequence[Input], replaceable_ports: frozenset[str]) -> Context:
         execution = self.run_state.execution
         heads = {c: p.head for c, p in execution.pins.items()}
         return Context(
@@ -219,9 +222,10 @@ class TaskRun:
             is_backfill=self.run_state.is_backfill,
             frame=self.engine.to_frame,
             query=self.engine.create_query_frame,
-            compute=partial(self.engine.compute_few_rows, max_rows=MAX_LOCAL_ROWS),
+            compute=partial(self.engine.compute_few_rows, max_rows=MAX_COMPUTED_ROWS),
             schema_of=self.engine.schema_of,
             viewing=lambda: None if self.views_factory is None else self.views_factory(heads),
+            replaceable_ports=replaceable_ports,
             row_counts={i.name: self._row_counts(i) for i in inputs if i.channel is not None},
         )
 
@@ -229,10 +233,29 @@ class TaskRun:
 
     def _call_task(self, step: Step, task: Task) -> Mapping[str, Frame]:
         with self.wrap_user_errors(task.name):  # matching inputs evaluate lazy frames of an earlier task
-            arguments = self.function_arguments(step.inputs, task.wants_context)
+            replaceable_ports = self._replaceable_ports(task)
+            arguments = self.function_arguments(step.inputs, task.wants_context, replaceable_ports)
             result = task.function(**arguments)
-        self._facts = arguments["ctx"].report if task.wants_context else {}
+        self._facts = self._validate_report(task, arguments["ctx"].report) if task.wants_context else {}
         return self._validate_outputs(step, task, result)
+
+    def _replaceable_ports(self, task: Task) -> frozenset[str]:
+        """Outputs for which the task may return a ``Replacement``.
+
+        Other readers of a port expect the declared kind. A base would bring dropped partitions back (R19), and would
+        reopen every sealed group.
+        """
+        binding, found = self.run_state.binding, set[str]()
+        for port in (e.port for e in task.produces):
+            channel, workflowette = binding.channel(port), binding.workflowette
+            is_read = workflowette.is_read_by_check(port) or any(
+                r.name != task.name for r in workflowette.readers(port)
+            )
+            if channel is None or is_read or channel.seal is not None:
+                continue
+            if not self.staging.catalog.has_dropped_partitions(channel.name, ever=True):
+                found.add(port)
+        return frozenset(found)
 
     @contextmanager
     def wrap_user_errors(self, task_name: str, failure_phrase: str = "raised") -> Iterator[None]:
@@ -258,6 +281,8 @@ class TaskRun:
             )
             raise self._wrong_output_error(task, found, _expected_return_text(ports))
         self._replaced_ports = {port for port, frame in frames.items() if isinstance(frame, Replacement)}
+        if not self._replaced_ports <= self._replaceable_ports(task):
+            raise self._wrong_output_error(task, "a replacement of rows that others read", "a frame")
         frames |= {port: frames[port].frame for port in self._replaced_ports}
         for port, frame in frames.items():
             if frame is None:
@@ -269,6 +294,13 @@ class TaskRun:
                     task, f"a frame without a column for port {port!r}", "a frame with columns"
                 )
         return frames
+
+    def _validate_report(self, task: Task, report: Mapping[str, Any]) -> Mapping[str, Any]:
+        try:
+            json.dumps(report)
+        except (TypeError, ValueError) as error:
+            raise self._wrong_output_error(task, f"ctx.report with {error}", "values that JSON can hold") from error
+        return report
 
     def _task_failed_error(self, task_name: str, failure_phrase: str, error: Exception) -> TaskFailed:
         summary = summarize_user_error(error)

@@ -48,6 +48,9 @@ _MEMORY_PER_FILE_BYTE = 4
 _DECODE_ROW_SECONDS, _DECODE_BYTE_SECONDS = 80e-9, 5e-9
 """Seconds for decoding a row, and a byte."""
 
+_COUNTED_TYPES = HASHED_TYPES | {"decimal"}
+"""Column types of ``Multiset`` channels whose equal rows are counted in memory: values are equal if their bytes are."""
+
 _START_SECONDS = {"arrow": 0.02, "buckets": 0.15, "spark": 0.30}
 _SPARK_COMPARISON_SECONDS = 1.2
 """Minimum seconds for Spark's comparison of two snapshots of any size, besides its start."""
@@ -124,7 +127,10 @@ def _fits_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, purpose: Purpose
         return False
     layout_keys = [k for k in model.key if k in schema and schema.field(k).type.name in HASHED_TYPES]
     is_unmerged = isinstance(model, Append) or (isinstance(model, Multiset) and is_plain_file_scan(read))
-    can_fold = is_unmerged or (len(layout_keys) == len(model.key) and can_merge_outside_spark(model, schema))
+    if isinstance(model, Multiset):
+        can_fold = is_unmerged or all(f.type.name in _COUNTED_TYPES for f in schema.fields)
+    else:
+        can_fold = is_unmerged or (len(layout_keys) == len(model.key) and can_merge_outside_spark(model, schema))
     can_fold = can_fold and all(
         b.manifest.external_folder is None for b in blocks
     )  # values of partition columns are in folder names

@@ -16,6 +16,7 @@ from nova_assets.engine.buckets import arrow_merge
 from nova_assets.engine.buckets.arrow_diff import diff_tables
 from nova_assets.engine.buckets.key_order import one_chunk
 from nova_assets.engine.buckets.row_layout import sort_into_buckets
+from nova_assets.engine.read import arrow_multiset
 from nova_assets.engine.read.stored_columns import stored_column_names
 from nova_assets.engine.storage.integrity import open_block_file
 from nova_assets.engine.storage.parquet_footers import uncompressed_bytes
@@ -27,6 +28,7 @@ from nova_assets.model.merge import Multiset
 from nova_assets.model.reads import BlockSource, DeltaChain, Snapshot, SnapshotDiff, source_blocks
 from nova_assets.model.schema import Schema
 from nova_assets.plan.block_layout import common_layout
+from nova_assets.plan.partial_reads import is_plain_file_scan
 from nova_assets.plan.read_strategy import MEMORY_BYTES
 
 _OpenedBlocks = list[tuple[Block, list[pq.ParquetFile]]]
@@ -53,9 +55,15 @@ def compute_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, warehouse: War
     def read_source_rows(some: Sequence[BlockSource], columns: Schema) -> list[pa.Table]:
         return [_read_block_rows(b, opened[b.id], columns) for b in some if isinstance(b, Block)]
 
-    if isinstance(model, Multiset) or not model.has_deletions:  # a Multiset snapshot with deltas needs Spark
+    if not model.has_deletions or (isinstance(model, Multiset) and is_plain_file_scan(read)):
         return _concat_or_empty(read_source_rows(source_blocks(read), schema), schema)
     change_schema, layout = schema.with_deleted(), KeyLayout(model.key)
+    if isinstance(model, Multiset):
+        row_changes = arrow_multiset.compose_row_changes(read_source_rows(read.deltas, change_schema))
+        if isinstance(read, DeltaChain):
+            return arrow_multiset.to_delta_rows(row_changes)
+        base_rows = _concat_or_empty(read_source_rows(read.bases, schema), schema)
+        return arrow_multiset.merge_row_changes(base_rows, row_changes)
     sorted_deltas = [sort_into_buckets(one_chunk(t), layout).rows for t in read_source_rows(read.deltas, change_schema)]
     changes = (
         arrow_merge.compose_deltas(sorted_deltas, model, model.key)

@@ -169,7 +169,12 @@ class LazySparkSession:
             return None
         if [f.dataType.simpleString() for f in same] != [f.dataType.simpleString() for f in frame.schema]:
             return None
-        table = self.to_table(frame.limit(max_rows + 1))
+        try:
+            table = self.to_table(frame.limit(max_rows + 1))
+        except Exception as error:
+            if "maxResultSize" in str(error):  # few rows, but too many bytes
+                return None
+            raise
         return table if table.num_rows <= max_rows else None
 
 

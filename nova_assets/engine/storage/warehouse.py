@@ -16,7 +16,6 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterable
-from contextlib import suppress
 from datetime import UTC
 from pathlib import Path
 
@@ -344,14 +343,18 @@ def stays_inside_root(name: str) -> bool:
 
 
 def _delete_tree(folder: Path) -> None:
-    """Delete a folder, in which another process may delete entries meanwhile. Before Python 3.13, ``rmtree`` ends with
-    FileNotFoundError when an entry vanishes, although the folder is still there."""
-    for _ in range(_DELETE_ATTEMPTS):
-        with suppress(FileNotFoundError):
+    """Delete a folder, in which another process may create and delete entries meanwhile. ``rmtree`` ends with an error
+    if an entry vanishes (before Python 3.13) or appears, although the folder is still there."""
+    for attempt in range(_DELETE_ATTEMPTS):
+        try:
             shutil.rmtree(folder)
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError) and error.errno != errno.ENOTEMPTY:
+                raise
         if not os.path.lexists(folder):
             return
-    raise OSError(f"files in {folder} appear and vanish")
+        time.sleep(0.05 * attempt)
+    raise OSError(f"entries of {folder} appear and vanish")
 
 
 def _format_gigabytes(size: int) -> str:

@@ -62,7 +62,12 @@ def _optimised_plan(ctx: Context, frame: Any) -> str:
 def _with_sorted_columns(found: re.Match[str]) -> str:
     """The columns that a window reads, in the order of their names: Spark adds them in an order without a meaning."""
     before, columns, after = found.groups()
-    return f"{before}{', '.join(sorted(columns.split(', ')))}{after}"
+
+    def name_and_number(column: str) -> tuple[str, int]:
+        name, _, number = column.rpartition("#")
+        return name, int(number.removesuffix("L"))
+
+    return f"{before}{', '.join(sorted(columns.split(', '), key=name_and_number))}{after}"
 
 
 def has_equal_columns(schema: Schema, other: Schema) -> bool:

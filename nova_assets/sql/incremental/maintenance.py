@@ -20,7 +20,7 @@ from nova_assets.sql.incremental.maintenance_sql import (
     MaintenanceSql,
     used_values,
 )
-from nova_assets.sql.incremental.operator_sql import quote_column
+from nova_assets.sql.incremental.operator_sql import KEY, quote_column
 from nova_assets.sql.incremental.operators import Operator
 
 STORED_ROWS = "stored_rows"
@@ -124,7 +124,8 @@ class Maintenance:
             return None
         name = frame_name("computed", len(self._frames))
         self._frames[name] = rows
-        return ComputedRelation(name, column_bounds(rows))
+        keys = [column for column in rows.column_names if column.startswith(KEY)]
+        return ComputedRelation(name, column_bounds(rows.select(keys)))
 
     def _compute_few(self, maintenance: MaintenanceSql, delta: Any) -> Any:
         """The delta, with its rows in this process if they are few. They are written without a Spark job."""

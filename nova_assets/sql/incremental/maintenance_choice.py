@@ -19,6 +19,11 @@ MAX_PREFERENCE = 3
 of an input that does not change the result writes nothing.
 """
 
+_NEGLIGIBLE_SECONDS = 0.5
+"""Seconds of CPU that a replacement must save. It takes a sequence number even if no row differs, and each reader has to
+compare two bases.
+"""
+
 
 @dataclass(frozen=True)
 class MaintenanceChoice:
@@ -47,7 +52,7 @@ def choose_by_cost(cost: MaintenanceCost | None, *, prefers_changes: bool) -> Ma
     if cost is None:
         return MaintenanceChoice("changes", "the sizes of the inputs are not known")
     estimates = f"changes {cost.changes:.1f} s of CPU, replacement {cost.replacement:.1f} s"
-    limit = MAX_PREFERENCE * cost.replacement if prefers_changes else cost.replacement
+    limit = max(MAX_PREFERENCE * cost.replacement if prefers_changes else 0, cost.replacement + _NEGLIGIBLE_SECONDS)
     if cost.changes > limit:
         return MaintenanceChoice("replacement", f"it is estimated to cost less: {estimates}", cost)
     is_dearer = cost.changes > cost.replacement

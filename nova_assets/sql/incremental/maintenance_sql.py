@@ -224,7 +224,8 @@ class MaintenanceSql:
         low, high = (f"nova_value_{len(self.values) + n}" for n in range(2))
         self.values |= {low: bounds.low, high: bounds.high}
         is_null = f" OR ({expression}) IS NULL" if bounds.has_nulls else ""
-        return f"(({expression}) BETWEEN :{low} AND :{high}{is_null})"
+        parts = (f"CAST(:{name} AS DATE)" if bounds.is_date else f":{name}" for name in (low, high))
+        return f"(({expression}) BETWEEN {' AND '.join(parts)}{is_null})"
 
     # rows before and after the change
 
@@ -355,4 +356,4 @@ class MaintenanceSql:
 
 def used_values(sql: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Those parameters that a statement contains."""
-    return {name: values[name] for name in _VALUE.findall(sql)}
+    return {name: values[name] for name in _VALUE.findall(sql) if name in values}  # or it is part of a text

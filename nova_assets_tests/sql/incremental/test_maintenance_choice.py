@@ -54,7 +54,7 @@ def test_incremental_prefers_changes_up_to_a_limit() -> None:
         return choose_by_cost(MaintenanceCost(changes, 1.0), prefers_changes=prefers_changes).strategy
 
     assert [choice(s, True) for s in (0.9, 2.9, 3.1)] == ["changes", "changes", "replacement"]
-    assert [choice(s, False) for s in (0.9, 1.1)] == ["changes", "replacement"]
+    assert [choice(s, False) for s in (1.4, 1.6)] == ["changes", "replacement"]
     assert choose_by_cost(None, prefers_changes=False).strategy == "changes"
 
 
