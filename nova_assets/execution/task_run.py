@@ -247,14 +247,10 @@ class TaskRun:
         """
         binding, found = self.run_state.binding, set[str]()
         for port in (e.port for e in task.produces):
-            channel, workflowette = binding.channel(port), binding.workflowette
-            is_read = workflowette.is_read_by_check(port) or any(
-                r.name != task.name for r in workflowette.readers(port)
-            )
-            if channel is None or is_read or channel.seal is not None:
-                continue
-            if not self.staging.catalog.has_dropped_partitions(channel.name, ever=True):
-                found.add(port)
+            channel, readers = binding.channel(port), binding.workflowette.readers(port)
+            is_read = binding.workflowette.is_read_by_check(port) or any(r.name != task.name for r in readers)
+            if channel is not None and not is_read and channel.seal is None:
+                found |= set() if self.staging.catalog.has_dropped_partitions(channel.name, ever=True) else {port}
         return frozenset(found)
 
     @contextmanager

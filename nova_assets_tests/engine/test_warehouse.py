@@ -102,3 +102,16 @@ def test_the_engine_writes_its_catalogs_mark_with_its_first_block(tmp_path: Path
         assert isinstance(store.engine, SparkEngine) and not (tmp_path / "wh").exists()
         store.insert("c", [{"k": 1}])
         assert store.engine.catalogs_with_marker() == {store.catalog.identity()}
+
+
+def test_a_base_of_files_of_other_blocks_leaves_no_empty_folder(tmp_path: Path) -> None:
+    channel = nova.Channel("c", schema="k int, t string", compaction=nova.Compaction(target=1000))
+    project = nova.Project([], channels=[channel])
+    with nova.open(project, f"sqlite:///{tmp_path}/c.db", tmp_path / "wh") as store:
+        for n in range(3):
+            store.insert("c", [{"k": n, "t": os.urandom(4000).hex()}])
+        commit = store.compact("c", force=True)
+        assert commit is not None and len(commit.blocks[0].manifest.files) == 3
+        folders = list((tmp_path / "wh" / "blocks").iterdir())
+        assert len(folders) == 3 and all(any(f.iterdir()) for f in folders)
+        assert store.read("c").count() == 3

@@ -72,6 +72,9 @@ class RemoteWarehouse(Warehouse):
         except OSError as error:
             raise self.unavailable_error("be cleaned up", error) from error
 
+    def delete_empty_block_folder(self, name: str) -> None:
+        pass  # a key prefix exists only as long as it has files
+
     def delete_files(self, paths: Iterable[str]) -> None:
         """Delete files. In HDFS, folders that become empty are deleted, too.
 

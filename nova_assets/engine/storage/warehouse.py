@@ -16,6 +16,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC
 from pathlib import Path
 
@@ -100,6 +101,11 @@ class Warehouse:
             _delete_tree(folder)
         except OSError as error:
             raise self.unavailable_error("be cleaned up", error) from error
+
+    def delete_empty_block_folder(self, name: str) -> None:
+        """Delete the folder of a block that has no files of its own: it has no rows, or only files of other blocks."""
+        with suppress(OSError):  # it has files
+            Path(self.block_folder_address(name)).rmdir()
 
     def delete_files(self, paths: Iterable[str]) -> None:
         """Delete files, and the folders that become empty. Idempotent.

@@ -122,7 +122,8 @@ class BlockWriter:
 
     @contextmanager
     def _remove_staged_on_failure(self, staged: StagedBlock) -> Iterator[None]:
-        """Context that creates the folder of a staged block, and deletes the folder if the body fails.
+        """Context that creates the folder of a staged block, and deletes the folder if the body fails, or if the block
+        needs no files of its own.
 
         A folder that cannot be deleted, because Spark still writes into it, is cleaned up later.
 
@@ -140,6 +141,7 @@ class BlockWriter:
             if not isinstance(error, NovaError) and (altered := altered_file_error_from(error)) is not None:
                 raise altered from error
             raise
+        self.warehouse.delete_empty_block_folder(staged.folder)
 
     def _write_and_check(self, frame: Any, target: BlockTarget, keys_checked: bool, compute_digest: bool) -> Manifest:
         _check_no_deleted_column(frame.column_names if isinstance(frame, pa.Table) else frame.columns, target)

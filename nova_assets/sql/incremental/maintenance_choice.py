@@ -20,8 +20,8 @@ of an input that does not change the result writes nothing.
 """
 
 _NEGLIGIBLE_SECONDS = 0.5
-"""Seconds of CPU that a replacement must save. It takes a sequence number even if no row differs, and each reader has to
-compare two bases.
+"""Seconds of CPU that a replacement must save. It takes a sequence number even if no row differs, and each reader
+compares two bases.
 """
 
 
