@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, timedelta
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+_FIRST_YEAR, _LAST_YEAR, _ONE_DAY = 1600, 9000, timedelta(days=1)
+"""Spark passes bounds to the reader of Parquet files as ``java.sql.Date``, which is another day before the Gregorian
+calendar, and for a day that the time zone left out. So such years have no bounds, and other bounds are a day wider.
+"""
+
 
 class ColumnBounds(NamedTuple):
-    """The least and the greatest value of a column, and whether it has nulls.
-
-    Dates are texts such as ``2024-01-31``: Spark converts a date of Python to another day, if it is long ago.
-    """
+    """Bounds of a column's values, and whether it has nulls. Dates are texts such as ``2024-01-31``."""
 
     low: Any
     high: Any
@@ -36,7 +38,9 @@ def column_bounds(rows: pa.Table) -> dict[str, ColumnBounds]:
         if low is None:
             continue
         if isinstance(low, date):
-            low, high = low.isoformat(), high.isoformat()
+            if low.year < _FIRST_YEAR or high.year > _LAST_YEAR:
+                continue
+            low, high = (low - _ONE_DAY).isoformat(), (high + _ONE_DAY).isoformat()
         found[name] = ColumnBounds(low, high, values.null_count > 0, pa.types.is_date(values.type))
     return found
 
