@@ -19,6 +19,7 @@ from nova_assets.sql.query.scans import scan_number
 _PLAN = re.compile(r"== Optimized Logical Plan ==\n(.*?)(?=\n== |\Z)", re.DOTALL)
 _EXPRESSION_ID = re.compile(r"#(\d+)L?")
 _PROJECT_BELOW_WINDOW = re.compile(r"(Window \[.*\n *[ :]*\+- Project \[)((?:[^\[\](), ]+#\d+L?(?:, )?)+)(\]\n)")
+_ROOT_PROJECT = re.compile(r"Project \[(?:[^\[\](), ]+#\d+L?(?:, )?)+\]")
 _TRUNCATED = re.compile(r"\.\.\. \d+ more fields|\.\.\.$", re.MULTILINE)
 
 
@@ -55,8 +56,17 @@ def _optimised_plan(ctx: Context, frame: Any) -> str:
     found = _PLAN.search(text)
     numbers: dict[str, str] = {}
     plan = found[1] if found else "... 1 more fields"
-    plan = _PROJECT_BELOW_WINDOW.sub(_with_sorted_columns, plan)
+    plan = _without_root_project_of_window(_PROJECT_BELOW_WINDOW.sub(_with_sorted_columns, plan))
     return _EXPRESSION_ID.sub(lambda m: f"#{numbers.setdefault(m[1], str(len(numbers)))}", plan).strip()
+
+
+def _without_root_project_of_window(plan: str) -> str:
+    """The plan without a first step that only puts the columns of a window in order. ``has_equal_columns`` compares the
+    order of the result's columns."""
+    first, _, rest = plan.partition("\n")
+    if not _ROOT_PROJECT.fullmatch(first) or not rest.startswith("+- Window ["):
+        return plan
+    return "\n".join(line[3:] for line in rest.splitlines())
 
 
 def _with_sorted_columns(found: re.Match[str]) -> str:

@@ -81,3 +81,26 @@ def test_a_result_of_which_partitions_were_dropped_is_not_replaced(spark: Any, t
         store.run("keep")
         rows = store.read("kept").to_arrow().to_pylist()
     assert {r["day"] for r in rows} == {dt.date(2024, 1, 2), dt.date(2024, 1, 3)}
+
+
+def test_spark_confirms_windows_whatever_the_order_of_their_columns(spark: Any, tmp_path: Path) -> None:
+    queries = {
+        "by_id": "SELECT id, user, ROW_NUMBER() OVER (PARTITION BY user ORDER BY id) AS rn FROM orders",
+        "by_amount": "SELECT id, user, ROW_NUMBER() OVER (PARTITION BY user ORDER BY amount, id) AS rn FROM orders",
+    }
+    schema = "id int, user int, rn int"
+    targets = {name: nova.Channel(name, merge=nova.Upsert(key="id"), schema=schema) for name in queries}
+    keeps = [nova.incremental(f"keep_{n}", sql, produces=nova.delta(targets[n])) for n, sql in queries.items()]
+    project = nova.Project([nova.bind(nova.Workflowette("keep", keeps), channels={"orders": ORDERS})])
+    with nova.open(project, f"sqlite:///{tmp_path}/catalog.db", tmp_path / "warehouse", spark) as store:
+        store.register(project)
+        store.insert("orders", [{"id": n, "user": n % 2, "amount": -n} for n in range(6)])
+        store.run("keep")
+        store.insert("orders", [{"id": 9, "user": 1, "amount": -9}])
+        store.run("keep")
+        tasks = store.timeline("by_id")[-1].details["tasks"]
+        assert [t["facts"]["maintenance"]["strategy"] for t in tasks] == ["changes", "changes"]
+        store.read("orders").to_spark().createOrReplaceTempView("orders")
+        for name, sql in queries.items():
+            rows = store.read(name).to_spark().collect()
+            assert sorted(map(tuple, rows)) == sorted(map(tuple, spark.sql(sql).collect())), name
