@@ -167,7 +167,7 @@ class TaskRun:
         return self.frames_by_port[key]
 
     def function_arguments(
-        self, inputs: Sequence[Input], wants_context: bool, replaceable_ports: frozenset[str] = frozenset()
+        self, inputs: Sequence[Input], wants_context: bool, may_replace: Callable[[str], bool] = lambda port: False
     ) -> dict[str, Any]:
         """Arguments of a task's or check's function: a frame, or a ``View``, for each input."""
         arguments: dict[str, Any] = {}
@@ -188,7 +188,7 @@ class TaskRun:
                 )
                 arguments[task_input.name] = self.engine.filter_by_keys(rows, keys, task_input.on)
         if wants_context:
-            arguments["ctx"] = self._make_task_context(inputs, replaceable_ports)
+            arguments["ctx"] = self._make_task_context(inputs, may_replace)
         return arguments
 
     def _view(self, task_input: Input) -> View:
@@ -207,7 +207,7 @@ class TaskRun:
         channel = task_input.channel
         return channel is not None and self.staging.catalog.has_dropped_partitions(channel, ever=True)
 
-    def _make_task_context(self, inputs: Sequence[Input], replaceable_ports: frozenset[str]) -> Context:
+    def _make_task_context(self, inputs: Sequence[Input], may_replace: Callable[[str], bool]) -> Context:
         execution = self.run_state.execution
         heads = {c: p.head for c, p in execution.pins.items()}
         return Context(
@@ -225,7 +225,7 @@ class TaskRun:
             compute=partial(self.engine.compute_few_rows, max_rows=MAX_COMPUTED_ROWS),
             schema_of=self.engine.schema_of,
             viewing=lambda: None if self.views_factory is None else self.views_factory(heads),
-            replaceable_ports=replaceable_ports,
+            may_replace=may_replace,
             row_counts={i.name: self._row_counts(i) for i in inputs if i.channel is not None},
         )
 
@@ -233,25 +233,22 @@ class TaskRun:
 
     def _call_task(self, step: Step, task: Task) -> Mapping[str, Frame]:
         with self.wrap_user_errors(task.name):  # matching inputs evaluate lazy frames of an earlier task
-            replaceable_ports = self._replaceable_ports(task)
-            arguments = self.function_arguments(step.inputs, task.wants_context, replaceable_ports)
+            arguments = self.function_arguments(step.inputs, task.wants_context, partial(self._may_replace, task))
             result = task.function(**arguments)
         self._facts = self._validate_report(task, arguments["ctx"].report) if task.wants_context else {}
         return self._validate_outputs(step, task, result)
 
-    def _replaceable_ports(self, task: Task) -> frozenset[str]:
-        """Outputs for which the task may return a ``Replacement``.
+    def _may_replace(self, task: Task, port: str) -> bool:
+        """Whether the task may return a ``Replacement`` for an output.
 
         Other readers of a port expect the declared kind. A base would bring dropped partitions back (R19), and would
         reopen every sealed group.
         """
-        binding, found = self.run_state.binding, set[str]()
-        for port in (e.port for e in task.produces):
-            channel, readers = binding.channel(port), binding.workflowette.readers(port)
-            is_read = binding.workflowette.is_read_by_check(port) or any(r.name != task.name for r in readers)
-            if channel is not None and not is_read and channel.seal is None:
-                found |= set() if self.staging.catalog.has_dropped_partitions(channel.name, ever=True) else {port}
-        return frozenset(found)
+        channel, workflowette = self.run_state.binding.channel(port), self.run_state.binding.workflowette
+        is_read = workflowette.is_read_by_check(port) or any(r.name != task.name for r in workflowette.readers(port))
+        if channel is None or is_read or channel.seal is not None:
+            return False
+        return not self.staging.catalog.has_dropped_partitions(channel.name, ever=True)
 
     @contextmanager
     def wrap_user_errors(self, task_name: str, failure_phrase: str = "raised") -> Iterator[None]:
@@ -277,7 +274,7 @@ class TaskRun:
             )
             raise self._wrong_output_error(task, found, _expected_return_text(ports))
         self._replaced_ports = {port for port, frame in frames.items() if isinstance(frame, Replacement)}
-        if not self._replaced_ports <= self._replaceable_ports(task):
+        if not all(self._may_replace(task, port) for port in self._replaced_ports):
             raise self._wrong_output_error(task, "a replacement of rows that others read", "a frame")
         frames |= {port: frames[port].frame for port in self._replaced_ports}
         for port, frame in frames.items():

@@ -43,7 +43,7 @@ class Context:
             too many.
         schema_of: function that returns the columns of a frame.
         viewing: function that creates the file views for ``views``.
-        replaceable_ports: outputs for which the task may return a ``Replacement`` instead of a delta.
+        may_replace: function that tells whether the task may return a ``Replacement`` for an output instead of a delta.
         row_counts: input -> mode -> rows in the blocks that the mode opens.
         report: facts that the task adds, such as a decision with its reason. They are recorded with the commit.
     """
@@ -64,7 +64,7 @@ class Context:
     compute: Callable[[Any], Any | None] = lambda frame: None
     schema_of: Callable[[Any], Schema] = lambda frame: Schema(())
     viewing: Callable[[], Any] = lambda: None
-    replaceable_ports: frozenset[str] = frozenset()
+    may_replace: Callable[[str], bool] = lambda port: False
     row_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     report: dict[str, Any] = field(default_factory=dict)
 

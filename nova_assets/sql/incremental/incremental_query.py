@@ -167,11 +167,14 @@ class IncrementalQuery:
             return MaintenanceChoice("comparison", reason or plan.reason)
         if not target.merge.has_deletions:
             return MaintenanceChoice("changes", "the channel takes added rows only")
-        if self.output_port not in ctx.replaceable_ports:
+        choice = choose_by_cost(maintenance.estimate(self.readers), prefers_changes=self.prefers_changes)
+        if choice.strategy == "changes":
+            return choice
+        if not ctx.may_replace(self.output_port):
             return MaintenanceChoice("changes", f"a replacement of {target.name} would have effects beyond its rows")
         if any(view.has_dropped_partitions for view in views.values()):
             return MaintenanceChoice("changes", "the result keeps rows that came from dropped partitions")
-        return choose_by_cost(maintenance.estimate(self.readers), prefers_changes=self.prefers_changes)
+        return choice
 
     # the plan
 
