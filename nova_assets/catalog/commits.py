@@ -104,6 +104,18 @@ class Commits(CatalogPart):
             raise NovaError(f"there is no commit {commit_id!r}", commit_id=commit_id)
         return result
 
+    def last_commit_details(self, binding: str, partition: str) -> Mapping[str, Any]:
+        """Details of the last commit of a binding's partition; empty if there is none."""
+        of_partition = (executions.c.binding == binding, executions.c.partition == partition)
+        query = (
+            select(commits.c.details)
+            .join(executions, executions.c.id == commits.c.execution_id)
+            .where(*of_partition, executions.c.state == "committed")
+            .order_by(executions.c.started_at.desc())
+            .limit(1)
+        )
+        return self.database.read(lambda c: c.execute(query).scalar()) or {}
+
     def unreported_commits(self, limit: int = 100, channels: Iterable[str] | None = None) -> list[Commit]:
         """Commits not yet reported to Dagster that took a number or sealed a group, oldest first (R17).
 

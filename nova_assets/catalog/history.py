@@ -18,6 +18,7 @@ from nova_assets.catalog.history_excerpts import (
 from nova_assets.catalog.tables import (
     blocks,
     channels,
+    commit_numbers,
     commits,
 )
 from nova_assets.errors import VersionNotFound
@@ -95,6 +96,26 @@ class Histories(CatalogPart):
         b = blocks.c
         query = select(b.id).where(b.channel == channel, b.kind == "base", b.origin == "drop")
         query = query if ever else query.where(b.collected_at.is_(None))
+        return self.database.read(lambda c: c.execute(query.limit(1)).first() is not None)
+
+    def is_written_by_others(self, channel: str, binding: str, after: int, up_to: int) -> bool:
+        """Whether a commit with a sequence number in ``(after, up_to]`` of the channel is not of the binding.
+
+        Drops by retention do not count (R19). Compactions take no number.
+        """
+        number = commit_numbers.c
+        drop = select(blocks.c.id).where(blocks.c.commit_id == number.commit_id, blocks.c.origin == "drop")
+        query = (
+            select(number.seq)
+            .join(commits, commits.c.id == number.commit_id)
+            .where(
+                number.channel == channel,
+                number.seq > after,
+                number.seq <= up_to,
+                commits.c.binding.is_distinct_from(binding),
+                ~drop.exists(),
+            )
+        )
         return self.database.read(lambda c: c.execute(query.limit(1)).first() is not None)
 
     def partitions(self, channel: str, scope: str = WHOLE) -> list[PartitionState]:

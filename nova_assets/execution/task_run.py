@@ -11,9 +11,10 @@ from functools import partial
 from typing import Any, Protocol
 
 from nova_assets.errors import TaskFailed
-from nova_assets.execution.input_view import MAX_COMPUTED_ROWS, build_view, count_rows
+from nova_assets.execution.input_view import build_view, count_rows
 from nova_assets.execution.run_state import PortFrames, RunState
 from nova_assets.execution.staging import Staging
+from nova_assets.execution.task_context import has_dropped_partitions, make_task_context
 from nova_assets.masking import get_logger
 from nova_assets.model import reads
 from nova_assets.model.block import Block, Kind, Manifest
@@ -24,7 +25,7 @@ from nova_assets.model.modes_view import View
 from nova_assets.model.read_strategy import CostEstimate
 from nova_assets.model.reads import PrivatePortRead, Read
 from nova_assets.model.replacement import Replacement
-from nova_assets.model.task import Context, Task
+from nova_assets.model.task import Task
 from nova_assets.nova_error import NovaError
 from nova_assets.plan.read_strategy import best_estimate, estimate_strategies
 from nova_assets.plan.run_plan import Input, Output, RunPlan, Step
@@ -167,9 +168,18 @@ class TaskRun:
         return self.frames_by_port[key]
 
     def function_arguments(
-        self, inputs: Sequence[Input], wants_context: bool, may_replace: Callable[[str], bool] = lambda port: False
+        self,
+        inputs: Sequence[Input],
+        wants_context: bool,
+        task_name: str = "",
+        may_replace: Callable[[str], bool] = lambda port: False,
     ) -> dict[str, Any]:
-        """Arguments of a task's or check's function: a frame, or a ``View``, for each input."""
+        """Arguments of a task's or check's function: a frame, or a ``View``, for each input.
+
+        Args:
+            task_name: name of the task; empty for a check.
+            may_replace: whether the task may return a ``Replacement`` for an output.
+        """
         arguments: dict[str, Any] = {}
         for task_input in inputs:
             if task_input.mode == "changes":
@@ -188,7 +198,15 @@ class TaskRun:
                 )
                 arguments[task_input.name] = self.engine.filter_by_keys(rows, keys, task_input.on)
         if wants_context:
-            arguments["ctx"] = self._make_task_context(inputs, may_replace)
+            arguments["ctx"] = make_task_context(
+                self.run_state,
+                self.engine,
+                self.staging.catalog,
+                task_name,
+                row_counts={i.name: self._row_counts(i) for i in inputs if i.channel is not None},
+                viewing=lambda heads: None if self.views_factory is None else self.views_factory(heads),
+                may_replace=may_replace,
+            )
         return arguments
 
     def _view(self, task_input: Input) -> View:
@@ -200,40 +218,16 @@ class TaskRun:
             self.run_state.binding.channel(task_input.port),
             has_run=pin is None or pin.has_run,
             is_changed=not self._is_input_empty(task_input),
-            has_dropped_partitions=lambda: self._has_dropped_partitions(task_input),
-        )
-
-    def _has_dropped_partitions(self, task_input: Input) -> bool:
-        channel = task_input.channel
-        return channel is not None and self.staging.catalog.has_dropped_partitions(channel, ever=True)
-
-    def _make_task_context(self, inputs: Sequence[Input], may_replace: Callable[[str], bool]) -> Context:
-        execution = self.run_state.execution
-        heads = {c: p.head for c, p in execution.pins.items()}
-        return Context(
-            spark=self.engine.session,
-            partition=execution.partition,
-            started=execution.started_at,
-            params=self.run_state.binding.params,
-            log=log,
-            execution_id=execution.id,
-            pins=heads,
-            channels=self.run_state.binding.channels,
-            is_backfill=self.run_state.is_backfill,
-            frame=self.engine.to_frame,
-            query=self.engine.create_query_frame,
-            compute=partial(self.engine.compute_few_rows, max_rows=MAX_COMPUTED_ROWS),
-            schema_of=self.engine.schema_of,
-            viewing=lambda: None if self.views_factory is None else self.views_factory(heads),
-            may_replace=may_replace,
-            row_counts={i.name: self._row_counts(i) for i in inputs if i.channel is not None},
+            has_dropped_partitions=lambda: has_dropped_partitions(self.staging.catalog, task_input.channel),
         )
 
     # the call
 
     def _call_task(self, step: Step, task: Task) -> Mapping[str, Frame]:
         with self.wrap_user_errors(task.name):  # matching inputs evaluate lazy frames of an earlier task
-            arguments = self.function_arguments(step.inputs, task.wants_context, partial(self._may_replace, task))
+            arguments = self.function_arguments(
+                step.inputs, task.wants_context, task.name, partial(self._may_replace, task)
+            )
             result = task.function(**arguments)
         self._facts = self._validate_report(task, arguments["ctx"].report) if task.wants_context else {}
         return self._validate_outputs(step, task, result)
@@ -248,7 +242,7 @@ class TaskRun:
         is_read = workflowette.is_read_by_check(port) or any(r.name != task.name for r in workflowette.readers(port))
         if channel is None or is_read or channel.seal is not None:
             return False
-        return not self.staging.catalog.has_dropped_partitions(channel.name, ever=True)
+        return not has_dropped_partitions(self.staging.catalog, channel.name)
 
     @contextmanager
     def wrap_user_errors(self, task_name: str, failure_phrase: str = "raised") -> Iterator[None]:

@@ -45,6 +45,10 @@ class Context:
         viewing: function that creates the file views for ``views``.
         may_replace: function that tells whether the task may return a ``Replacement`` for an output instead of a delta.
         row_counts: input -> mode -> rows in the blocks that the mode opens.
+        last_report: function that returns the facts that this task reported in the last committed execution of the
+            binding's partition.
+        is_written_by_others: function that tells whether anything but this binding has written to a port's channel
+            after a version.
         report: facts that the task adds, such as a decision with its reason. They are recorded with the commit.
     """
 
@@ -66,6 +70,8 @@ class Context:
     viewing: Callable[[], Any] = lambda: None
     may_replace: Callable[[str], bool] = lambda port: False
     row_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    last_report: Callable[[], Mapping[str, Any]] = lambda: {}
+    is_written_by_others: Callable[[str, int], bool] = lambda port, after: False
     report: dict[str, Any] = field(default_factory=dict)
 
     @cached_property

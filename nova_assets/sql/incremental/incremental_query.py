@@ -33,6 +33,7 @@ from nova_assets.sql.incremental.maintenance_choice import MaintenanceChoice, ch
 from nova_assets.sql.incremental.maintenance_sql import DatasetChange, MaintenanceSql
 from nova_assets.sql.incremental.operator_sql import quote_column
 from nova_assets.sql.incremental.operators import NotMaintainable, Operator
+from nova_assets.sql.incremental.result_record import ResultRecord
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.query.resolved_query import Query, mark_calls, resolve_query
 from nova_assets.sql.query.scans import mark_scans
@@ -121,7 +122,8 @@ class IncrementalQuery:
             maintenance = None
             if plan.operators is not None:
                 maintenance = Maintenance(ctx, plan.operators, views, target, schema)
-            choice = self._choose(ctx, target, plan, views, stored, maintenance)
+            record = ResultRecord.of_execution(ctx, self.tree, target)
+            choice = self._choose(ctx, target, plan, views, stored, maintenance, record)
             if choice.strategy == "first rows":
                 self._check_key(ctx, target, plan, rows_now)
                 delta = rows_now
@@ -131,15 +133,16 @@ class IncrementalQuery:
                 self._check_key(ctx, target, plan, rows_now)
                 delta = Replacement(rows_now)
             elif choice.strategy == "comparison" or maintenance is None:
-                delta = self._compare(ctx, target, plan, rows_now, stored, schema)
+                delta = self._compare(ctx, target, plan, rows_now, stored, schema, choice.reason)
             else:
                 delta = maintenance.compute_delta(stored)
                 if delta is None:
                     choice = MaintenanceChoice("comparison", f"channel {target.name} lacks rows of the earlier result")
                     ctx.log.warning("the whole query is computed: %s", choice.reason)
-                    delta = self._compare(ctx, target, plan, rows_now, stored, schema)
+                    delta = self._compare(ctx, target, plan, rows_now, stored, schema, choice.reason)
             ctx.log.info("strategy %r: %s", choice.strategy, choice.reason)
             ctx.report["maintenance"] = choice.as_json()
+            record.report(ctx)
             return delta
 
     def _choose(
@@ -150,6 +153,7 @@ class IncrementalQuery:
         views: Mapping[str, View],
         stored: Any,
         maintenance: Maintenance | None,
+        record: ResultRecord,
     ) -> MaintenanceChoice:
         """How this execution brings the result up to date."""
         if ctx.is_backfill:
@@ -158,6 +162,8 @@ class IncrementalQuery:
             if ctx.pins.get(target.name) and _has_rows(ctx, "SELECT 1 FROM {rows} LIMIT 1", stored):
                 return MaintenanceChoice("comparison", "rows were stored before the first execution")
             return MaintenanceChoice("first rows", "this is the first execution")
+        if reason := record.reason_to_compare(ctx, self.output_port):
+            return MaintenanceChoice("comparison", reason)
         is_redefined = any(view.has_new_definition for view in views.values())
         is_same = not any(view.is_changed for view in views.values()) and not self.runnable.variables
         if is_same and not is_redefined:
@@ -234,12 +240,20 @@ class IncrementalQuery:
         return ctx.query(self.runnable.sql, values, frames)
 
     def _compare(
-        self, ctx: Context, target: Channel, plan: MaintenancePlan, rows_now: Any, stored: Any, schema: Schema
+        self,
+        ctx: Context,
+        target: Channel,
+        plan: MaintenancePlan,
+        rows_now: Any,
+        stored: Any,
+        schema: Schema,
+        reason: str,
     ) -> Any:
         """The difference between the result and the stored rows."""
         if not target.merge.has_deletions:
             raise NotSupported(
                 f"the rows of channel {target.name!r} have no key by which they can be compared with the result",
+                found=reason,
                 next="maintain the query in a new channel",
             )
         self._check_key(ctx, target, plan, rows_now)

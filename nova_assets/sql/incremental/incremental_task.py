@@ -38,8 +38,9 @@ def incremental(
 
     The channel is an ``Upsert`` channel. Its key identifies the rows of the result, for example the columns of
     ``GROUP BY``. If all inputs are ``Append`` channels, and added rows only add rows to the result, the channel may be
-    an ``Append`` channel. The query refers to the binding's parameters as ``:name``. A changed query does not change
-    rows that were written before: give the changed query a new channel and binding.
+    an ``Append`` channel. The query refers to the binding's parameters as ``:name``. If the query has changed, or if
+    something else has written to the channel, the next execution computes the whole query, and corrects the stored
+    rows.
 
     Args:
         name: the task's name.

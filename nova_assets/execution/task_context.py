@@ -1,0 +1,77 @@
+"""The context that a task or check gets: what it may ask about its execution, and about earlier executions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from nova_assets.execution.input_view import MAX_COMPUTED_ROWS
+from nova_assets.execution.run_state import RunState
+from nova_assets.masking import get_logger
+from nova_assets.model.catalog import Catalog
+from nova_assets.model.engine import Engine
+from nova_assets.model.task import Context
+
+log = get_logger("nova_assets.task")
+
+
+def make_task_context(
+    run_state: RunState,
+    engine: Engine,
+    catalog: Catalog,
+    task_name: str,
+    *,
+    row_counts: Mapping[str, Mapping[str, int]],
+    viewing: Callable[[Mapping[str, int]], Any],
+    may_replace: Callable[[str], bool],
+) -> Context:
+    """The context of a task or check.
+
+    Args:
+        task_name: name of the task; empty for a check.
+        row_counts: input -> mode -> rows in the blocks that the mode opens.
+        viewing: creates file views of channels at pinned heads.
+        may_replace: whether the task may return a ``Replacement`` for an output.
+    """
+    execution = run_state.execution
+    heads = {c: p.head for c, p in execution.pins.items()}
+    return Context(
+        spark=engine.session,
+        partition=execution.partition,
+        started=execution.started_at,
+        params=run_state.binding.params,
+        log=log,
+        execution_id=execution.id,
+        pins=heads,
+        channels=run_state.binding.channels,
+        is_backfill=run_state.is_backfill,
+        frame=engine.to_frame,
+        query=engine.create_query_frame,
+        compute=partial(engine.compute_few_rows, max_rows=MAX_COMPUTED_ROWS),
+        schema_of=engine.schema_of,
+        viewing=lambda: viewing(heads),
+        may_replace=may_replace,
+        row_counts=row_counts,
+        last_report=partial(_last_report, run_state, catalog, task_name),
+        is_written_by_others=partial(_is_written_by_others, run_state, catalog),
+    )
+
+
+def has_dropped_partitions(catalog: Catalog, channel: str | None) -> bool:
+    """Whether a partition of the channel was ever dropped. A private port, without a channel, has no partitions."""
+    return channel is not None and catalog.has_dropped_partitions(channel, ever=True)
+
+
+def _last_report(run_state: RunState, catalog: Catalog, task_name: str) -> Mapping[str, Any]:
+    """Facts that the task reported in the last committed execution of the binding's partition."""
+    execution = run_state.execution
+    details = catalog.last_commit_details(run_state.binding.name, execution.partition)
+    reports = [t for t in details.get("tasks", ()) if t["task"] == task_name]
+    return reports[0].get("facts", {}) if reports else {}
+
+
+def _is_written_by_others(run_state: RunState, catalog: Catalog, port: str, after: int) -> bool:
+    """Whether anything but the binding has written to the port's channel between a version and the pinned head."""
+    binding, channel = run_state.binding, run_state.binding.channels[port].name
+    return catalog.is_written_by_others(channel, binding.name, after, run_state.execution.pins[channel].head)

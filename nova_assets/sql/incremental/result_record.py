@@ -1,0 +1,82 @@
+"""Records of stored results: a later execution adds changes to stored rows only if they are the result of its query."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
+
+from nova_assets.model.channel import Channel
+from nova_assets.model.task import Context
+
+_REPORT_KEY = "result"
+
+_SETTINGS = (
+    "spark.sql.session.timeZone",
+    "spark.sql.ansi.enabled",
+    "spark.sql.caseSensitive",
+    "spark.sql.decimalOperations.allowPrecisionLoss",
+    "spark.sql.legacy.timeParserPolicy",
+    "spark.sql.legacy.sizeOfNull",
+    "spark.sql.mapKeyDedupPolicy",
+)
+"""Settings of a Spark session on which values of expressions depend."""
+
+
+@dataclass(frozen=True)
+class ResultRecord:
+    """The result that an execution of a maintained query leaves in its channel.
+
+    Args:
+        query: fingerprint of the query, and of the session's settings.
+        channel: channel of the result.
+        head: version of the channel that the execution read.
+    """
+
+    query: str
+    channel: str
+    head: int
+
+    @staticmethod
+    def of_execution(ctx: Context, tree: exp.Query, target: Channel) -> ResultRecord:
+        """The record of the running execution."""
+        return ResultRecord(_fingerprint(tree, _read_settings(ctx)), target.name, ctx.pins.get(target.name, 0))
+
+    def reason_to_compare(self, ctx: Context, port: str) -> str | None:
+        """Why the stored rows may not be the result of the same query; None if they are.
+
+        A channel without deletions only gets added rows, which do not depend on the stored rows. So other writers do
+        not matter there.
+
+        Args:
+            port: output port of the result.
+        """
+        last, has_deletions = ctx.last_report().get(_REPORT_KEY), ctx.channels[port].merge.has_deletions
+        if last is None:  # another task, or a version of nova that recorded nothing
+            return "the last execution did not record its query" if has_deletions else None
+        if last["channel"] != self.channel:
+            return f"the last execution wrote its result to channel {last['channel']}"
+        if last["query"] != self.query:
+            return "the query, or a setting of the Spark session, has changed"
+        if has_deletions and ctx.is_written_by_others(port, last["head"]):
+            return f"another writer has changed channel {self.channel}"
+        return None
+
+    def report(self, ctx: Context) -> None:
+        """Record the result with the commit."""
+        ctx.report[_REPORT_KEY] = asdict(self)
+
+
+def _fingerprint(tree: exp.Query, settings: Mapping[str, Any]) -> str:
+    """Fingerprint of a query's meaning. Layout, comments and the case of names and keywords do not matter."""
+    text = normalize_identifiers(tree.copy(), dialect="spark").sql("spark", comments=False)
+    return hashlib.sha256("\n".join([text, *(f"{k}={v}" for k, v in settings.items())]).encode()).hexdigest()
+
+
+def _read_settings(ctx: Context) -> dict[str, Any]:
+    """Settings of the session; empty in a unit test without Spark."""
+    return {} if ctx.spark is None else {name: ctx.spark.conf.get(name) for name in _SETTINGS}
