@@ -69,6 +69,8 @@ if TYPE_CHECKING:
     from nova_assets.model.trigger import on_data as on_data
     from nova_assets.model.trigger import on_sealed as on_sealed
     from nova_assets.model.workflowette import Workflowette as Workflowette
+    from nova_assets.operations.forecast import EarlierMaintenance as EarlierMaintenance
+    from nova_assets.operations.forecast import MaintenanceForecast as MaintenanceForecast
     from nova_assets.plan.run_plan import RunPlan as RunPlan
     from nova_assets.sql.datasets.dataset_bindings import Datasets as Datasets
     from nova_assets.sql.datasets.dataset_bindings import datasets as datasets
@@ -101,6 +103,7 @@ _HOMES = {
     "model.workflowette": ("Workflowette",),
     "wiring.open_store": ("open",),
     "client.connection": ("Connection", "connect"),
+    "operations.forecast": ("EarlierMaintenance", "MaintenanceForecast"),
     "plan.run_plan": ("RunPlan",),
     "sql.datasets.dataset_bindings": ("Datasets", "datasets"),
     "sql.query.user_functions": ("sql_function",),

@@ -48,7 +48,7 @@ CHAPTERS = {
         "sql.incremental.incremental_task",
     ),
     "Bindings, triggers, projects": ("model.binding", "model.trigger", "model.project"),
-    "Running": ("wiring.open_store", "store.store", "model.execution", "plan.run_plan"),
+    "Running": ("wiring.open_store", "store.store", "model.execution", "plan.run_plan", "operations.forecast"),
     "Views and the service": ("file_views.file_lists", "client.connection"),
 }
 FURTHER = {

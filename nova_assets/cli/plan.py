@@ -15,10 +15,13 @@ from nova_assets.cli.rendering import (
     format_bytes,
     format_count,
     format_read,
+    print_table,
+    print_title,
 )
 from nova_assets.model import reads
 from nova_assets.model.read_strategy import ReadStrategy
 from nova_assets.model.reads import PrivatePortRead, Read, StagedBlockPlaceholder
+from nova_assets.operations.forecast import EarlierMaintenance, MaintenanceForecast
 from nova_assets.plan.read_strategy import best_estimate, estimate_strategies
 from nova_assets.plan.run_plan import Input, RunPlan, Step
 
@@ -26,13 +29,19 @@ from nova_assets.plan.run_plan import Input, RunPlan, Step
 @click.command(cls=NovaCommand)
 @click.argument("binding")
 @add_partition_options
+@click.option(
+    "--why", is_flag=True, help="List how earlier executions brought a maintained result up to date, and why."
+)
 @click.pass_obj
 def plan(
-    deployment: Deployment, binding: str, partitions: tuple[str, ...], missing: bool, whole: bool
+    deployment: Deployment, binding: str, partitions: tuple[str, ...], missing: bool, whole: bool, why: bool
 ) -> CommandResult:
     """Show what a run of BINDING would do now: its tasks in order with their inputs and outputs, and the cursors and
     heads of the commit. Nothing is opened, pinned or changed. Errors that a run would report before its first task are
     reported here, too.
+
+    For a task that maintains the result of a query, the plan shows the steps through which changes pass, and the
+    strategy that the run would choose, as far as the catalog tells.
 
     \b
     JSON: {"binding", "partition", "pins": {CHANNEL: {"head", "cursor"}},
@@ -40,33 +49,48 @@ def plan(
              {"read", "as", "blocks", "files", "rows", "bytes", "ways": [{"way", "rows", "bytes",
              "seconds"}]}}}], "writes": [{"port",
              "channel", "kind", "handover"}]}],
-           "cursors": [{"channel", "from", "to"}], "requires": [{"channel", "head"}]}
+           "cursors": [{"channel", "from", "to"}], "requires": [{"channel", "head"}],
+           "maintenance": [{"task", "channel", "strategy", "reason", "estimated_cpu_seconds": {STRATEGY: SECONDS},
+             "steps": [{"depth", "step", "rule"}], "earlier": [{"number", "at", "seconds", "strategy",
+             "reason", "estimated_cpu_seconds"}]}]}
     With --missing or several --partition: {"binding", "plans": [one per partition]}.
     """
-    return plan_result(deployment, binding, PartitionOptions(partitions, missing, whole), f"nova plan {binding}")
+    return plan_result(deployment, binding, PartitionOptions(partitions, missing, whole), f"nova plan {binding}", why)
 
 
 def plan_result(
-    deployment: Deployment, binding: str, partition_options: PartitionOptions, command: str
+    deployment: Deployment, binding: str, partition_options: PartitionOptions, command: str, why: bool = False
 ) -> CommandResult:
+    """Result of ``nova plan``.
+
+    Args:
+        command: the command that the user typed, for errors.
+        why: whether earlier executions of maintained queries are listed.
+    """
     deployment.check_project_configured(command)
     with deployment.open_read_only(with_project=True) as store:
         run_plans = [
             store.plan(binding, p, whole=partition_options.whole)
             for p in partition_options.resolve_partitions(store, binding)
         ]
+        forecasts = [store.forecast(run_plan) for run_plan in run_plans]
         trigger, forced = store.project.binding(binding).when, store.engine.forced_strategy
     when = "run by hand" if trigger is None else f"when {trigger}"
 
     def show(console: Console) -> None:
-        for n, run_plan in enumerate(run_plans):
+        for n, (run_plan, forecasts_of_plan) in enumerate(zip(run_plans, forecasts, strict=True)):
             if n:
                 console.print()
             _show_plan(console, run_plan, when, forced)
+            for forecast in forecasts_of_plan:
+                _show_forecast(console, forecast, why)
         if not run_plans:
             console.print(f"{binding}: no partition has unread data")
 
-    plans_json = [p.as_json() for p in run_plans]
+    plans_json = [
+        {**run_plan.as_json(), "maintenance": [f.as_json() for f in forecasts_of_plan]}
+        for run_plan, forecasts_of_plan in zip(run_plans, forecasts, strict=True)
+    ]
     return CommandResult(
         plans_json[0] if partition_options.is_single_execution else {"binding": binding, "plans": plans_json}, show
     )
@@ -149,6 +173,26 @@ def _format_strategy_and_cost(task_input: Input, read: Read, forced_strategy: Re
     if task_input.mode == "matching":
         return ("by key" if any(e.strategy == "buckets" for e in estimate_strategies(read)) else "spark"), ""
     return ("", "") if best_strategy is None else (best_strategy.strategy, f"{best_strategy.seconds:.1f} s")
+
+
+def _show_forecast(console: Console, forecast: MaintenanceForecast, why: bool) -> None:
+    console.print()
+    console.print(f"{forecast.task} maintains {forecast.channel}: {forecast.choice.strategy}", style="bold")
+    console.print(forecast.choice.reason, markup=False, soft_wrap=True)
+    if forecast.steps:
+        rows = [("  " * depth + step, rule) for depth, step, rule in forecast.steps]
+        print_table(console, ("step", "how a change passes through"), rows)
+    if why:
+        print_title(console, "Earlier executions")
+        earlier = [
+            (str(e.number or ""), e.strategy, f"{e.seconds:.1f} s", _format_estimates(e), e.reason)
+            for e in forecast.earlier
+        ]
+        print_table(console, ("number", "strategy", "took", "estimated CPU", "reason"), earlier)
+
+
+def _format_estimates(earlier: EarlierMaintenance) -> str:
+    return ", ".join(f"{strategy} {seconds:.1f} s" for strategy, seconds in earlier.estimated_cpu_seconds.items())
 
 
 def _cursors_and_heads_table(run_plan: RunPlan) -> TableGrid:

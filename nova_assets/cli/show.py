@@ -36,11 +36,10 @@ def show(deployment: Deployment, dataset: str | None, partition: tuple[str, ...]
     columns, the partitions that it depends on (existing or not), the schema, and the query that runs. Conditions that
     nova cannot use for partition pruning are listed with the reason.
 
-    JSON: {"dataset", "file", "reads", "schema", "scopes": [{"partition", "variables"}]}; with a partition: {"dataset",
-    "partition", "scope": [{"name", "value", "type"}], "columns": [...], "dependencies": [{"dataset", "mode",
-    "partition"}], "not_pruned": [text], "refresh": {"refresh", "reason", "steps": [{"depth", "step", "rule"}]},
-    "schema", "query"}; without a dataset: {"datasets": [{"dataset", "file",
-    "reads", "partitioned_by"}]}
+    JSON: {"dataset", "file", "reads", "schema", "scopes": [{"partition", "variables"}], "refresh": {"refresh",
+    "reason", "steps": [{"depth", "step", "rule"}]}}; with a partition: {"dataset", "partition", "scope": [{"name",
+    "value", "type"}], "columns": [...], "dependencies": [{"dataset", "mode", "partition"}], "not_pruned": [text],
+    "refresh", "schema", "query"}; without a dataset: {"datasets": [{"dataset", "file", "reads", "partitioned_by"}]}
     """
     with deployment.open_read_only(with_project=True) as store:
         if dataset is None:
@@ -160,7 +159,8 @@ def _show_task(console: Console, task: _DatasetTask) -> None:
         print_title(console, "Conditions that prune no partition")
         for line in task.not_pruned:
             console.print(f"- {line}", markup=False, soft_wrap=True)
-    _show_refresh(console, task.query)
+    if not task.variables:
+        _show_refresh(console, task.query)
     _show_schema(console, task.query)
     print_title(console, "Query")
     console.print(task.query.runnable.display_sql)
@@ -191,6 +191,7 @@ def _dataset_result(query: DatasetQuery, now: datetime) -> CommandResult:
         "reads": list(query.reads),
         "schema": query.schema.as_json(),
         "scopes": [{"partition": p, "variables": v} for p, v in variables_by_partition.items()],
+        "refresh": query.refresh.as_json(),
     }
 
     def show(console: Console) -> None:
@@ -203,6 +204,7 @@ def _dataset_result(query: DatasetQuery, now: datetime) -> CommandResult:
         print_title(console, "Reads")
         for read in query.reads or ("(nothing)",):
             console.print(f"- {read}")
+        _show_refresh(console, query)
         _show_schema(console, query)
 
     return CommandResult(data, show)

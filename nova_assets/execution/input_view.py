@@ -70,7 +70,7 @@ def build_view(
         is_changed=is_changed,
         has_small_change=is_small,
         has_dropped_partitions=has_dropped_partitions,
-        has_new_definition=merge is not None and _has_new_definition(read_by_mode, merge),
+        has_new_definition=merge is not None and has_new_definition(read_by_mode, merge),
     )
 
 
@@ -79,7 +79,7 @@ def count_rows(read: Read) -> int:
     return sum(b.rows for b in reads.source_blocks(read) if isinstance(b, Block))
 
 
-def _has_new_definition(read_by_mode: Mapping[str, Read], merge: MergeModel) -> bool:
+def has_new_definition(read_by_mode: Mapping[str, Read], merge: MergeModel) -> bool:
     """Whether columns or merge model of a channel differ from those at the cursor, or of its newest block."""
     now, before = read_by_mode["all"], read_by_mode["old"]
     if not isinstance(now, Snapshot) or now.schema is None:

@@ -9,9 +9,11 @@ from typing import Any
 from nova_assets.execution.input_view import MAX_COMPUTED_ROWS
 from nova_assets.execution.run_state import RunState
 from nova_assets.masking import get_logger
+from nova_assets.model.binding import Binding
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.engine import Engine
 from nova_assets.model.task import Context
+from nova_assets.plan.run import has_new_merge_model
 
 log = get_logger("nova_assets.task")
 
@@ -52,8 +54,9 @@ def make_task_context(
         schema_of=engine.schema_of,
         viewing=lambda: viewing(heads),
         may_replace=may_replace,
+        needs_base=lambda port: has_new_merge_model(run_state.histories[run_state.binding.channels[port].name]),
         row_counts=row_counts,
-        last_report=partial(_last_report, run_state, catalog, task_name),
+        last_report=partial(last_report_of_task, catalog, run_state.binding.name, execution.partition, task_name),
         is_written_by_others=partial(_is_written_by_others, run_state, catalog),
     )
 
@@ -63,10 +66,22 @@ def has_dropped_partitions(catalog: Catalog, channel: str | None) -> bool:
     return channel is not None and catalog.has_dropped_partitions(channel, ever=True)
 
 
-def _last_report(run_state: RunState, catalog: Catalog, task_name: str) -> Mapping[str, Any]:
-    """Facts that the task reported in the last committed execution of the binding's partition."""
-    execution = run_state.execution
-    details = catalog.last_commit_details(run_state.binding.name, execution.partition)
+def may_replace_output(catalog: Catalog, binding: Binding, task_name: str, port: str) -> bool:
+    """Whether a task may return a ``Replacement`` for an output.
+
+    Other readers of a port expect the declared kind. A base would bring dropped partitions back (R19), and would
+    reopen every sealed group.
+    """
+    channel, workflowette = binding.channel(port), binding.workflowette
+    is_read = workflowette.is_read_by_check(port) or any(r.name != task_name for r in workflowette.readers(port))
+    if channel is None or is_read or channel.seal is not None:
+        return False
+    return not has_dropped_partitions(catalog, channel.name)
+
+
+def last_report_of_task(catalog: Catalog, binding: str, partition: str, task_name: str) -> Mapping[str, Any]:
+    """Facts that a task reported in the last committed execution of a binding's partition."""
+    details = catalog.last_commit_details(binding, partition)
     reports = [t for t in details.get("tasks", ()) if t["task"] == task_name]
     return reports[0].get("facts", {}) if reports else {}
 

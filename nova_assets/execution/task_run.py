@@ -14,7 +14,7 @@ from nova_assets.errors import TaskFailed
 from nova_assets.execution.input_view import build_view, count_rows
 from nova_assets.execution.run_state import PortFrames, RunState
 from nova_assets.execution.staging import Staging
-from nova_assets.execution.task_context import has_dropped_partitions, make_task_context
+from nova_assets.execution.task_context import has_dropped_partitions, make_task_context, may_replace_output
 from nova_assets.masking import get_logger
 from nova_assets.model import reads
 from nova_assets.model.block import Block, Kind, Manifest
@@ -233,16 +233,7 @@ class TaskRun:
         return self._validate_outputs(step, task, result)
 
     def _may_replace(self, task: Task, port: str) -> bool:
-        """Whether the task may return a ``Replacement`` for an output.
-
-        Other readers of a port expect the declared kind. A base would bring dropped partitions back (R19), and would
-        reopen every sealed group.
-        """
-        channel, workflowette = self.run_state.binding.channel(port), self.run_state.binding.workflowette
-        is_read = workflowette.is_read_by_check(port) or any(r.name != task.name for r in workflowette.readers(port))
-        if channel is None or is_read or channel.seal is not None:
-            return False
-        return not has_dropped_partitions(self.staging.catalog, channel.name)
+        return may_replace_output(self.staging.catalog, self.run_state.binding, task.name, port)
 
     @contextmanager
     def wrap_user_errors(self, task_name: str, failure_phrase: str = "raised") -> Iterator[None]:

@@ -44,6 +44,8 @@ class Context:
         schema_of: function that returns the columns of a frame.
         viewing: function that creates the file views for ``views``.
         may_replace: function that tells whether the task may return a ``Replacement`` for an output instead of a delta.
+        needs_base: function that tells whether the next block of an output's channel has to be a base, because the
+            merge model of the channel has changed (R18).
         row_counts: input -> mode -> rows in the blocks that the mode opens.
         last_report: function that returns the facts that this task reported in the last committed execution of the
             binding's partition.
@@ -69,6 +71,7 @@ class Context:
     schema_of: Callable[[Any], Schema] = lambda frame: Schema(())
     viewing: Callable[[], Any] = lambda: None
     may_replace: Callable[[str], bool] = lambda port: False
+    needs_base: Callable[[str], bool] = lambda port: False
     row_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     last_report: Callable[[], Mapping[str, Any]] = lambda: {}
     is_written_by_others: Callable[[str, int], bool] = lambda port, after: False
@@ -97,6 +100,8 @@ class Task:
         retry_delay: seconds before a retry.
         skip_if_no_new: skip the function if every ``new`` input is empty.
         deterministic: true if the author guarantees that a second evaluation of the frames gives the same rows (R4).
+        can_replace: whether the function may return a ``Replacement`` for an output, as it does after a change of the
+            channel's merge model (R18).
         scoped: rule that determines which partitions the task reads. Only for a task whose query determines these
             partitions.
     """
@@ -112,6 +117,7 @@ class Task:
     skip_if_no_new: bool = False
     deterministic: bool = False
     description: str | None = None
+    can_replace: bool = False
     scoped: PartitionRule | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -143,7 +143,8 @@ def plan_run(
         for task in binding.workflowette.in_order()
     )
     for step in steps:
-        _check_merge_models(step, histories, ports_without_new_data)
+        if not binding.workflowette.task(step.task).can_replace:
+            _check_merge_models(step, histories, ports_without_new_data)
     checks = tuple(_plan_check(binding, check, pins, histories, ports_without_new_data) for check in binding.checks)
     cursors, heads = _cursor_moves(binding, pins, partition), _required_heads(binding, pins)
     return RunPlan(binding.name, partition, dict(pins), steps, cursors, heads, checks)
@@ -312,13 +313,18 @@ def _required_heads(binding: Binding, pins: Mapping[str, Pin]) -> tuple[RequireH
     return tuple(RequireHead(c, pins[c].head, pins[c].partition) for c in sorted(required_channels))
 
 
+def has_new_merge_model(history: History) -> bool:
+    """Whether the merge model of a channel has changed since its newest block (R18)."""
+    return history.last_merge is not None and history.last_merge.as_json() != history.merge.as_json()
+
+
 def check_merge_model_unchanged(history: History) -> None:
     """Check that a channel accepts a delta. After a change of its merge model, a base must come first (R18).
 
     Raises:
         ModelChanged: no base was committed since the change.
     """
-    if history.last_merge is not None and history.last_merge.as_json() != history.merge.as_json():
+    if has_new_merge_model(history):
         raise ModelChanged(
             f"the merge model of channel {history.channel!r} was changed after version {history.head}",
             found="a delta" if not history.scope else f"a block for {history.scope} alone",

@@ -16,6 +16,7 @@ from nova_assets.model.channel_state import Cursor
 from nova_assets.model.cursor_switch import CursorSwitch
 from nova_assets.model.cursor_switch import SwitchTarget as SwitchTo
 from nova_assets.model.execution import Execution
+from nova_assets.operations.forecast import MaintenanceForecast, forecast_maintenance
 from nova_assets.operations.release import OpenExecution, open_executions, release
 from nova_assets.plan.run_plan import RunPlan
 
@@ -74,12 +75,23 @@ class BindingExecutions:
         """
         return self.runtime.plan(binding, self.runtime.project.binding(binding).partition(partition), whole=whole)
 
+    def forecast(self, run_plan: RunPlan) -> list[MaintenanceForecast]:
+        """How an execution would bring the results of maintained queries up to date, for each task that has one.
+
+        The forecast follows from the catalog alone: Spark may refuse to confirm how nova understands a query, and a
+        changed setting of the Spark session is not noticed. Then the execution computes the whole query.
+
+        Args:
+            run_plan: a plan that ``plan`` has returned.
+        """
+        return forecast_maintenance(self.runtime.catalog, self.runtime.project.binding(run_plan.binding), run_plan)
+
     def unread(self, binding: str) -> list[str]:
         """Partitions of a binding that have unread data. One ``run`` for each of these partitions reads all unread
         data.
 
         For a binding without cursors, a partition counts as unread if an input has the partition, and no output has the
-        partition.output has the partition.output has the partition.
+        partition.
         """
         return list_unread_partitions(self.runtime.project.binding(binding), self.runtime.catalog)
 

@@ -115,6 +115,7 @@ class Store(DeploymentHandle):
     bindings = forwarded("_executions", BindingExecutions.bindings)
     run = forwarded("_executions", BindingExecutions.run)
     plan = forwarded("_executions", BindingExecutions.plan)
+    forecast = forwarded("_executions", BindingExecutions.forecast)
     unread = forwarded("_executions", BindingExecutions.unread)
     switch = forwarded("_executions", BindingExecutions.switch)
     plan_switch = forwarded("_executions", BindingExecutions.plan_switch)

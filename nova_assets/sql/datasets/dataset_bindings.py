@@ -54,12 +54,12 @@ class Datasets(Sequence[Binding]):
         graph: Graph,
         late: Mapping[str, Late] | None = None,
         bodies: Mapping[str, SqlFunction] | None = None,
-        refresh: Refresh | Mapping[str, Refresh] = "full",
+        refresh: Refresh | Mapping[str, Refresh] = "auto",
     ) -> None:
         late_by_dataset = late or {}
         self.refresh_decisions: dict[str, RefreshDecision] = {}
         for name in graph.datasets:  # inputs come before their readers
-            requested = refresh if isinstance(refresh, str) else refresh.get(name, "full")
+            requested = refresh if isinstance(refresh, str) else refresh.get(name, "auto")
             decision = decide_refresh(graph, name, requested, late_by_dataset.get(name, "rebuild"))
             self.refresh_decisions[name] = decision
             if decision.is_incremental:  # a base of a full dataset that it reads may remove rows
@@ -85,6 +85,7 @@ class Datasets(Sequence[Binding]):
             produces=(Produces(dataset.name, dataset.statement.kind if maintaining is None else "delta"),),
             deterministic=not dataset.statement.has_calls,  # a function may read something else the next time
             description=dataset.statement.text.sql.strip(),
+            can_replace=maintaining is not None,
             scoped=query,
         )
         return bind(
@@ -132,7 +133,7 @@ def datasets(
     channels: Sequence[Channel] = (),
     functions: Functions | None = None,
     late: Mapping[str, Late] | None = None,
-    refresh: Refresh | Mapping[str, Refresh] = "full",
+    refresh: Refresh | Mapping[str, Refresh] = "auto",
 ) -> Datasets:
     """The datasets of a folder. Every ``.sql`` file in the folder and its subfolders holds one statement.
 
@@ -150,12 +151,12 @@ def datasets(
         late: dataset -> handling of late data. Data is late if it arrives at an input after the partition was made.
             With ``"rebuild"`` (the default), ticks make the partition again. With ``"ignore"``, ticks leave the
             partition as it is. Example: ``{"invoices": "ignore"}``.
-        refresh: how a dataset is brought up to date after its inputs have changed. With ``"full"`` (the default), its
-            query is computed again. With ``"incremental"``, nova derives the changes of its rows from the changes of
-            the inputs, and writes only these changes. An error names the part of the query for which nova has no rule.
-            With ``"auto"``, a dataset is incremental if nova has a rule for each part of its query, otherwise full.
-            Then each execution chooses the cheaper of the changes and a replacement of the result. A mapping gives the
-            choice by dataset: ``{"totals": "incremental"}``. Datasets with ``PARTITION`` are full.
+        refresh: how a dataset is brought up to date after its inputs have changed. With ``"full"``, its query is
+            computed again. With ``"incremental"``, nova derives the changes of its rows from the changes of the inputs,
+            and writes only these changes. An error names the part of the query for which nova has no rule. With
+            ``"auto"`` (the default), a dataset is incremental if nova has a rule for each part of its query, otherwise
+            full. Then each execution chooses the cheaper of the changes and a replacement of the result. A mapping
+            gives the choice by dataset: ``{"totals": "incremental"}``. Datasets with ``PARTITION`` are full.
 
     Raises:
         DefinitionError: the folder does not exist or holds no ``.sql`` file.

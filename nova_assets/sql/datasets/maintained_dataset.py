@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from nova_assets.errors import SqlError
@@ -20,6 +21,7 @@ from nova_assets.sql.datasets.refresh_decision import Refresh, RefreshDecision
 from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
 from nova_assets.sql.incremental.incremental_query import IncrementalQuery
 from nova_assets.sql.incremental.operators import NotMaintainable, Operator
+from nova_assets.sql.query.spark_confirmation import check_spark_columns
 from nova_assets.sql.text import SqlText
 
 
@@ -67,7 +69,11 @@ def incremental_query(dataset: Dataset, *, prefers_changes: bool = True, readers
     text, start = dataset.statement.text, dataset.statement.query_start
     blank = re.sub(r"[^\n]", " ", text.sql[:start])  # positions in errors stay
     return IncrementalQuery(
-        SqlText(text.name, blank + text.sql[start:]), dataset.name, prefers_changes=prefers_changes, readers=readers
+        SqlText(text.name, blank + text.sql[start:]),
+        dataset.name,
+        prefers_changes=prefers_changes,
+        readers=readers,
+        check_columns=partial(check_spark_columns, dataset.query, dataset.schema),
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sqlglot import exp
@@ -29,11 +30,12 @@ from nova_assets.sql.incremental.delta_sql import (
     select_keyed_difference,
 )
 from nova_assets.sql.incremental.maintenance import STORED_ROWS, Maintenance, frame_name, with_columns
-from nova_assets.sql.incremental.maintenance_choice import MaintenanceChoice, choose_by_cost
+from nova_assets.sql.incremental.maintenance_choice import MaintenanceChoice, ResultState, choose_strategy
 from nova_assets.sql.incremental.maintenance_sql import DatasetChange, MaintenanceSql
 from nova_assets.sql.incremental.operator_sql import quote_column
 from nova_assets.sql.incremental.operators import NotMaintainable, Operator
 from nova_assets.sql.incremental.result_record import ResultRecord
+from nova_assets.sql.incremental.unique_keys import exact_unique_key
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.query.resolved_query import Query, mark_calls, resolve_query
 from nova_assets.sql.query.scans import mark_scans
@@ -64,12 +66,22 @@ class IncrementalQuery:
         prefers_changes: whether changes are computed unless they are estimated to be several times as expensive as a
             replacement of the result.
         readers: known readers of the result's changes.
+        check_columns: raises an error if the columns that Spark derives are not those that nova derived.
 
     Raises:
         SqlError: the query cannot be parsed, or depends on more than its data, such as a clock.
     """
 
-    def __init__(self, text: SqlText, output_port: str, *, prefers_changes: bool = True, readers: int = 0) -> None:
+    def __init__(
+        self,
+        text: SqlText,
+        output_port: str,
+        *,
+        prefers_changes: bool = True,
+        readers: int = 0,
+        check_columns: Callable[[Schema], None] = lambda schema: None,
+    ) -> None:
+        self.check_columns = check_columns
         self.prefers_changes = prefers_changes
         self.readers = readers
         self.text = text
@@ -117,6 +129,7 @@ class IncrementalQuery:
         with convert_spark_rejections(self.text):
             rows_now = self._rows_now(ctx, views)
             schema = ctx.schema_of(rows_now)
+            self.check_columns(schema)
             plan = self._plan(ctx, views, rows_now, schema)
             self._check_target(ctx, target, plan, schema)
             maintenance = None
@@ -156,46 +169,51 @@ class IncrementalQuery:
         record: ResultRecord,
     ) -> MaintenanceChoice:
         """How this execution brings the result up to date."""
-        if ctx.is_backfill:
-            return MaintenanceChoice("comparison", "a backfill was requested")
-        if not all(view.has_run for view in views.values()):
-            if ctx.pins.get(target.name) and _has_rows(ctx, "SELECT 1 FROM {rows} LIMIT 1", stored):
-                return MaintenanceChoice("comparison", "rows were stored before the first execution")
-            return MaintenanceChoice("first rows", "this is the first execution")
-        if reason := record.reason_to_compare(ctx, self.output_port):
-            return MaintenanceChoice("comparison", reason)
-        is_redefined = any(view.has_new_definition for view in views.values())
-        is_same = not any(view.is_changed for view in views.values()) and not self.runnable.variables
-        if is_same and not is_redefined:
-            return MaintenanceChoice("no change", "no input has changed")
-        reason = _reason_to_compare(plan, target.merge, is_redefined)
-        if reason is not None or maintenance is None:
-            return MaintenanceChoice("comparison", reason or plan.reason)
-        if not target.merge.has_deletions:
-            return MaintenanceChoice("changes", "the channel takes added rows only")
-        choice = choose_by_cost(maintenance.estimate(self.readers), prefers_changes=self.prefers_changes)
-        if choice.strategy == "changes":
-            return choice
-        if not ctx.may_replace(self.output_port):
-            return MaintenanceChoice("changes", f"a replacement of {target.name} would have effects beyond its rows")
-        if any(view.has_dropped_partitions for view in views.values()):
-            return MaintenanceChoice("changes", "the result keeps rows that came from dropped partitions")
-        return choice
+
+        def may_replace() -> bool:  # the result keeps rows that came from dropped partitions (R19)
+            return ctx.may_replace(self.output_port) and not any(v.has_dropped_partitions for v in views.values())
+
+        state = ResultState(
+            channel=target.name,
+            has_deletions=target.merge.has_deletions,
+            needs_base=ctx.needs_base(self.output_port),
+            is_backfill=ctx.is_backfill,
+            has_run=all(view.has_run for view in views.values()),
+            is_changed=bool(self.runnable.variables) or any(view.is_changed for view in views.values()),
+            is_redefined=any(view.has_new_definition for view in views.values()),
+            reason_without_operators=reason_without_operators(plan, target.merge),
+            has_stored_rows=lambda: (
+                bool(ctx.pins.get(target.name)) and _has_rows(ctx, "SELECT 1 FROM {rows} LIMIT 1", stored)
+            ),
+            reason_to_distrust=lambda: record.reason_to_compare(
+                ctx.last_report(), target.merge, partial(ctx.is_written_by_others, self.output_port)
+            ),
+            may_replace=may_replace,
+            estimate=lambda: None if maintenance is None else maintenance.estimate(self.readers),
+        )
+        return choose_strategy(state, prefers_changes=self.prefers_changes)
 
     # the plan
+
+    def unconfirmed_plan(self, sources: Mapping[str, SourceTable]) -> MaintenancePlan:
+        """The plan of the query, as far as it is known without Spark.
+
+        Args:
+            sources: dataset -> its schema and key.
+        """
+        try:
+            return MaintenancePlan(build_operators(self._resolve(sources), sources))
+        except NotMaintainable as error:
+            return MaintenancePlan(None, error.reason)
 
     def _plan(self, ctx: Context, views: Mapping[str, View], rows_now: Any, schema: Schema) -> MaintenancePlan:
         sources = {d: SourceTable(ctx.schema_of(views[d].all), ctx.channels[d].merge.key) for d in self.datasets}
         cache_key = tuple((d, s.schema, s.key) for d, s in sources.items())
         if cache_key in self._plans:
             return self._plans[cache_key]
-        query = self._resolve(sources)
-        try:
-            operators = build_operators(query, sources)
-        except NotMaintainable as error:
-            plan: MaintenancePlan | None = MaintenancePlan(None, error.reason)
-        else:
-            plan = self._confirm(ctx, views, query, operators, rows_now, schema)
+        plan: MaintenancePlan | None = self.unconfirmed_plan(sources)
+        if plan is not None and plan.operators is not None:
+            plan = self._confirm(ctx, views, self._resolve(sources), plan.operators, rows_now, schema)
         if plan is None:
             return MaintenancePlan(None, "Spark cannot confirm over empty inputs how nova understands the query")
         self._plans[cache_key] = plan
@@ -341,13 +359,11 @@ def _has_rows(ctx: Context, sql: str, rows: Any) -> bool:
     return bool(ctx.query(sql, {}, {"rows": rows}).collect())
 
 
-def _reason_to_compare(plan: MaintenancePlan, merge: MergeModel, is_redefined: bool) -> str | None:
-    """Why the whole result is compared with the stored rows; None if the operators give the change."""
+def reason_without_operators(plan: MaintenancePlan, merge: MergeModel) -> str | None:
+    """Why the operators do not give the change of a result with this merge model; None if they do."""
     if plan.operators is None:
         return plan.reason
-    if is_redefined:
-        return "the definition of an input has changed"
-    if isinstance(merge, Multiset) and plan.operators.rounded:
+    if isinstance(merge, Multiset) and plan.operators.rounded and exact_unique_key(plan.operators) is None:
         return f"{min(plan.operators.rounded)} is rounded, so a removed row may differ from the stored row"
     return None
 

@@ -75,5 +75,6 @@ def incremental(
         retries=retries,
         retry_delay=retry_delay,
         deterministic=True,
+        can_replace=True,
         description=sql.strip(),
     )

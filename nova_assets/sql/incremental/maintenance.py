@@ -12,8 +12,13 @@ from nova_assets.model.schema import Schema
 from nova_assets.model.task import Context
 from nova_assets.sql.incremental.accumulation import Accumulation, accumulation_of
 from nova_assets.sql.incremental.column_bounds import column_bounds
-from nova_assets.sql.incremental.delta_sql import select_delta, select_missing_rows
-from nova_assets.sql.incremental.maintenance_cost import DatasetSize, MaintenanceCost, estimate_maintenance
+from nova_assets.sql.incremental.delta_sql import (
+    select_delta,
+    select_delta_by_key,
+    select_missing_rows,
+    select_unexpected_keys,
+)
+from nova_assets.sql.incremental.maintenance_cost import MaintenanceCost, estimate_from_row_counts
 from nova_assets.sql.incremental.maintenance_sql import (
     ComputedRelation,
     DatasetChange,
@@ -22,6 +27,7 @@ from nova_assets.sql.incremental.maintenance_sql import (
 )
 from nova_assets.sql.incremental.operator_sql import KEY, quote_column
 from nova_assets.sql.incremental.operators import Operator
+from nova_assets.sql.incremental.unique_keys import exact_unique_key
 
 STORED_ROWS = "stored_rows"
 """Name of the input with the rows that the channel of the result holds."""
@@ -53,17 +59,11 @@ class Maintenance:
         Args:
             readers: number of readers of the result's changes.
         """
-        counts = self.ctx.row_counts
-        if not {*self.views, STORED_ROWS} <= counts.keys():
-            return None
-        sizes = {
-            name: DatasetSize(counts[name]["all"], counts[name]["new"], self.ctx.channels[name].merge.has_deletions)
-            for name in self.views
-        }
-        return estimate_maintenance(
+        return estimate_from_row_counts(
             self.operators,
-            sizes,
-            counts[STORED_ROWS]["all"],
+            self.ctx.row_counts,
+            {name: self.ctx.channels[name].merge for name in self.views},
+            STORED_ROWS,
             is_change_small=self.has_small_changes,
             readers=readers,
         )
@@ -80,11 +80,20 @@ class Maintenance:
             sql = maintenance.accumulating_statement(accumulation, "stored", fields, removes_by_value=removes_by_value)
             return self._compute_few(maintenance, self._query(sql, maintenance.values))
         names = dict(zip(self.operators.columns, self.schema.names, strict=True))
-        if removes_by_value:
-            missing = maintenance.statement(select_missing_rows(names, "stored"))
-            if self._query(missing, maintenance.values).collect():
+        select, wrong_rows = select_delta(self.target.merge, names), None
+        if removes_by_value and self.operators.rounded:
+            unique_key = exact_unique_key(self.operators)
+            assert unique_key is not None  # otherwise the whole result is compared
+            key = sorted(unique_key)
+            select = select_delta_by_key(names, key, "stored")
+            wrong_rows = select_unexpected_keys(names, key, "stored")
+        elif removes_by_value:
+            wrong_rows = select_missing_rows(names, "stored")
+        if wrong_rows is not None:
+            statement = maintenance.statement(wrong_rows)
+            if self._query(statement, maintenance.values).collect():
                 return None
-        delta = maintenance.statement(select_delta(self.target.merge, names))
+        delta = maintenance.statement(select)
         return self._compute_few(maintenance, self._query(delta, maintenance.values))
 
     def _accumulation(self) -> Accumulation | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -41,6 +42,70 @@ class MaintenanceChoice:
     def as_json(self) -> dict[str, Any]:
         estimates = {} if self.cost is None else {k: round(v, 2) for k, v in self.cost.as_seconds().items()}
         return {"strategy": self.strategy, "reason": self.reason, "estimated_cpu_seconds": estimates}
+
+
+@dataclass(frozen=True)
+class ResultState:
+    """State of a stored result and of its inputs, as far as it decides how the result is brought up to date.
+
+    Args:
+        channel: channel of the result.
+        has_deletions: whether rows can be removed from this channel.
+        needs_base: whether the channel takes a base only, because its merge model has changed (R18).
+        is_backfill: whether the whole result is to be computed, because a backfill requests it.
+        has_run: whether all inputs were read before.
+        is_changed: whether an input may have a change, or the query has parameters.
+        is_redefined: whether the columns or the merge model of an input have changed.
+        reason_without_operators: why the operators cannot give the change of the result; None if they can.
+        has_stored_rows: whether the channel has rows.
+        reason_to_distrust: why the stored rows may not be the result of this query; None if they are.
+        may_replace: whether the result may be replaced, without effects beyond its rows.
+        estimate: estimates the cost; None if the sizes of the inputs are not known.
+    """
+
+    channel: str
+    has_deletions: bool
+    needs_base: bool
+    is_backfill: bool
+    has_run: bool
+    is_changed: bool
+    is_redefined: bool
+    reason_without_operators: str | None
+    has_stored_rows: Callable[[], bool]
+    reason_to_distrust: Callable[[], str | None]
+    may_replace: Callable[[], bool]
+    estimate: Callable[[], MaintenanceCost | None]
+
+
+def choose_strategy(state: ResultState, *, prefers_changes: bool) -> MaintenanceChoice:
+    """How an execution brings a result up to date.
+
+    Args:
+        prefers_changes: whether readers of the result should get changes although a replacement costs less.
+    """
+    if state.needs_base and state.may_replace():
+        return MaintenanceChoice("replacement", f"the merge model of channel {state.channel} has changed")
+    if state.is_backfill:
+        return MaintenanceChoice("comparison", "a backfill was requested")
+    if not state.has_run and state.has_stored_rows():
+        return MaintenanceChoice("comparison", "rows were stored before the first execution")
+    if not state.has_run:
+        return MaintenanceChoice("first rows", "this is the first execution")
+    if reason := state.reason_to_distrust():
+        return MaintenanceChoice("comparison", reason)
+    if state.is_redefined:
+        return MaintenanceChoice("comparison", "the definition of an input has changed")
+    if not state.is_changed:
+        return MaintenanceChoice("no change", "no input has changed")
+    if reason := state.reason_without_operators:
+        is_replaced = not prefers_changes and state.may_replace()
+        return MaintenanceChoice("replacement" if is_replaced else "comparison", reason)
+    if not state.has_deletions:
+        return MaintenanceChoice("changes", "the channel takes added rows only")
+    choice = choose_by_cost(state.estimate(), prefers_changes=prefers_changes)
+    if choice.strategy == "replacement" and not state.may_replace():
+        return MaintenanceChoice("changes", f"a replacement of {state.channel} would have effects beyond its rows")
+    return choice
 
 
 def choose_by_cost(cost: MaintenanceCost | None, *, prefers_changes: bool) -> MaintenanceChoice:

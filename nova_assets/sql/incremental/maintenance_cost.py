@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from nova_assets.model.merge import MergeModel
 from nova_assets.sql.incremental.accumulation import accumulation_of
 from nova_assets.sql.incremental.operators import (
     Aggregation,
@@ -110,6 +111,34 @@ def estimate_maintenance(
     return MaintenanceCost(
         _CHANGES_SECONDS + _STATEMENT_SECONDS * statements + changes,
         _REPLACEMENT_SECONDS + estimates.seconds(root) + _WRITE_ROW_SECONDS * result_rows + comparisons,
+    )
+
+
+def estimate_from_row_counts(
+    root: Operator,
+    row_counts: Mapping[str, Mapping[str, int]],
+    merge_by_dataset: Mapping[str, MergeModel],
+    result: str,
+    *,
+    is_change_small: bool,
+    readers: int,
+) -> MaintenanceCost | None:
+    """Estimate both ways to maintain a result; None if the size of an input is not known.
+
+    Args:
+        row_counts: input -> mode -> rows in the blocks that the mode opens.
+        merge_by_dataset: dataset -> merge model of its channel.
+        result: input with the stored rows.
+        is_change_small, readers: as for ``estimate_maintenance``.
+    """
+    if not {*merge_by_dataset, result} <= row_counts.keys():
+        return None
+    sizes = {
+        name: DatasetSize(row_counts[name]["all"], row_counts[name]["new"], merge.has_deletions)
+        for name, merge in merge_by_dataset.items()
+    }
+    return estimate_maintenance(
+        root, sizes, row_counts[result]["all"], is_change_small=is_change_small, readers=readers
     )
 
 

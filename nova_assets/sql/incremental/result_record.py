@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from sqlglot import exp
 from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
 
 from nova_assets.model.channel import Channel
+from nova_assets.model.merge import MergeModel
 from nova_assets.model.task import Context
 
 _REPORT_KEY = "result"
@@ -32,37 +33,46 @@ class ResultRecord:
     """The result that an execution of a maintained query leaves in its channel.
 
     Args:
-        query: fingerprint of the query, and of the session's settings.
+        query: fingerprint of the query. Layout, comments and the case of names and keywords do not matter.
+        settings: fingerprint of the session's settings; empty if they are not known.
         channel: channel of the result.
         head: version of the channel that the execution read.
     """
 
     query: str
+    settings: str
     channel: str
     head: int
 
     @staticmethod
     def of_execution(ctx: Context, tree: exp.Query, target: Channel) -> ResultRecord:
         """The record of the running execution."""
-        return ResultRecord(_fingerprint(tree, _read_settings(ctx)), target.name, ctx.pins.get(target.name, 0))
+        settings = _fingerprint(*(f"{k}={v}" for k, v in _read_settings(ctx).items()))
+        return ResultRecord(query_fingerprint(tree), settings, target.name, ctx.pins.get(target.name, 0))
 
-    def reason_to_compare(self, ctx: Context, port: str) -> str | None:
+    def reason_to_compare(
+        self, last_report: Mapping[str, Any], merge: MergeModel, is_written_by_others: Callable[[int], bool]
+    ) -> str | None:
         """Why the stored rows may not be the result of the same query; None if they are.
 
         A channel without deletions only gets added rows, which do not depend on the stored rows. So other writers do
         not matter there.
 
         Args:
-            port: output port of the result.
+            last_report: what the task reported in its last execution.
+            merge: merge model of the channel.
+            is_written_by_others: whether anything else has written to the channel after a version.
         """
-        last, has_deletions = ctx.last_report().get(_REPORT_KEY), ctx.channels[port].merge.has_deletions
+        last = last_report.get(_REPORT_KEY)
         if last is None:  # another task, or a version of nova that recorded nothing
-            return "the last execution did not record its query" if has_deletions else None
+            return "the last execution did not record its query" if merge.has_deletions else None
         if last["channel"] != self.channel:
             return f"the last execution wrote its result to channel {last['channel']}"
         if last["query"] != self.query:
-            return "the query, or a setting of the Spark session, has changed"
-        if has_deletions and ctx.is_written_by_others(port, last["head"]):
+            return "the query has changed"
+        if self.settings and last["settings"] != self.settings:
+            return "a setting of the Spark session has changed"
+        if merge.has_deletions and is_written_by_others(last["head"]):
             return f"another writer has changed channel {self.channel}"
         return None
 
@@ -71,10 +81,13 @@ class ResultRecord:
         ctx.report[_REPORT_KEY] = asdict(self)
 
 
-def _fingerprint(tree: exp.Query, settings: Mapping[str, Any]) -> str:
-    """Fingerprint of a query's meaning. Layout, comments and the case of names and keywords do not matter."""
-    text = normalize_identifiers(tree.copy(), dialect="spark").sql("spark", comments=False)
-    return hashlib.sha256("\n".join([text, *(f"{k}={v}" for k, v in settings.items())]).encode()).hexdigest()
+def query_fingerprint(tree: exp.Query) -> str:
+    """Fingerprint of a query. Layout, comments and the case of names and keywords do not matter."""
+    return _fingerprint(normalize_identifiers(tree.copy(), dialect="spark").sql("spark", comments=False))
+
+
+def _fingerprint(*texts: str) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
 def _read_settings(ctx: Context) -> dict[str, Any]:

@@ -17,6 +17,12 @@ _MAX_KEYS = 8
 """Most keys that are kept for one operator, shortest first."""
 
 
+def exact_unique_key(operator: Operator) -> frozenset[str] | None:
+    """The shortest unique key without rounded numbers; None if there is none."""
+    exact = [key for key in operator.unique_keys if not key & operator.rounded]
+    return min(exact, key=lambda key: (len(key), sorted(key)), default=None)
+
+
 def _shortest(keys: Collection[frozenset[str]]) -> Keys:
     minimal = [k for k in keys if not any(other < k for other in keys)]
     return frozenset(sorted(minimal, key=lambda k: (len(k), sorted(k)))[:_MAX_KEYS])

@@ -1,0 +1,192 @@
+"""Forecast of a maintained query: how its next execution brings the result up to date. Spark is not needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from nova_assets.execution.input_view import MAX_LOCAL_ROWS, count_rows, has_new_definition
+from nova_assets.execution.task_context import has_dropped_partitions, last_report_of_task, may_replace_output
+from nova_assets.model import reads
+from nova_assets.model.binding import Binding
+from nova_assets.model.catalog import Catalog
+from nova_assets.model.reads import PrivatePortRead, Snapshot
+from nova_assets.model.schema import Schema
+from nova_assets.plan.run import has_new_merge_model
+from nova_assets.plan.run_plan import Input, RunPlan, Step
+from nova_assets.sql.incremental.build_operators import SourceTable
+from nova_assets.sql.incremental.incremental_query import (
+    IncrementalQuery,
+    MaintenancePlan,
+    reason_without_operators,
+)
+from nova_assets.sql.incremental.maintenance import STORED_ROWS
+from nova_assets.sql.incremental.maintenance_choice import MaintenanceChoice, ResultState, choose_strategy
+from nova_assets.sql.incremental.maintenance_cost import MaintenanceCost, estimate_from_row_counts
+from nova_assets.sql.incremental.operator_text import OperatorLine, describe_operators
+from nova_assets.sql.incremental.operators import Operator
+from nova_assets.sql.incremental.result_record import ResultRecord, query_fingerprint
+
+
+@dataclass(frozen=True)
+class EarlierMaintenance:
+    """What an earlier execution recorded.
+
+    Args:
+        number: sequence number that the result got.
+        seconds: wall time of the task.
+        strategy: how the execution brought the result up to date.
+        estimated_cpu_seconds: strategy -> estimated seconds of CPU; empty if the cost did not decide.
+    """
+
+    number: int | None
+    at: datetime
+    seconds: float
+    strategy: str
+    reason: str
+    estimated_cpu_seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class MaintenanceForecast:
+    """How the next execution of a task brings its result up to date.
+
+    Args:
+        channel: channel of the result.
+        operators: the steps of the query; None if there are none for a part of the query.
+        choice: the strategy, if Spark confirms how nova understands the query.
+        earlier: earlier executions that wrote to the channel, latest first.
+    """
+
+    task: str
+    channel: str
+    operators: Operator | None
+    choice: MaintenanceChoice
+    earlier: tuple[EarlierMaintenance, ...]
+
+    @property
+    def steps(self) -> list[OperatorLine]:
+        return [] if self.operators is None else describe_operators(self.operators)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "task": self.task,
+            "channel": self.channel,
+            **self.choice.as_json(),
+            "steps": [line._asdict() for line in self.steps],
+            "earlier": [{**vars(e), "at": e.at.isoformat()} for e in self.earlier],
+        }
+
+
+def forecast_maintenance(
+    catalog: Catalog, binding: Binding, run_plan: RunPlan, max_earlier: int = 5
+) -> list[MaintenanceForecast]:
+    """Forecasts of the tasks of a plan that maintain a query. No data is read.
+
+    Args:
+        max_earlier: number of earlier commits of each channel that are looked at.
+    """
+    queries = {t.name: t.function for t in binding.tasks if isinstance(t.function, IncrementalQuery)}
+    return [
+        _Forecast(catalog, binding, run_plan, step, queries[step.task]).forecast(max_earlier)
+        for step in run_plan.steps
+        if step.task in queries
+    ]
+
+
+class _Forecast:
+    """Forecast of one task."""
+
+    def __init__(
+        self, catalog: Catalog, binding: Binding, run_plan: RunPlan, step: Step, query: IncrementalQuery
+    ) -> None:
+        self.catalog, self.binding, self.run_plan, self.step, self.query = catalog, binding, run_plan, step, query
+        self.channel = binding.channels[query.output_port]
+        self.inputs = {i.name: i for i in step.inputs}
+        self.datasets = [self.inputs[name] for name in query.datasets]
+
+    def forecast(self, max_earlier: int) -> MaintenanceForecast:
+        sources = {i.name: SourceTable(_schema(i), self.binding.channels[i.port].merge.key) for i in self.datasets}
+        plan = self.query.unconfirmed_plan(sources)
+        choice = choose_strategy(self._state(plan), prefers_changes=self.query.prefers_changes)
+        earlier = tuple(self._earlier(max_earlier))
+        return MaintenanceForecast(self.step.task, self.channel.name, plan.operators, choice, earlier)
+
+    def _state(self, plan: MaintenancePlan) -> ResultState:
+        pins, merge, port = self.run_plan.pins, self.channel.merge, self.query.output_port
+        head = pins[self.channel.name].head
+        return ResultState(
+            channel=self.channel.name,
+            has_deletions=merge.has_deletions,
+            needs_base=has_new_merge_model(self.catalog.history(self.channel.name, back_to=head)),
+            is_backfill=self._is_marked_for_backfill(),
+            has_run=all(pins[i.channel or ""].has_run for i in self.datasets),
+            is_changed=bool(self.query.runnable.variables) or not all(map(_is_unchanged, self.datasets)),
+            is_redefined=any(has_new_definition(i.reads, self.binding.channels[i.port].merge) for i in self.datasets),
+            reason_without_operators=reason_without_operators(plan, merge),
+            has_stored_rows=lambda: count_rows(self.inputs[STORED_ROWS].reads["all"]) > 0,
+            reason_to_distrust=lambda: self._reason_to_distrust(head),
+            may_replace=lambda: (
+                may_replace_output(self.catalog, self.binding, self.step.task, port)
+                and not any(has_dropped_partitions(self.catalog, i.channel) for i in self.datasets)
+            ),
+            estimate=lambda: self._estimate(plan),
+        )
+
+    def _is_marked_for_backfill(self) -> bool:
+        result = (self.channel.name, self.run_plan.partition)
+        return self.binding.is_maintained and any(
+            (mark.channel, mark.partition) == result for mark in self.catalog.dirty_partitions()
+        )
+
+    def _reason_to_distrust(self, head: int) -> str | None:
+        report = last_report_of_task(self.catalog, self.binding.name, self.run_plan.partition, self.step.task)
+        record = ResultRecord(query_fingerprint(self.query.tree), "", self.channel.name, head)
+        return record.reason_to_compare(
+            report,
+            self.channel.merge,
+            lambda after: self.catalog.is_written_by_others(self.channel.name, self.binding.name, after, head),
+        )
+
+    def _estimate(self, plan: MaintenancePlan) -> MaintenanceCost | None:
+        if plan.operators is None:
+            return None
+        row_counts = {
+            i.name: {mode: count_rows(read) for mode, read in i.reads.items()}
+            for i in (*self.datasets, self.inputs[STORED_ROWS])
+        }
+        return estimate_from_row_counts(
+            plan.operators,
+            row_counts,
+            {i.name: self.binding.channels[i.port].merge for i in self.datasets},
+            STORED_ROWS,
+            is_change_small=all(row_counts[i.name]["new"] <= MAX_LOCAL_ROWS for i in self.datasets),
+            readers=self.query.readers,
+        )
+
+    def _earlier(self, limit: int) -> list[EarlierMaintenance]:
+        return [
+            EarlierMaintenance(
+                instant.seq,
+                instant.at,
+                report["seconds"],
+                maintenance["strategy"],
+                maintenance["reason"],
+                maintenance["estimated_cpu_seconds"],
+            )
+            for instant in reversed(self.catalog.timeline(self.channel.name, limit))
+            for report in instant.details.get("tasks", ())
+            if report["task"] == self.step.task and (maintenance := report.get("facts", {}).get("maintenance"))
+        ]
+
+
+def _schema(task_input: Input) -> Schema:
+    read = task_input.reads["all"]
+    return (read.schema if isinstance(read, Snapshot) else None) or Schema(())
+
+
+def _is_unchanged(task_input: Input) -> bool:
+    read = task_input.reads["new"]
+    return not isinstance(read, PrivatePortRead) and reads.is_certainly_empty(read)
