@@ -39,6 +39,7 @@ COMMANDS = {
     "backfill": ("backfill", "Compute partitions again, with all that was computed from them."),
     "backfills": ("backfill", "List the backfills and their progress."),
     "check": ("check", "Find breaking changes of datasets in SQL before anything runs."),
+    "test": ("test", "Run the test cases of datasets in SQL."),
     "cursors": ("cursors", "Show how far each binding has read its channels."),
     "executions": ("executions", "List the executions that have not ended, with their holders."),
     "release": ("executions", "End an execution whose process has died."),
