@@ -18,8 +18,8 @@ def difference(actual: pa.Table, expected: pa.Table) -> str:
     """Differences between two results; empty if they are equal.
 
     Rows are compared as bags. Decimals, integers, texts and dates must be equal. If a column of ``expected`` is a
-    double, values may differ by 1e-9 of the value. If the same column of ``actual`` is a decimal, values may also differ by
-    half of its last digit, because Spark rounds averages and quotients to this digit.
+    double, values may differ by 1e-9 of the value. If the same column of ``actual`` is a decimal, values may also
+    differ by half of its last digit, because Spark rounds averages and quotients to this digit.
     """
     names, expected_names = ([n.lower() for n in table.column_names] for table in (actual, expected))
     if names != expected_names:

@@ -57,7 +57,7 @@ class TpchTables:
         for table in KEYS:
             self.connection.execute(f"CREATE TABLE {table} AS FROM '{folder}/{table}.parquet'")
         self._changed_keys: dict[str, set[Key]] = {table: set() for table in KEYS}
-        self._values_by_column: dict[str, list[Any]] = {}
+        self._values_by_column: dict[str, Sequence[Any]] = {}
 
     def select(self, sql: str) -> pa.Table:
         """Rows of a query over the current tables."""
@@ -143,15 +143,16 @@ class TpchTables:
         columns = [c for c in self._columns(table) if c not in KEYS[table]]
         favoured = [c for c in columns if c in VALUES_IN_QUERIES]
         for column in dict.fromkeys([*self.rng.sample(columns, 2), self.rng.choice(favoured or columns)]):
-            in_queries = VALUES_IN_QUERIES.get(column, ())
-            value = self.rng.choice(
-                in_queries if in_queries and self.rng.random() < 0.5 else self._values(table, column)
+            values = self._values(table, column)
+            if column in VALUES_IN_QUERIES and self.rng.random() < 0.5:
+                values = VALUES_IN_QUERIES[column]
+            self.connection.execute(
+                f"UPDATE {table} SET {column} = ? WHERE {_is_row(table, key)}", [self.rng.choice(values)]
             )
-            self.connection.execute(f"UPDATE {table} SET {column} = ? WHERE {_is_row(table, key)}", [value])
         self._changed_keys[table].add(key)
 
-    def _values(self, table: str, column: str) -> list[Any]:
-        """Some values of a column at first."""
+    def _values(self, table: str, column: str) -> Sequence[Any]:
+        """Some of the values that a column had when they were first needed."""
         if column not in self._values_by_column:
             sql = f"SELECT DISTINCT {column} FROM {table} ORDER BY hash({column}), 1 LIMIT 100"
             self._values_by_column[column] = [value for (value,) in self.connection.execute(sql).fetchall()]
