@@ -1,8 +1,9 @@
 """The 22 queries of TPC-H as maintained datasets, under the refresh streams of the benchmark and random updates. After
-every refresh, DuckDB decides what is right. After the last refresh, Spark's recompute decides, too.
+every refresh, DuckDB decides what is right.
 
 ``NOVA_TPCH_SCALE`` is the scale factor, ``NOVA_TPCH_REFRESHES`` is the number of refreshes, and ``NOVA_FUZZ_SEED``
-begins elsewhere. ``pytest -s`` shows the strategy of each refresh.
+begins elsewhere. With more than two refreshes, Spark recomputes the queries after the last one, as a second judge.
+``pytest -s`` shows the strategy of each refresh.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from nova_assets_tests.tpch.tables import TpchTables
 
 SCALE = float(os.environ.get("NOVA_TPCH_SCALE", "0.01"))
 REFRESHES = int(os.environ.get("NOVA_TPCH_REFRESHES", "2"))
-SEED = int(os.environ.get("NOVA_FUZZ_SEED", "27"))
+SEED = int(os.environ.get("NOVA_FUZZ_SEED", "28"))
 QUERIES = [f"q{number:02}" for number in range(1, 23)]
 UPDATED_TABLES = ("customer", "part", "partsupp", "supplier", "lineitem", "orders")
 
@@ -141,7 +142,8 @@ def deployment(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         one.load()
         for number in range(REFRESHES):
             one.change(number)
-        one.compare_with_spark()
+        if REFRESHES > 2:
+            one.compare_with_spark()
         one.print_refreshes()
         print(f"{time.perf_counter() - begin:.0f} s")
         yield one
