@@ -1,10 +1,11 @@
 """What a change of orders costs the maintained queries of TPC-H, beside computing each query again.
 
     python -m benchmarks.tpch [--quick] [--json FILE] [--scale 0.1] [--queries 1,3,6] [--shares 0.001,0.01]
-                              [--where latest,everywhere] [--rounds 3]
+                              [--where latest,everywhere] [--rounds 3] [--refresh incremental]
 
 Each query is two datasets, which read the same channels with the same Spark: one with ``refresh="auto"``, one with
-``refresh="full"``. DuckDB computes the same query over the same rows in memory, as a limit. A change updates a share of
+``refresh="full"``. With ``--refresh incremental``, the first one has ``refresh="incremental"`` if nova has rules for
+the query. DuckDB computes the same query over the same rows in memory, as a limit. A change updates a share of
 the orders and all their lineitems: the orders of the latest days, or some of every day.
 """
 
@@ -62,9 +63,11 @@ class Change:
 
 @dataclass
 class Costs:
-    """Costs of one query after one kind of change: of the rounds, in their order."""
+    """Costs of one query after one kind of change, in the order of the rounds: of the maintained dataset (``kept``), of
+    the dataset that is computed again (``full``), and of DuckDB.
+    """
 
-    auto: list[measure.Cost] = field(default_factory=list)
+    kept: list[measure.Cost] = field(default_factory=list)
     full: list[measure.Cost] = field(default_factory=list)
     duckdb: list[measure.Cost] = field(default_factory=list)
     strategies: list[str] = field(default_factory=list)
@@ -73,7 +76,7 @@ class Costs:
 class Deployment:
     """A store with the tables of TPC-H and two datasets per query, and the same tables in DuckDB."""
 
-    def __init__(self, root: Path, scale: float, names: Sequence[str]) -> None:
+    def __init__(self, root: Path, scale: float, names: Sequence[str], refresh: str) -> None:
         for folder in ("tables", "sql"):
             (root / folder).mkdir()
         benchmark = benchmarks(root / "duckdb")["tpch"]
@@ -84,8 +87,11 @@ class Deployment:
             for dataset in (name, f"{name}_full"):
                 (root / "sql" / f"{dataset}.sql").write_text(sql)
         channels = input_channels(benchmark.tables)
-        refresh: Any = {name: "auto" for name in self.texts}
-        project = nova.Project(nova.datasets(root / "sql", channels=channels, refresh=refresh), channels=channels)
+        policies: Any = dict.fromkeys(self.texts, "auto")
+        datasets = nova.datasets(root / "sql", channels=channels, refresh=policies)
+        policies = {n: refresh if datasets.refresh_decisions[n].operators else "auto" for n in self.texts}
+        datasets = nova.datasets(root / "sql", channels=channels, refresh=policies)
+        project = nova.Project(datasets, channels=channels)
         self.tables = TpchTables(root / "tables", seed=27)
         self.store = nova.open(project, f"sqlite:///{root}/catalog.db", root / "warehouse", LazySparkSession().get())
         self.store.register(project)
@@ -129,7 +135,7 @@ def main() -> None:
     shown: list[Sequence[Any]] = []
     figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="tpch-") as root:
-        deployment = Deployment(Path(root), float(given.scale), names)
+        deployment = Deployment(Path(root), float(given.scale), names, given.refresh)
         with deployment.store:
             measured(deployment, changes[0], 2)  # the first executions compute all rows, the second ones warm Spark up
             for change in changes:
@@ -140,18 +146,18 @@ def main() -> None:
     columns = (
         "change",
         "strategy",
-        "auto s",
+        "kept s",
         "full s",
         "DuckDB s",
-        "auto CPU",
+        "kept CPU",
         "full CPU",
         "DuckDB CPU",
-        "full / auto",
+        "full / kept",
     )
     title = f"TPC-H at scale factor {given.scale}, {deployment.orders:,} orders, medians of {given.rounds} rounds"
     measure.show(title, columns, shown)
     measure.keep(given.json, figures)
-    print("tpch: CPU full / auto " + ", ".join(f"{line[0]} {line[-1]:.1f} x" for line in shown))
+    print("tpch: CPU full / kept " + ", ".join(f"{line[0]} {line[-1]:.1f} x" for line in shown))
 
 
 def measured(deployment: Deployment, change: Change, rounds: int) -> dict[str, Costs]:
@@ -162,12 +168,12 @@ def measured(deployment: Deployment, change: Change, rounds: int) -> dict[str, C
         for name, sql in deployment.texts.items():
             of = costs[name]
             works: list[tuple[list[measure.Cost], Callable[[], object]]] = [
-                (of.auto, partial(_refresh, deployment, name, of.strategies)),
+                (of.kept, partial(_refresh, deployment, name, of.strategies)),
                 (of.full, partial(deployment.store.run, f"{name}_full")),
                 (of.duckdb, partial(deployment.tables.select, sql)),
             ]
-            for kept, work in works if n % 2 else works[::-1]:
-                kept.append(measure.cost_of(work))
+            for spent, work in works if n % 2 else works[::-1]:
+                spent.append(measure.cost_of(work))
         for table in UPDATES:
             deployment.store.compact(table)
     return costs
@@ -178,19 +184,19 @@ def _refresh(deployment: Deployment, name: str, strategies: list[str]) -> None:
 
 
 def _line(label: str, costs: Costs) -> Sequence[Any]:
-    auto, full, duckdb = map(measure.median, (costs.auto, costs.full, costs.duckdb))
+    kept, full, duckdb = map(measure.median, (costs.kept, costs.full, costs.duckdb))
     strategies = "/".join(dict.fromkeys(costs.strategies))
-    ratio = measure.ratio(costs.full, costs.auto)
-    return label, strategies, auto.wall, full.wall, duckdb.wall, auto.cpu, full.cpu, duckdb.cpu, ratio.cpu
+    ratio = measure.ratio(costs.full, costs.kept)
+    return label, strategies, kept.wall, full.wall, duckdb.wall, kept.cpu, full.cpu, duckdb.cpu, ratio.cpu
 
 
 def _figures(costs: Costs) -> dict[str, Any]:
-    _, strategies, auto_s, full_s, duckdb_s, auto_cpu, full_cpu, duckdb_cpu, ratio = _line("", costs)
+    medians = {"kept": costs.kept, "full": costs.full, "duckdb": costs.duckdb}
     return {
-        "strategies": strategies,
-        "wall": {"auto": auto_s, "full": full_s, "duckdb": duckdb_s},
-        "cpu": {"auto": auto_cpu, "full": full_cpu, "duckdb": duckdb_cpu},
-        "cpu_ratio": ratio,
+        "strategies": costs.strategies,
+        "wall": {name: measure.median(c).wall for name, c in medians.items()},
+        "cpu": {name: measure.median(c).cpu for name, c in medians.items()},
+        "cpu_ratio": measure.ratio(costs.full, costs.kept).cpu,
     }
 
 
@@ -202,6 +208,7 @@ def _options() -> argparse.Namespace:
         shares="shares of the orders that change, such as 0.001,0.01; 0.0001 to 0.1 by default",
         where="which orders change: latest, everywhere, or both (default)",
         rounds=f"rounds of each change; {ROUNDS} by default",
+        refresh="policy of the maintained datasets: auto (default) or incremental",
     )
     usual = {
         "scale": (0.01, SCALE),
@@ -209,6 +216,7 @@ def _options() -> argparse.Namespace:
         "shares": ("0.01", ",".join(map(str, SHARES))),
         "where": ("everywhere", ",".join(WHERE)),
         "rounds": (1, ROUNDS),
+        "refresh": ("auto", "auto"),
     }
     for name, (quick, full) in usual.items():
         if getattr(given, name) is None:
