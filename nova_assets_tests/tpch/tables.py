@@ -32,7 +32,7 @@ ROWS_IN_QUERIES: Mapping[str, Sequence[Mapping[str, Any]]] = {
     ],
     "part": [
         {"p_brand": "Brand#23", "p_container": "MED BOX", "p_size": 5},
-        {"p_brand": "Brand#12", "p_container": "SM CASE", "p_size": 3},
+        *[{"p_brand": "Brand#12", "p_container": "SM CASE", "p_size": 3}] * 3,
         {"p_name": "forest green"},
         {"p_type": "ECONOMY ANODIZED STEEL"},
         {"p_type": "ECONOMY ANODIZED STEEL", "p_name": "dim green"},
@@ -53,7 +53,10 @@ ROWS_IN_QUERIES: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "lineitem": [
         {"l_quantity": 50},
         {"l_quantity": 1},
-        {"l_partkey": 1, "l_quantity": 4, "l_shipmode": "AIR", "l_shipinstruct": "DELIVER IN PERSON"},
+        *(
+            {"l_partkey": part, "l_quantity": 4, "l_shipmode": "AIR", "l_shipinstruct": "DELIVER IN PERSON"}
+            for part in (1, 2, 3)
+        ),
         {"l_shipdate": date(1994, 6, 1), "l_discount": "0.06", "l_quantity": 23},
         {"l_shipdate": date(1995, 3, 20), "l_returnflag": "R"},
         {"l_shipdate": date(1995, 9, 10)},
@@ -72,7 +75,7 @@ ROWS_IN_QUERIES: Mapping[str, Sequence[Mapping[str, Any]]] = {
 
 LIKELY_ROWS: Mapping[str, str] = {
     "customer": "c_custkey % 3 = 0",
-    "part": "p_partkey <= 9",
+    "part": "p_partkey <= 4",
     "lineitem": "l_orderkey IN "
     "(SELECT l_orderkey FROM lineitem GROUP BY l_orderkey ORDER BY SUM(l_quantity) DESC, l_orderkey LIMIT 30)",
 }
