@@ -38,6 +38,15 @@ print(json.dumps(found))
 """
 
 
+_GENERATE_TPCH = """
+import duckdb, sys
+con = duckdb.connect()
+con.execute(f"CALL dbgen(sf={sys.argv[1]})")
+for (table,) in con.execute("SELECT table_name FROM information_schema.tables").fetchall():
+    con.execute(f"COPY {table} TO '{sys.argv[2]}/{table}.parquet' (FORMAT PARQUET)")
+"""
+
+
 @dataclass(frozen=True)
 class Benchmark:
     """The queries of one benchmark.
@@ -57,14 +66,37 @@ def benchmarks(folder: Path) -> Mapping[str, Benchmark]:
     Args:
         folder: to install it into.
     """
+    _install_duckdb(folder)
+    found = json.loads(_run_with_duckdb(folder, _ASK))
+    return {name: Benchmark([*map(_sparks, one["queries"])], _tables(one["columns"])) for name, one in found.items()}
+
+
+def generate_tpch(folder: Path, target: Path, scale: float) -> None:
+    """Write each table of TPC-H as one Parquet file. Skips where DuckDB 0.9.2 cannot be installed.
+
+    Args:
+        folder: to install DuckDB 0.9.2 into, unless ``benchmarks`` has installed it there.
+        target: existing folder of the files ``TABLE.parquet``.
+        scale: scale factor. Scale factor 1 has 1.5 million orders.
+    """
+    _install_duckdb(folder)
+    _run_with_duckdb(folder, _GENERATE_TPCH, str(scale), str(target))
+
+
+def _install_duckdb(folder: Path) -> None:
+    if (folder / "duckdb").is_dir():
+        return
     install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder), "duckdb==0.9.2"]
     made = subprocess.run(install, capture_output=True, text=True, check=False)
     if made.returncode:
         missing(f"duckdb 0.9.2 cannot be installed: {made.stderr[-300:]}", "let pip reach a package index")
+
+
+def _run_with_duckdb(folder: Path, code: str, *arguments: str) -> str:
+    """Output of Python code that imports DuckDB 0.9.2. The exit code is ignored: this version may abort as it ends."""
+    command = [sys.executable, "-c", code, *arguments]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
-    answer = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, check=False, env=environment)
-    found = json.loads(answer.stdout)  # DuckDB 0.9.2 may abort while it ends
-    return {name: Benchmark([*map(_sparks, one["queries"])], _tables(one["columns"])) for name, one in found.items()}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment).stdout
 
 
 def _sparks(query: str) -> str:
