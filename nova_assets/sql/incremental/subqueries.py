@@ -114,11 +114,9 @@ class SubqueryBuilder:
         return make_filter(operator, exp.Not(this=condition) if is_negated else condition)
 
     def _filter_by_in(self, operator: Operator, test: exp.In, ctes: Ctes, *, is_negated: bool) -> Operator:
-        query, this = test.args["query"], test.this.unnest()
-        if isinstance(query, exp.Subquery) and isinstance(query.this, exp.Subquery):
-            raise NotMaintainable("IN with a subquery in double parentheses", query)
+        this = test.this.unnest()
         left = [flatten_columns(e, operator) for e in (this.expressions if isinstance(this, exp.Tuple) else [this])]
-        select = _unwrap(query)
+        select = _unwrap(test.args["query"])
         rows, outer_conditions, ctes = self._rows_of(select, ctes)
         name, conditions = self._next_name(), list[exp.Expr]()
         if outer_conditions or (isinstance(select, exp.Select) and _is_plain(select)):
