@@ -229,10 +229,7 @@ class _Builder:
             operator = _rename_columns(ctes[node.name.lower()], node.args.get("alias"))
         else:
             raise NotMaintainable("a source that is not a dataset", node)
-        name = node.alias_or_name.lower()
-        if name in (SUBQUERY_SOURCE, GROUP_SOURCE) or "." in name:
-            raise NotMaintainable(f"a source that is called {name}", node)
-        return _with_qualified_names(operator, name)
+        return _with_qualified_names(operator, _source_name(node.alias_or_name, node))
 
     def _build_scan(self, number: int, node: exp.Table) -> Operator:
         scan = self.query.scans[number]
@@ -280,6 +277,13 @@ def _check_order(query: exp.Query) -> None:
         raise NotMaintainable("ORDER BY with an aggregate, without GROUP BY", order)
 
 
+def _source_name(alias: str, node: exp.Expr) -> str:
+    name = alias.lower()
+    if name in (SUBQUERY_SOURCE, GROUP_SOURCE) or "." in name:
+        raise NotMaintainable(f"a source that is called {name}", node)
+    return name
+
+
 def _with_qualified_names(operator: Operator, alias: str) -> Operator:
     return make_projection(operator, tuple((f"{alias}.{name}", column_of(name)) for name in operator.columns))
 
@@ -301,7 +305,7 @@ def _lateral_view(operator: Operator, lateral: exp.Lateral) -> Operator:
     alias = lateral.args.get("alias")
     if not lateral.args.get("view") or alias is None or not alias.args.get("columns"):
         raise NotMaintainable("a lateral source without names of its columns", lateral)
-    table = alias.name.lower()
+    table = _source_name(alias.name, lateral)
     added = [f"{table}.{c.name.lower()}" for c in alias.args["columns"]]
     if set(added) & set(operator.columns):
         raise NotMaintainable("a lateral source with a repeated name", lateral)

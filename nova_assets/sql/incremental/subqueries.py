@@ -133,6 +133,7 @@ class SubqueryBuilder:
             type_ = type_of(value, operator)
             if type_ is None or type_ != rows.columns[column]:
                 raise NotMaintainable("IN with a subquery, between types that are not known to be equal", test)
+        left = [value if isinstance(value, exp.Column) else exp.Paren(this=value) for value in left]
         equalities = [exp.EQ(this=v, expression=column_of(c)) for v, c in zip(left, names, strict=True)]
         if not is_negated:
             return make_join(operator, rows, "left semi", exp.and_(*equalities, *conditions))

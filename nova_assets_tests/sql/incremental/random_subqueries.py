@@ -65,7 +65,7 @@ class SubqueryWriter:
         )
         return f"SELECT {key} AS g, {aggregate} AS n {rows} GROUP BY {key} HAVING {having} AND COUNT(*) > 0"
 
-    def source(self, alias: str) -> Source:
+    def source(self, alias: str, *, is_single: bool = False) -> Source:
         """A table, a table with groups, or two joined tables."""
         table = self.rng.choice(TABLES).name
         kind = self.rng.choice(["table", "table", "table", "groups", "join"])
@@ -73,7 +73,7 @@ class SubqueryWriter:
             sql = f"(SELECT t.g AS g, MAX(t.{_INTS[table][-1]}) AS v FROM {table} AS t GROUP BY t.g ORDER BY t.g)"
             return Source(f"{sql} AS {alias}", (f"{alias}.g", f"{alias}.v"))
         ints = tuple(f"{alias}.{c}" for c in _INTS[table])
-        if kind == "join":
+        if kind == "join" and not is_single:
             other = self.rng.choice(TABLES).name
             word = self.rng.choice(["JOIN", "LEFT JOIN"])
             ints += tuple(f"{alias}2.{c}" for c in _INTS[other])
@@ -137,9 +137,10 @@ class SubqueryWriter:
             only_equal: whether the only conditions with outer columns are equalities.
         """
         kind = self.rng.choice(["all", "plain", "correlated", "correlated", "correlated"])
-        if kind != "correlated" and self.rng.random() < 0.3:
-            alias = "o"  # hides the surrounding source
-        inner, conditions = self.source(alias), list[str]()
+        visible = tuple(c for c in outer.ints if not c.startswith("o."))
+        if (kind != "correlated" or visible) and self.rng.random() < 0.3:
+            alias, outer = "o", Source("", visible)  # the inner source hides the outer source of the same name
+        inner, conditions = self.source(alias, is_single=alias == "o"), list[str]()
         if kind == "correlated":
             conditions.append(f"{self.int(inner)} = {self.int(outer)}")
             if self.rng.random() < 0.3:
