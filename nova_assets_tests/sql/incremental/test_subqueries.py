@@ -41,6 +41,18 @@ def test_conditions_with_subqueries_are_joins(condition: str, kinds: list[str], 
     assert root.unique_keys == {frozenset({"id"})}
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT id FROM orders UNION SELECT uid FROM users ORDER BY id",
+        "WITH t AS (SELECT id FROM orders ORDER BY amount DESC) SELECT t.id FROM (SELECT id FROM t ORDER BY 1) t",
+        "SELECT user, COUNT(*) AS n FROM orders GROUP BY user ORDER BY SUM(amount), n",
+    ],
+)
+def test_the_order_of_a_result_has_no_meaning(sql: str) -> None:
+    assert operators(sql).unique_keys
+
+
 def test_a_source_of_the_subquery_hides_an_outer_source_of_the_same_name() -> None:
     root = operators("SELECT o.id FROM orders o WHERE EXISTS (SELECT 1 FROM users o WHERE o.uid = 1)")
     assert any(isinstance(o, Aggregation) and not o.group_keys for o in walk(root)), "the subquery is not correlated"
