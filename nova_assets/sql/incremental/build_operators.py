@@ -6,39 +6,35 @@ represents raises ``NotMaintainable``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sqlglot import exp
 
-from nova_assets.model.schema import DataType, Schema
+from nova_assets.model.schema import Schema
 from nova_assets.sql.incremental import unique_keys
-from nova_assets.sql.incremental.expressions import column_of, flatten_columns, type_of
+from nova_assets.sql.incremental.expressions import column_of, find_outside_subqueries, flatten_columns, has_aggregate
+from nova_assets.sql.incremental.make_operators import (
+    make_aggregation,
+    make_distinct,
+    make_join,
+    make_projection,
+    make_windowed,
+)
 from nova_assets.sql.incremental.operators import (
-    Aggregation,
     Columns,
-    Distinct,
-    Filter,
-    Join,
     JoinKind,
     LateralView,
     NotMaintainable,
     Operator,
     Outputs,
-    Projection,
     Scan,
     SetKind,
     SetOperation,
     UnionAll,
-    Windowed,
 )
-from nova_assets.sql.incremental.repeatability import (
-    check_aggregates,
-    check_exact,
-    check_windows,
-    is_generator,
-    is_rounded,
-)
+from nova_assets.sql.incremental.repeatability import check_exact, is_generator
+from nova_assets.sql.incremental.subqueries import GROUP_SOURCE, SUBQUERY_SOURCE, SubqueryBuilder, split_conditions
 from nova_assets.sql.query.resolved_query import Query, is_using_or_natural
 from nova_assets.sql.query.scans import scan_number
 
@@ -60,9 +56,9 @@ _RESERVED_PREFIX = "nova_"
 """Beginning of the names of columns that the statements add."""
 
 _SELECT_CLAUSES = frozenset(
-    "kind expressions from_ joins laterals where group having distinct with_ operation_modifiers".split()
+    "kind expressions from_ joins laterals where group having distinct order with_ operation_modifiers".split()
 )
-_SET_CLAUSES = frozenset("this expression distinct with_ by_name side kind on".split())
+_SET_CLAUSES = frozenset("this expression distinct order with_ by_name side kind on".split())
 _JOIN_KINDS: Mapping[tuple[str, str], JoinKind] = {
     ("", ""): "inner",
     ("", "INNER"): "inner",
@@ -105,16 +101,19 @@ class _Builder:
         self.query = query
         self.sources = sources
         self.scans: dict[str, Scan] = {}
+        self.subqueries = SubqueryBuilder(self)
 
     def build_query(self, node: exp.Expr, ctes: Mapping[str, Operator]) -> Operator:
-        if isinstance(node, exp.Subquery) and _set_clauses(node) <= {"this"}:
+        if isinstance(node, exp.Subquery) and _set_clauses(node) <= {"this", "order"}:
+            _check_order(node)
             return self.build_query(node.this, ctes)
         if not isinstance(node, exp.Select | exp.SetOperation):
             raise NotMaintainable("a source that is not a query", node)
-        ctes = self._with_ctes(node, ctes)
+        ctes = self.with_ctes(node, ctes)
         return self._build_select(node, ctes) if isinstance(node, exp.Select) else self._build_set(node, ctes)
 
-    def _with_ctes(self, node: exp.Query, ctes: Mapping[str, Operator]) -> dict[str, Operator]:
+    def with_ctes(self, node: exp.Query, ctes: Mapping[str, Operator]) -> dict[str, Operator]:
+        """The sources of WITH that a query sees: its own, and those of the surrounding queries."""
         found, with_clause = dict(ctes), node.args.get("with_")
         if with_clause is None:
             return found
@@ -131,6 +130,7 @@ class _Builder:
         if extra := _set_clauses(node) - _SET_CLAUSES or {c for c in ("by_name", "side", "on") if node.args.get(c)}:
             raise NotMaintainable(f"a set operation with {', '.join(sorted(extra))}", node)
         left, right = self.build_query(node.this, ctes), self.build_query(node.expression, ctes)
+        _check_order(node)
         if len(left.columns) != len(right.columns):
             raise NotMaintainable("a set operation of different numbers of columns", node)
         pairs = list(zip(left.columns.items(), right.columns.items(), strict=True))
@@ -148,62 +148,58 @@ class _Builder:
     # SELECT
 
     def _build_select(self, select: exp.Select, ctes: Mapping[str, Operator]) -> Operator:
+        operator, outer_conditions = self.build_rows(select, ctes)
+        for condition in outer_conditions:
+            flatten_columns(condition, operator)
+            raise NotMaintainable("a column of the surrounding query", condition)
+        return self.build_outputs(select, operator, ctes)
+
+    def build_rows(self, select: exp.Select, ctes: Mapping[str, Operator]) -> tuple[Operator, list[exp.Expr]]:
+        """The rows of FROM for which WHERE is true, without those conditions that refer to the surrounding query; and
+        these conditions.
+        """
         _check_clauses(select)
         operator = self._build_from(select, ctes)
         for lateral in select.args.get("laterals") or ():
             operator = _lateral_view(operator, lateral)
         where = select.args.get("where")
-        if where is not None:
-            condition = flatten_columns(where.this, operator)
-            check_exact([condition], operator)
-            operator = Filter(
-                operator.columns,
-                operator,
-                condition,
-                unique_keys=unique_keys.of_filter(operator, condition),
-                row_numbers=operator.row_numbers,
-                rounded=operator.rounded,
-            )
-        operator = self._build_projection_or_groups(select, operator)
-        if select.args.get("distinct") is not None:
-            check_exact(map(column_of, operator.columns), operator)
-            every_column = frozenset({frozenset(operator.columns)})
-            operator = Distinct(operator.columns, operator, unique_keys=every_column | operator.unique_keys)
-        return operator
+        inner_conditions, outer_conditions = split_conditions(where, operator)
+        return self.subqueries.filter_rows(operator, inner_conditions, ctes), outer_conditions
 
-    def _build_projection_or_groups(self, select: exp.Select, operator: Operator) -> Operator:
-        outputs = tuple((e.alias_or_name.lower(), flatten_columns(e.unalias(), operator)) for e in select.expressions)
-        names = [name for name, _ in outputs]
+    def build_outputs(self, select: exp.Select, operator: Operator, ctes: Mapping[str, Operator]) -> Operator:
+        """The output rows of a SELECT.
+
+        Args:
+            operator: the rows of FROM for which WHERE is true.
+        """
+        operator = self._build_projection_or_groups(select, operator, ctes)
+        return operator if select.args.get("distinct") is None else make_distinct(operator)
+
+    def _build_projection_or_groups(
+        self, select: exp.Select, operator: Operator, ctes: Mapping[str, Operator]
+    ) -> Operator:
+        named = [(e.alias_or_name.lower(), e.unalias().copy()) for e in select.expressions]
+        names = [name for name, _ in named]
         if len(set(names)) < len(names) or not all(names):
             raise NotMaintainable("output columns without different names", select)
         if reserved := [n for n in names if n.startswith(_RESERVED_PREFIX)]:
             raise NotMaintainable(f"an output column with a reserved name ({reserved[0]})", select)
-        columns: Columns = {name: type_of(e, operator) for name, e in outputs}
         group, having = select.args.get("group"), select.args.get("having")
-        rounded = frozenset(name for name, e in outputs if is_rounded(e, operator))
-        windows = [w for _, e in outputs for w in e.find_all(exp.Window)]
-        is_aggregation = group is not None or having is not None or any(map(_has_aggregate, (e for _, e in outputs)))
+        condition = having.this if having is not None else None
+        windows = [w for _, e in named for w in find_outside_subqueries(e, exp.Window)]
+        is_aggregation = group is not None or having is not None or any(has_aggregate(e) for _, e in named)
         if windows and is_aggregation:
             raise NotMaintainable("window functions over aggregates in one SELECT", windows[0])
-        if windows or is_aggregation:
-            _check_inputs_of_groups(outputs, operator)
-        if windows:
-            check_windows(windows, operator)
-            partition_keys = _common_partition_keys(windows)
-            row_numbers = unique_keys.row_number_columns(outputs)
-            keys = unique_keys.of_projection(operator, outputs)
-            return Windowed(
-                columns, operator, partition_keys, outputs, unique_keys=keys, row_numbers=row_numbers, rounded=rounded
-            )
         if is_aggregation:
-            group_keys = _plain_group_keys(group, operator)
-            flat_having = None if having is None else flatten_columns(having.this, operator)
-            decisions = [*group_keys, *([flat_having] if flat_having is not None else [])]
-            check_exact(decisions, operator)
-            check_aggregates([*(e for _, e in outputs), *decisions])
-            keys = unique_keys.of_aggregation(group_keys, outputs)
-            return Aggregation(columns, operator, group_keys, outputs, flat_having, unique_keys=keys, rounded=rounded)
-        return _projection(columns, operator, outputs)
+            group_keys = _plain_group_keys(group)
+            if any(e is not None and e.find(exp.Query) for e in (*(e for _, e in named), condition)):
+                return self.subqueries.build_groups(operator, group_keys, named, condition, ctes)
+            flat_keys = tuple(flatten_columns(key, operator) for key in group_keys)
+            flat_having = None if condition is None else flatten_columns(condition, operator)
+            return make_aggregation(operator, flat_keys, _flatten_outputs(named, operator), flat_having)
+        joined, operator = self.subqueries.join_scalars(named, operator, ctes)
+        outputs = _flatten_outputs(joined, operator)
+        return make_windowed(operator, outputs) if windows else make_projection(operator, outputs)
 
     # FROM
 
@@ -233,7 +229,7 @@ class _Builder:
             operator = _rename_columns(ctes[node.name.lower()], node.args.get("alias"))
         else:
             raise NotMaintainable("a source that is not a dataset", node)
-        return _with_qualified_names(operator, node.alias_or_name.lower())
+        return _with_qualified_names(operator, _source_name(node.alias_or_name, node))
 
     def _build_scan(self, number: int, node: exp.Table) -> Operator:
         scan = self.query.scans[number]
@@ -248,6 +244,10 @@ class _Builder:
         return self.scans[scan.dataset]
 
 
+def _flatten_outputs(outputs: Iterable[tuple[str, exp.Expr]], operator: Operator) -> Outputs:
+    return tuple((name, flatten_columns(e, operator)) for name, e in outputs)
+
+
 def _set_clauses(node: exp.Expr) -> set[str]:
     return {name for name, value in node.args.items() if value not in (None, False, [], "")}
 
@@ -260,22 +260,32 @@ def _check_clauses(select: exp.Select) -> None:
     for name in ("kind", "operation_modifiers"):
         if select.args.get(name):
             raise NotMaintainable(f"{name} of a SELECT", select)
+    _check_order(select)
     distinct = select.args.get("distinct")
     if distinct is not None and distinct.args.get("on") is not None:
         raise NotMaintainable("DISTINCT ON", distinct)
 
 
+def _check_order(query: exp.Query) -> None:
+    """Check that ORDER BY only orders the rows. Then it is ignored, because the rows of a result have no order."""
+    order = query.args.get("order")
+    if order is None:
+        return
+    if order.find(exp.Query, exp.Window) or is_generator(order):
+        raise NotMaintainable("ORDER BY with a subquery, a window function or a generator", order)
+    if order.find(exp.AggFunc) and query.args.get("group") is None:
+        raise NotMaintainable("ORDER BY with an aggregate, without GROUP BY", order)
+
+
+def _source_name(alias: str, node: exp.Expr) -> str:
+    name = alias.lower()
+    if name in (SUBQUERY_SOURCE, GROUP_SOURCE) or "." in name:
+        raise NotMaintainable(f"a source that is called {name}", node)
+    return name
+
+
 def _with_qualified_names(operator: Operator, alias: str) -> Operator:
-    outputs = tuple((f"{alias}.{name}", column_of(name)) for name in operator.columns)
-    columns = {f"{alias}.{name}": type_ for name, type_ in operator.columns.items()}
-    return _projection(columns, operator, outputs)
-
-
-def _projection(columns: Columns, operator: Operator, outputs: Outputs) -> Projection:
-    keys, row_numbers = unique_keys.of_projection(operator, outputs), unique_keys.row_numbers_after(operator, outputs)
-    check_exact((e for _, e in outputs if is_generator(e)), operator)
-    rounded = frozenset(name for name, e in outputs if is_rounded(e, operator))
-    return Projection(columns, operator, outputs, unique_keys=keys, row_numbers=row_numbers, rounded=rounded)
+    return make_projection(operator, tuple((f"{alias}.{name}", column_of(name)) for name in operator.columns))
 
 
 def _rename_columns(operator: Operator, alias: exp.Expr | None) -> Operator:
@@ -286,16 +296,16 @@ def _rename_columns(operator: Operator, alias: exp.Expr | None) -> Operator:
     if len(names) != len(operator.columns) or len(set(names)) < len(names):
         assert alias is not None
         raise NotMaintainable("aliases of columns", alias)
-    outputs = tuple((new, column_of(old)) for new, old in zip(names, operator.columns, strict=True))
-    columns = dict(zip(names, operator.columns.values(), strict=True))
-    return _projection(columns, operator, outputs)
+    return make_projection(
+        operator, tuple((new, column_of(old)) for new, old in zip(names, operator.columns, strict=True))
+    )
 
 
 def _lateral_view(operator: Operator, lateral: exp.Lateral) -> Operator:
     alias = lateral.args.get("alias")
     if not lateral.args.get("view") or alias is None or not alias.args.get("columns"):
         raise NotMaintainable("a lateral source without names of its columns", lateral)
-    table = alias.name.lower()
+    table = _source_name(alias.name, lateral)
     added = [f"{table}.{c.name.lower()}" for c in alias.args["columns"]]
     if set(added) & set(operator.columns):
         raise NotMaintainable("a lateral source with a repeated name", lateral)
@@ -312,71 +322,26 @@ def _join(left: Operator, right: Operator, join: exp.Join) -> Operator:
         raise NotMaintainable(f"this kind of join ({join.method or join.side} {join.kind})".replace("( ", "("), join)
     if extra := _set_clauses(join) - {"this", "on", "side", "kind"}:
         raise NotMaintainable(f"a join with {', '.join(sorted(extra))}", join)
-    both: Columns = {**left.columns, **right.columns}
-    pair = Join(both, left, right, kind, None)
     on = join.args.get("on")
-    condition = None if on is None else flatten_columns(on, pair)
+    if on is not None and on.find(exp.Query):
+        raise NotMaintainable("a subquery in ON", on)
+    condition = None if on is None else flatten_columns(on, Operator({**left.columns, **right.columns}))
     if condition is None and kind != "inner":
         raise NotMaintainable("an outer join without ON", join)
-    columns = left.columns if kind in ("left semi", "left anti") else both
-    equal_keys = tuple(_equal_pairs(condition, left, right))
-    keys, rounded = unique_keys.of_join(kind, left, right, equal_keys), left.rounded | right.rounded
-    if condition is not None:
-        check_exact([condition], Operator(both, rounded=rounded))
-    return Join(columns, left, right, kind, condition, equal_keys, unique_keys=keys, rounded=rounded & columns.keys())
+    return make_join(left, right, kind, condition)
 
 
-def _equal_pairs(condition: exp.Expr | None, left: Operator, right: Operator) -> Iterable[tuple[exp.Expr, exp.Expr]]:
-    """Pairs of columns of equal, known type that the condition requires to be equal."""
-    for part in condition.flatten() if isinstance(condition, exp.And) else [condition]:
-        part = part.unnest() if part is not None else None
-        if not isinstance(part, exp.EQ):
-            continue
-        a, b = part.this, part.expression
-        if not isinstance(a, exp.Column) or not isinstance(b, exp.Column):
-            continue
-        if a.name in right.columns and b.name in left.columns:
-            a, b = b, a
-        if a.name in left.columns and b.name in right.columns and _same_type(left, a.name, right, b.name):
-            yield a, b
-
-
-def _same_type(left: Operator, a: str, right: Operator, b: str) -> bool:
-    first: DataType | None = left.columns[a]
-    return first is not None and first == right.columns[b]
-
-
-def _check_inputs_of_groups(outputs: Outputs, operator: Operator) -> None:
-    """Check the arguments of aggregates and window functions."""
-    for _, expression in outputs:
-        if is_generator(expression):
-            raise NotMaintainable("a generator beside aggregates or window functions", expression)
-        if any(c.name in operator.rounded for c in expression.find_all(exp.Column)):
-            raise NotMaintainable("an aggregate or window function of a rounded number", expression)
-
-
-def _has_aggregate(expression: exp.Expr) -> bool:
-    return any(a.find_ancestor(exp.Window) is None for a in expression.find_all(exp.AggFunc))
-
-
-def _plain_group_keys(group: exp.Group | None, operator: Operator) -> tuple[exp.Expr, ...]:
+def _plain_group_keys(group: exp.Group | None) -> tuple[exp.Expr, ...]:
     if group is None:
         return ()
     if _set_clauses(group) - {"expressions"}:
         raise NotMaintainable("GROUPING SETS, ROLLUP or CUBE", group)
     keys = [key.unnest() for key in group.expressions]
     for key in keys:
+        if key.find(exp.Query):
+            raise NotMaintainable("a subquery in GROUP BY", key)
         if isinstance(key, exp.Cube | exp.Rollup | exp.GroupingSets) or key.find(exp.AggFunc):
             raise NotMaintainable("this GROUP BY", key)
         if key.find(exp.Column) is None:  # a number is the position of an output column
             raise NotMaintainable("GROUP BY without a column", key)
-    return tuple(flatten_columns(key, operator) for key in keys)
-
-
-def _common_partition_keys(windows: Sequence[exp.Window]) -> tuple[exp.Expr, ...]:
-    """Expressions by which all windows are partitioned."""
-    first = {e.sql("spark"): e for e in windows[0].args.get("partition_by") or ()}
-    for window in windows:
-        names = {e.sql("spark") for e in window.args.get("partition_by") or ()}
-        first = {name: e for name, e in first.items() if name in names}
-    return tuple(first.values())
+    return tuple(keys)

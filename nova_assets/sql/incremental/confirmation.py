@@ -20,12 +20,14 @@ _PLAN = re.compile(r"== Optimized Logical Plan ==\n(.*?)(?=\n== |\Z)", re.DOTALL
 _EXPRESSION_ID = re.compile(r"#(\d+)L?")
 _PROJECT_BELOW_WINDOW = re.compile(r"(Window \[.*\n *[ :]*\+- Project \[)((?:[^\[\](), ]+#\d+L?(?:, )?)+)(\]\n)")
 _ROOT_PROJECT = re.compile(r"Project \[(?:[^\[\](), ]+#\d+L?(?:, )?)+\]")
+_INVENTED_NAME = re.compile(r"_col_\d+")
 _TRUNCATED = re.compile(r"\.\.\. \d+ more fields|\.\.\.$", re.MULTILINE)
 
 
 def regenerate(query: Query, frame_by_dataset: Mapping[str, str]) -> str:
     """SQL written from the syntax tree of a query, with ``{frame}`` in place of each dataset."""
     tree, frames = query.tree.copy(), set[str]()
+    _remove_invented_names(tree)
     for table in list(tree.find_all(exp.Table)):
         number = scan_number(table)
         if number is not None:
@@ -36,6 +38,21 @@ def regenerate(query: Query, frame_by_dataset: Mapping[str, str]) -> str:
     for frame in frames:
         sql = re.sub(rf"\b{frame}\b", f"{{{frame}}}", sql)
     return sql
+
+
+def _remove_invented_names(tree: exp.Query) -> None:
+    """Remove the names that resolving gave to nameless columns of subqueries in expressions. These names have no effect
+    on the result, but Spark shows them in its plan.
+    """
+    for select in list(tree.find_all(exp.Select)):
+        holder = select.parent
+        while isinstance(holder, exp.Subquery | exp.SetOperation):
+            holder = holder.parent
+        if holder is None or isinstance(holder, exp.From | exp.Join | exp.CTE):
+            continue
+        for output in select.expressions:
+            if isinstance(output, exp.Alias) and _INVENTED_NAME.fullmatch(output.alias):
+                output.replace(output.this)
 
 
 def compare_plans(ctx: Context, rows: Any, other_rows: Any) -> bool | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from sqlglot import exp
 
@@ -35,7 +36,7 @@ def flatten_columns(expression: exp.Expr, operator: Operator) -> exp.Expr:
             return node
         if not node.table and node.name.lower() in bound_names:
             return node
-        name = f"{node.table}.{node.name}".lower()
+        name = flat_name(node)
         if node.args.get("db") or node.table.lower() in bound_names or name not in operator.columns:
             raise NotMaintainable(f"the name {node.sql('spark')}", node)
         return column_of(name)
@@ -65,6 +66,23 @@ def _check_expression(node: exp.Expr) -> None:
             raise NotMaintainable(f"{min(names).upper()}, whose fields are called like columns", node)
 
 
+def flat_name(column: exp.Column) -> str:
+    """Name of a resolved column among the columns of an operator."""
+    return f"{column.table}.{column.name}".lower()
+
+
+def find_outside_subqueries(expression: exp.Expr, *types: type[exp.Expr]) -> Iterator[exp.Expr]:
+    """Nodes of these types that no subquery contains. A subquery itself can be such a node."""
+    for node in expression.walk(prune=lambda n: isinstance(n, exp.Query)):
+        if isinstance(node, types):
+            yield node
+
+
+def has_aggregate(expression: exp.Expr) -> bool:
+    """Whether an expression aggregates rows, apart from its subqueries and window functions."""
+    return any(a.find_ancestor(exp.Window) is None for a in find_outside_subqueries(expression, exp.AggFunc))
+
+
 def column_of(name: str) -> exp.Column:
     """Reference to an operator's column."""
     return exp.Column(this=exp.to_identifier(name, quoted=True))
@@ -81,4 +99,6 @@ def type_of(expression: exp.Expr, operator: Operator) -> DataType | None:
     if isinstance(expression, exp.Sum):
         type_ = type_of(expression.this, operator)
         return DataType("bigint") if type_ is not None and type_.name in _INTEGERS else None
+    if isinstance(expression, exp.EQ | exp.NEQ | exp.GT | exp.GTE | exp.LT | exp.LTE):
+        return DataType("boolean")
     return None

@@ -33,6 +33,7 @@ from nova_assets.sql.incremental.operator_sql import (
     to_sql,
 )
 from nova_assets.sql.incremental.operators import (
+    Aggregation,
     Distinct,
     Filter,
     GroupedOperator,
@@ -269,10 +270,7 @@ class MaintenanceSql:
         if change.removed_frame is None:
             return added
         both = f"{added} UNION ALL {select_with_weight(operator.columns, -1)} FROM {{{change.removed_frame}}}"
-        is_comparable = all(
-            t is not None and can_be_key(t) and not has_unequal_representations(t) for t in operator.columns.values()
-        )
-        return sum_weights(operator.columns, both) if is_comparable else both
+        return sum_weights(operator.columns, both) if _can_be_added_up(operator) else both
 
     @_change_sql.register(Projection)
     @_change_sql.register(Filter)
@@ -304,7 +302,11 @@ class MaintenanceSql:
     @_change_sql.register
     def _(self, operator: GroupedOperator) -> str:
         keys = self._changed_keys(operator, [(operator.input, operator.group_keys)])
-        return self._again(operator, keys, [operator.group_keys])
+        change = self._again(operator, keys, [operator.group_keys])
+        is_one_row = isinstance(operator, Aggregation) and not operator.group_keys
+        if is_one_row and _can_be_added_up(operator):  # often joined with many rows, which stay if the row stays
+            return sum_weights(operator.columns, change)
+        return change
 
     @_change_sql.register
     def _(self, operator: Distinct) -> str:
@@ -352,6 +354,13 @@ class MaintenanceSql:
             again = self._relation(f"nova_{number}_again_{version}", select_over(operator, inputs))
             parts.append(f"{select_with_weight(operator.columns, weight)} FROM {again}")
         return " UNION ALL ".join(parts)
+
+
+def _can_be_added_up(operator: Operator) -> bool:
+    """Whether equal rows of the operator are the same in every respect, by the types of its columns."""
+    return all(
+        t is not None and can_be_key(t) and not has_unequal_representations(t) for t in operator.columns.values()
+    )
 
 
 def used_values(sql: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -318,9 +318,9 @@ def _check_columns_exist(text: SqlText, scope: Scope, schemas: Mapping[str, Sche
 
 def _is_output_alias(column: exp.Column) -> bool:
     """Whether an unqualified name refers to an output column, in a clause where SQL allows such references."""
-    select = column.find_ancestor(exp.Select)
+    query = column.find_ancestor(exp.Select, exp.SetOperation)
     clause = column.find_ancestor(exp.Order, exp.Having, exp.Group, exp.Qualify, exp.Sort)
-    return select is not None and clause is not None and column.name in select.named_selects
+    return query is not None and clause is not None and column.name in query.named_selects
 
 
 def _visible_columns(scope: Scope, schemas: Mapping[str, Schema]) -> dict[str, str]:

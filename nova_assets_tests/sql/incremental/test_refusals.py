@@ -102,8 +102,8 @@ def test_a_complete_order_is_accepted(sql: str) -> None:
 @pytest.mark.parametrize(
     "sql",
     [
-        "SELECT id FROM orders WHERE user IN (SELECT uid FROM users)",
-        "SELECT id, (SELECT MAX(uid) FROM users) AS m FROM orders",
+        "SELECT id FROM orders WHERE user IN (SELECT code FROM users)",
+        "SELECT id, (SELECT MAX(uid) FROM users LIMIT 1) AS m FROM orders",
         "SELECT user, COUNT(*) AS n FROM orders GROUP BY ROLLUP (user)",
         "SELECT id FROM orders JOIN users USING (id)",
         "SELECT id FROM orders NATURAL JOIN clicks",
