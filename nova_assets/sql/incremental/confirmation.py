@@ -21,6 +21,9 @@ _EXPRESSION_ID = re.compile(r"#(\d+)L?")
 _PROJECT_BELOW_WINDOW = re.compile(r"(Window \[.*\n *[ :]*\+- Project \[)((?:[^\[\](), ]+#\d+L?(?:, )?)+)(\]\n)")
 _ROOT_PROJECT = re.compile(r"Project \[(?:[^\[\](), ]+#\d+L?(?:, )?)+\]")
 _INVENTED_NAME = re.compile(r"_col_\d+")
+_CROSS_JOIN = re.compile(r"^([ :]*\+- |)Join Cross\b", re.MULTILINE)
+"""A join as Spark calls it after ``FROM a, b`` was written as ``CROSS JOIN``. An inner join gives the same rows."""
+
 _TRUNCATED = re.compile(r"\.\.\. \d+ more fields|\.\.\.$", re.MULTILINE)
 
 
@@ -73,6 +76,7 @@ def _optimised_plan(ctx: Context, frame: Any) -> str:
     found = _PLAN.search(text)
     numbers: dict[str, str] = {}
     plan = found[1] if found else "... 1 more fields"
+    plan = _CROSS_JOIN.sub(r"\1Join Inner", plan)
     plan = _without_root_project_of_window(_PROJECT_BELOW_WINDOW.sub(_with_sorted_columns, plan))
     return _EXPRESSION_ID.sub(lambda m: f"#{numbers.setdefault(m[1], str(len(numbers)))}", plan).strip()
 

@@ -10,8 +10,7 @@ from sqlglot import exp
 from nova_assets.model.schema import DataType
 from nova_assets.sql.incremental.operators import NotMaintainable, Operator
 from nova_assets.sql.incremental.repeatability import function_names
-
-_INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
+from nova_assets.sql.incremental.value_types import value_type
 
 _TIME_OF_DAY = re.compile(r"\s*T?\d{1,2}:\d{1,2}\b.*", re.IGNORECASE | re.DOTALL)
 
@@ -90,15 +89,4 @@ def column_of(name: str) -> exp.Column:
 
 def type_of(expression: exp.Expr, operator: Operator) -> DataType | None:
     """Type of an expression, where it follows from the operator's columns without a doubt."""
-    if isinstance(expression, exp.Column):
-        return operator.columns.get(expression.name)
-    if isinstance(expression, exp.Count):
-        return DataType("bigint")
-    if isinstance(expression, exp.Min | exp.Max) and not expression.expressions:
-        return type_of(expression.this, operator)
-    if isinstance(expression, exp.Sum):
-        type_ = type_of(expression.this, operator)
-        return DataType("bigint") if type_ is not None and type_.name in _INTEGERS else None
-    if isinstance(expression, exp.EQ | exp.NEQ | exp.GT | exp.GTE | exp.LT | exp.LTE):
-        return DataType("boolean")
-    return None
+    return value_type(expression, operator.columns)

@@ -19,6 +19,7 @@ from nova_assets.sql.incremental.operators import (
     Join,
     LateralView,
     Operator,
+    Projection,
     Scan,
     SetOperation,
     TwoInputs,
@@ -99,7 +100,7 @@ def estimate_maintenance(
         is_change_small: whether relations that are read more than once are computed only once.
         readers: number of readers of the changes. After a replacement, each of them compares two bases.
     """
-    estimates = _Estimates(sizes, 1 if is_change_small else 2)
+    estimates = _Estimates(sizes, 1 if is_change_small else 2, _groups_of_result(root, stored_rows))
     statements = 1 + sum(1 for o in walk(root) if _needs_changed_keys(o) and estimates.changed_rows(o))
     accumulation = accumulation_of(root)
     if accumulation is None:
@@ -147,11 +148,15 @@ class _Estimates:
 
     Args:
         evaluations: number of times that a change is computed for each operator that reads its keys.
+        groups: aggregation -> number of its groups, if it is known.
     """
 
-    def __init__(self, sizes: Mapping[str, DatasetSize], evaluations: int) -> None:
+    def __init__(
+        self, sizes: Mapping[str, DatasetSize], evaluations: int, groups: Mapping[Operator, float] | None = None
+    ) -> None:
         self.sizes = sizes
         self.evaluations = evaluations
+        self.groups = groups or {}
 
     def rows(self, operator: Operator) -> float:
         """Rows of the output."""
@@ -161,7 +166,7 @@ class _Estimates:
         if isinstance(operator, Join):
             return _joined_rows(operator, *inputs)
         if isinstance(operator, Aggregation):
-            return inputs[0] / _ROWS_PER_GROUP if operator.group_keys else 1
+            return self.groups.get(operator, inputs[0] / _ROWS_PER_GROUP) if operator.group_keys else 1
         if isinstance(operator, UnionAll) or (isinstance(operator, SetOperation) and operator.kind == "union"):
             return sum(inputs)
         return inputs[0]
@@ -223,9 +228,20 @@ class _Estimates:
         keys = self.evaluations * sum(map(self.change_seconds, operator.inputs))
         searched = sum(self.seconds(i) + _SEARCH_ROW_SECONDS * self.rows(i) for i in operator.inputs)
         changed = sum(map(self.changed_rows, operator.inputs))
-        matching = min(changed * _ROWS_PER_GROUP, sum(map(self.rows, operator.inputs)))
+        rows = sum(map(self.rows, operator.inputs))
+        rows_per_group = rows / self.groups[operator] if operator in self.groups else _ROWS_PER_GROUP
+        matching = min(changed * rows_per_group, rows)
         rate = _COMPUTE_ROW_SECONDS.get(type(operator), 0.0)
         return keys + 2 * (searched + rate * matching) + _CHANGED_ROW_SECONDS * self.changed_rows(operator)
+
+
+def _groups_of_result(root: Operator, stored_rows: int) -> dict[Operator, float]:
+    """Number of groups of the aggregation whose groups are the stored rows."""
+    operator = root
+    while isinstance(operator, Projection):
+        operator = operator.input
+    is_known = isinstance(operator, Aggregation) and operator.having is None and stored_rows > 0
+    return {operator: stored_rows} if is_known else {}
 
 
 def _needs_changed_keys(operator: Operator) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from sqlglot import exp
 
 from nova_assets.sql.incremental.operators import NotMaintainable, Operator
+from nova_assets.sql.incremental.value_types import value_type
 from nova_assets.sql.parse import spark_functions
 
 
@@ -184,16 +185,11 @@ def is_rounded(expression: exp.Expr, operator: Operator) -> bool:
 
 
 def _has_types(number: exp.Expr, operator: Operator, types: frozenset[str]) -> bool:
-    """Whether a number is computed from columns of these types, and from literals, without a division."""
-    if isinstance(number, exp.Column):
-        type_ = operator.columns.get(number.name)
-        return type_ is not None and type_.name in types
-    if isinstance(number, exp.Literal):
-        return not number.is_string and "e" not in number.name.lower()
-    is_plain = isinstance(number, exp.Paren | exp.Neg | exp.Add | exp.Sub | exp.Mul | exp.Distinct) or (
-        isinstance(number, exp.Func) and function_names(number) <= {"abs", "coalesce"}
-    )
-    return is_plain and all(_has_types(part, operator, types) for part in number.iter_expressions())
+    """Whether a number is known to have one of these types."""
+    if isinstance(number, exp.Distinct):
+        return all(_has_types(part, operator, types) for part in number.expressions)
+    type_ = value_type(number, operator.columns)
+    return type_ is not None and type_.name in types
 
 
 def check_exact(expressions: Iterable[exp.Expr], operator: Operator) -> None:

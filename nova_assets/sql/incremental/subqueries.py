@@ -20,6 +20,7 @@ from nova_assets.sql.incremental.expressions import (
     has_aggregate,
     type_of,
 )
+from nova_assets.sql.incremental.inner_joins import filter_joined_rows
 from nova_assets.sql.incremental.make_operators import make_aggregation, make_filter, make_join, make_projection
 from nova_assets.sql.incremental.operators import NotMaintainable, Operator
 from nova_assets.sql.incremental.repeatability import function_names, is_generator
@@ -82,8 +83,7 @@ class SubqueryBuilder:
         """The rows that fulfil all conditions."""
         conditions = list(conditions)
         plain = [c for c in conditions if not c.find(exp.Query)]
-        if plain:
-            operator = make_filter(operator, flatten_columns(exp.and_(*plain), operator))
+        operator = filter_joined_rows(operator, [flatten_columns(c, operator) for c in plain])
         for condition in conditions:
             if condition.find(exp.Query):
                 operator = self._filter_by_subquery(operator, condition.unnest(), ctes)

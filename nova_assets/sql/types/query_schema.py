@@ -25,7 +25,7 @@ from nova_assets.sql.types.type_nodes import data_type_of_node, node_of_data_typ
 from nova_assets.sql.types.widening import VOID, wider_type
 
 
-class _SparkTypeAnnotator(TypeAnnotator):
+class SparkTypeAnnotator(TypeAnnotator):
     """sqlglot's type annotator, with Spark's common type of two types."""
 
     def _maybe_coerce(self, type1: Any, type2: Any) -> Any:
@@ -57,7 +57,7 @@ def schema_of_query(query: Query, schemas: Mapping[str, Schema], functions: Mapp
         {name: schemas[name] for name in query.tables}, scalar_function_types(functions or {})
     )
     tree = query.tree.copy()
-    annotator = _SparkTypeAnnotator(mapping_schema, NODE_TYPE_RULES)
+    annotator = SparkTypeAnnotator(mapping_schema, NODE_TYPE_RULES)
     with convert_parser_errors(query.text):
         annotator.annotate(tree)
         names = spelling_by_name(query, schemas)
@@ -80,7 +80,7 @@ def _find_duplicate_name(selects: Sequence[exp.Expr]) -> exp.Expr | None:
     return None
 
 
-def _output_types(annotator: _SparkTypeAnnotator, tree: exp.Query) -> Sequence[exp.DataType | None]:
+def _output_types(annotator: SparkTypeAnnotator, tree: exp.Query) -> Sequence[exp.DataType | None]:
     if isinstance(tree, exp.SetOperation):
         columns = annotator._get_setop_column_types(tree)
         return [t if isinstance(t, exp.DataType) else exp.DataType.build(t) for _, t in columns]

@@ -73,3 +73,12 @@ def test_an_input_without_a_change_costs_nothing_to_look_up() -> None:
         return estimate_maintenance(operators_of(JOIN), sizes, 1_000_000, is_change_small=True).changes
 
     assert changes(0) < changes(1) < changes(50_000)
+
+
+def test_few_groups_of_many_rows_are_computed_again_as_a_whole() -> None:
+    """If each group has many rows, a change of few rows computes most rows again."""
+    averages = operators_of("SELECT k, AVG(amount) AS mean FROM facts GROUP BY k")
+    sizes = {"facts": DatasetSize(20_000_000, 1_000, True), "sides": DatasetSize(100, 0, True)}
+    few, many = (estimate_maintenance(averages, sizes, groups, is_change_small=True) for groups in (4, 5_000_000))
+    assert few.changes > 1.5 * many.changes
+    assert choose_by_cost(few, prefers_changes=False).strategy == "replacement"

@@ -72,7 +72,7 @@ def test_a_source_of_the_subquery_hides_an_outer_source_of_the_same_name() -> No
         ("SELECT SUM(amount + (SELECT MAX(uid) FROM users)) AS s FROM orders", "a subquery in an expression"),
         ("SELECT id FROM orders WHERE user IN (SELECT code FROM users)", "not known to be equal"),
         ("SELECT id FROM orders WHERE user NOT IN (SELECT big FROM parcels)", "not known to be equal"),
-        ("SELECT id FROM orders WHERE user + 1 IN (SELECT uid FROM users)", "not known to be equal"),
+        ("SELECT id FROM orders WHERE CAST(user AS BIGINT) IN (SELECT uid FROM users)", "not known to be equal"),
         ("SELECT id FROM orders WHERE user IN (SELECT uid FROM users LIMIT 1)", "LIMIT"),
         ("SELECT id FROM orders WHERE EXISTS (SELECT 1 FROM users LIMIT 0)", "LIMIT"),
         ("SELECT id FROM orders WHERE EXISTS (SELECT COUNT(*) FROM users WHERE uid = user)", "with groups"),
