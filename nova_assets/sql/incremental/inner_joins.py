@@ -24,6 +24,7 @@ def filter_joined_rows(operator: Operator, conditions: Sequence[exp.Expr]) -> Op
         conditions: conditions over the operator's columns, without AND at the top.
     """
     sides, waiting = list(_sides(operator)), [*_join_conditions(operator), *conditions]
+    waiting += [c for c in _required_by_or(waiting) if c not in waiting]
     joined = sides.pop(0)
     joined, waiting = _apply(joined, waiting)
     while sides:
@@ -35,6 +36,14 @@ def filter_joined_rows(operator: Operator, conditions: Sequence[exp.Expr]) -> Op
         waiting = [c for c in waiting if c not in on]
         joined = make_join(joined, side, "inner", exp.and_(*on) if on else None)
     return make_filter(joined, exp.and_(*waiting)) if waiting else joined
+
+
+def _required_by_or(conditions: Sequence[exp.Expr]) -> Iterator[exp.Expr]:
+    """Conditions that are in each branch of an OR, such as ``a.x = b.x`` in ``a.x = b.x AND c OR a.x = b.x AND d``."""
+    for condition in conditions:
+        if isinstance(condition, exp.Or):
+            first, *others = [list(conjuncts(branch)) for branch in condition.flatten()]
+            yield from (c for c in first if all(c in branch for branch in others))
 
 
 def _sides(operator: Operator) -> Iterator[Operator]:
