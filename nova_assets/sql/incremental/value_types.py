@@ -17,6 +17,8 @@ _VALUES = (
 )
 """Kinds of expressions whose types are derived. For other expressions, a wrong type could lead to wrong rows."""
 
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
+
 
 def value_type(expression: exp.Expr, columns: Mapping[str, DataType | None]) -> DataType | None:
     """Type that Spark gives to an expression; None if it does not follow without a doubt.
@@ -26,6 +28,8 @@ def value_type(expression: exp.Expr, columns: Mapping[str, DataType | None]) -> 
     """
     if isinstance(expression, exp.Column):
         return columns.get(expression.name)
+    if isinstance(expression, _COMPARISONS):
+        return DataType("boolean")
     values = expression.copy()
     for branch in list(values.find_all(exp.If)):  # its condition does not matter for the type
         branch.set("this", exp.true())
