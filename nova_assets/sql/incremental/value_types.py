@@ -11,12 +11,15 @@ from nova_assets.sql.types.expression_type import type_of_expression
 
 _VALUES = (
     *(exp.Column, exp.Literal, exp.Null, exp.Boolean, exp.Star),
-    *(exp.Paren, exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Abs),
-    *(exp.Case, exp.If, exp.Coalesce, exp.Cast, exp.DataType, exp.DataTypeParam),
+    *(exp.Paren, exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div),
+    *(exp.Case, exp.If, exp.Cast, exp.DataType, exp.DataTypeParam),
     *(exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Count, exp.Distinct),
 )
 """Kinds of expressions whose types are derived. For other expressions, a wrong type could lead to wrong rows."""
 
+_FUNCTIONS = frozenset({"abs", "coalesce", "if"})
+_ARITHMETIC = (exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Sum, exp.Avg)
+_NUMBERS = frozenset({"tinyint", "smallint", "int", "bigint", "decimal", "float", "double"})
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 
 
@@ -33,8 +36,16 @@ def value_type(expression: exp.Expr, columns: Mapping[str, DataType | None]) -> 
     values = expression.copy()
     for branch in list(values.find_all(exp.If)):  # its condition does not matter for the type
         branch.set("this", exp.true())
+    for call in values.find_all(exp.Anonymous):
+        if call.name.lower() == "if" and call.expressions:
+            call.expressions[0].replace(exp.true())
     if not all(map(_is_value, _nodes(values))):
         return None
+    is_arithmetic = any(
+        isinstance(n, _ARITHMETIC) or (isinstance(n, exp.Anonymous) and n.name.lower() == "abs") for n in _nodes(values)
+    )
+    if is_arithmetic and not _has_only_numbers(values, columns):
+        return None  # the type of '1' + 1 depends on the session
     return type_of_expression(values, columns)
 
 
@@ -47,5 +58,13 @@ def _nodes(expression: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _is_value(node: exp.Expr) -> bool:
+    if isinstance(node, exp.Anonymous):
+        return node.name.lower() in _FUNCTIONS
     is_simple_case = isinstance(node, exp.Case) and node.this is not None  # CASE x WHEN 1 ...
-    return isinstance(node, _VALUES) and not is_simple_case and not isinstance(node, exp.TryCast)
+    return isinstance(node, _VALUES) and not is_simple_case
+
+
+def _has_only_numbers(values: exp.Expr, columns: Mapping[str, DataType | None]) -> bool:
+    types = [columns.get(c.name) for c in values.find_all(exp.Column)]
+    has_texts = any(literal.is_string for literal in values.find_all(exp.Literal))
+    return not has_texts and all(type_ is not None and type_.name in _NUMBERS for type_ in types)

@@ -114,7 +114,8 @@ def _arithmetic_rule(symbol: str) -> TypeRule:
 
 def literal_type_beside_decimal(node: exp.Expr, type_: DataType, other_type: DataType) -> DataType:
     """Type of an operand beside another. An integer literal beside a decimal has as many digits as it needs."""
-    plain = node.this if isinstance(node, exp.Neg | exp.Paren) else node
+    plain = node.unnest()
+    plain = plain.this if isinstance(plain, exp.Neg) else plain
     if other_type.name == "decimal" and is_integral(type_) and isinstance(plain, exp.Literal):
         return DataType("decimal", (len(plain.name.lstrip("0")) or 1, 0))
     return type_

@@ -61,6 +61,8 @@ def wider_type(a: DataType, b: DataType) -> DataType | None:
 
 
 def _wider_number_type(a: DataType, b: DataType) -> DataType:
+    if a == b:
+        return a
     if is_integral(a) and is_integral(b):
         return max(a, b, key=lambda t: _INTEGRAL_TYPES.index(t.name))
     names = {a.name, b.name}
