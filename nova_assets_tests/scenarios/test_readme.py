@@ -20,7 +20,7 @@ def blocks() -> list[str]:
 
 @pytest.mark.spark
 def test_the_pipeline_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, spark: Any) -> None:
-    pipeline, use, dagster = blocks()
+    pipeline, use, dagster, _ = blocks()
     assert len([line for line in pipeline.splitlines() if line.strip()]) <= 12, "about ten lines"
     (tmp_path / "shops.py").write_text(pipeline + dagster)
     monkeypatch.chdir(tmp_path)
@@ -34,6 +34,21 @@ def test_the_pipeline_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert done.commit is not None and not done.commit.numbers, "nothing was new"
         last = store.executions("shop_totals")[1]
         assert last.pins["orders"].cursor == 1 and last.pins["orders"].head == 2, "one order, not three"
+
+
+@pytest.mark.spark
+def test_the_query_of_the_readme(tmp_path: Path, spark: Any) -> None:
+    names: dict[str, Any] = {}
+    exec(blocks()[-1], names)
+    project = names["project"]
+    with nova.open(project, f"sqlite:///{tmp_path}/catalog.db", tmp_path / "warehouse", spark) as store:
+        store.register(project)
+        store.insert("orders", [{"id": n, "shop": "Lyon", "amount": "2.50"} for n in range(3)])
+        store.run("shop_totals")
+        store.insert("orders", [{"id": 0, "shop": "Metz", "amount": "1.00"}])
+        store.run("shop_totals")
+        rows = store.read("totals").to_arrow().to_pylist()
+    assert sorted((r["shop"], float(r["total"]), r["orders"]) for r in rows) == [("Lyon", 5.0, 2), ("Metz", 1.0, 1)]
 
 
 def test_every_command_and_setting_of_the_reference_exists() -> None:

@@ -102,3 +102,6 @@ def test_the_plan_on_the_command_line(open_store: Any, tmp_path: Path, monkeypat
         "replacement",
     }
     assert [e["strategy"] for e in maintenance["earlier"]] == ["first rows"]
+    timeline = json.loads(CliRunner().invoke(cli, ["timeline", "totals", *arguments[2:], "--json"]).stdout)
+    facts = timeline["instants"][-1]["details"]["tasks"][0]["facts"]
+    assert facts["maintenance"]["strategy"] == "first rows"
