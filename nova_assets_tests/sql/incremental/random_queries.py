@@ -163,13 +163,23 @@ class QueryWriter:
     def select(self, depth: int, ctes: dict[str, tuple[str, list[str]]] | None = None) -> str:
         ctes = ctes or {}
         source, names = self.source(depth, "p", ctes)
-        for alias in self.rng.choice([[], [], ["q"], ["q"], ["q", "r"]]):
-            source, names = self.join(source, names, alias, depth, ctes)
+        conditions = []
+        aliases = self.rng.choice([[], [], ["q"], ["q"], ["q", "r"]])
+        for alias in aliases:
+            if alias == aliases[-1] and self.rng.random() < 0.25:  # FROM a, b WHERE a.x = b.x
+                other, other_names = self.source(depth - 1, alias, ctes)
+                source = f"{source}, {other}"
+                conditions.append(f"{self.int_column(names)} = {self.int_column(other_names)}")
+                names = names + other_names
+            else:
+                source, names = self.join(source, names, alias, depth, ctes)
         lists = [n for n in names if n.endswith(".l")]
-        if lists and " JOIN " not in source and self.rng.random() < 0.4:
+        if lists and " JOIN " not in source and not conditions and self.rng.random() < 0.4:
             word = self.rng.choice(["EXPLODE", "EXPLODE_OUTER"])
             source, names = f"{source} LATERAL VIEW {word}({lists[0]}) e AS k", [*names, "e.k"]
-        where = f" WHERE {self.condition(names)}" if self.rng.random() < 0.5 else ""
+        if self.rng.random() < 0.5:
+            conditions.append(f"({self.condition(names)})")
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         kind = self.rng.choice(
             ["project", "group", "group", "distinct", "window", "total", "dedup", "explode", "struct"]
         )
