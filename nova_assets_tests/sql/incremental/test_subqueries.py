@@ -135,6 +135,7 @@ QUERIES = {
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 @pytest.mark.spark
 def test_changes_of_both_sides_of_a_subquery(spark: Any, tmp_path: Path) -> None:
     """The known rows follow from SQL's rules: a null in NOT IN, and counts over no rows."""
