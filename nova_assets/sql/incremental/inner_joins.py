@@ -43,7 +43,8 @@ def _required_by_or(conditions: Sequence[exp.Expr]) -> Iterator[exp.Expr]:
     for condition in conditions:
         if isinstance(condition, exp.Or):
             first, *others = [list(conjuncts(branch)) for branch in condition.flatten()]
-            yield from (c for c in first if all(c in branch for branch in others))
+            texts = [{c.sql("spark") for c in branch} for branch in others]
+            yield from (c for c in first if all(c.sql("spark") in branch for branch in texts))
 
 
 def _sides(operator: Operator) -> Iterator[Operator]:
