@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, case, func, select
+from sqlalchemy import Connection, case, func, or_, select
 
 from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.channel_rows import channel_not_found_error, load_channel_state
@@ -20,6 +20,7 @@ from nova_assets.catalog.tables import (
     channels,
     commit_numbers,
     commits,
+    executions,
 )
 from nova_assets.errors import VersionNotFound
 from nova_assets.model.block import Block
@@ -98,21 +99,26 @@ class Histories(CatalogPart):
         query = query if ever else query.where(b.collected_at.is_(None))
         return self.database.read(lambda c: c.execute(query.limit(1)).first() is not None)
 
-    def is_written_by_others(self, channel: str, binding: str, after: int, up_to: int) -> bool:
+    def is_written_by_others(self, channel: str, binding: str, partition: str, after: int, up_to: int) -> bool:
         """Whether a commit with a sequence number in ``(after, up_to]`` of the channel is not of the binding.
 
-        Drops by retention do not count (R19). Compactions take no number.
+        Executions of the binding for other partitions do not count. Executions per partition count for an unpartitioned
+        execution, and the reverse. Drops by retention do not count (R19). Compactions take no number.
         """
         number = commit_numbers.c
-        drop = select(blocks.c.id).where(blocks.c.commit_id == number.commit_id, blocks.c.origin == "drop")
+        drop = select(blocks.c.id).where(
+            blocks.c.commit_id == number.commit_id, blocks.c.channel == channel, blocks.c.origin == "drop"
+        )
+        has_other_form = executions.c.partition != WHOLE if partition == WHOLE else executions.c.partition == WHOLE
         query = (
             select(number.seq)
             .join(commits, commits.c.id == number.commit_id)
+            .join(executions, executions.c.id == commits.c.execution_id, isouter=True)
             .where(
                 number.channel == channel,
                 number.seq > after,
                 number.seq <= up_to,
-                commits.c.binding.is_distinct_from(binding),
+                or_(commits.c.binding.is_distinct_from(binding), has_other_form),
                 ~drop.exists(),
             )
         )

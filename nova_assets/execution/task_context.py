@@ -22,7 +22,6 @@ def make_task_context(
     run_state: RunState,
     engine: Engine,
     catalog: Catalog,
-    task_name: str,
     *,
     row_counts: Mapping[str, Mapping[str, int]],
     viewing: Callable[[Mapping[str, int]], Any],
@@ -31,7 +30,6 @@ def make_task_context(
     """The context of a task or check.
 
     Args:
-        task_name: name of the task; empty for a check.
         row_counts: input -> mode -> rows in the blocks that the mode opens.
         viewing: creates file views of channels at pinned heads.
         may_replace: whether the task may return a ``Replacement`` for an output.
@@ -56,7 +54,8 @@ def make_task_context(
         may_replace=may_replace,
         needs_base=lambda port: has_new_merge_model(run_state.histories[run_state.binding.channels[port].name]),
         row_counts=row_counts,
-        last_report=partial(last_report_of_task, catalog, run_state.binding.name, execution.partition, task_name),
+        cursors={c: p.cursor for c, p in execution.pins.items()},
+        last_reports=partial(last_task_reports, catalog, run_state.binding.name, execution.partition),
         is_written_by_others=partial(_is_written_by_others, run_state, catalog),
     )
 
@@ -79,14 +78,14 @@ def may_replace_output(catalog: Catalog, binding: Binding, task_name: str, port:
     return not has_dropped_partitions(catalog, channel.name)
 
 
-def last_report_of_task(catalog: Catalog, binding: str, partition: str, task_name: str) -> Mapping[str, Any]:
-    """Facts that a task reported in the last committed execution of a binding's partition."""
+def last_task_reports(catalog: Catalog, binding: str, partition: str) -> list[Mapping[str, Any]]:
+    """Facts that each task reported in the last committed execution of a binding's partition."""
     details = catalog.last_commit_details(binding, partition)
-    reports = [t for t in details.get("tasks", ()) if t["task"] == task_name]
-    return reports[0].get("facts", {}) if reports else {}
+    return [task.get("facts", {}) for task in details.get("tasks", ())]
 
 
 def _is_written_by_others(run_state: RunState, catalog: Catalog, port: str, after: int) -> bool:
     """Whether anything but the binding has written to the port's channel between a version and the pinned head."""
-    binding, channel = run_state.binding, run_state.binding.channels[port].name
-    return catalog.is_written_by_others(channel, binding.name, after, run_state.execution.pins[channel].head)
+    channel, execution = run_state.binding.channels[port].name, run_state.execution
+    head = execution.pins[channel].head
+    return catalog.is_written_by_others(channel, run_state.binding.name, execution.partition, after, head)

@@ -171,13 +171,11 @@ class TaskRun:
         self,
         inputs: Sequence[Input],
         wants_context: bool,
-        task_name: str = "",
         may_replace: Callable[[str], bool] = lambda port: False,
     ) -> dict[str, Any]:
         """Arguments of a task's or check's function: a frame, or a ``View``, for each input.
 
         Args:
-            task_name: name of the task; empty for a check.
             may_replace: whether the task may return a ``Replacement`` for an output.
         """
         arguments: dict[str, Any] = {}
@@ -202,7 +200,6 @@ class TaskRun:
                 self.run_state,
                 self.engine,
                 self.staging.catalog,
-                task_name,
                 row_counts={i.name: self._row_counts(i) for i in inputs if i.channel is not None},
                 viewing=lambda heads: None if self.views_factory is None else self.views_factory(heads),
                 may_replace=may_replace,
@@ -225,9 +222,7 @@ class TaskRun:
 
     def _call_task(self, step: Step, task: Task) -> Mapping[str, Frame]:
         with self.wrap_user_errors(task.name):  # matching inputs evaluate lazy frames of an earlier task
-            arguments = self.function_arguments(
-                step.inputs, task.wants_context, task.name, partial(self._may_replace, task)
-            )
+            arguments = self.function_arguments(step.inputs, task.wants_context, partial(self._may_replace, task))
             result = task.function(**arguments)
         self._facts = self._validate_report(task, arguments["ctx"].report) if task.wants_context else {}
         return self._validate_outputs(step, task, result)

@@ -47,7 +47,8 @@ class Context:
         needs_base: function that tells whether the next block of an output's channel has to be a base, because the
             merge model of the channel has changed (R18).
         row_counts: input -> mode -> rows in the blocks that the mode opens.
-        last_report: function that returns the facts that this task reported in the last committed execution of the
+        cursors: channel -> version up to which the binding has read it before; None if it keeps no cursor.
+        last_reports: function that returns the facts that each task reported in the last committed execution of the
             binding's partition.
         is_written_by_others: function that tells whether anything but this binding has written to a port's channel
             after a version.
@@ -73,7 +74,8 @@ class Context:
     may_replace: Callable[[str], bool] = lambda port: False
     needs_base: Callable[[str], bool] = lambda port: False
     row_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    last_report: Callable[[], Mapping[str, Any]] = lambda: {}
+    cursors: Mapping[str, int | None] = field(default_factory=dict)
+    last_reports: Callable[[], Sequence[Mapping[str, Any]]] = lambda: ()
     is_written_by_others: Callable[[str, int], bool] = lambda port, after: False
     report: dict[str, Any] = field(default_factory=dict)
 

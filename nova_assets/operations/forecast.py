@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from nova_assets.execution.input_view import MAX_LOCAL_ROWS, count_rows, has_new_definition
-from nova_assets.execution.task_context import has_dropped_partitions, last_report_of_task, may_replace_output
+from nova_assets.execution.task_context import has_dropped_partitions, last_task_reports, may_replace_output
 from nova_assets.model import reads
 from nova_assets.model.binding import Binding
 from nova_assets.model.catalog import Catalog
@@ -109,7 +109,11 @@ class _Forecast:
 
     def forecast(self, max_earlier: int) -> MaintenanceForecast:
         sources = {i.name: SourceTable(_schema(i), self.binding.channels[i.port].merge.key) for i in self.datasets}
-        plan = self.query.unconfirmed_plan(sources)
+        without_columns = [name for name, source in sources.items() if not source.schema.fields]
+        if without_columns:
+            plan = MaintenancePlan(None, f"input {without_columns[0]} has no columns yet")
+        else:
+            plan = self.query.unconfirmed_plan(sources)
         choice = choose_strategy(self._state(plan), prefers_changes=self.query.prefers_changes)
         earlier = tuple(self._earlier(max_earlier))
         return MaintenanceForecast(self.step.task, self.channel.name, plan.operators, choice, earlier)
@@ -142,12 +146,14 @@ class _Forecast:
         )
 
     def _reason_to_distrust(self, head: int) -> str | None:
-        report = last_report_of_task(self.catalog, self.binding.name, self.run_plan.partition, self.step.task)
-        record = ResultRecord(query_fingerprint(self.query.tree), "", self.channel.name, head)
+        binding, partition, pins = self.binding.name, self.run_plan.partition, self.run_plan.pins
+        inputs = {i.name: (i.channel or "", pins[i.channel or ""].head) for i in self.datasets}
+        record = ResultRecord(query_fingerprint(self.query.tree), "", self.channel.name, head, inputs)
         return record.reason_to_compare(
-            report,
+            last_task_reports(self.catalog, binding, partition),
+            {channel: pin.cursor for channel, pin in pins.items()},
             self.channel.merge,
-            lambda after: self.catalog.is_written_by_others(self.channel.name, self.binding.name, after, head),
+            lambda after: self.catalog.is_written_by_others(self.channel.name, binding, partition, after, head),
         )
 
     def _estimate(self, plan: MaintenancePlan) -> MaintenanceCost | None:

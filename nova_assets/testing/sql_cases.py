@@ -35,6 +35,16 @@ class SqlCase:
     partition: Mapping[str, object] | None = None
 
 
+class _LoaderWithUniqueKeys(yaml.SafeLoader):
+    """YAML's safe loader. A repeated key is an error, because YAML would drop the first value silently."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if repeated := next((key for key in keys if keys.count(key) > 1), None):
+            raise yaml.constructor.ConstructorError(None, None, f"the key {repeated!r} is repeated", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
 def read_sql_cases(file: Path) -> list[SqlCase]:
     """The cases of a file: a list of mappings with ``name``, ``rows``, ``expected`` and perhaps ``partition``.
 
@@ -42,7 +52,7 @@ def read_sql_cases(file: Path) -> list[SqlCase]:
         DefinitionError: the file cannot be read, is no YAML, or has another form.
     """
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = yaml.load(file.read_text(encoding="utf-8"), _LoaderWithUniqueKeys)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise DefinitionError(f"{file} cannot be read as YAML", found=str(error), expected=_EXAMPLE) from error
     if not isinstance(content, list):
@@ -65,7 +75,7 @@ def _make_case(file: Path, number: int, case: Any) -> SqlCase:
     if not _are_rows(case.get("expected")):
         raise _form_error(file, f"'expected' of {where} is no list of rows", "[{COLUMN: VALUE}], or [] for no row")
     partition = case.get("partition")
-    if partition is not None and not isinstance(partition, dict):
+    if partition is not None and not (isinstance(partition, dict) and all(isinstance(k, str) for k in partition)):
         raise _form_error(file, f"'partition' of {where} is no mapping", "{COLUMN: VALUE}")
     return SqlCase(case["name"], case["expected"], rows, partition)
 

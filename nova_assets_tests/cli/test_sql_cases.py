@@ -118,6 +118,8 @@ def test_wrong_use_is_explained(nova: Nova, project: Any, folder: Path) -> None:
         ("- {name: x, rows: [1], expected: []}", "'rows' of case 1"),
         ("- {name: x}", "'expected' of case 1"),
         ("- {name: x, expected: [], partition: 1}", "'partition' of case 1"),
+        ("- {name: x, expected: [], partition: {1: 2}}", "'partition' of case 1"),
+        ("- {name: x, expected: [{k: 1, k: 2}]}", "the key 'k' is repeated"),
         ("- !!python/object/apply:os.system ['true']", "cannot be read as YAML"),
     ],
 )

@@ -79,7 +79,7 @@ def _keeps_digits(type_: DataType) -> bool:
     The sum of two decimals has one digit more. At the greatest precision, Spark takes this digit from the scale, and a
     sum that overflows becomes null in a session without ANSI mode.
     """
-    return type_.name != "decimal" or type_.args[0] < _MAX_PRECISION
+    return type_.name not in ("float", "double") and (type_.name != "decimal" or type_.args[0] < _MAX_PRECISION)
 
 
 def _accumulator(operator: Operator, name: str, expression: exp.Expr) -> Accumulator | None:

@@ -21,7 +21,7 @@ _EXPRESSION_ID = re.compile(r"#(\d+)L?")
 _PROJECT_BELOW_WINDOW = re.compile(r"(Window \[.*\n *[ :]*\+- Project \[)((?:[^\[\](), ]+#\d+L?(?:, )?)+)(\]\n)")
 _ROOT_PROJECT = re.compile(r"Project \[(?:[^\[\](), ]+#\d+L?(?:, )?)+\]")
 _INVENTED_NAME = re.compile(r"_col_\d+")
-_CROSS_JOIN = re.compile(r"^([ :]*\+- |)Join Cross\b", re.MULTILINE)
+_CROSS_JOIN = re.compile(r"^([ :]*(?:[+:]- )?)Join Cross\b", re.MULTILINE)
 """A join as Spark calls it after ``FROM a, b`` was written as ``CROSS JOIN``. An inner join gives the same rows."""
 
 _TRUNCATED = re.compile(r"\.\.\. \d+ more fields|\.\.\.$", re.MULTILINE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from nova_assets.model.merge import MergeModel, Multiset
 from nova_assets.model.schema import DELETED
@@ -79,42 +79,20 @@ def select_missing_rows(names: Mapping[str, str], stored: str) -> str:
     )
 
 
-def select_delta_by_key(names: Mapping[str, str], key: Collection[str], stored: str) -> str:
-    """SELECT of the delta that a ``Multiset`` channel takes, if rounded numbers prevent a removal by value: the stored
-    rows with a changed key are removed as they are stored. ``names`` as for ``select_keyed_delta``.
-
-    Args:
-        key: columns of the change that identify a row, without rounded numbers.
-        stored: frame of the stored rows.
+def select_delta_once(merge: MergeModel, names: Mapping[str, str]) -> str:
+    """SELECT of the delta that a channel takes. It reads the change of the result once, because rounded numbers may
+    differ each time they are computed. ``names`` as for ``select_delta``.
     """
+    if isinstance(merge, Multiset):
+        return _select_multiset_delta(names)
     columns = output_list((name, column_of(column)) for column, name in names.items())
-    stored_columns = ", ".join(f"stored.{quote_column(name)}" for name in names.values())
+    key = {k.lower() for k in merge.key}
+    key_columns = column_list(column for column, name in names.items() if name.lower() in key)
+    is_replaced = f"MAX({WEIGHT} > 0) OVER (PARTITION BY {key_columns}) AS nova_is_replaced"
     return (
-        f"SELECT {stored_columns}, TRUE AS {DELETED} FROM {{{stored}}} AS stored "
-        f"LEFT SEMI JOIN {RESULT} AS changed ON {_has_same_key(names, key)} "
-        f"UNION ALL SELECT {columns}, FALSE AS {DELETED} FROM {RESULT} LATERAL VIEW {REPETITIONS} WHERE {WEIGHT} > 0"
+        f"SELECT {columns}, {WEIGHT} < 0 AS {DELETED} FROM (SELECT *, {is_replaced} FROM {RESULT}) "
+        f"WHERE {WEIGHT} > 0 OR NOT nova_is_replaced"
     )
-
-
-def select_unexpected_keys(names: Mapping[str, str], key: Collection[str], stored: str) -> str:
-    """SELECT of changed keys that are not stored once although the change removes a row, or are stored although it
-    removes none. The arguments are those of ``select_delta_by_key``.
-    """
-    group = f" GROUP BY {column_list(key)}" if key else ""
-    changed = ", ".join([*map(quote_column, key), f"MAX(IF({WEIGHT} < 0, 1, 0)) AS nova_expected"])
-    counted = ", ".join([*(f"stored.{quote_column(names[k])}" for k in key), "COUNT(*) AS nova_count"])
-    by_stored_key = f" GROUP BY {', '.join(f'stored.{quote_column(names[k])}' for k in key)}" if key else ""
-    return (
-        f"SELECT 1 FROM (SELECT {changed} FROM {RESULT}{group}) AS changed LEFT JOIN ("
-        f"SELECT {counted} FROM {{{stored}}} AS stored LEFT SEMI JOIN {RESULT} AS changed "
-        f"ON {_has_same_key(names, key)}{by_stored_key}) AS stored ON {_has_same_key(names, key)} "
-        f"WHERE COALESCE(nova_count, 0) <> nova_expected LIMIT 1"
-    )
-
-
-def _has_same_key(names: Mapping[str, str], key: Collection[str]) -> str:
-    pairs = [f"changed.{quote_column(k)} <=> stored.{quote_column(names[k])}" for k in key]
-    return " AND ".join(pairs) if pairs else "TRUE"
 
 
 def _select_growth(names: Mapping[str, str]) -> str:

@@ -135,7 +135,7 @@ class IncrementalQuery:
             maintenance = None
             if plan.operators is not None:
                 maintenance = Maintenance(ctx, plan.operators, views, target, schema)
-            record = ResultRecord.of_execution(ctx, self.tree, target)
+            record = ResultRecord.of_execution(ctx, self.tree, target, self.datasets)
             choice = self._choose(ctx, target, plan, views, stored, maintenance, record)
             if choice.strategy == "first rows":
                 self._check_key(ctx, target, plan, rows_now)
@@ -154,6 +154,8 @@ class IncrementalQuery:
                     ctx.log.warning("the whole query is computed: %s", choice.reason)
                     delta = self._compare(ctx, target, plan, rows_now, stored, schema, choice.reason)
             ctx.log.info("strategy %r: %s", choice.strategy, choice.reason)
+            if choice.strategy == "comparison" and any(view.has_dropped_partitions for view in views.values()):
+                ctx.log.warning("rows of %s that came from dropped partitions are deleted (R19)", target.name)
             ctx.report["maintenance"] = choice.as_json()
             record.report(ctx)
             return delta
@@ -186,7 +188,7 @@ class IncrementalQuery:
                 bool(ctx.pins.get(target.name)) and _has_rows(ctx, "SELECT 1 FROM {rows} LIMIT 1", stored)
             ),
             reason_to_distrust=lambda: record.reason_to_compare(
-                ctx.last_report(), target.merge, partial(ctx.is_written_by_others, self.output_port)
+                ctx.last_reports(), ctx.cursors, target.merge, partial(ctx.is_written_by_others, self.output_port)
             ),
             may_replace=may_replace,
             estimate=lambda: None if maintenance is None else maintenance.estimate(self.readers),
@@ -363,8 +365,8 @@ def reason_without_operators(plan: MaintenancePlan, merge: MergeModel) -> str | 
     """Why the operators do not give the change of a result with this merge model; None if they do."""
     if plan.operators is None:
         return plan.reason
-    if isinstance(merge, Multiset) and plan.operators.rounded and exact_unique_key(plan.operators) is None:
-        return f"{min(plan.operators.rounded)} is rounded, so a removed row may differ from the stored row"
+    if plan.operators.rounded and exact_unique_key(plan.operators) is None:
+        return f"{min(plan.operators.rounded)} is rounded, and no key without rounded numbers follows from the query"
     return None
 
 

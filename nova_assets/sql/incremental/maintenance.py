@@ -12,12 +12,7 @@ from nova_assets.model.schema import Schema
 from nova_assets.model.task import Context
 from nova_assets.sql.incremental.accumulation import Accumulation, accumulation_of
 from nova_assets.sql.incremental.column_bounds import column_bounds
-from nova_assets.sql.incremental.delta_sql import (
-    select_delta,
-    select_delta_by_key,
-    select_missing_rows,
-    select_unexpected_keys,
-)
+from nova_assets.sql.incremental.delta_sql import select_delta, select_delta_once, select_missing_rows
 from nova_assets.sql.incremental.maintenance_cost import MaintenanceCost, estimate_from_row_counts
 from nova_assets.sql.incremental.maintenance_sql import (
     ComputedRelation,
@@ -73,27 +68,24 @@ class Maintenance:
         changes = {name: self._add_frames(n, name) for n, name in enumerate(self.views)}
         maintenance = MaintenanceSql(self.operators, changes, self._compute if self.has_small_changes else None)
         accumulation, removes_by_value = self._accumulation(), isinstance(self.target.merge, Multiset)
-        if accumulation is not None or removes_by_value:
+        if accumulation is not None or removes_by_value or self.operators.rounded:
             self._frames["stored"] = with_columns(self.ctx, stored, self.schema)
         if accumulation is not None:
             fields = dict(zip(self.operators.columns, self.schema.fields, strict=True))
             sql = maintenance.accumulating_statement(accumulation, "stored", fields, removes_by_value=removes_by_value)
             return self._compute_few(maintenance, self._query(sql, maintenance.values))
         names = dict(zip(self.operators.columns, self.schema.names, strict=True))
-        select, wrong_rows = select_delta(self.target.merge, names), None
-        if removes_by_value and self.operators.rounded:
-            unique_key = exact_unique_key(self.operators)
-            assert unique_key is not None  # otherwise the whole result is compared
-            key = sorted(unique_key)
-            select = select_delta_by_key(names, key, "stored")
-            wrong_rows = select_unexpected_keys(names, key, "stored")
-        elif removes_by_value:
-            wrong_rows = select_missing_rows(names, "stored")
-        if wrong_rows is not None:
-            statement = maintenance.statement(wrong_rows)
-            if self._query(statement, maintenance.values).collect():
+        if self.operators.rounded:
+            key = exact_unique_key(self.operators)
+            assert key is not None  # otherwise the whole result is compared
+            select = select_delta_once(self.target.merge, names)
+            delta = maintenance.statement_by_key(select, sorted(key), "stored", names)
+            return self._compute_few(maintenance, self._query(delta, maintenance.values))
+        if removes_by_value:
+            missing = maintenance.statement(select_missing_rows(names, "stored"))
+            if self._query(missing, maintenance.values).collect():
                 return None
-        delta = maintenance.statement(select)
+        delta = maintenance.statement(select_delta(self.target.merge, names))
         return self._compute_few(maintenance, self._query(delta, maintenance.values))
 
     def _accumulation(self) -> Accumulation | None:

@@ -122,6 +122,38 @@ class MaintenanceSql:
             self._relation(RESULT, sum_weights(self.root.columns, f"SELECT * FROM {change}"), is_read_often=True)
         return self._with_relations(select_result)
 
+    def statement_by_key(self, select_result: str, key: Sequence[str], stored: str, names: Mapping[str, str]) -> str:
+        """The whole statement for a result with rounded numbers. Rows do not cancel out if their digits differ, so the
+        change of the result is the difference between the rows with changed keys as they are now, and as they are
+        stored.
+
+        Args:
+            select_result: SELECT from ``nova_result``.
+            key: columns that identify a row, without rounded numbers.
+            stored: frame of the stored rows.
+            names: output column -> name of the channel's column.
+        """
+        stored_columns = output_list((column, column_of(name)) for column, name in names.items())
+        sides = [
+            self.rows(self.root, "new"),
+            self._relation("nova_stored", f"SELECT {stored_columns} FROM {{{stored}}}"),
+        ]
+        if key:
+            key_list = ", ".join(f"{to_sql(column_of(k))} AS {KEY}{n}" for n, k in enumerate(key))
+            changed = f"SELECT DISTINCT {key_list} FROM {self.change(self.root)}"
+            keys = self._relation("nova_result_keys", changed, is_read_often=True)
+            columns = [column_of(k) for k in key]
+            sides = [
+                self._relation(f"nova_result_{n}", self._select_with_keys(side, keys, columns))
+                for n, side in enumerate(sides)
+            ]
+        parts = [
+            f"{select_with_weight(self.root.columns, weight)} FROM {side}"
+            for weight, side in zip((1, -1), sides, strict=True)
+        ]
+        self._relation(RESULT, sum_weights(self.root.columns, " UNION ALL ".join(parts)), is_read_often=True)
+        return self._with_relations(select_result)
+
     @property
     def has_few_rows(self) -> bool:
         """Whether the change of the result is known to have few rows."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -37,48 +37,61 @@ class ResultRecord:
         settings: fingerprint of the session's settings; empty if they are not known.
         channel: channel of the result.
         head: version of the channel that the execution read.
+        inputs: dataset -> its channel, and the version of this channel that the execution read.
     """
 
     query: str
     settings: str
     channel: str
     head: int
+    inputs: Mapping[str, tuple[str, int]]
 
     @staticmethod
-    def of_execution(ctx: Context, tree: exp.Query, target: Channel) -> ResultRecord:
+    def of_execution(ctx: Context, tree: exp.Query, target: Channel, datasets: Iterable[str]) -> ResultRecord:
         """The record of the running execution."""
         settings = _fingerprint(*(f"{k}={v}" for k, v in _read_settings(ctx).items()))
-        return ResultRecord(query_fingerprint(tree), settings, target.name, ctx.pins.get(target.name, 0))
+        channels = {dataset: ctx.channels[dataset].name for dataset in datasets}
+        inputs = {dataset: (channel, ctx.pins.get(channel, 0)) for dataset, channel in channels.items()}
+        return ResultRecord(query_fingerprint(tree), settings, target.name, ctx.pins.get(target.name, 0), inputs)
 
     def reason_to_compare(
-        self, last_report: Mapping[str, Any], merge: MergeModel, is_written_by_others: Callable[[int], bool]
+        self,
+        last_reports: Iterable[Mapping[str, Any]],
+        cursors: Mapping[str, int | None],
+        merge: MergeModel,
+        is_written_by_others: Callable[[int], bool],
     ) -> str | None:
-        """Why the stored rows may not be the result of the same query; None if they are.
+        """Why the stored rows may not be the result of the same query over the rows that were read; None if they are.
 
         A channel without deletions only gets added rows, which do not depend on the stored rows. So other writers do
         not matter there.
 
         Args:
-            last_report: what the task reported in its last execution.
+            last_reports: what the tasks of the binding reported in its last execution.
+            cursors: channel -> version up to which the binding has read it.
             merge: merge model of the channel.
             is_written_by_others: whether anything else has written to the channel after a version.
         """
-        last = last_report.get(_REPORT_KEY)
+        records = {r[_REPORT_KEY]["channel"]: r[_REPORT_KEY] for r in last_reports if _REPORT_KEY in r}
+        last = records.get(self.channel)
+        if last is None and records:
+            return f"the last execution wrote its result to channel {min(records)}"
         if last is None:  # another task, or a version of nova that recorded nothing
             return "the last execution did not record its query" if merge.has_deletions else None
-        if last["channel"] != self.channel:
-            return f"the last execution wrote its result to channel {last['channel']}"
         if last["query"] != self.query:
             return "the query has changed"
         if self.settings and last["settings"] != self.settings:
             return "a setting of the Spark session has changed"
+        for dataset, (channel, _) in self.inputs.items():
+            if last.get("inputs", {}).get(dataset) != [channel, cursors.get(channel)]:
+                return f"the last execution did not read {dataset} from channel {channel} up to the cursor"
         if merge.has_deletions and is_written_by_others(last["head"]):
             return f"another writer has changed channel {self.channel}"
         return None
 
     def report(self, ctx: Context) -> None:
         """Record the result with the commit."""
-        ctx.report[_REPORT_KEY] = asdict(self)
+        ctx.report[_REPORT_KEY] = {**asdict(self), "inputs": {d: list(i) for d, i in self.inputs.items()}}
 
 
 def query_fingerprint(tree: exp.Query) -> str:

@@ -41,6 +41,8 @@ def value_type(expression: exp.Expr, columns: Mapping[str, DataType | None]) -> 
             call.expressions[0].replace(exp.true())
     if not all(map(_is_value, _nodes(values))):
         return None
+    if _mixes_texts(values, columns):
+        return None  # their common type depends on the session
     is_arithmetic = any(
         isinstance(n, _ARITHMETIC) or (isinstance(n, exp.Anonymous) and n.name.lower() == "abs") for n in _nodes(values)
     )
@@ -62,6 +64,13 @@ def _is_value(node: exp.Expr) -> bool:
         return node.name.lower() in _FUNCTIONS
     is_simple_case = isinstance(node, exp.Case) and node.this is not None  # CASE x WHEN 1 ...
     return isinstance(node, _VALUES) and not is_simple_case
+
+
+def _mixes_texts(values: exp.Expr, columns: Mapping[str, DataType | None]) -> bool:
+    """Whether texts are mixed with values of other types."""
+    types = [columns.get(c.name) for c in values.find_all(exp.Column)]
+    are_texts = {type_ is not None and type_.name == "string" for type_ in types}
+    return len(are_texts | {literal.is_string for literal in values.find_all(exp.Literal)}) > 1
 
 
 def _has_only_numbers(values: exp.Expr, columns: Mapping[str, DataType | None]) -> bool:

@@ -13,6 +13,7 @@ import nova_assets as nova
 pytestmark = pytest.mark.spark
 
 ORDERS = nova.Channel("orders", merge=nova.Upsert(key="id"), schema="id int, user int, amount int")
+OTHER_ORDERS = nova.Channel("other_orders", merge=nova.Upsert(key="id"), schema="id int, user int, amount int")
 TOTALS = nova.Channel("totals", merge=nova.Upsert(key="user"), schema="user int, n bigint, total bigint")
 TOTALS_SQL = "SELECT user, COUNT(*) AS n, SUM(amount) AS total FROM orders GROUP BY user"
 
@@ -25,17 +26,23 @@ class Shop:
         self.store = self._open(TOTALS_SQL, TOTALS, "keep")
         self.store.insert("orders", [{"id": n, "user": n % 2, "amount": n} for n in range(4)])
 
-    def _open(self, sql: str, target: nova.Channel, task: str) -> nova.Store:
+    def _open(self, sql: str, target: nova.Channel, task: str, orders: nova.Channel = ORDERS) -> nova.Store:
         keep = nova.incremental(task, sql, produces=nova.delta(nova.Channel("result", merge=target.merge)))
-        binding = nova.bind(nova.Workflowette("keep", [keep]), channels={"result": target})
-        project = nova.Project([binding], channels=[ORDERS])
+        binding = nova.bind(nova.Workflowette("keep", [keep]), channels={"result": target, "orders": orders})
+        project = nova.Project([binding], channels=[ORDERS, OTHER_ORDERS])
         store = nova.open(project, f"sqlite:///{self.root}/catalog.db", self.root / "warehouse", self.spark)
         store.register(project, replace=True)
         return store
 
-    def change(self, sql: str = TOTALS_SQL, target: nova.Channel = TOTALS, task: str = "keep") -> None:
+    def change(
+        self,
+        sql: str = TOTALS_SQL,
+        target: nova.Channel = TOTALS,
+        task: str = "keep",
+        orders: nova.Channel = ORDERS,
+    ) -> None:
         self.store.close()
-        self.store = self._open(sql, target, task)
+        self.store = self._open(sql, target, task, orders)
 
     def run(self, channel: str = "totals") -> tuple[list[tuple[Any, ...]], str, str]:
         """The rows after an execution, and its strategy with the reason."""
@@ -113,10 +120,45 @@ def test_another_channel_for_the_result(shop: Shop) -> None:
     assert shop.run("sums")[:2] == ([(0, 3, 7), (1, 2, 4)], "comparison")
 
 
-def test_another_task_of_the_binding(shop: Shop) -> None:
+def test_a_renamed_task_keeps_the_record(shop: Shop) -> None:
     shop.run()
     shop.change(task="keep_totals")
-    assert shop.run()[1:] == ("comparison", "the last execution did not record its query")
+    assert shop.run()[1] == "no change"
+    shop.change(TOTALS_SQL.replace("amount", "amount * 10"), task="keep")
+    assert shop.run()[:2] == ([(0, 2, 20), (1, 2, 40)], "comparison")
+
+
+def test_an_input_that_comes_back(shop: Shop) -> None:
+    """The cursor of the first channel is where it was, and the stored rows are those of the second channel."""
+    shop.store.insert("other_orders", [{"id": 1, "user": 0, "amount": 100}])
+    shop.run()
+    shop.change(orders=OTHER_ORDERS)
+    assert shop.run()[:2] == ([(0, 1, 100)], "comparison")
+    shop.change()
+    rows, strategy, reason = shop.run()
+    assert (rows, strategy) == ([(0, 2, 2), (1, 2, 4)], "comparison")
+    assert reason == "the last execution did not read orders from channel orders up to the cursor"
+
+
+def test_a_changed_query_on_an_append_channel_is_refused(shop: Shop) -> None:
+    clicks = nova.Channel("clicks", schema="id int, page string")
+    pages = nova.Channel("pages", merge=nova.Append())
+
+    def open_with(sql: str, task: str) -> nova.Store:
+        keep = nova.incremental(task, sql, produces=nova.delta(pages))
+        binding = nova.bind(nova.Workflowette("pages", [keep]), channels={"clicks": clicks})
+        project = nova.Project([binding], channels=[clicks])
+        store = nova.open(project, f"sqlite:///{shop.root}/c2.db", shop.root / "warehouse2", shop.spark)
+        store.register(project, replace=True)
+        return store
+
+    with open_with("SELECT page FROM clicks", "a") as store:
+        store.insert("clicks", [{"id": 1, "page": "x"}])
+        store.run("pages")
+    with open_with("SELECT CONCAT(page, '!') AS page FROM clicks", "b") as store:
+        store.insert("clicks", [{"id": 2, "page": "y"}])
+        with pytest.raises(nova.NotSupported, match="no key by which they can be compared"):
+            store.run("pages")
 
 
 def test_a_failed_execution_is_not_the_last(shop: Shop, monkeypatch: Any) -> None:

@@ -33,6 +33,8 @@ EXAMPLES = [
     ("CASE a WHEN 1 THEN 2 END", None),
     ("CAST(t AS INT)", "int"),
     ("ABS(t)", None),
+    ("COALESCE(t, 1)", None),
+    ("CASE WHEN a > 1 THEN t ELSE b END", None),
     ("IF(t = 'x', d, a)", "decimal(15,2)"),
     ("f + f", "float"),
     ("COUNT(*) > 0", "boolean"),
