@@ -9,9 +9,11 @@ from pathlib import Path
 
 import nova_assets as nova
 from nova_assets.catalog.catalog import SqlCatalog, open_catalog
+from nova_assets.model.block import Origin
 from nova_assets.model.channel_outline import BlockSpan, ChannelOutline
 from nova_assets.model.channel_state import UnreadData
 from nova_assets.model.commit import CommitRequest, MoveCursor
+from nova_assets.model.execution import BeginRequest
 from nova_assets.model.seal import AddSeal
 from nova_assets.model.timeline import TimelinePosition
 from nova_assets_tests.catalog.commit_requests import LAYOUT, PLACEMENT, begin_execution, build_commit_request
@@ -50,6 +52,35 @@ def test_consumers_that_have_read_something_and_not_all_lag(catalog: SqlCatalog)
     catalog.commit(CommitRequest(uuid.uuid4().hex, begin_execution(catalog).id, 1, None, (), cursors=moves))
     assert catalog.lagging_cursors("c", 3) == [(1, ""), (2, "")]
     assert catalog.cursor_positions("b2") == {("c", ""): 2}
+
+
+def test_other_writers_of_a_channel(catalog: SqlCatalog) -> None:
+    def commit(binding: str | None, partition: str = "", origin: Origin = "task") -> None:
+        execution = catalog.begin(
+            BeginRequest(uuid.uuid4().hex, binding, pinned_channels=("c",), partition=partition, owner="test")
+        )
+        request = build_commit_request(execution)
+        blocks = tuple(replace(b, origin=origin, partition=partition) for b in request.added_blocks)
+        details = {"tasks": [{"task": "t", "facts": {"partition": partition}}]}
+        catalog.commit(replace(request, binding=binding, added_blocks=blocks, details=details))
+
+    def others(partition: str = "", after: int = 0, up_to: int = 9) -> bool:
+        return catalog.is_written_by_others("c", "b", partition, after, up_to)
+
+    commit("b")
+    assert not others(), "its own commit"
+    assert others("day=1"), "an unpartitioned execution, for executions per partition"
+    commit("b", "day=1")
+    commit("b", "day=2")
+    assert others(after=1) and not others("day=1", after=1), "executions per partition"
+    commit(None, origin="drop")
+    assert not others("day=1", after=3), "retention"
+    commit(None, origin="insert")
+    assert others("day=1", after=3) and not others("day=1", after=3, up_to=4) and not others("day=1", after=5)
+    commit("other")
+    assert others("day=1", after=5)
+    assert catalog.last_commit_details("b", "day=2")["tasks"][0]["facts"] == {"partition": "day=2"}
+    assert catalog.last_commit_details("b", "day=3") == {}
 
 
 def test_instants_after_one_that_is_known(catalog: SqlCatalog) -> None:
