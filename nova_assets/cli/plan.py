@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -21,9 +22,11 @@ from nova_assets.cli.rendering import (
 from nova_assets.model import reads
 from nova_assets.model.read_strategy import ReadStrategy
 from nova_assets.model.reads import PrivatePortRead, Read, StagedBlockPlaceholder
-from nova_assets.operations.forecast import EarlierMaintenance, MaintenanceForecast
 from nova_assets.plan.read_strategy import best_estimate, estimate_strategies
 from nova_assets.plan.run_plan import Input, RunPlan, Step
+
+if TYPE_CHECKING:
+    from nova_assets.operations.forecast import EarlierMaintenance, MaintenanceForecast
 
 
 @click.command(cls=NovaCommand)

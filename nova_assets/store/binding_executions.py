@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from nova_assets.execution.runtime import Runtime
 from nova_assets.execution.task_run import Observer
@@ -16,9 +17,11 @@ from nova_assets.model.channel_state import Cursor
 from nova_assets.model.cursor_switch import CursorSwitch
 from nova_assets.model.cursor_switch import SwitchTarget as SwitchTo
 from nova_assets.model.execution import Execution
-from nova_assets.operations.forecast import MaintenanceForecast, forecast_maintenance
 from nova_assets.operations.release import OpenExecution, open_executions, release
 from nova_assets.plan.run_plan import RunPlan
+
+if TYPE_CHECKING:
+    from nova_assets.operations.forecast import MaintenanceForecast
 
 
 class BindingExecutions:
@@ -84,6 +87,8 @@ class BindingExecutions:
         Args:
             run_plan: a plan that ``plan`` has returned.
         """
+        from nova_assets.operations.forecast import forecast_maintenance  # loads PyArrow
+
         return forecast_maintenance(self.runtime.catalog, self.runtime.project.binding(run_plan.binding), run_plan)
 
     def unread(self, binding: str) -> list[str]:
