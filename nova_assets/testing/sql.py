@@ -79,9 +79,9 @@ def check_dataset_query(
         table = store.engine.convert_input(filled, query.schema) if filled else None
         wanted: Rows = [] if table is None else canonical(table.to_pylist())
         _compare(rows_of(store, query.name), wanted, f"dataset {query.name!r}")
-    maintained = _isolate(query, "auto")
-    if not maintained.refresh_decisions[query.name].is_incremental or not inputs:
+    if not inputs or not _isolate(query, "auto").refresh_decisions[query.name].is_incremental:
         return False
+    maintained = _isolate(query, "incremental")  # with "auto", the result of a few rows would often be replaced
     batches = {name: _split(given) for name, given in inputs.items()}
     check_incremental(maintained[0], batches, spark)
     return True
