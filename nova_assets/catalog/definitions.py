@@ -230,7 +230,7 @@ def _schema_after_redefinition(c: Connection, channel: str, existing: RowMapping
 def _merge_model_columns(c: Connection, channel: str, schema: Any) -> frozenset[str]:
     """Columns by which the merge model of the newest block merges rows: of a ``Multiset``, all columns."""
     query = select(blocks.c.merge).where(blocks.c.channel == channel, blocks.c.collected_at.is_(None))
-    merge = c.execute(query.order_by(blocks.c.hi.desc()).limit(1)).scalar()
+    merge = c.execute(query.order_by(blocks.c.hi.desc(), blocks.c.kind, blocks.c.id).limit(1)).scalar()
     if merge is None:
         return frozenset()
     if merge["kind"] == "multiset":

@@ -227,7 +227,7 @@ def schema_at_number(c: Connection, channel: str, at: int) -> Schema | None:
     newest_blocks = select(blocks.c.schema, blocks.c.kind, blocks.c.merge).where(
         blocks.c.channel == channel, blocks.c.hi <= at, blocks.c.origin != "compact"
     )
-    newest_blocks = newest_blocks.order_by(blocks.c.hi.desc())
+    newest_blocks = newest_blocks.order_by(blocks.c.hi.desc(), blocks.c.kind, blocks.c.id)
     for query in (newest_blocks.limit(20), newest_blocks):
         for schema, kind, merge in c.execute(query):
             if kind == "base" or merge["kind"] != "custom":
@@ -239,5 +239,5 @@ def newest_merge_model(c: Connection, channel: str, head: int) -> MergeModel | N
     """Merge model of the newest block up to a number that comes from a task, an insert or a restore."""
     is_update = blocks.c.origin.not_in(("compact", "drop"))
     query = select(blocks.c.merge).where(blocks.c.channel == channel, blocks.c.hi <= head, is_update)
-    merge_json = c.execute(query.order_by(blocks.c.hi.desc()).limit(1)).scalar()
+    merge_json = c.execute(query.order_by(blocks.c.hi.desc(), blocks.c.kind, blocks.c.id).limit(1)).scalar()
     return None if merge_json is None else merge_model_from_json(merge_json)
