@@ -40,6 +40,7 @@ def decide_begin(c: Connection, database: Database, request: BeginRequest, *, lo
     superseded_ids = () if request.binding is None else _lock_executions_to_supersede(c, database, request, lock)
     heads = _heads_to_pin(c, database, request, lock)
     cursor_positions = _cursor_positions(c, request)
+    last_read = {n: v for n, v in request.last_read_version_by_channel.items() if v <= heads.get(n, -1)}
     if request.binding is not None and request.cursor_channels:
         _check_one_cursor_kind(c, request)
     return BeginDecision(
@@ -50,9 +51,9 @@ def decide_begin(c: Connection, database: Database, request: BeginRequest, *, lo
                 head,
                 cursor_positions.get(name, 0)
                 if name in request.cursor_channels
-                else request.changes_after_by_channel.get(name),
+                else request.changes_after_by_channel.get(name, last_read.get(name)),
                 request.scope_by_channel.get(name, ""),
-                has_run=name in request.cursor_channels and name in cursor_positions,
+                has_run=name in last_read or (name in request.cursor_channels and name in cursor_positions),
             )
             for name, head in heads.items()
         ),

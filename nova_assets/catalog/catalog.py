@@ -23,6 +23,7 @@ from nova_assets.catalog.garbage_collection import GarbageCollection
 from nova_assets.catalog.history import Histories
 from nova_assets.catalog.identity import Identity
 from nova_assets.catalog.instants import Instants
+from nova_assets.catalog.materialized_partitions import MaterializedPartitions
 from nova_assets.catalog.published_versions import PublishedVersions
 from nova_assets.catalog.read_pins import ReadPins
 from nova_assets.catalog.repair import Repairs
@@ -51,6 +52,7 @@ class SqlCatalog(
     Repairs,
     Arrivals,
     Seals,
+    MaterializedPartitions,
     SchedulerState,
     Backfills,
     DagsterPublishers,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, delete, insert, select, update
+from sqlalchemy import Connection, RowMapping, Select, delete, insert, select, update
 
 from nova_assets.catalog.arrivals import record_arrival_outcomes
 from nova_assets.catalog.catalog_part import CatalogPart
@@ -106,15 +106,14 @@ class Commits(CatalogPart):
 
     def last_commit_details(self, binding: str, partition: str) -> Mapping[str, Any]:
         """Details of the last commit of a binding's partition; empty if there is none."""
-        of_partition = (executions.c.binding == binding, executions.c.partition == partition)
-        query = (
-            select(commits.c.details)
-            .join(executions, executions.c.id == commits.c.execution_id)
-            .where(*of_partition, executions.c.state == "committed")
-            .order_by(executions.c.started_at.desc())
-            .limit(1)
-        )
+        query = _last_commit_query(binding, partition).with_only_columns(commits.c.details)
         return self.database.read(lambda c: c.execute(query).scalar()) or {}
+
+    def last_read_versions(self, binding: str, partition: str) -> dict[str, int]:
+        """Channel -> version that the last commit of a binding's partition read; empty if there is none."""
+        query = _last_commit_query(binding, partition).with_only_columns(commits.c.consumed)
+        consumed = self.database.read(lambda c: c.execute(query).scalar()) or {}
+        return {channel: head for channel, (_, head) in consumed.items()}
 
     def unreported_commits(self, limit: int = 100, channels: Iterable[str] | None = None) -> list[Commit]:
         """Commits not yet reported to Dagster that took a number or sealed a group, oldest first (R17).
@@ -312,6 +311,14 @@ def lock_channels(c: Connection, request: CommitRequest) -> dict[str, RowMapping
     for name in sorted(names - set(rows_by_name)):
         raise ChannelNotFound(f"no channel is called {name!r}", next="nova channels", channel=name)
     return rows_by_name
+
+
+def _last_commit_query(binding: str, partition: str) -> Select[Any]:
+    """Query for the last commit of a binding's partition."""
+    of_partition = (executions.c.binding == binding, executions.c.partition == partition)
+    query = select(commits).join(executions, executions.c.id == commits.c.execution_id)
+    query = query.where(*of_partition, executions.c.state == "committed")
+    return query.order_by(executions.c.started_at.desc()).limit(1)
 
 
 def _actions_by_channel(request: CommitRequest) -> dict[str, Action]:

@@ -47,7 +47,14 @@ def build_begin_request(
         owner=owner,
         lease_seconds=lease_seconds,
         scope_by_channel=scope_by_channel(binding, partition, now, existing),
+        last_read_version_by_channel=_last_read_versions(catalog, binding, partition),
     )
+
+
+def _last_read_versions(catalog: Catalog, binding: Binding, partition: str) -> dict[str, int]:
+    names = {c.name for c in binding.channels_without_cursor}
+    versions = catalog.last_read_versions(binding.name, partition) if names else {}
+    return {name: version for name, version in versions.items() if name in names}
 
 
 def _empty_result(catalog: Catalog, dataset: str) -> list[str]:

@@ -15,7 +15,7 @@ from nova_assets.model.schema_evolution import reconcile_schema
 from nova_assets.model.sum_bounds import overflowable_sums
 from nova_assets.model.timeline import History, PartitionHistory
 from nova_assets.plan import modes
-from nova_assets.plan.run import check_merge_model_unchanged
+from nova_assets.plan.run import check_merge_model_accepts
 from nova_assets.plan.sum_bounds import block_chains_to_sum, is_headroom_ample, sum_headrooms
 
 
@@ -24,8 +24,7 @@ def resolve_block_schema(channel: Channel | None, history: History | None, kind:
     if channel is None or history is None:
         return _null_columns_as_text(frame_schema)
     _check_partition_columns(channel, frame_schema)
-    if kind == "delta" or history.scope:
-        check_merge_model_unchanged(history)
+    check_merge_model_accepts(history, kind)
     if kind == "delta" and isinstance(channel.merge, Custom):
         return _null_columns_as_text(frame_schema)
     frame_schema = frame_schema.without_columns(DELETED)

@@ -32,6 +32,7 @@ def build_view(
     has_run: bool,
     is_changed: bool,
     has_dropped_partitions: Callable[[], bool],
+    reason_without_change: str = "",
 ) -> View:
     """The view of an input.
 
@@ -42,6 +43,7 @@ def build_view(
         has_run: whether the binding has read the channel before.
         is_changed: whether there may be a change.
         has_dropped_partitions: tells whether a partition of the channel was ever dropped.
+        reason_without_change: why the change is not known; empty if it is known.
     """
 
     change = read_by_mode["new"]
@@ -71,12 +73,19 @@ def build_view(
         has_small_change=is_small,
         has_dropped_partitions=has_dropped_partitions,
         has_new_definition=merge is not None and has_new_definition(read_by_mode, merge),
+        reason_without_change=reason_without_change,
+        list_partitions=lambda mode: list_partitions(read_by_mode[mode]),
     )
 
 
 def count_rows(read: Read) -> int:
     """Rows of the blocks that a read opens."""
     return sum(b.rows for b in reads.source_blocks(read) if isinstance(b, Block))
+
+
+def list_partitions(read: Read) -> frozenset[str]:
+    """Partitions of the blocks that a read opens."""
+    return frozenset(b.partition for b in reads.source_blocks(read) if isinstance(b, Block))
 
 
 def has_new_definition(read_by_mode: Mapping[str, Read], merge: MergeModel) -> bool:

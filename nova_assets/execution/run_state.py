@@ -104,7 +104,7 @@ def _has_read_dirty_partition(run: RunState, project: Project, catalog: Catalog)
     dirty_partitions = {(m.channel, m.partition) for m in catalog.dirty_partitions() if m.channel in datasets}
     if not dirty_partitions:
         return False
-    if run.binding.is_maintained:  # it reads all partitions
+    if run.binding.reads_all_partitions:
         written = {c.name for c in run.binding.writes}
         return any(
             (channel, block.partition) in dirty_partitions

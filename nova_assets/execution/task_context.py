@@ -12,8 +12,9 @@ from nova_assets.masking import get_logger
 from nova_assets.model.binding import Binding
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.engine import Engine
+from nova_assets.model.partitions import WHOLE
 from nova_assets.model.task import Context
-from nova_assets.plan.run import has_new_merge_model
+from nova_assets.plan.run import reason_for_base
 
 log = get_logger("nova_assets.task")
 
@@ -52,7 +53,7 @@ def make_task_context(
         schema_of=engine.schema_of,
         viewing=lambda: viewing(heads),
         may_replace=may_replace,
-        needs_base=lambda port: has_new_merge_model(run_state.histories[run_state.binding.channels[port].name]),
+        reason_for_base=partial(_reason_for_base, run_state),
         row_counts=row_counts,
         cursors={c: p.cursor for c, p in execution.pins.items()},
         last_reports=partial(last_task_reports, catalog, run_state.binding.name, execution.partition),
@@ -65,17 +66,24 @@ def has_dropped_partitions(catalog: Catalog, channel: str | None) -> bool:
     return channel is not None and catalog.has_dropped_partitions(channel, ever=True)
 
 
-def may_replace_output(catalog: Catalog, binding: Binding, task_name: str, port: str) -> bool:
+def may_replace_output(catalog: Catalog, binding: Binding, task_name: str, port: str, partition: str) -> bool:
     """Whether a task may return a ``Replacement`` for an output.
 
     Other readers of a port expect the declared kind. A base would bring dropped partitions back (R19), and would
-    reopen every sealed group.
+    reopen every sealed group. The base of a dataset's partition replaces this partition only.
     """
     channel, workflowette = binding.channel(port), binding.workflowette
     is_read = workflowette.is_read_by_check(port) or any(r.name != task_name for r in workflowette.readers(port))
     if channel is None or is_read or channel.seal is not None:
         return False
-    return not has_dropped_partitions(catalog, channel.name)
+    is_of_dataset_partition = binding.is_scoped and partition != WHOLE
+    return is_of_dataset_partition or not has_dropped_partitions(catalog, channel.name)
+
+
+def _reason_for_base(run_state: RunState, port: str) -> str:
+    binding, partition = run_state.binding, run_state.execution.partition
+    history = run_state.histories[binding.channels[port].name]
+    return reason_for_base(history, is_computed_per_partition=binding.is_scoped and partition != WHOLE)
 
 
 def last_task_reports(catalog: Catalog, binding: str, partition: str) -> list[Mapping[str, Any]]:

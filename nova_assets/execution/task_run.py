@@ -213,9 +213,10 @@ class TaskRun:
             {m: reads.resolve_staged_blocks(r, self.staged_blocks_by_port) for m, r in task_input.reads.items()},
             self._read_frame,
             self.run_state.binding.channel(task_input.port),
-            has_run=pin is None or pin.has_run,
+            has_run=(pin is None or pin.has_run) and not task_input.reason_without_change,
             is_changed=not self._is_input_empty(task_input),
             has_dropped_partitions=lambda: has_dropped_partitions(self.staging.catalog, task_input.channel),
+            reason_without_change=task_input.reason_without_change,
         )
 
     # the call
@@ -228,7 +229,8 @@ class TaskRun:
         return self._validate_outputs(step, task, result)
 
     def _may_replace(self, task: Task, port: str) -> bool:
-        return may_replace_output(self.staging.catalog, self.run_state.binding, task.name, port)
+        execution = self.run_state.execution
+        return may_replace_output(self.staging.catalog, self.run_state.binding, task.name, port, execution.partition)
 
     @contextmanager
     def wrap_user_errors(self, task_name: str, failure_phrase: str = "raised") -> Iterator[None]:
@@ -279,7 +281,7 @@ class TaskRun:
         summary = summarize_user_error(error)
         execution = self.run_state.execution
         where = f" --partition {execution.partition}" if execution.partition else ""
-        functions_by_task = {t.name: t.function for t in self.run_state.binding.tasks}
+        functions_by_task = {t.name: t.scoped or t.function for t in self.run_state.binding.tasks}
         source = getattr(functions_by_task.get(task_name), "source_file", None) or "the task"
         return TaskFailed(
             f"task {task_name!r} of binding {self.run_state.binding.name!r} {failure_phrase} {summary.message}",

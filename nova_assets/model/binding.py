@@ -113,6 +113,12 @@ class Binding:
         return self._channels_on_ports(e.port for t in self.tasks for e in t.consumes if e.moves_cursor)
 
     @property
+    def channels_without_cursor(self) -> tuple[Channel, ...]:
+        """Channels whose changes begin at the version that the last commit of the same partition read."""
+        ports = (e.port for t in self.tasks for e in t.consumes if e.mode == "changes" and not e.has_cursor)
+        return self._channels_on_ports(ports)
+
+    @property
     def is_scoped(self) -> bool:
         """Whether the query of a task determines which partitions are read."""
         return any(t.scoped is not None for t in self.tasks)
@@ -120,6 +126,11 @@ class Binding:
     @property
     def is_maintained(self) -> bool:
         """Whether a task derives the changes of a dataset from the changes of its inputs."""
+        return any(t.scoped is not None and t.scoped.is_maintained for t in self.tasks)
+
+    @property
+    def reads_all_partitions(self) -> bool:
+        """Whether a task of a dataset reads all partitions of its inputs, whatever its query needs."""
         return any(t.scoped is not None and t.scoped.reads_all_partitions for t in self.tasks)
 
     @property

@@ -35,6 +35,9 @@ class Consumes:
         keys_of: for ``matching``: the parameter whose keys are looked up.
         on: for ``matching``: the key columns; empty for the key of the channel.
         by_name: the port belongs to the project's channel of the same name, unless a binding chooses another one.
+        has_cursor: for ``changes``: whether a cursor remembers what was read, and collection keeps the blocks after it.
+            Otherwise, the change begins at the version that the last commit of the binding's partition read, as long
+            as the blocks exist.
     """
 
     __repr__ = short_repr
@@ -46,11 +49,12 @@ class Consumes:
     keys_of: str | None = None
     on: tuple[str, ...] = ()
     by_name: bool = False
+    has_cursor: bool = True
 
     @property
     def moves_cursor(self) -> bool:
         """Whether this edge has a cursor (R15: only ``new`` and ``old`` edges do)."""
-        return self.mode in ("new", "old", "changes")
+        return self.mode in ("new", "old", "changes") and self.has_cursor
 
 
 @dataclass(frozen=True, slots=True)

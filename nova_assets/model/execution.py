@@ -25,10 +25,11 @@ class Pin:
     Args:
         channel: name of the channel.
         head: head of the channel at begin.
-        cursor: cursor of the binding at begin; None if the channel is not consumed as ``new``.
+        cursor: cursor of the binding at begin, or the version that it read last; None if the channel is not consumed as
+            ``new``.
         partition: scope in which the channel is read: one partition, some of its dimensions, or all.
-        has_run: whether the binding has a cursor. A cursor of 0 means that the binding ran on an empty channel; without
-            a cursor it has never run.
+        has_run: whether the binding has read the channel before. A cursor of 0 means that the binding ran on an empty
+            channel; without a cursor it has never run.
     """
 
     channel: str
@@ -54,6 +55,8 @@ class BeginRequest:
         dead_owners: owners that are known to have ended, whose leases need not expire first.
         pinned_version_by_channel: channel -> the version to pin instead of its head.
         changes_after_by_channel: channel -> the version after which its changes begin, for a reader without a cursor.
+        last_read_version_by_channel: channel -> the version that the last commit of the binding's partition read, for
+            changes without a cursor.
         purpose: planned operation if no binding is executed: an action of the timeline, or ``read``.
     """
 
@@ -72,6 +75,7 @@ class BeginRequest:
     scope_by_channel: Mapping[str, str] = field(default_factory=dict, hash=False)
     pinned_version_by_channel: Mapping[str, int] = field(default_factory=dict, hash=False)
     changes_after_by_channel: Mapping[str, int] = field(default_factory=dict, hash=False)
+    last_read_version_by_channel: Mapping[str, int] = field(default_factory=dict, hash=False)
     purpose: str = "commit"
 
 

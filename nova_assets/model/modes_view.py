@@ -19,6 +19,8 @@ class View:
         is_changed: whether ``.new`` may have rows.
         has_small_change: whether ``.new`` is known to have few rows.
         has_new_definition: whether the channel's columns or merge model may have changed since the binding read it.
+        reason_without_change: why the change is not known, so that all rows are new; empty if it is known. Only for an
+            input without a cursor.
     """
 
     def __init__(
@@ -34,7 +36,11 @@ class View:
         has_small_change: bool = False,
         has_new_definition: bool = False,
         has_dropped_partitions: Callable[[], bool] = lambda: False,
+        reason_without_change: str = "",
+        list_partitions: Callable[[str], frozenset[str]] = lambda mode: frozenset(),
     ) -> None:
+        self.reason_without_change = reason_without_change
+        self.list_partitions = list_partitions
         self.has_run = has_run
         self.is_changed = is_changed
         self.has_small_change = has_small_change

@@ -16,6 +16,11 @@ class PartitionRule(Protocol):
     """Determines the input partitions of a task before the task reads anything."""
 
     @property
+    def is_maintained(self) -> bool:
+        """Whether a task derives the changes of its output from the changes of its inputs."""
+        ...
+
+    @property
     def reads_all_partitions(self) -> bool:
         """Whether a task reads changes in all partitions of its inputs, whatever its query needs."""
         ...

@@ -44,8 +44,8 @@ class Context:
         schema_of: function that returns the columns of a frame.
         viewing: function that creates the file views for ``views``.
         may_replace: function that tells whether the task may return a ``Replacement`` for an output instead of a delta.
-        needs_base: function that tells whether the next block of an output's channel has to be a base, because the
-            merge model of the channel has changed (R18).
+        reason_for_base: function that tells why the next block of an output's channel has to be a base, such as a
+            changed merge model (R18); empty if a delta is accepted, too.
         row_counts: input -> mode -> rows in the blocks that the mode opens.
         cursors: channel -> version up to which the binding has read it before; None if it keeps no cursor.
         last_reports: function that returns the facts that each task reported in the last committed execution of the
@@ -72,7 +72,7 @@ class Context:
     schema_of: Callable[[Any], Schema] = lambda frame: Schema(())
     viewing: Callable[[], Any] = lambda: None
     may_replace: Callable[[str], bool] = lambda port: False
-    needs_base: Callable[[str], bool] = lambda port: False
+    reason_for_base: Callable[[str], str] = lambda port: ""
     row_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     cursors: Mapping[str, int | None] = field(default_factory=dict)
     last_reports: Callable[[], Sequence[Mapping[str, Any]]] = lambda: ()

@@ -7,26 +7,23 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from nova_assets.execution.input_view import MAX_LOCAL_ROWS, count_rows, has_new_definition
+from nova_assets.execution.input_view import MAX_LOCAL_ROWS, count_rows, has_new_definition, list_partitions
 from nova_assets.execution.task_context import has_dropped_partitions, last_task_reports, may_replace_output
 from nova_assets.model import reads
 from nova_assets.model.binding import Binding
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.reads import PrivatePortRead, Snapshot
 from nova_assets.model.schema import Schema
-from nova_assets.plan.run import has_new_merge_model
+from nova_assets.plan.run import reason_for_base
 from nova_assets.plan.run_plan import Input, RunPlan, Step
 from nova_assets.sql.incremental.build_operators import SourceTable
-from nova_assets.sql.incremental.incremental_query import (
-    IncrementalQuery,
-    MaintenancePlan,
-    reason_without_operators,
-)
+from nova_assets.sql.incremental.incremental_query import IncrementalQuery
 from nova_assets.sql.incremental.maintenance import STORED_ROWS
 from nova_assets.sql.incremental.maintenance_choice import MaintenanceChoice, ResultState, choose_strategy
 from nova_assets.sql.incremental.maintenance_cost import MaintenanceCost, estimate_from_row_counts
 from nova_assets.sql.incremental.operator_text import OperatorLine, describe_operators
 from nova_assets.sql.incremental.operators import Operator
+from nova_assets.sql.incremental.result_channel import MaintenancePlan, reason_without_operators
 from nova_assets.sql.incremental.result_record import ResultRecord, query_fingerprint
 
 
@@ -104,6 +101,7 @@ class _Forecast:
     ) -> None:
         self.catalog, self.binding, self.run_plan, self.step, self.query = catalog, binding, run_plan, step, query
         self.channel = binding.channels[query.output_port]
+        self.is_partition = query.scope is not None
         self.inputs = {i.name: i for i in step.inputs}
         self.datasets = [self.inputs[name] for name in query.datasets]
 
@@ -124,17 +122,24 @@ class _Forecast:
         return ResultState(
             channel=self.channel.name,
             has_deletions=merge.has_deletions,
-            needs_base=has_new_merge_model(self.catalog.history(self.channel.name, back_to=head)),
+            is_partition=self.is_partition,
+            reason_for_base=reason_for_base(
+                self.catalog.history(self.channel.name, head, pins[self.channel.name].partition, back_to=head),
+                is_computed_per_partition=self.is_partition,
+            ),
             is_backfill=self._is_marked_for_backfill(),
-            has_run=all(pins[i.channel or ""].has_run for i in self.datasets),
-            is_changed=bool(self.query.runnable.variables) or not all(map(_is_unchanged, self.datasets)),
+            has_run=all(pins[i.channel or ""].has_run and not i.reason_without_change for i in self.datasets),
+            reason_without_change=next((i.reason_without_change for i in self.datasets if i.reason_without_change), ""),
+            is_changed=not all(map(_is_unchanged, self.datasets)),
             is_redefined=any(has_new_definition(i.reads, self.binding.channels[i.port].merge) for i in self.datasets),
-            reason_without_operators=reason_without_operators(plan, merge),
+            reason_without_operators=lambda: reason_without_operators(plan, merge),
             has_stored_rows=lambda: count_rows(self.inputs[STORED_ROWS].reads["all"]) > 0,
             reason_to_distrust=lambda: self._reason_to_distrust(head),
             may_replace=lambda: (
-                may_replace_output(self.catalog, self.binding, self.step.task, port)
-                and not any(has_dropped_partitions(self.catalog, i.channel) for i in self.datasets)
+                may_replace_output(self.catalog, self.binding, self.step.task, port, self.run_plan.partition)
+                and (
+                    self.is_partition or not any(has_dropped_partitions(self.catalog, i.channel) for i in self.datasets)
+                )
             ),
             estimate=lambda: self._estimate(plan),
         )
@@ -148,10 +153,13 @@ class _Forecast:
     def _reason_to_distrust(self, head: int) -> str | None:
         binding, partition, pins = self.binding.name, self.run_plan.partition, self.run_plan.pins
         inputs = {i.name: (i.channel or "", pins[i.channel or ""].head) for i in self.datasets}
-        record = ResultRecord(query_fingerprint(self.query.tree), "", self.channel.name, head, inputs)
+        values = self.query.values(partition, self.catalog.now(), self.binding.params)
+        record = ResultRecord(query_fingerprint(self.query.tree, values), "", self.channel.name, head, inputs)
+        at_cursors = {i.name: list_partitions(i.reads["old"]) for i in self.datasets} if self.is_partition else {}
         return record.reason_to_compare(
             last_task_reports(self.catalog, binding, partition),
             {channel: pin.cursor for channel, pin in pins.items()},
+            at_cursors,
             self.channel.merge,
             lambda after: self.catalog.is_written_by_others(self.channel.name, binding, partition, after, head),
         )

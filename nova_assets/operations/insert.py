@@ -22,7 +22,7 @@ from nova_assets.model.schema import DELETED, Schema
 from nova_assets.model.schema_evolution import reconcile_schema
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
-from nova_assets.plan.run import check_merge_model_unchanged
+from nova_assets.plan.run import check_merge_model_accepts
 
 log = get_logger("nova_assets.insert")
 
@@ -116,8 +116,7 @@ class DataInserter:
         schema = reconcile_schema(
             channel, history.schema, frame_schema.without_columns(DELETED), definition.on_schema_change, history.head
         )
-        if kind == "delta":
-            check_merge_model_unchanged(history)
+        check_merge_model_accepts(history, kind)
         return InsertCheck(channel, kind, history.head, schema)
 
     def _compute_frame_digest(self, channel: str, history: History, frame: Frame, kind: Kind) -> str:

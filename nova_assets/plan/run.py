@@ -10,14 +10,16 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from nova_assets.errors import ModelChanged
+from nova_assets.errors import BlockCollected, ModelChanged
 from nova_assets.model import reads
 from nova_assets.model.binding import Binding
+from nova_assets.model.block import Kind
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import MoveCursor, RequireHead
 from nova_assets.model.data_check import Check
 from nova_assets.model.edge import Consumes
 from nova_assets.model.execution import Pin
+from nova_assets.model.merge import Append, Multiset
 from nova_assets.model.partition_rule import ExistingPartitions, narrowest_scope_containing
 from nova_assets.model.partitions import WHOLE, partition_values, scope_for_columns
 from nova_assets.model.reads import Change, PrivatePortRead, Read, Snapshot, StagedBlockPlaceholder
@@ -201,8 +203,8 @@ def _check_merge_models(step: Step, histories: Mapping[str, History], ports_with
         return
     for output in step.outputs:
         history = None if output.channel is None or output.port in ports_without_new_data else histories[output.channel]
-        if history is not None and (output.kind == "delta" or history.scope):
-            check_merge_model_unchanged(history)
+        if history is not None:
+            check_merge_model_accepts(history, output.kind)
 
 
 def _plan_check(
@@ -258,11 +260,33 @@ def _plan_input(
     history, pin = task_histories.for_input(channel.name, edge.name), pins[channel.name]
     read_modes = {"changes": ("all", "new", "old"), "matching": ("all",)}.get(edge.mode, (edge.mode,))
     staged = None if edge.port in ports_without_new_data else _staged_by_other_task(binding, reading_task, edge.port)
+    reason = "" if edge.has_cursor else _reason_without_change(history, pin)
+    if reason:
+        pin = replace(pin, cursor=0, has_run=False)
     read_by_mode = {mode: _plan_read(mode, history, pin, staged) for mode in read_modes}
-    on = edge.on or channel.merge.key
-    return Input(
-        edge.name, edge.port, edge.mode, channel.name, read_by_mode, edge.keys_of, on if edge.mode == "matching" else ()
-    )
+    on = (edge.on or channel.merge.key) if edge.mode == "matching" else ()
+    return Input(edge.name, edge.port, edge.mode, channel.name, read_by_mode, edge.keys_of, on, reason)
+
+
+def _reason_without_change(history: History, pin: Pin) -> str:
+    """Why the change of a channel since the last execution cannot be read; empty if it can be read.
+
+    A drop by retention is no deletion (R19), and an ``Append`` channel cannot represent removed rows (R10).
+    """
+    channel, cursor = history.channel, pin.cursor or 0
+    if not pin.has_run:
+        return f"channel {channel} was not read before"
+    later_blocks = [b for b in history.blocks if b.hi > cursor and b.origin != "compact"]
+    if any(b.origin == "drop" for b in later_blocks):
+        return f"a partition of channel {channel} was dropped after the last execution"
+    if isinstance(history.merge, Append) and any(b.kind == "base" for b in later_blocks):
+        return f"a base of channel {channel} was written after the last execution"
+    try:
+        modes.old(history, cursor)
+        modes.changes(history, cursor, pin.head, has_run=True)
+    except BlockCollected:
+        return f"blocks of channel {channel} after the last execution were collected"
+    return ""
 
 
 def _plan_read(mode: str, history: History, pin: Pin, staged: StagedBlockPlaceholder | None) -> Read:
@@ -318,13 +342,34 @@ def has_new_merge_model(history: History) -> bool:
     return history.last_merge is not None and history.last_merge.as_json() != history.merge.as_json()
 
 
-def check_merge_model_unchanged(history: History) -> None:
-    """Check that a channel accepts a delta. After a change of its merge model, a base must come first (R18).
+def reason_for_base(history: History, *, is_computed_per_partition: bool) -> str:
+    """Why the next block has to be a base (R18); empty if a delta is accepted, too.
+
+    Args:
+        history: the scope in which an execution writes.
+        is_computed_per_partition: whether the first block of each partition is a base, so that a partition without rows
+            exists, too.
+    """
+    is_other_model = has_new_merge_model(history)
+    if is_computed_per_partition and not is_other_model:
+        newest_blocks = [b for b in history.blocks if b.hi == history.blocks[-1].hi]
+        if not newest_blocks or any(b.origin == "drop" for b in newest_blocks):
+            return f"partition {history.scope} does not exist"
+        is_other_model = any(b.merge.as_json() != history.merge.as_json() for b in newest_blocks)
+    return f"the merge model of channel {history.channel} has changed" if is_other_model else ""
+
+
+def check_merge_model_accepts(history: History, kind: Kind) -> None:
+    """Check that a channel accepts a block. After a change of its merge model, a base of the whole channel must come
+    first (R18). A base of one partition is enough for a ``Multiset``, because any rows are a multiset.
 
     Raises:
         ModelChanged: no base was committed since the change.
     """
-    if has_new_merge_model(history):
+    if kind == "base" and not history.scope:
+        return
+    takes_any_rows = isinstance(history.last_merge, Append) and isinstance(history.merge, Multiset)
+    if has_new_merge_model(history) and not (kind == "base" and takes_any_rows):
         raise ModelChanged(
             f"the merge model of channel {history.channel!r} was changed after version {history.head}",
             found="a delta" if not history.scope else f"a block for {history.scope} alone",

@@ -21,7 +21,12 @@ Handover = Literal["stage", "pass"]
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One parameter of a task with its reads by mode: three for a ``View``, otherwise one."""
+    """One parameter of a task with its reads by mode: three for a ``View``, otherwise one.
+
+    Args:
+        reason_without_change: why the change since the last execution cannot be read; empty if it can. Only for an
+            input whose changes have no cursor. All its rows are then new.
+    """
 
     __repr__ = short_repr
 
@@ -32,6 +37,7 @@ class Input:
     reads: Mapping[str, Read]
     keys_of: str | None = None
     on: tuple[str, ...] = ()
+    reason_without_change: str = ""
 
     @property
     def is_new(self) -> bool:

@@ -51,7 +51,13 @@ class _Schedule:
 
 
 def check_incremental(
-    binding: Binding, inputs: Mapping[str, Sequence[Any]], spark: Any = None, kind: Kind = "delta", schedules: int = 2
+    binding: Binding,
+    inputs: Mapping[str, Sequence[Any]],
+    spark: Any = None,
+    kind: Kind = "delta",
+    schedules: int = 2,
+    *,
+    partition: str | Mapping[str, object] | None = None,
 ) -> None:
     """Check that a binding is incremental-safe on these inputs (R12): each schedule gives the same result as a single
     run.
@@ -70,6 +76,7 @@ def check_incremental(
         spark: a session to use. By default, the local session of this process.
         kind: kind of the batches. Bases are not split into rows.
         schedules: number of random schedules. They are the same in every call.
+        partition: the partition for which the binding runs; None for an unpartitioned run.
 
     Raises:
         AssertionError: a schedule gives another result. The error names the schedule, the channel, the rows that
@@ -86,14 +93,13 @@ def check_incremental(
             steps = max(len(b) for b in inputs.values())
             arrivals = [_Arrival(c, given[n]) for n in range(steps) for c, given in tables.items() if n < len(given)]
             ends = [sum(min(n, len(given)) for given in tables.values()) for n in range(1, steps + 1)]
-            expected = _run_schedule(project, binding, _single_run_schedule(arrivals), kind, spark)
+            runner = _ScheduleRunner(project, binding, kind, spark, partition)
+            expected = runner.run(_single_run_schedule(arrivals))
             for schedule in _schedules(arrivals, ends, kind, schedules):
-                actual = _run_schedule(project, binding, schedule, kind, spark)
+                actual = runner.run(schedule)
                 channel = next((c for c in expected if actual[c] != expected[c]), None)
                 if channel is not None:
-                    raise AssertionError(
-                        _CounterExampleSearch(project, binding, kind, spark, schedule, channel).counter_example()
-                    )
+                    raise AssertionError(_CounterExampleSearch(runner, schedule, channel).counter_example())
 
 
 def _to_arrow_table(data: Any) -> pa.Table:
@@ -134,30 +140,42 @@ def _single_rows(arrivals: Sequence[_Arrival]) -> Iterator[_Arrival]:
             yield arrival.with_rows([row])
 
 
-def _run_schedule(project: Project, binding: Binding, schedule: _Schedule, kind: Kind, spark: Any) -> dict[str, Rows]:
-    """Final rows of the channels that the binding writes."""
-    with World(project, spark) as store:
-        for number, arrival in enumerate(schedule.arrivals, start=1):
-            if arrival.table.num_rows or kind == "base":
-                store.insert(arrival.channel, arrival.table, kind=kind)
-            if number not in schedule.runs:
-                continue
-            store.run(binding.name)
-            if schedule.compact_and_rerun:
-                for state in store.channels():
-                    store.compact(state.channel.name)
-                store.run(binding.name)
-        return {c.name: rows_of(store, c.name) for c in binding.writes}
+@dataclass(frozen=True)
+class _ScheduleRunner:
+    """Runs schedules, each in a store of its own.
+
+    Args:
+        kind: kind of the batches.
+        partition: the partition for which the binding runs.
+    """
+
+    project: Project
+    binding: Binding
+    kind: Kind
+    spark: Any
+    partition: str | Mapping[str, object] | None
+
+    def run(self, schedule: _Schedule) -> dict[str, Rows]:
+        """Final rows of the channels that the binding writes."""
+        with World(self.project, self.spark) as store:
+            for number, arrival in enumerate(schedule.arrivals, start=1):
+                if arrival.table.num_rows or self.kind == "base":
+                    store.insert(arrival.channel, arrival.table, kind=self.kind)
+                if number not in schedule.runs:
+                    continue
+                store.run(self.binding.name, self.partition)
+                if schedule.compact_and_rerun:
+                    for state in store.channels():
+                        store.compact(state.channel.name)
+                    store.run(self.binding.name, self.partition)
+            return {c.name: rows_of(store, c.name) for c in self.binding.writes}
 
 
 @dataclass
 class _CounterExampleSearch:
     """Search for the smallest arrivals for which a schedule and a single run differ on a channel."""
 
-    project: Project
-    binding: Binding
-    kind: Kind
-    spark: Any
+    runner: _ScheduleRunner
     schedule: _Schedule
     channel: str
     _results: dict[str, tuple[Rows, Rows]] = field(default_factory=dict)
@@ -170,7 +188,7 @@ class _CounterExampleSearch:
         lines = [f"{law}. The smallest input that shows it:"]
         for number, (arrival, rows) in enumerate(zip(self.schedule.arrivals, smallest, strict=True), start=1):
             lines += [f"  {arrival.channel} <- {rows}"] if rows else []
-            lines += [f"  run {self.binding.name}"] if number in self.schedule.runs else []
+            lines += [f"  run {self.runner.binding.name}"] if number in self.schedule.runs else []
         lines += [f"  gives {actual}", f"  all at once gives {expected}", f"  {difference(actual, expected)}"]
         return "\n".join(lines)
 
@@ -203,4 +221,4 @@ class _CounterExampleSearch:
         return self._results[key]
 
     def _output_rows(self, schedule: _Schedule) -> Rows:
-        return _run_schedule(self.project, self.binding, schedule, self.kind, self.spark)[self.channel]
+        return self.runner.run(schedule)[self.channel]

@@ -83,7 +83,7 @@ def check_dataset_query(
         return False
     maintained = _isolate(query, "incremental")  # with "auto", the result of a few rows would often be replaced
     batches = {name: _split(given) for name, given in inputs.items()}
-    check_incremental(maintained[0], batches, spark)
+    check_incremental(maintained[0], batches, spark, partition=partition)
     return True
 
 

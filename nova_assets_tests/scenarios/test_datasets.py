@@ -104,7 +104,8 @@ def test_the_plan_says_which_partitions_are_read(store: Store) -> None:
     store.run("store_sales", "day=2022-03-31/store=Detroit")
     store.run("store_sales", "day=2022-03-30/store=Detroit")
     plan = store.plan("products_sales", "day=2022-03-31").as_json()
-    [given] = plan["steps"][0]["reads"]
+    given, stored = plan["steps"][0]["reads"]
+    assert (given["channel"], stored["channel"]) == ("store_sales", "products_sales")
     assert given["by"]["all"]["as"] == "day=2022-03-31/store=Paris: B1; day=2022-03-31/store=Detroit: B2"
 
 

@@ -24,15 +24,25 @@ class _LazyPartitionStates(PartitionLookup):
     """Existing partitions of a channel, loaded one by one or all at once on demand.
 
     Args:
-        is_incremental: whether the channel is a maintained dataset. Its cursors tell what was read, not its blocks.
+        is_maintained: whether the channel is a maintained dataset. An execution may have read its inputs, and changed
+            nothing.
+        has_cursors: whether its cursors tell what it has read.
     """
 
     def __init__(
-        self, catalog: Catalog, name: str, head: int | None, on_loaded: Callable[[str], None], is_incremental: bool
+        self,
+        catalog: Catalog,
+        name: str,
+        head: int | None,
+        on_loaded: Callable[[str], None],
+        *,
+        is_maintained: bool,
+        has_cursors: bool,
     ) -> None:
         self._catalog = catalog
         self._name = name
-        self._is_incremental = is_incremental
+        self._is_maintained = is_maintained
+        self._has_cursors = has_cursors
         self._on_loaded = on_loaded
         self._looked_up_states: dict[str, MaterializedPartition | None] = {}
         self._all_states: Mapping[str, MaterializedPartition] | None = None
@@ -47,13 +57,23 @@ class _LazyPartitionStates(PartitionLookup):
         return states
 
     def _load_states(self, partitions: Sequence[str] | None) -> Mapping[str, MaterializedPartition]:
-        states = self._catalog.materialized_partitions(self._name, partitions)
-        positions = self._catalog.cursor_positions(self._name) if self._is_incremental else {}
+        states: Mapping[str, MaterializedPartition] = self._catalog.materialized_partitions(self._name, partitions)
+        if self._has_cursors:
+            return self._with_cursor_positions(states)
+        if not self._is_maintained:
+            return states
+        later_reads = self._catalog.read_versions_without_change(self._name, partitions)
+        later = {p: _with_later_reads(states[p], later_reads[p]) for p in later_reads.keys() & states.keys()}
+        return {**states, **later}
+
+    def _with_cursor_positions(
+        self, states: Mapping[str, MaterializedPartition]
+    ) -> Mapping[str, MaterializedPartition]:
+        positions = {channel: seq for (channel, _), seq in self._catalog.cursor_positions(self._name).items()}
         if not positions:
             return states
         state = states.get(WHOLE, MaterializedPartition(0))
-        read_versions = {**state.read_versions, **{channel: seq for (channel, _), seq in positions.items()}}
-        return {**states, WHOLE: replace(state, read_versions=read_versions)}
+        return {**states, WHOLE: replace(state, read_versions={**state.read_versions, **positions})}
 
     def evict_all(self) -> None:
         self._all_states = None
@@ -84,12 +104,25 @@ class _LazyPartitionStates(PartitionLookup):
         return len(self.load_all())
 
 
+def _with_later_reads(state: MaterializedPartition, versions: Mapping[str, int]) -> MaterializedPartition:
+    """The state of a partition, with the newer of both versions that were read of each channel."""
+    newest = {channel: max(version, state.read_versions.get(channel, 0)) for channel, version in versions.items()}
+    return replace(state, read_versions={**state.read_versions, **newest})
+
+
 class PartitionStatesByChannel(Mapping[str, _LazyPartitionStates]):
     """Partition states by channel during one check."""
 
-    def __init__(self, catalog: Catalog, heads: Mapping[str, int], incremental_datasets: Collection[str]) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        heads: Mapping[str, int],
+        maintained_datasets: Collection[str],
+        datasets_with_cursors: Collection[str],
+    ) -> None:
         self._catalog = catalog
-        self._incremental_datasets = incremental_datasets
+        self._maintained_datasets = maintained_datasets
+        self._datasets_with_cursors = datasets_with_cursors
         self._heads = heads
         self._states_by_channel: dict[str, _LazyPartitionStates] = {}
         self._fully_loaded_channels: dict[str, None] = {}  # in order of last use
@@ -113,7 +146,8 @@ class PartitionStatesByChannel(Mapping[str, _LazyPartitionStates]):
                 name,
                 self._heads.get(name),
                 self._record_fully_loaded,
-                name in self._incremental_datasets,
+                is_maintained=name in self._maintained_datasets,
+                has_cursors=name in self._datasets_with_cursors,
             )
         return self._states_by_channel[name]
 

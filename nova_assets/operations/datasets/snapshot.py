@@ -85,9 +85,17 @@ class StalenessTracker:
         return {name: query_by_name[name] for name in _topological_order(query_by_name)}
 
     @cached_property
-    def incremental_datasets(self) -> frozenset[str]:
+    def maintained_datasets(self) -> frozenset[str]:
         """Datasets that are maintained from the changes of their inputs."""
-        return frozenset(name for name, query in self.queries.items() if query.refresh.is_incremental)
+        return frozenset(name for name, query in self.queries.items() if query.is_maintained)
+
+    @cached_property
+    def datasets_with_cursors(self) -> frozenset[str]:
+        """Maintained datasets without partitions. Their cursors tell what they have read of their inputs."""
+        return frozenset(name for name, query in self.queries.items() if query.reads_all_partitions)
+
+    def _partition_states(self, heads: Mapping[str, int]) -> PartitionStatesByChannel:
+        return PartitionStatesByChannel(self.catalog, heads, self.maintained_datasets, self.datasets_with_cursors)
 
     @cached_property
     def _check_order(self) -> Sequence[str]:
@@ -119,10 +127,7 @@ class StalenessTracker:
 
     def snapshot_without_staleness(self) -> SchedulerSnapshot:
         """Current tasks and partitions, without a staleness check."""
-        now, states_by_channel = (
-            self.catalog.now(),
-            PartitionStatesByChannel(self.catalog, {}, self.incremental_datasets),
-        )
+        now, states_by_channel = self.catalog.now(), self._partition_states({})
         return SchedulerSnapshot(
             now,
             self._expected_partition_ordinals(now),
@@ -139,10 +144,7 @@ class StalenessTracker:
         """
         heads = self.catalog.heads()  # read first, so that the next call sees any later commit
         now = self.catalog.now()
-        partition_ordinals, states_by_channel = (
-            self._expected_partition_ordinals(now),
-            PartitionStatesByChannel(self.catalog, heads, self.incremental_datasets),
-        )
+        partition_ordinals, states_by_channel = self._expected_partition_ordinals(now), self._partition_states(heads)
         task_inputs = self._make_task_inputs(now, states_by_channel)
         changed_channels = [c for c, head in heads.items() if self._last_heads.get(c, 0) != head]
         checks_everything = (
@@ -154,7 +156,7 @@ class StalenessTracker:
             self._check_order
             if checks_everything
             else dict.fromkeys(d for c in changed_channels for d in self._datasets_affected_by_channel.get(c, ()))
-            | dict.fromkeys(d for d in self.incremental_datasets if self._cached_staleness[d].staleness.stale)
+            | dict.fromkeys(d for d in self.maintained_datasets if self._cached_staleness[d].staleness.stale)
         )
         for name in datasets_to_check:
             self._cached_staleness[name] = self._check_dataset(
@@ -186,7 +188,7 @@ class StalenessTracker:
     def _make_task_inputs(self, now: datetime, states_by_channel: PartitionStatesByChannel) -> TaskInputs:
         def find_task_inputs(dataset: str, partition: str) -> Sequence[tuple[str, Sequence[str]]]:
             found = self.queries[dataset].required_reads(partition, now, states_by_channel.existing_partitions)
-            if dataset not in self.incremental_datasets:
+            if dataset not in self.datasets_with_cursors:
                 return tuple((n.dataset, n.partitions) for n in found)
             existing = {n.dataset: states_by_channel.existing_partitions(n.dataset) for n in found}
             return tuple((n.dataset, n.partitions if n.dataset in self.queries else existing[n.dataset]) for n in found)
@@ -251,9 +253,11 @@ class StalenessTracker:
         states_by_channel: PartitionStatesByChannel,
     ) -> set[str]:
         """Partitions of a dataset whose staleness may have changed since the cached check."""
-        if name in self.incremental_datasets:  # it reads all partitions, and a run may have moved its cursors only
+        if name in self.datasets_with_cursors:  # it reads all partitions, and a run may have moved its cursors only
             return {WHOLE}
         graph, partitions_to_recheck = self.queries[name].graph, set[str]()
+        if name in self.maintained_datasets:  # an execution may have read its inputs, and changed nothing
+            partitions_to_recheck |= cached.staleness.stale.keys()
         for channel, partitions in expected_partitions.items():
             cached_head, cached_partitions = cached.checked_heads[channel], cached.expected_partitions[channel]
             changed = (

@@ -69,7 +69,7 @@ class DatasetScheduler:
             _backfill_priorities_by_channel(self.catalog.dirty_partitions()),
             frozenset(self.catalog.running_partitions()),
             self.catalog.failing_partitions(),
-            self.staleness_tracker.incremental_datasets,
+            self.staleness_tracker.datasets_with_cursors,
         )
         return decide_from_staleness(
             snapshot.partition_ordinals, snapshot.staleness_by_dataset, snapshot.task_inputs, scheduler_state, policy

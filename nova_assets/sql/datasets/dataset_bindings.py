@@ -18,13 +18,12 @@ from nova_assets.model.task import Task
 from nova_assets.model.workflowette import Workflowette
 from nova_assets.sql.datasets.dataset_query import DatasetQuery, Late
 from nova_assets.sql.datasets.declarations import DatasetDeclarations, build_declared_graph
-from nova_assets.sql.datasets.graph import Dataset, Graph
+from nova_assets.sql.datasets.graph import Graph
 from nova_assets.sql.datasets.maintained_dataset import (
     MaintainedDataset,
     check_new_scans,
     datasets_that_lose_rows,
     decide_refresh,
-    incremental_query,
     multiset_channel,
 )
 from nova_assets.sql.datasets.refresh_decision import Refresh, RefreshDecision
@@ -77,7 +76,7 @@ class Datasets(Sequence[Binding]):
 
     def _make_binding(self, query: DatasetQuery) -> Binding:
         graph, dataset = self.graph, self.graph.dataset(query.name)
-        maintaining = self._incremental_query(dataset) if isinstance(query, MaintainedDataset) else None
+        maintaining = self._make_task_function(query) if isinstance(query, MaintainedDataset) else None
         task = Task(
             name=f"make_{dataset.name}",
             function=maintaining or query,
@@ -95,14 +94,14 @@ class Datasets(Sequence[Binding]):
             partitions=list(dataset.channel.partition_columns),
         )
 
-    def _incremental_query(self, dataset: Dataset) -> IncrementalQuery:
+    def _make_task_function(self, query: MaintainedDataset) -> IncrementalQuery:
         maintained_readers = [
             name
             for name, reader in self.graph.datasets.items()
-            if dataset.name in reader.reads and self.refresh_decisions[name].is_incremental
+            if query.name in reader.reads and self.refresh_decisions[name].is_incremental
         ]
-        prefers_changes = self.refresh_decisions[dataset.name].requested == "incremental"
-        return incremental_query(dataset, prefers_changes=prefers_changes, readers=len(maintained_readers))
+        prefers_changes = self.refresh_decisions[query.name].requested == "incremental"
+        return query.make_task_function(prefers_changes=prefers_changes, readers=len(maintained_readers))
 
     @property
     def channels(self) -> tuple[Channel, ...]:
@@ -156,7 +155,7 @@ def datasets(
             and writes only these changes. An error names the part of the query for which nova has no rule. With
             ``"auto"`` (the default), a dataset is incremental if nova has a rule for each part of its query, otherwise
             full. Then each execution chooses the cheaper of the changes and a replacement of the result. A mapping
-            gives the choice by dataset: ``{"totals": "incremental"}``. Datasets with ``PARTITION`` are full.
+            gives the choice by dataset: ``{"totals": "incremental"}``.
 
     Raises:
         DefinitionError: the folder does not exist or holds no ``.sql`` file.

@@ -62,8 +62,12 @@ class DatasetQuery:
             _ = self.function_calls  # raises an error for an invalid call
 
     @property
-    def reads_all_partitions(self) -> bool:
+    def is_maintained(self) -> bool:
         return self.refresh.is_incremental
+
+    @property
+    def reads_all_partitions(self) -> bool:
+        return self.is_maintained and not self.partition_columns
 
     @property
     def source_file(self) -> str:
@@ -101,10 +105,10 @@ class DatasetQuery:
 
     def __call__(self, ctx: Context, **frames: Any) -> Any:
         scope = self.scope(ctx.partition, ctx.started or datetime.now(UTC))
-        self._check_session_timezone_is_utc(ctx)
+        self.check_session_timezone_is_utc(ctx)
         self.function_calls.register_scalar_functions(ctx)
         input_frames = {name: frames[self.input_by_frame[name]] for name in self.runnable.frame_by_scan.values()}
-        parameters = self._query_parameters(scope)
+        parameters = self.query_parameters(scope)
 
         def run_sql(sql: str, call_frames: Mapping[str, Any]) -> Any:
             frames_in_sql = {
@@ -139,14 +143,14 @@ class DatasetQuery:
         frames = {n: engine.to_frame([], s) for n, s in schemas.items() if f"{{{n}}}" in self.runnable.sql}
         with convert_spark_rejections(self.statement.text):
             frame_of_query = engine.create_query_frame(
-                self.runnable.sql, self._query_parameters(self.header.sample_scope), frames
+                self.runnable.sql, self.query_parameters(self.header.sample_scope), frames
             )
         return engine.schema_of(frame_of_query)
 
     def _scans_by_frame(self) -> Iterable[tuple[str, Scan]]:
         return ((self.runnable.frame_by_scan[scan.number], scan) for scan in self.statement.scans)
 
-    def _query_parameters(self, scope: ScopeValues) -> dict[str, Any]:
+    def query_parameters(self, scope: ScopeValues) -> dict[str, Any]:
         """Values of the variables that the query uses, and of the partition columns."""
         values = {**scope, **{f"partition_{c}": v for c, v in self.header.partition_values_of(scope).items()}}
         return {n: values[n] for n in self.runnable.variables}
@@ -170,7 +174,7 @@ class DatasetQuery:
         """The Python functions that the query calls. Their modules have to reach Spark's workers."""
         return self.function_calls.python_functions
 
-    def _check_session_timezone_is_utc(self, ctx: Context) -> None:
+    def check_session_timezone_is_utc(self, ctx: Context) -> None:
         """Raise SettingsError unless the session's time zone is UTC. Spark derives days from timestamps in the
         session's zone, while nova prunes partitions in UTC.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -20,8 +20,10 @@ from nova_assets.sql.datasets.graph import Dataset, Graph
 from nova_assets.sql.datasets.refresh_decision import Refresh, RefreshDecision
 from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
 from nova_assets.sql.incremental.incremental_query import IncrementalQuery
+from nova_assets.sql.incremental.maintained_query import QueryScope
 from nova_assets.sql.incremental.operators import NotMaintainable, Operator
 from nova_assets.sql.query.spark_confirmation import check_spark_columns
+from nova_assets.sql.query.spark_query import make_runnable
 from nova_assets.sql.text import SqlText
 
 
@@ -47,33 +49,57 @@ def multiset_channel(channel: Channel) -> Channel:
 
 
 class MaintainedDataset(DatasetQuery):
-    """The query of a maintained dataset. The task reads all partitions of the inputs, because a row that it left out
-    would not be among the changes later.
+    """The query of a maintained dataset.
+
+    Without partitions, the task reads all partitions of the inputs, because a row that it left out would not be among
+    the changes later. With partitions, each execution records which partitions it has read.
     """
 
     def input_partitions(
         self, partition: str, now: datetime, existing: ExistingPartitions
     ) -> dict[str, frozenset[str]]:
-        return {}
+        return {} if self.reads_all_partitions else super().input_partitions(partition, now, existing)
 
     def as_json(self) -> dict[str, Any]:
-        return {**super().as_json(), "refresh": "incremental"}
+        return {**super().as_json(), "refresh": "incremental by partition" if self.partition_columns else "incremental"}
+
+    def make_task_function(self, *, prefers_changes: bool, readers: int) -> IncrementalQuery:
+        """The function of the task. The arguments are those of ``IncrementalQuery``."""
+        dataset = self.graph.dataset(self.name)
+        scope = self._query_scope() if self.partition_columns else None
+        return _incremental_query(dataset, prefers_changes=prefers_changes, readers=readers, scope=scope)
+
+    def _query_scope(self) -> QueryScope:
+        return QueryScope(
+            make_runnable(self.query, self.statement.query_start),
+            self.header.variable_types,
+            self.header.partition_column_types,
+            self._values_of_scope,
+            self.check_session_timezone_is_utc,
+        )
+
+    def _values_of_scope(self, partition: str, now: datetime) -> Mapping[str, Any]:
+        return self.query_parameters(self.scope(partition, now))
 
 
-def incremental_query(dataset: Dataset, *, prefers_changes: bool = True, readers: int = 0) -> IncrementalQuery:
-    """The function of the task of a maintained dataset. The arguments are those of ``IncrementalQuery``.
+def _incremental_query(
+    dataset: Dataset, *, prefers_changes: bool = True, readers: int = 0, scope: QueryScope | None = None
+) -> IncrementalQuery:
+    """The function of the task of a maintained dataset.
 
     Raises:
         SqlError: the query depends on more than its data.
     """
     text, start = dataset.statement.text, dataset.statement.query_start
     blank = re.sub(r"[^\n]", " ", text.sql[:start])  # positions in errors stay
+    columns = dataset.schema.without_columns(*dataset.statement.header.partition_columns)
     return IncrementalQuery(
         SqlText(text.name, blank + text.sql[start:]),
         dataset.name,
         prefers_changes=prefers_changes,
         readers=readers,
-        check_columns=partial(check_spark_columns, dataset.query, dataset.schema),
+        check_columns=partial(check_spark_columns, dataset.query, columns),
+        scope=scope,
     )
 
 
@@ -81,7 +107,7 @@ def _build_operators(graph: Graph, dataset: Dataset, late: Late) -> Operator:
     """The operators of a dataset. Raises SqlError with the reason if the dataset cannot be maintained."""
     _check_statement(graph, dataset, late)
     _check_no_reader_of_new_rows(graph, dataset)
-    incremental_query(dataset)
+    _incremental_query(dataset)
     sources = {name: _source_table(graph, name) for name in dataset.reads}
     try:
         operators = build_operators(dataset.query, sources)
@@ -137,9 +163,10 @@ def _source_table(graph: Graph, name: str) -> SourceTable:
 def _check_statement(graph: Graph, dataset: Dataset, late: Late) -> None:
     statement, text = dataset.statement, dataset.statement.text
     reasons = {
-        "a dataset with FOR, LET or PARTITION is computed partition by partition": bool(
-            statement.header.variables or statement.header.partition_columns
+        "a dataset with FOR or LET and without PARTITION has variables that change with time": bool(
+            statement.header.variables and not statement.header.partition_columns
         ),
+        "the groups of its channel are sealed": dataset.channel.seal is not None,
         "INSERT INTO adds the rows of each run": statement.kind != "base",
         "a table function has no rule by which changes pass through it": statement.has_calls,
         'late="ignore" leaves changes out': late == "ignore",

@@ -12,6 +12,9 @@ from nova_assets.sql.incremental.operators import NotMaintainable, Operator
 from nova_assets.sql.incremental.repeatability import function_names
 from nova_assets.sql.incremental.value_types import value_type
 
+PARAMETER_PREFIX = "nova_"
+"""Beginning of the names that stand for parameters of bindings, whose types are not known."""
+
 _TIME_OF_DAY = re.compile(r"\s*T?\d{1,2}:\d{1,2}\b.*", re.IGNORECASE | re.DOTALL)
 
 _TIME_WINDOWS = frozenset({"session_window", "window", "window_time"})
@@ -47,7 +50,8 @@ def _check_expression(node: exp.Expr) -> None:
     """Raise NotMaintainable for a node that has another meaning over the columns of an operator."""
     if isinstance(node, exp.Subquery | exp.Query | exp.Exists):
         raise NotMaintainable("a subquery in an expression", node)
-    if isinstance(node, exp.Placeholder | exp.Parameter):
+    is_untyped = isinstance(node, exp.Placeholder) and node.name.startswith(PARAMETER_PREFIX)
+    if is_untyped or isinstance(node, exp.Parameter):
         raise NotMaintainable("a parameter", node)
     if isinstance(node, exp.Star) and not isinstance(node.parent, exp.Count):
         raise NotMaintainable("* in an expression", node)

@@ -35,12 +35,20 @@ class Maintenance:
         views: dataset -> its view.
         target: channel of the result.
         schema: columns of the result.
+        values: values of the query's variables.
     """
 
     def __init__(
-        self, ctx: Context, operators: Operator, views: Mapping[str, View], target: Channel, schema: Schema
+        self,
+        ctx: Context,
+        operators: Operator,
+        views: Mapping[str, View],
+        target: Channel,
+        schema: Schema,
+        values: Mapping[str, Any],
     ) -> None:
         self.ctx = ctx
+        self.values = values
         self.operators = operators
         self.views = views
         self.target = target
@@ -116,7 +124,7 @@ class Maintenance:
     def _query(self, sql: str, values: Mapping[str, Any]) -> Any:
         """Frame of a statement over those frames and values that it names."""
         used_frames = {name: frame for name, frame in self._frames.items() if f"{{{name}}}" in sql}
-        return self.ctx.query(sql, used_values(sql, values), used_frames)
+        return self.ctx.query(sql, used_values(sql, {**self.values, **values}), used_frames)
 
     def _compute(self, sql: str, values: Mapping[str, Any]) -> ComputedRelation | None:
         """Compute a relation now, and add it to the frames; None if its rows are too many."""

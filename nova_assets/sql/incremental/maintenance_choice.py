@@ -51,10 +51,13 @@ class ResultState:
     Args:
         channel: channel of the result.
         has_deletions: whether rows can be removed from this channel.
-        needs_base: whether the channel takes a base only, because its merge model has changed (R18).
+        is_partition: whether the result is one partition of a dataset. A partition is replaced rather than compared.
+        reason_for_base: why the channel takes a base only, such as a changed merge model (R18); empty if it takes a
+            delta.
         is_backfill: whether the whole result is to be computed, because a backfill requests it.
-        has_run: whether all inputs were read before.
-        is_changed: whether an input may have a change, or the query has parameters.
+        has_run: whether all inputs were read before, and their changes are known.
+        reason_without_change: why the changes of an input are not known; empty if they are, or if inputs have cursors.
+        is_changed: whether an input may have a change.
         is_redefined: whether the columns or the merge model of an input have changed.
         reason_without_operators: why the operators cannot give the change of the result; None if they can.
         has_stored_rows: whether the channel has rows.
@@ -65,12 +68,14 @@ class ResultState:
 
     channel: str
     has_deletions: bool
-    needs_base: bool
+    is_partition: bool
+    reason_for_base: str
     is_backfill: bool
     has_run: bool
+    reason_without_change: str
     is_changed: bool
     is_redefined: bool
-    reason_without_operators: str | None
+    reason_without_operators: Callable[[], str | None]
     has_stored_rows: Callable[[], bool]
     reason_to_distrust: Callable[[], str | None]
     may_replace: Callable[[], bool]
@@ -83,23 +88,26 @@ def choose_strategy(state: ResultState, *, prefers_changes: bool) -> Maintenance
     Args:
         prefers_changes: whether readers of the result should get changes although a replacement costs less.
     """
-    if state.needs_base and state.may_replace():
-        return MaintenanceChoice("replacement", f"the merge model of channel {state.channel} has changed")
+    computed_as_whole: Strategy = "replacement" if state.is_partition else "comparison"
+    if state.reason_for_base and state.may_replace():
+        return MaintenanceChoice("replacement", state.reason_for_base)
     if state.is_backfill:
-        return MaintenanceChoice("comparison", "a backfill was requested")
+        return MaintenanceChoice(computed_as_whole, "a backfill was requested")
+    if state.reason_without_change:
+        return MaintenanceChoice(computed_as_whole, state.reason_without_change)
     if not state.has_run and state.has_stored_rows():
-        return MaintenanceChoice("comparison", "rows were stored before the first execution")
+        return MaintenanceChoice(computed_as_whole, "rows were stored before the first execution")
     if not state.has_run:
         return MaintenanceChoice("first rows", "this is the first execution")
     if reason := state.reason_to_distrust():
-        return MaintenanceChoice("comparison", reason)
+        return MaintenanceChoice(computed_as_whole, reason)
     if state.is_redefined:
-        return MaintenanceChoice("comparison", "the definition of an input has changed")
+        return MaintenanceChoice(computed_as_whole, "the definition of an input has changed")
     if not state.is_changed:
         return MaintenanceChoice("no change", "no input has changed")
-    if reason := state.reason_without_operators:
+    if reason := state.reason_without_operators():
         is_replaced = not prefers_changes and state.may_replace()
-        return MaintenanceChoice("replacement" if is_replaced else "comparison", reason)
+        return MaintenanceChoice("replacement" if is_replaced else computed_as_whole, reason)
     if not state.has_deletions:
         return MaintenanceChoice("changes", "the channel takes added rows only")
     choice = choose_by_cost(state.estimate(), prefers_changes=prefers_changes)

@@ -47,7 +47,7 @@ from nova_assets.sql.incremental.operators import (
     walk,
 )
 
-_VALUE = re.compile(r":(nova_value_\d+)\b")
+_VALUE = re.compile(r":(\w+)\b")
 _NAME = re.compile(r"\bnova_\w+\b")
 _GROUPS = "nova_groups"
 

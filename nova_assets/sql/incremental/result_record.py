@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sqlglot import exp
@@ -13,6 +13,7 @@ from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.task import Context
+from nova_assets.sql.incremental.maintained_query import MaintainedQuery
 
 _REPORT_KEY = "result"
 
@@ -33,11 +34,14 @@ class ResultRecord:
     """The result that an execution of a maintained query leaves in its channel.
 
     Args:
-        query: fingerprint of the query. Layout, comments and the case of names and keywords do not matter.
+        query: fingerprint of the query and of the values of its variables. Layout, comments and the case of names and
+            keywords do not matter.
         settings: fingerprint of the session's settings; empty if they are not known.
         channel: channel of the result.
         head: version of the channel that the execution read.
         inputs: dataset -> its channel, and the version of this channel that the execution read.
+        partitions: dataset -> fingerprint of the partitions that the execution read. Only for a dataset's partition,
+            whose query determines which partitions it reads.
     """
 
     query: str
@@ -45,19 +49,39 @@ class ResultRecord:
     channel: str
     head: int
     inputs: Mapping[str, tuple[str, int]]
+    partitions: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
-    def of_execution(ctx: Context, tree: exp.Query, target: Channel, datasets: Iterable[str]) -> ResultRecord:
-        """The record of the running execution."""
+    def of_execution(
+        ctx: Context,
+        query: MaintainedQuery,
+        target: Channel,
+        values: Mapping[str, Any],
+        partitions: Mapping[str, Iterable[str]],
+    ) -> ResultRecord:
+        """The record of the running execution.
+
+        Args:
+            values: values of the query's variables.
+            partitions: dataset -> the partitions that the execution reads.
+        """
         settings = _fingerprint(*(f"{k}={v}" for k, v in _read_settings(ctx).items()))
-        channels = {dataset: ctx.channels[dataset].name for dataset in datasets}
+        channels = {dataset: ctx.channels[dataset].name for dataset in query.datasets}
         inputs = {dataset: (channel, ctx.pins.get(channel, 0)) for dataset, channel in channels.items()}
-        return ResultRecord(query_fingerprint(tree), settings, target.name, ctx.pins.get(target.name, 0), inputs)
+        return ResultRecord(
+            query_fingerprint(query.tree, values),
+            settings,
+            target.name,
+            ctx.pins.get(target.name, 0),
+            inputs,
+            fingerprint_partitions(partitions),
+        )
 
     def reason_to_compare(
         self,
         last_reports: Iterable[Mapping[str, Any]],
         cursors: Mapping[str, int | None],
+        partitions_at_cursors: Mapping[str, Iterable[str]],
         merge: MergeModel,
         is_written_by_others: Callable[[int], bool],
     ) -> str | None:
@@ -69,6 +93,8 @@ class ResultRecord:
         Args:
             last_reports: what the tasks of the binding reported in its last execution.
             cursors: channel -> version up to which the binding has read it.
+            partitions_at_cursors: dataset -> those partitions that the execution reads and that existed at the cursor.
+                If the last execution has read other partitions, rows of the difference are not among the changes.
             merge: merge model of the channel.
             is_written_by_others: whether anything else has written to the channel after a version.
         """
@@ -85,6 +111,9 @@ class ResultRecord:
         for dataset, (channel, _) in self.inputs.items():
             if last.get("inputs", {}).get(dataset) != [channel, cursors.get(channel)]:
                 return f"the last execution did not read {dataset} from channel {channel} up to the cursor"
+        for dataset, fingerprint in fingerprint_partitions(partitions_at_cursors).items():
+            if last.get("partitions", {}).get(dataset) != fingerprint:
+                return f"the last execution read other partitions of {dataset}"
         if merge.has_deletions and is_written_by_others(last["head"]):
             return f"another writer has changed channel {self.channel}"
         return None
@@ -94,9 +123,15 @@ class ResultRecord:
         ctx.report[_REPORT_KEY] = {**asdict(self), "inputs": {d: list(i) for d, i in self.inputs.items()}}
 
 
-def query_fingerprint(tree: exp.Query) -> str:
-    """Fingerprint of a query. Layout, comments and the case of names and keywords do not matter."""
-    return _fingerprint(normalize_identifiers(tree.copy(), dialect="spark").sql("spark", comments=False))
+def query_fingerprint(tree: exp.Query, values: Mapping[str, Any]) -> str:
+    """Fingerprint of a query and of the values of its variables."""
+    sql = normalize_identifiers(tree.copy(), dialect="spark").sql("spark", comments=False)
+    return _fingerprint(sql, *(f"{name}={values[name]!r}" for name in sorted(values)))
+
+
+def fingerprint_partitions(partitions: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    """Dataset -> fingerprint of the names of its partitions."""
+    return {dataset: _fingerprint(*sorted(names)) for dataset, names in partitions.items()}
 
 
 def _fingerprint(*texts: str) -> str:

@@ -250,9 +250,9 @@ REFUSED = [
     ("SELECT id, MAP(id, amount) AS m FROM orders", "column 'm' of the result is a map"),
     ("INSERT INTO TABLE t SELECT id FROM orders", "INSERT INTO adds"),
     (
-        "FOR t IN TIMESERIES('2024-01-01') INSERT OVERWRITE t PARTITION (d = DATE(t)) "
-        "SELECT user FROM visits WHERE day = DATE(:t)",
-        "FOR, LET or PARTITION",
+        "FOR d IN ('2024-01-01') INSERT OVERWRITE t PARTITION (d) SELECT COLLECT_LIST(user) AS users FROM visits v "
+        "WHERE v.day = DATE(:d)",
+        "collect_list",
     ),
 ]
 

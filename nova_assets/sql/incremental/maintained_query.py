@@ -1,0 +1,208 @@
+"""Queries whose result is maintained: what they read, and how changes pass through them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlglot import exp
+
+from nova_assets.errors import QueryRefused
+from nova_assets.model.modes_view import View
+from nova_assets.model.schema import Schema
+from nova_assets.model.task import Context
+from nova_assets.sql.incremental import repeatability
+from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
+from nova_assets.sql.incremental.confirmation import compare_plans, has_equal_columns, regenerate
+from nova_assets.sql.incremental.expressions import PARAMETER_PREFIX
+from nova_assets.sql.incremental.maintenance import frame_name
+from nova_assets.sql.incremental.maintenance_sql import DatasetChange, MaintenanceSql
+from nova_assets.sql.incremental.operators import NotMaintainable, Operator
+from nova_assets.sql.incremental.result_channel import MaintenancePlan
+from nova_assets.sql.parse.dialect import parse_statement
+from nova_assets.sql.query.resolved_query import Query, mark_calls, resolve_query
+from nova_assets.sql.query.scans import mark_scans
+from nova_assets.sql.query.spark_query import RunnableSql, make_runnable_without_schemas
+from nova_assets.sql.text import SqlText
+
+
+@dataclass(frozen=True)
+class QueryScope:
+    """The scope of a query that is computed partition by partition.
+
+    Args:
+        runnable: the SQL that Spark runs, with the variables of the scope as parameters.
+        variable_types: variable -> its Spark type.
+        partition_column_types: partition column -> its Spark type.
+        values_of: function of a partition and a time that returns the values of the variables, and of the partition
+            columns as ``partition_`` + name.
+        check_session: raises an error if the Spark session does not suit the scope.
+    """
+
+    runnable: RunnableSql
+    variable_types: Mapping[str, str]
+    partition_column_types: Mapping[str, str]
+    values_of: Callable[[str, datetime], Mapping[str, Any]]
+    check_session: Callable[[Context], None]
+
+
+class MaintainedQuery:
+    """A query whose result is maintained.
+
+    Args:
+        text: the query.
+        output_port: port of the channel that holds the result.
+        prefers_changes: whether changes are computed unless they are estimated to be several times as expensive as a
+            replacement of the result.
+        readers: known readers of the result's changes.
+        check_columns: raises an error if the columns that Spark derives are not those that nova derived.
+        scope: the scope of a dataset with partitions; None for a query without a scope.
+
+    Raises:
+        SqlError: the query cannot be parsed, or depends on more than its data, such as a clock.
+    """
+
+    def __init__(
+        self,
+        text: SqlText,
+        output_port: str,
+        *,
+        prefers_changes: bool = True,
+        readers: int = 0,
+        check_columns: Callable[[Schema], None] = lambda schema: None,
+        scope: QueryScope | None = None,
+    ) -> None:
+        self.check_columns = check_columns
+        self.prefers_changes = prefers_changes
+        self.readers = readers
+        self.scope = scope
+        self.text = text
+        self.output_port = output_port
+        tree = parse_statement(text)
+        if not isinstance(tree, exp.Query):
+            raise text.error(
+                "is not a query", tree, expected="SELECT ...", next="write INSERT in nova.datasets(folder)"
+            )
+        if calls := mark_calls(text, tree):
+            raise text.error(
+                f"{calls[0].function}(...) is a table function, which this task cannot call",
+                calls[0].call_span,
+                expected="channels in FROM",
+            )
+        self.tree = tree
+        self.scans = mark_scans(text, tree)
+        for scan in self.scans:
+            if scan.mode != "all":
+                raise text.error(
+                    f"{scan.mode.upper()}({scan.dataset}) in a query whose changes nova derives",
+                    scan.span,
+                    expected=scan.dataset,
+                )
+        self.datasets = tuple(dict.fromkeys(s.dataset for s in self.scans))
+        self.runnable = make_runnable_without_schemas(text, tree, self.scans) if scope is None else scope.runnable
+        with _repeatability_errors(text):
+            repeatability.check_query(tree)
+        self._plans: dict[tuple[object, ...], MaintenancePlan] = {}
+
+    def values(self, partition: str, started: datetime | None, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Values of the query's variables in an execution.
+
+        Args:
+            params: parameters of the binding.
+        """
+        if self.scope is None:
+            return {name: params[name] for name in self.runnable.variables}
+        assert started is not None
+        return self.scope.values_of(partition, started)
+
+    def unconfirmed_plan(self, sources: Mapping[str, SourceTable]) -> MaintenancePlan:
+        """The plan of the query, as far as it is known without Spark.
+
+        Args:
+            sources: dataset -> its schema and key.
+        """
+        try:
+            return MaintenancePlan(build_operators(self._resolve(sources), sources))
+        except NotMaintainable as error:
+            return MaintenancePlan(None, error.reason)
+
+    def plan(
+        self, ctx: Context, views: Mapping[str, View], rows_now: Any, schema: Schema, values: Mapping[str, Any]
+    ) -> MaintenancePlan:
+        """The plan of the query, confirmed by Spark.
+
+        Args:
+            rows_now: frame of the query as it was written.
+            schema: columns of the result.
+            values: values of the query's variables.
+        """
+        sources = {d: SourceTable(ctx.schema_of(views[d].all), ctx.channels[d].merge.key) for d in self.datasets}
+        cache_key = tuple((d, s.schema, s.key) for d, s in sources.items())
+        if cache_key in self._plans:
+            return self._plans[cache_key]
+        plan: MaintenancePlan | None = self.unconfirmed_plan(sources)
+        if plan is not None and plan.operators is not None:
+            regenerated = regenerate(self._resolve(sources), self._frame_by_dataset)
+            plan = self._confirm(ctx, views, regenerated, plan.operators, rows_now, schema, values)
+        if plan is None:
+            return MaintenancePlan(None, "Spark cannot confirm over empty inputs how nova understands the query")
+        self._plans[cache_key] = plan
+        return plan
+
+    @property
+    def _frame_by_dataset(self) -> dict[str, str]:
+        return {d: frame_name("all", n) for n, d in enumerate(self.datasets)}
+
+    def _confirm(
+        self,
+        ctx: Context,
+        views: Mapping[str, View],
+        regenerated: str,
+        operators: Operator,
+        rows_now: Any,
+        schema: Schema,
+        values: Mapping[str, Any],
+    ) -> MaintenancePlan | None:
+        """The plan with these operators, if Spark confirms them; None if Spark cannot judge now.
+
+        Args:
+            regenerated: the query, written from its syntax tree.
+        """
+        frames = {f: views[d].all for d, f in self._frame_by_dataset.items()}
+        changes = {d: DatasetChange(f, f, None, f, is_changed=False) for d, f in self._frame_by_dataset.items()}
+        values = {name: values[name] for name in self.runnable.variables}
+        try:
+            regenerated_rows = ctx.query(regenerated, values, frames)
+            rows_by_operators = ctx.query(MaintenanceSql(operators, changes).rows_statement(), values, frames)
+        except QueryRefused:
+            return MaintenancePlan(None, "Spark does not accept the query as nova writes it")
+        verdict = compare_plans(ctx, rows_now, regenerated_rows)
+        if verdict is None:
+            return None
+        if not verdict:
+            return MaintenancePlan(None, "Spark does not confirm how nova understands the query")
+        if not has_equal_columns(schema, ctx.schema_of(rows_by_operators)):
+            return MaintenancePlan(None, "the columns of the result have other types, or other names")
+        return MaintenancePlan(operators)
+
+    def _resolve(self, sources: Mapping[str, SourceTable]) -> Query:
+        tree = parse_statement(self.text)
+        assert isinstance(tree, exp.Query)
+        types = dict(self.scope.variable_types) if self.scope is not None else {}
+        for parameter in tree.find_all(exp.Placeholder) if self.scope is None else ():
+            parameter.set("this", f"{PARAMETER_PREFIX}{parameter.name}")  # a name that no column has
+            types[parameter.name] = "string"
+        return resolve_query(self.text, tree, {d: s.schema for d, s in sources.items()}, types)
+
+
+@contextmanager
+def _repeatability_errors(text: SqlText) -> Iterator[None]:
+    """Context manager that raises NotRepeatable as SqlError with its place in the query."""
+    try:
+        yield
+    except repeatability.NotRepeatable as error:
+        message = f"{error.reason}, so the result cannot be maintained"
+        raise text.error(message, error.node, expected=error.advice) from None

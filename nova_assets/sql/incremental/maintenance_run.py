@@ -1,0 +1,205 @@
+"""One execution of a task that maintains the result of a query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property, partial
+from typing import Any
+
+from nova_assets.errors import NotSupported
+from nova_assets.model.channel import Channel
+from nova_assets.model.modes_view import View
+from nova_assets.model.replacement import Replacement
+from nova_assets.model.schema import Schema
+from nova_assets.model.task import Context
+from nova_assets.sql.incremental.delta_sql import RESULT, added_up_difference, select_delta, select_keyed_difference
+from nova_assets.sql.incremental.maintained_query import MaintainedQuery
+from nova_assets.sql.incremental.maintenance import Maintenance, with_columns
+from nova_assets.sql.incremental.maintenance_choice import MaintenanceChoice, ResultState, choose_strategy
+from nova_assets.sql.incremental.operator_sql import quote_column
+from nova_assets.sql.incremental.result_channel import (
+    MaintenancePlan,
+    check_channel,
+    key_error,
+    reason_without_operators,
+)
+from nova_assets.sql.incremental.result_record import ResultRecord
+from nova_assets.sql.query.spark_query import INNER_QUERY_ALIAS
+
+
+class MaintenanceRun:
+    """Brings the stored result of a query up to date.
+
+    Args:
+        views: dataset -> its view.
+        stored: frame of the stored rows.
+    """
+
+    def __init__(self, query: MaintainedQuery, ctx: Context, views: Mapping[str, View], stored: Any) -> None:
+        self.query = query
+        self.ctx = ctx
+        self.views = views
+        self.stored = stored
+        self.target = self._find_target()
+        if query.scope is not None:
+            query.scope.check_session(ctx)
+        self.values = query.values(ctx.partition, ctx.started, ctx.params)
+
+    def compute_output(self) -> Any:
+        """The delta of the result, or its replacement."""
+        self.query.check_columns(self.schema)
+        if not self._is_partition:
+            models = [self.ctx.channels[d].merge for d in self.query.datasets]
+            check_channel(self.target, self.schema, self.query.text.name, models, self.ctx.partition, lambda: self.plan)
+        choice = self._choose()
+        output = self._output(choice)
+        if output is None:
+            choice = self._computed_as_whole(f"channel {self.target.name} lacks rows of the earlier result")
+            self.ctx.log.warning("the whole query is computed: %s", choice.reason)
+            output = self._output(choice)
+        self.ctx.log.info("strategy %r: %s", choice.strategy, choice.reason)
+        if choice.strategy == "comparison" and self._has_dropped_partitions():
+            self.ctx.log.warning("rows of %s that came from dropped partitions are deleted (R19)", self.target.name)
+        self.ctx.report["maintenance"] = choice.as_json()
+        self._record.report(self.ctx)
+        return output
+
+    def _computed_as_whole(self, reason: str) -> MaintenanceChoice:
+        return MaintenanceChoice("replacement" if self._is_partition else "comparison", reason)
+
+    def _output(self, choice: MaintenanceChoice) -> Any | None:
+        """What the task returns; None if the stored rows do not fit the changes."""
+        if choice.strategy == "no change":
+            return self.ctx.query("SELECT * FROM {rows_now} WHERE FALSE", {}, {"rows_now": self.rows_now})
+        if choice.strategy == "changes" and self._maintenance is not None:
+            return self._maintenance.compute_delta(self.stored)
+        self._check_key()
+        if choice.strategy == "first rows":
+            return Replacement(self._with_partition_columns()) if self._is_partition else self.rows_now
+        if choice.strategy == "replacement":
+            return Replacement(self._with_partition_columns())
+        return self._compare(choice.reason)
+
+    def _choose(self) -> MaintenanceChoice:
+        """How this execution brings the result up to date."""
+        ctx, target, views, port = self.ctx, self.target, self.views.values(), self.query.output_port
+
+        def may_replace() -> bool:  # the result keeps rows that came from dropped partitions (R19)
+            return ctx.may_replace(port) and (self._is_partition or not self._has_dropped_partitions())
+
+        state = ResultState(
+            channel=target.name,
+            has_deletions=target.merge.has_deletions,
+            is_partition=self._is_partition,
+            reason_for_base=ctx.reason_for_base(port),
+            is_backfill=ctx.is_backfill,
+            has_run=all(view.has_run for view in views),
+            reason_without_change=next((v.reason_without_change for v in views if v.reason_without_change), ""),
+            is_changed=any(view.is_changed for view in views),
+            is_redefined=any(view.has_new_definition for view in views),
+            reason_without_operators=lambda: reason_without_operators(self.plan, target.merge),
+            has_stored_rows=lambda: (
+                bool(ctx.pins.get(target.name)) and _has_rows(ctx, "SELECT 1 FROM {rows} LIMIT 1", self.stored)
+            ),
+            reason_to_distrust=lambda: self._record.reason_to_compare(
+                ctx.last_reports(),
+                ctx.cursors,
+                {d: v.list_partitions("old") for d, v in self.views.items()} if self._is_partition else {},
+                target.merge,
+                partial(ctx.is_written_by_others, port),
+            ),
+            may_replace=may_replace,
+            estimate=lambda: None if self._maintenance is None else self._maintenance.estimate(self.query.readers),
+        )
+        return choose_strategy(state, prefers_changes=self.query.prefers_changes)
+
+    # the query
+
+    @property
+    def _is_partition(self) -> bool:
+        """Whether the result is one partition of a dataset."""
+        return self.query.scope is not None
+
+    @cached_property
+    def rows_now(self) -> Any:
+        """Frame of the query as it was written."""
+        runnable, scans = self.query.runnable, self.query.scans
+        frames = {runnable.frame_by_scan[s.number]: self.views[s.dataset].all for s in scans}
+        return self.ctx.query(runnable.sql, {name: self.values[name] for name in runnable.variables}, frames)
+
+    @cached_property
+    def schema(self) -> Schema:
+        """Columns of the result, without those partition columns that are the same in all rows."""
+        return self.ctx.schema_of(self.rows_now)
+
+    @cached_property
+    def plan(self) -> MaintenancePlan:
+        return self.query.plan(self.ctx, self.views, self.rows_now, self.schema, self.values)
+
+    @cached_property
+    def _maintenance(self) -> Maintenance | None:
+        if self.plan.operators is None:
+            return None
+        return Maintenance(self.ctx, self.plan.operators, self.views, self.target, self.schema, self.values)
+
+    @cached_property
+    def _record(self) -> ResultRecord:
+        partitions = {d: v.list_partitions("all") for d, v in self.views.items()} if self._is_partition else {}
+        return ResultRecord.of_execution(self.ctx, self.query, self.target, self.values, partitions)
+
+    def _find_target(self) -> Channel:
+        query, channels = self.query, self.ctx.channels
+        private = [port for port in (*query.datasets, query.output_port) if port not in channels]
+        if private:
+            raise NotSupported(
+                f"{query.text.name} maintains a channel from channels",
+                found=f"port {private[0]!r} has no channel",
+                expected="a channel on each port",
+                next=f"bind the port to a channel: nova.bind(..., channels={{{private[0]!r}: ...}})",
+            )
+        return channels[query.output_port]
+
+    def _has_dropped_partitions(self) -> bool:
+        return any(view.has_dropped_partitions for view in self.views.values())
+
+    # the whole result
+
+    def _with_partition_columns(self) -> Any:
+        """The rows of the query, with the partition columns of a dataset."""
+        types = {} if self.query.scope is None else self.query.scope.partition_column_types
+        if not types:
+            return self.rows_now
+        named = ", ".join(f"CAST(:partition_{c} AS {t}) AS {quote_column(c)}" for c, t in types.items())
+        values = {f"partition_{c}": self.values[f"partition_{c}"] for c in types}
+        select = f"SELECT {INNER_QUERY_ALIAS}.*, {named} FROM {{rows_now}} AS {INNER_QUERY_ALIAS}"
+        return self.ctx.query(select, values, {"rows_now": self.rows_now})
+
+    def _compare(self, reason: str) -> Any:
+        """The difference between the result and the stored rows."""
+        ctx, target, schema = self.ctx, self.target, self.schema
+        if not target.merge.has_deletions:
+            raise NotSupported(
+                f"the rows of channel {target.name!r} have no key by which they can be compared with the result",
+                found=reason,
+                next="maintain the query in a new channel",
+            )
+        frames = {"rows_now": self.rows_now, "stored": with_columns(ctx, self.stored, schema)}
+        if target.merge.key:
+            difference = select_keyed_difference("{rows_now}", "{stored}", schema.names, target.merge.key)
+            return ctx.query(difference, {}, frames)
+        change = added_up_difference("{rows_now}", "{stored}", schema.names)
+        select = select_delta(target.merge, {name: name for name in schema.names})
+        return ctx.query(f"WITH {RESULT} AS ({change}) {select}", {}, frames)
+
+    def _check_key(self) -> None:
+        """Check that the key identifies the rows, where this does not follow from the query."""
+        if not self.target.merge.key or self.plan.operators is not None:
+            return
+        key = ", ".join(map(quote_column, self.target.merge.key))
+        repeated = f"SELECT 1 FROM {{rows}} GROUP BY {key} HAVING COUNT(*) > 1 LIMIT 1"
+        if _has_rows(self.ctx, repeated, self.rows_now):
+            raise key_error(self.query.text.name, self.target, self.plan)
+
+
+def _has_rows(ctx: Context, sql: str, rows: Any) -> bool:
+    return bool(ctx.query(sql, {}, {"rows": rows}).collect())

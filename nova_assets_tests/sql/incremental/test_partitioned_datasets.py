@@ -1,0 +1,295 @@
+"""Datasets with partitions that are maintained from changes. Spark's own recompute of each partition decides what is
+right."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nova_assets as nova
+from nova_assets_tests.effort import examples
+
+pytestmark = pytest.mark.spark
+
+DAYS = ["2024-01-01", "2024-01-02", "2024-01-03", "2024-01-04"]
+DAY = nova.daily("day", start=DAYS[0])
+CLICKS = nova.Channel("clicks", schema="id int, user int, n int, day string", partitions=[DAY])
+ORDERS = nova.Channel(
+    "orders",
+    merge=nova.Upsert(key=["day", "id"]),
+    schema="id int, user int, amount decimal(10,2), day string",
+    partitions=[DAY],
+)
+USERS = nova.Channel("users", merge=nova.Upsert(key="uid"), schema="uid int, name string")
+CHANNELS = [CLICKS, ORDERS, USERS]
+
+SERIES = "FOR t IN TIMESERIES('2024-01-01', '2024-01-04') LET d = DATE_FORMAT(t, 'yyyy-MM-dd')"
+QUERIES = {
+    "daily": "SELECT user, COUNT(*) AS n, SUM(amount) AS total FROM orders WHERE orders.day = :d GROUP BY user",
+    "named": "SELECT o.id, u.name, :d AS shown FROM orders o LEFT JOIN users u ON o.user = u.uid WHERE o.day = :d",
+    "recent": "SELECT user, SUM(n) AS n FROM clicks c "
+    "WHERE c.day BETWEEN DATE_FORMAT(DATE_SUB(:t, 1), 'yyyy-MM-dd') AND :d GROUP BY user",
+    "best": "SELECT user, total FROM daily WHERE day = :d AND total > 5",
+    "bag": "SELECT user FROM clicks WHERE clicks.day = d UNION ALL SELECT user FROM orders o WHERE o.day = d",
+    "share": "SELECT id, amount, SUM(amount) OVER (PARTITION BY user) AS of_user FROM orders o WHERE o.day = d",
+    "mean": "SELECT user, AVG(n) AS mean, CAST(SUM(n) AS DOUBLE) / 3 AS third FROM clicks WHERE day = :d GROUP BY user",
+}
+
+
+class Deployment:
+    """A store with datasets per day."""
+
+    def __init__(self, spark: Any, root: Path, refresh: Any, names: list[str], *, replace: bool = False) -> None:
+        self.spark, self.names = spark, names
+        folder = root / "sql"
+        folder.mkdir(exist_ok=True)
+        for name in names:
+            text = f"{SERIES}\nINSERT OVERWRITE {name} PARTITION (day = d)\n{QUERIES[name]}"
+            (folder / f"{name}.sql").write_text(text)
+        self.datasets = nova.datasets(folder, channels=CHANNELS, refresh=refresh)
+        self.project = nova.Project(bindings=self.datasets, channels=CHANNELS)
+        self.store = nova.open(self.project, f"sqlite:///{root}/catalog.db", root / "warehouse", spark)
+        self.store.register(self.project, replace=replace)
+
+    def tick(self) -> list[tuple[str, str]]:
+        """Tick until nothing is to do. Returns the dataset, the day and the strategy of each execution."""
+        computed: list[tuple[str, str]] = []
+        for _ in range(12):
+            tick = self.store.next_tick()
+            if not tick.run:
+                return computed
+            for outcome in self.store.tick(tick):
+                assert outcome.error is None, outcome
+                assert outcome.execution is not None
+                facts = outcome.execution.tasks[0].facts.get("maintenance", {})
+                computed.append((f"{outcome.dataset} {outcome.partition[-2:]}", facts.get("strategy", "full")))
+        raise AssertionError(f"ticks do not come to an end: {computed}")
+
+    def check(self, *days: str) -> None:
+        """Compare partitions with their queries over the inputs as they are."""
+        for name in (*(c.name for c in CHANNELS), *self.names):
+            self.store.read(name).to_spark().createOrReplaceTempView(name)
+        for name in self.names:
+            stored = [text_of(r) for r in self.store.read(name).to_spark().collect() if not days or r.day in days]
+            expected: list[str] = []
+            for day in days or DAYS:
+                sql = QUERIES[name].replace(" = d", " = :d")
+                query = f"SELECT *, '{day}' AS day FROM ({sql})"
+                args = {"d": day, "t": f"{day} 00:00:00"}
+                query = query.replace(":t", "CAST(:t AS TIMESTAMP)")
+                rows = self.spark.sql(query, {k: v for k, v in args.items() if f":{k}" in sql}).collect()
+                expected += map(text_of, rows)
+            assert sorted(stored) == sorted(expected), name
+
+    def blocks(self, name: str, day: str) -> list[tuple[str, str]]:
+        """Kind and origin of each block of a partition, oldest first."""
+        found = [b for i in self.store.timeline(name) for b in i.blocks if b.partition == f"day={day}"]
+        return [(b.kind, b.origin) for b in sorted(found, key=lambda b: b.hi)]
+
+
+def text_of(row: Any) -> str:
+    """The values of a row. The order of additions may change the last digits of a rounded number."""
+    return str([f"{value:.9g}" if isinstance(value, float) else value for value in row])
+
+
+Deploy = Callable[..., Deployment]
+
+
+@pytest.fixture
+def deploy(spark: Any, tmp_path: Path) -> Iterator[Deploy]:
+    opened: list[Deployment] = []
+
+    def make(refresh: Any, *names: str, replace: bool = False) -> Deployment:
+        opened.append(Deployment(spark, tmp_path, refresh, list(names), replace=replace))
+        return opened[-1]
+
+    yield make
+    for one in opened:
+        one.store.close()
+
+
+def click(id: int, user: int | None, day: str, n: int = 1) -> dict[str, Any]:
+    return {"id": id, "user": user, "n": n, "day": day}
+
+
+def order(id: int, user: int | None, day: str, amount: int = 1, *, deleted: bool = False) -> dict[str, Any]:
+    return {"id": id, "user": user, "amount": amount, "day": day, "_deleted": deleted}
+
+
+def test_a_late_row_changes_its_partition_only(deploy: Deploy) -> None:
+    one = deploy("auto", "daily", "best")
+    one.store.insert("orders", [order(n, n % 3 or None, day, n) for n in range(9) for day in DAYS[:3]])
+    one.tick()
+    one.check()
+    one.store.insert("orders", [order(99, 1, DAYS[1], 50), order(3, None, DAYS[1], deleted=True)])
+    assert one.tick() == [("daily 02", "changes"), ("best 02", "changes")]
+    one.check()
+    assert one.blocks("daily", DAYS[1]) == [("base", "task"), ("delta", "task")]
+    assert one.blocks("daily", DAYS[0]) == [("base", "task")]
+
+
+def test_a_change_of_nothing_ends_the_tick(deploy: Deploy) -> None:
+    one = deploy("auto", "daily")
+    one.store.insert("orders", [order(1, 1, DAYS[0], 5)])
+    one.tick()
+    one.store.insert("orders", [order(1, 1, DAYS[0], 5)])
+    assert one.tick() == [("daily 01", "changes")]
+    assert one.blocks("daily", DAYS[0]) == [("base", "task")], "nothing is written"
+    one.store.insert("orders", [order(1, 2, DAYS[0], 5)])
+    assert one.tick() == [("daily 01", "changes")]
+    one.check()
+
+
+def test_partitions_without_rows_exist(deploy: Deploy) -> None:
+    one = deploy("auto", "best", "daily")
+    one.store.insert("orders", [order(1, 1, day, 1) for day in DAYS])
+    assert len(one.tick()) == 8
+    assert len(one.store.partitions("best")) == 4
+    assert not one.store.read("best").to_arrow().num_rows
+    one.store.insert("orders", [order(1, 1, DAYS[0], 100)])
+    assert one.tick() == [("daily 01", "changes"), ("best 01", "changes")]
+    one.store.insert("orders", [order(1, 1, DAYS[0], deleted=True)])
+    assert one.tick() == [("daily 01", "changes"), ("best 01", "changes")]
+    one.check()
+
+
+def test_a_change_whose_blocks_were_collected_replaces_the_partition(deploy: Deploy) -> None:
+    one = deploy("auto", "daily")
+    one.store.insert("orders", [order(n, 1, DAYS[0], n) for n in range(5)])
+    one.tick()
+    one.store.insert("orders", [order(2, 2, DAYS[0], 7)])
+    one.store.compact("orders", force=True)
+    one.store.collect_garbage("orders")
+    one.store.insert("orders", [order(3, 2, DAYS[0], 9)])
+    [(_, strategy)] = one.tick()
+    assert strategy == "replacement"
+    one.check()
+    one.store.compact("orders", force=True)
+    one.store.collect_garbage("orders")
+    one.store.insert("orders", [order(4, 2, DAYS[0], 9)])
+    assert one.tick() == [("daily 01", "changes")], "the compacted base is at the version that was read"
+    one.check()
+
+
+def test_a_dropped_partition_of_an_input_replaces_the_result(deploy: Deploy) -> None:
+    one = deploy("auto", "recent")
+    one.store.insert("clicks", [click(n, n % 2, day) for n, day in enumerate(DAYS)])
+    one.tick()
+    one.check()
+    one.store.drop("clicks", f"day={DAYS[0]}")
+    one.store.insert("clicks", [click(9, 1, DAYS[1])])
+    assert dict(one.tick()) == {"recent 02": "replacement", "recent 03": "changes"}
+    one.check(*DAYS[1:])
+    assert one.blocks("recent", DAYS[0]) == [("base", "task")], "a drop by retention is no deletion (R19)"
+
+
+def test_an_input_that_gets_a_base(deploy: Deploy) -> None:
+    """An ``Append`` channel cannot give the rows that a base removes as a change."""
+    one = deploy("auto", "recent", "daily")
+    one.store.insert("clicks", [click(n, n % 2, day) for n, day in enumerate(DAYS)])
+    one.store.insert("orders", [order(n, n % 2, day) for n, day in enumerate(DAYS)])
+    one.tick()
+    one.store.insert("clicks", [click(9, 1, DAYS[0])], kind="base", partition={"day": DAYS[0]})
+    one.store.insert("orders", [order(9, 1, DAYS[0])], kind="base", partition={"day": DAYS[0]})
+    assert dict(one.tick()) == {"recent 01": "replacement", "recent 02": "replacement", "daily 01": "changes"}
+    one.check()
+
+
+def test_a_backfill_computes_the_partition_again(deploy: Deploy) -> None:
+    one = deploy("auto", "daily")
+    one.store.insert("orders", [order(n, 1, day) for n, day in enumerate(DAYS)])
+    one.tick()
+    one.store.backfill("daily", f"day={DAYS[2]}")
+    assert one.tick() == [("daily 03", "replacement")]
+    one.check()
+
+
+def test_a_partition_that_was_dropped_is_made_again(deploy: Deploy) -> None:
+    one = deploy("auto", "daily")
+    one.store.insert("orders", [order(n, 1, day) for n, day in enumerate(DAYS)])
+    one.tick()
+    one.store.drop("daily", f"day={DAYS[2]}")
+    assert one.tick() == [("daily 03", "replacement")]
+    one.check()
+
+
+def test_another_writer_of_the_result(deploy: Deploy) -> None:
+    one = deploy("auto", "daily")
+    one.store.insert("orders", [order(n, 1, day) for n, day in enumerate(DAYS)])
+    one.tick()
+    one.store.insert("daily", [{"user": 7, "n": 7, "total": 7, "day": DAYS[0], "_deleted": False}])
+    one.store.insert("orders", [order(9, 1, DAYS[0])])
+    assert one.tick() == [("daily 01", "replacement")]
+    one.check()
+
+
+def test_a_changed_query_replaces_the_partition(deploy: Deploy) -> None:
+    one = deploy("auto", "daily")
+    one.store.insert("orders", [order(n, 1, day) for n, day in enumerate(DAYS)])
+    one.tick()
+    before = QUERIES["daily"]
+    try:
+        QUERIES["daily"] = before.replace("COUNT(*)", "COUNT(*) + 1")
+        two = deploy("auto", "daily", replace=True)
+        two.store.insert("orders", [order(n, 1, day) for n, day in enumerate(DAYS, 10)])
+        assert {strategy for _, strategy in two.tick()} == {"replacement"}
+        two.check()
+    finally:
+        QUERIES["daily"] = before
+
+
+def test_full_datasets_become_maintained(deploy: Deploy) -> None:
+    full = deploy("full", "daily", "best")
+    full.store.insert("orders", [order(n, n % 3, day, n) for n in range(8) for day in DAYS])
+    full.tick()
+    one = deploy("auto", "daily", "best", replace=True)
+    assert not one.tick(), "nothing is stale"
+    one.check()
+    one.store.insert("orders", [order(1, 5, DAYS[0], 40)])
+    assert one.tick() == [("daily 01", "replacement"), ("best 01", "replacement")], "the merge model is another one"
+    one.check()
+    one.store.insert("orders", [order(2, 5, DAYS[0], 41), order(2, 5, DAYS[1], 3)])
+    assert one.tick() == [
+        ("daily 01", "changes"),
+        ("daily 02", "replacement"),
+        ("best 01", "changes"),
+        ("best 02", "replacement"),
+    ]
+    one.check()
+
+
+def random_rows(rng: random.Random, channel: str) -> list[dict[str, Any]]:
+    """A few rows of a channel, some of them deletions."""
+    if channel == "users":
+        keys = rng.sample(range(4), rng.randrange(1, 3))
+        return [{"uid": k, "name": rng.choice(["a", "b", None]), "_deleted": rng.random() < 0.3} for k in keys]
+    user = lambda: rng.choice([None, 0, 1, 2])  # noqa: E731
+    if channel == "clicks":
+        return [click(rng.randrange(9), user(), rng.choice(DAYS), rng.randrange(4)) for _ in range(rng.randrange(1, 5))]
+    keys = rng.sample([(d, n) for d in DAYS for n in range(6)], rng.randrange(1, 5))
+    return [order(n, user(), d, rng.randrange(12), deleted=rng.random() < 0.3) for d, n in keys]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(examples(1, 4)))
+def test_random_histories(deploy: Deploy, seed: int) -> None:
+    rng = random.Random(seed)
+    one = deploy(rng.choice(["auto", "incremental"]), "daily", *rng.sample(sorted(QUERIES.keys() - {"daily"}), 3))
+    one.store.insert("users", [{"uid": 1, "name": "a"}])
+    strategies: list[str] = []
+    for _ in range(8):
+        for channel in rng.sample(["clicks", "orders", "users"], rng.randrange(1, 4)):
+            one.store.insert(channel, random_rows(rng, channel))
+        if rng.random() < 0.3:
+            one.store.compact(rng.choice([*one.names, "clicks", "orders", "users"]), force=True)
+        if rng.random() < 0.3:
+            one.store.collect_garbage(rng.choice([*one.names, "clicks", "orders", "users"]))
+        if rng.random() < 0.15:
+            one.store.backfill("daily", f"day={rng.choice(DAYS)}")
+        strategies += [strategy for _, strategy in one.tick()]
+        one.check()
+    assert strategies.count("changes") > 8, strategies
