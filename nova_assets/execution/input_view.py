@@ -9,10 +9,10 @@ from nova_assets.model import reads
 from nova_assets.model.block import Block
 from nova_assets.model.channel import Channel
 from nova_assets.model.engine import Engine, Frame
-from nova_assets.model.merge import MergeModel
+from nova_assets.model.merge import Custom, MergeModel
 from nova_assets.model.modes_view import View
 from nova_assets.model.reads import PrivatePortRead, Read, Snapshot
-from nova_assets.model.schema import DELETED
+from nova_assets.model.schema import DELETED, Schema
 
 MAX_LOCAL_ROWS = 200_000
 """Maximum rows of a change in this process. Spark knows the size of such a change, sends it to the other side of a
@@ -73,6 +73,7 @@ def build_view(
         has_small_change=is_small,
         has_dropped_partitions=has_dropped_partitions,
         has_new_definition=merge is not None and has_new_definition(read_by_mode, merge),
+        schema=_schema_of(read_by_mode["all"], merge),
         reason_without_change=reason_without_change,
         list_partitions=lambda mode: list_partitions(read_by_mode[mode]),
     )
@@ -81,6 +82,11 @@ def build_view(
 def count_rows(read: Read) -> int:
     """Rows of the blocks that a read opens."""
     return sum(b.rows for b in reads.source_blocks(read) if isinstance(b, Block))
+
+
+def _schema_of(read: Read, merge: MergeModel | None) -> Schema | None:
+    """Columns of a snapshot's frame; None if its function model or its source decides."""
+    return read.schema if isinstance(read, Snapshot) and not isinstance(merge, Custom) else None
 
 
 def list_partitions(read: Read) -> frozenset[str]:

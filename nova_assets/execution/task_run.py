@@ -152,6 +152,12 @@ class TaskRun:
             return self.engine.read(reads.resolve_staged_blocks(read, self.staged_blocks_by_port))
         return self._private_port_frame(read.port)
 
+    def _fetch(self, read: Read) -> Frame:
+        """Rows of a read: in this process if they are few."""
+        if isinstance(read, PrivatePortRead):
+            return self._private_port_frame(read.port)
+        return self.engine.fetch(reads.resolve_staged_blocks(read, self.staged_blocks_by_port))
+
     def _private_port_frame(self, port: str) -> Frame:
         """Rows of a private port: staged, passed on in this process, or evaluated again after another process took
         over.
@@ -182,6 +188,8 @@ class TaskRun:
         for task_input in inputs:
             if task_input.mode == "changes":
                 arguments[task_input.name] = self._view(task_input)
+            elif task_input.is_lazy:
+                arguments[task_input.name] = partial(self._fetch, task_input.reads[task_input.mode])
             elif task_input.mode != "matching":
                 arguments[task_input.name] = self._read_frame(task_input.reads[task_input.mode])
         for task_input in inputs:

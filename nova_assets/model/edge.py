@@ -38,6 +38,7 @@ class Consumes:
         has_cursor: for ``changes``: whether a cursor remembers what was read, and collection keeps the blocks after it.
             Otherwise, the change begins at the version that the last commit of the binding's partition read, as long
             as the blocks exist.
+        is_lazy: for ``all``: whether the function receives a function that loads the rows, in place of the frame.
     """
 
     __repr__ = short_repr
@@ -50,6 +51,7 @@ class Consumes:
     on: tuple[str, ...] = ()
     by_name: bool = False
     has_cursor: bool = True
+    is_lazy: bool = False
 
     @property
     def moves_cursor(self) -> bool:

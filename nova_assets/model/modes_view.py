@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from nova_assets.model.schema import Schema
+
 
 class View:
     """One channel in all modes: ``.old`` is the snapshot at the cursor, ``.new`` is the change since the cursor, and
@@ -19,6 +21,7 @@ class View:
         is_changed: whether ``.new`` may have rows.
         has_small_change: whether ``.new`` is known to have few rows.
         has_new_definition: whether the channel's columns or merge model may have changed since the binding read it.
+        schema: columns of ``.all``; None if they are not known without its frame.
         reason_without_change: why the change is not known, so that all rows are new; empty if it is known. Only for an
             input without a cursor.
     """
@@ -36,9 +39,11 @@ class View:
         has_small_change: bool = False,
         has_new_definition: bool = False,
         has_dropped_partitions: Callable[[], bool] = lambda: False,
+        schema: Schema | None = None,
         reason_without_change: str = "",
         list_partitions: Callable[[str], frozenset[str]] = lambda mode: frozenset(),
     ) -> None:
+        self.schema = schema
         self.reason_without_change = reason_without_change
         self.list_partitions = list_partitions
         self.has_run = has_run

@@ -265,7 +265,7 @@ def _plan_input(
         pin = replace(pin, cursor=0, has_run=False)
     read_by_mode = {mode: _plan_read(mode, history, pin, staged) for mode in read_modes}
     on = (edge.on or channel.merge.key) if edge.mode == "matching" else ()
-    return Input(edge.name, edge.port, edge.mode, channel.name, read_by_mode, edge.keys_of, on, reason)
+    return Input(edge.name, edge.port, edge.mode, channel.name, read_by_mode, edge.keys_of, on, reason, edge.is_lazy)
 
 
 def _reason_without_change(history: History, pin: Pin) -> str:

@@ -24,6 +24,7 @@ class Input:
     """One parameter of a task with its reads by mode: three for a ``View``, otherwise one.
 
     Args:
+        is_lazy: whether the task receives a function that loads the rows.
         reason_without_change: why the change since the last execution cannot be read; empty if it can. Only for an
             input whose changes have no cursor. All its rows are then new.
     """
@@ -38,6 +39,7 @@ class Input:
     keys_of: str | None = None
     on: tuple[str, ...] = ()
     reason_without_change: str = ""
+    is_lazy: bool = False
 
     @property
     def is_new(self) -> bool:

@@ -45,5 +45,11 @@ def column_bounds(rows: pa.Table) -> dict[str, ColumnBounds]:
     return found
 
 
+def columns_with_true(rows: pa.Table) -> frozenset[str]:
+    """Names of the columns with at least one value that is true."""
+    flags = [f.name for f in rows.schema if pa.types.is_boolean(f.type)]
+    return frozenset(name for name in flags if pc.any(rows.column(name)).as_py())
+
+
 def _has_order_of_spark(type_: pa.DataType) -> bool:
     return any(is_kind(type_) for is_kind in (pa.types.is_integer, pa.types.is_date, pa.types.is_string))

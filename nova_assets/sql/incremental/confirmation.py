@@ -13,7 +13,7 @@ from sqlglot import exp
 from nova_assets.model.schema import Schema
 from nova_assets.model.task import Context
 from nova_assets.sql.parse.dialect import DIALECT
-from nova_assets.sql.query.resolved_query import Query
+from nova_assets.sql.query.resolved_query import Query, was_written_with_alias
 from nova_assets.sql.query.scans import scan_number
 
 _PLAN = re.compile(r"== Optimized Logical Plan ==\n(.*?)(?=\n== |\Z)", re.DOTALL)
@@ -31,6 +31,7 @@ def regenerate(query: Query, frame_by_dataset: Mapping[str, str]) -> str:
     """SQL written from the syntax tree of a query, with ``{frame}`` in place of each dataset."""
     tree, frames = query.tree.copy(), set[str]()
     _remove_invented_names(tree)
+    _remove_added_aliases(tree)
     for table in list(tree.find_all(exp.Table)):
         number = scan_number(table)
         if number is not None:
@@ -41,6 +42,15 @@ def regenerate(query: Query, frame_by_dataset: Mapping[str, str]) -> str:
     for frame in frames:
         sql = re.sub(rf"\b{frame}\b", f"{{{frame}}}", sql)
     return sql
+
+
+def _remove_added_aliases(tree: exp.Query) -> None:
+    """Remove the aliases ``t.x AS x`` that resolving added. Below a UNION, Spark keeps them as columns of their own."""
+    for select in list(tree.find_all(exp.Select)):
+        for output in select.expressions:
+            is_column = isinstance(output, exp.Alias) and isinstance(output.this, exp.Column)
+            if is_column and output.alias == output.this.name and not was_written_with_alias(output):
+                output.replace(output.this)
 
 
 def _remove_invented_names(tree: exp.Query) -> None:

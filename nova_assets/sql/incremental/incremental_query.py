@@ -25,10 +25,10 @@ class IncrementalQuery(MaintainedQuery):
         has_cursor = self.scope is None
         return (
             *(Consumes(d, "changes", d, by_name=True, has_cursor=has_cursor) for d in self.datasets),
-            Consumes(self.output_port, "all", STORED_ROWS, channel),
+            Consumes(self.output_port, "all", STORED_ROWS, channel, is_lazy=True),
         )
 
     def __call__(self, ctx: Context, **inputs: Any) -> Any:
-        stored = inputs.pop(STORED_ROWS)
+        load_stored = inputs.pop(STORED_ROWS)
         with convert_spark_rejections(self.text):
-            return MaintenanceRun(self, ctx, inputs, stored).compute_output()
+            return MaintenanceRun(self, ctx, inputs, load_stored).compute_output()

@@ -49,6 +49,19 @@ class QueryScope:
     check_session: Callable[[Context], None]
 
 
+@dataclass
+class QueryAnalysis:
+    """What Spark says about a query over inputs with certain columns, under certain settings of the session.
+
+    Args:
+        schema: columns of the result, without those partition columns that are the same in all rows.
+        plan: how the result is maintained; None if this is not known yet.
+    """
+
+    schema: Schema
+    plan: MaintenancePlan | None = None
+
+
 class MaintainedQuery:
     """A query whose result is maintained.
 
@@ -60,6 +73,9 @@ class MaintainedQuery:
         readers: known readers of the result's changes.
         check_columns: raises an error if the columns that Spark derives are not those that nova derived.
         scope: the scope of a dataset with partitions; None for a query without a scope.
+
+    Attributes:
+        analyses: analyses of earlier executions in this process, by the inputs' columns and the session's settings.
 
     Raises:
         SqlError: the query cannot be parsed, or depends on more than its data, such as a clock.
@@ -105,7 +121,7 @@ class MaintainedQuery:
         self.runnable = make_runnable_without_schemas(text, tree, self.scans) if scope is None else scope.runnable
         with _repeatability_errors(text):
             repeatability.check_query(tree)
-        self._plans: dict[tuple[object, ...], MaintenancePlan] = {}
+        self.analyses: dict[object, QueryAnalysis] = {}
 
     def values(self, partition: str, started: datetime | None, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Values of the query's variables in an execution.
@@ -130,27 +146,27 @@ class MaintainedQuery:
             return MaintenancePlan(None, error.reason)
 
     def plan(
-        self, ctx: Context, views: Mapping[str, View], rows_now: Any, schema: Schema, values: Mapping[str, Any]
-    ) -> MaintenancePlan:
-        """The plan of the query, confirmed by Spark.
+        self,
+        ctx: Context,
+        views: Mapping[str, View],
+        sources: Mapping[str, SourceTable],
+        rows_now: Any,
+        schema: Schema,
+        values: Mapping[str, Any],
+    ) -> MaintenancePlan | None:
+        """The plan of the query, confirmed by Spark; None if Spark cannot judge now, because an input is empty.
 
         Args:
+            sources: dataset -> its schema and key.
             rows_now: frame of the query as it was written.
             schema: columns of the result.
             values: values of the query's variables.
         """
-        sources = {d: SourceTable(ctx.schema_of(views[d].all), ctx.channels[d].merge.key) for d in self.datasets}
-        cache_key = tuple((d, s.schema, s.key) for d, s in sources.items())
-        if cache_key in self._plans:
-            return self._plans[cache_key]
-        plan: MaintenancePlan | None = self.unconfirmed_plan(sources)
-        if plan is not None and plan.operators is not None:
-            regenerated = regenerate(self._resolve(sources), self._frame_by_dataset)
-            plan = self._confirm(ctx, views, regenerated, plan.operators, rows_now, schema, values)
-        if plan is None:
-            return MaintenancePlan(None, "Spark cannot confirm over empty inputs how nova understands the query")
-        self._plans[cache_key] = plan
-        return plan
+        plan = self.unconfirmed_plan(sources)
+        if plan.operators is None:
+            return plan
+        regenerated = regenerate(self._resolve(sources), self._frame_by_dataset)
+        return self._confirm(ctx, views, regenerated, plan.operators, rows_now, schema, values)
 
     @property
     def _frame_by_dataset(self) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from nova_assets.model.channel import Channel
@@ -11,16 +11,15 @@ from nova_assets.model.modes_view import View
 from nova_assets.model.schema import Schema
 from nova_assets.model.task import Context
 from nova_assets.sql.incremental.accumulation import Accumulation, accumulation_of
-from nova_assets.sql.incremental.column_bounds import column_bounds
+from nova_assets.sql.incremental.column_bounds import column_bounds, columns_with_true
 from nova_assets.sql.incremental.delta_sql import select_delta, select_delta_once, select_missing_rows
 from nova_assets.sql.incremental.maintenance_cost import MaintenanceCost, estimate_from_row_counts
 from nova_assets.sql.incremental.maintenance_sql import (
     ComputedRelation,
     DatasetChange,
     MaintenanceSql,
-    used_values,
 )
-from nova_assets.sql.incremental.operator_sql import KEY, quote_column
+from nova_assets.sql.incremental.operator_sql import KEY, quote_column, used_values
 from nova_assets.sql.incremental.operators import Operator
 from nova_assets.sql.incremental.unique_keys import exact_unique_key
 
@@ -54,7 +53,7 @@ class Maintenance:
         self.target = target
         self.schema = schema
         self.has_small_changes = all(view.has_small_change for view in views.values())
-        self._frames: dict[str, Any] = {}
+        self._frames: dict[str, Callable[[], Any]] = {}
 
     def estimate(self, readers: int) -> MaintenanceCost | None:
         """Estimated cost; None if the sizes of the inputs are not known.
@@ -71,13 +70,14 @@ class Maintenance:
             readers=readers,
         )
 
-    def compute_delta(self, stored: Any) -> Any | None:
+    def compute_delta(self, load_stored: Callable[[], Any]) -> Any | None:
         """The delta that follows from the changes of the datasets; None if the stored rows do not fit the delta."""
         changes = {name: self._add_frames(n, name) for n, name in enumerate(self.views)}
         maintenance = MaintenanceSql(self.operators, changes, self._compute if self.has_small_changes else None)
         accumulation, removes_by_value = self._accumulation(), isinstance(self.target.merge, Multiset)
         if accumulation is not None or removes_by_value or self.operators.rounded:
-            self._frames["stored"] = with_columns(self.ctx, stored, self.schema)
+            stored = with_columns(self.ctx, load_stored(), self.schema)
+            self._frames["stored"] = lambda: stored
         if accumulation is not None:
             fields = dict(zip(self.operators.columns, self.schema.fields, strict=True))
             sql = maintenance.accumulating_statement(accumulation, "stored", fields, removes_by_value=removes_by_value)
@@ -109,10 +109,10 @@ class Maintenance:
     def _add_frames(self, number: int, dataset: str) -> DatasetChange:
         """Add the frames of a dataset."""
         view, merge = self.views[dataset], self.ctx.channels[dataset].merge
-        frame_by_role = {"all": view.all}
+        frame_by_role: dict[str, Callable[[], Any]] = {"all": lambda: view.all}
         if view.is_changed:
-            frame_by_role |= {"old": view.old} | _changed_rows(view, merge)
-        self._frames |= {frame_name(role, number): frame for role, frame in frame_by_role.items()}
+            frame_by_role |= {"old": lambda: view.old} | _changed_rows(view, merge)
+        self._frames |= {frame_name(role, number): load for role, load in frame_by_role.items()}
         return DatasetChange(
             all_frame=frame_name("all", number),
             old_frame=frame_name("old", number),
@@ -123,7 +123,7 @@ class Maintenance:
 
     def _query(self, sql: str, values: Mapping[str, Any]) -> Any:
         """Frame of a statement over those frames and values that it names."""
-        used_frames = {name: frame for name, frame in self._frames.items() if f"{{{name}}}" in sql}
+        used_frames = {name: load() for name, load in self._frames.items() if f"{{{name}}}" in sql}
         return self.ctx.query(sql, used_values(sql, {**self.values, **values}), used_frames)
 
     def _compute(self, sql: str, values: Mapping[str, Any]) -> ComputedRelation | None:
@@ -132,9 +132,9 @@ class Maintenance:
         if rows is None:
             return None
         name = frame_name("computed", len(self._frames))
-        self._frames[name] = rows
+        self._frames[name] = lambda: rows
         keys = [column for column in rows.column_names if column.startswith(KEY)]
-        return ComputedRelation(name, column_bounds(rows.select(keys)))
+        return ComputedRelation(name, column_bounds(rows.select(keys)), columns_with_true(rows))
 
     def _compute_few(self, maintenance: MaintenanceSql, delta: Any) -> Any:
         """The delta, with its rows in this process if they are few. They are written without a Spark job."""
@@ -159,9 +159,10 @@ def with_columns(ctx: Context, frame: Any, schema: Schema) -> Any:
     return ctx.query(f"SELECT {columns} FROM {{frame}}", {}, {"frame": frame})
 
 
-def _changed_rows(view: View, merge: MergeModel) -> dict[str, Any]:
-    """Frames of the rows that a change adds and removes, by role."""
+def _changed_rows(view: View, merge: MergeModel) -> dict[str, Callable[[], Any]]:
+    """Functions that load the rows that a change adds and removes, by role."""
     if isinstance(merge, Append):
-        return {"added": view.new}
-    changed_rows = {"removed": view.before, "added": view.after}
-    return changed_rows if merge.has_deletions else {"removed": view.old, "added": view.all}
+        return {"added": lambda: view.new}
+    if merge.has_deletions:
+        return {"removed": lambda: view.before, "added": lambda: view.after}
+    return {"removed": lambda: view.old, "added": lambda: view.all}

@@ -21,8 +21,8 @@ of an input that does not change the result writes nothing.
 """
 
 _NEGLIGIBLE_SECONDS = 0.5
-"""Seconds of CPU that a replacement must save. It takes a sequence number even if no row differs, and each reader
-compares two bases.
+"""Seconds of CPU that a replacement of a whole result must save. It takes a sequence number even if no row differs, and
+each reader compares two bases. The readers of a partition mostly read it as a whole.
 """
 
 
@@ -110,22 +110,26 @@ def choose_strategy(state: ResultState, *, prefers_changes: bool) -> Maintenance
         return MaintenanceChoice("replacement" if is_replaced else computed_as_whole, reason)
     if not state.has_deletions:
         return MaintenanceChoice("changes", "the channel takes added rows only")
-    choice = choose_by_cost(state.estimate(), prefers_changes=prefers_changes)
+    negligible = 0.0 if state.is_partition else _NEGLIGIBLE_SECONDS
+    choice = choose_by_cost(state.estimate(), prefers_changes=prefers_changes, negligible_seconds=negligible)
     if choice.strategy == "replacement" and not state.may_replace():
         return MaintenanceChoice("changes", f"a replacement of {state.channel} would have effects beyond its rows")
     return choice
 
 
-def choose_by_cost(cost: MaintenanceCost | None, *, prefers_changes: bool) -> MaintenanceChoice:
+def choose_by_cost(
+    cost: MaintenanceCost | None, *, prefers_changes: bool, negligible_seconds: float = _NEGLIGIBLE_SECONDS
+) -> MaintenanceChoice:
     """Changes or replacement, by their estimates. If the sizes are not known, the changes are computed.
 
     Args:
         prefers_changes: whether changes are computed unless they are estimated to be several times as expensive.
+        negligible_seconds: seconds of CPU that a replacement must save.
     """
     if cost is None:
         return MaintenanceChoice("changes", "the sizes of the inputs are not known")
     estimates = f"changes {cost.changes:.1f} s of CPU, replacement {cost.replacement:.1f} s"
-    limit = max(MAX_PREFERENCE * cost.replacement if prefers_changes else 0, cost.replacement + _NEGLIGIBLE_SECONDS)
+    limit = max(MAX_PREFERENCE * cost.replacement if prefers_changes else 0, cost.replacement + negligible_seconds)
     if cost.changes > limit:
         return MaintenanceChoice("replacement", f"it is estimated to cost less: {estimates}", cost)
     is_dearer = cost.changes > cost.replacement

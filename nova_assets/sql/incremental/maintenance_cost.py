@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nova_assets.model.merge import MergeModel
-from nova_assets.sql.incremental.accumulation import accumulation_of
+from nova_assets.sql.incremental.accumulation import Accumulation, accumulation_of
 from nova_assets.sql.incremental.operators import (
     Aggregation,
     Distinct,
@@ -55,6 +55,10 @@ _COMPUTE_ROW_SECONDS: Mapping[type[Operator], float] = {
 
 _ROWS_PER_GROUP = 10
 """Rows that are computed again for a changed row, if nothing better is known."""
+
+
+_LOST_VALUE_CHANCE = 0.5
+"""How likely a change of rows that can be removed takes a value of a sum away from a group."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,7 @@ def estimate_maintenance(
     if accumulation is None:
         changes = estimates.change_seconds(root)
     else:
-        changes = estimates.change_seconds(accumulation.aggregation.input) + _SEARCH_ROW_SECONDS * stored_rows
+        changes = estimates.accumulation_seconds(accumulation) + _SEARCH_ROW_SECONDS * stored_rows
     result_rows = stored_rows or estimates.rows(root)
     comparisons = readers * (_DIFFERENCE_SECONDS + 2 * _DIFFERENCE_ROW_SECONDS * result_rows)
     return MaintenanceCost(
@@ -213,6 +217,17 @@ class _Estimates:
         if _needs_changed_keys(operator):
             return self._again_seconds(operator)
         return sum(map(self.change_seconds, operator.inputs)) + _CHANGED_ROW_SECONDS * self.changed_rows(operator)
+
+    def accumulation_seconds(self, accumulation: Accumulation) -> float:
+        """Seconds for adding a change to stored groups. Groups that lose a value of a sum are computed again."""
+        below = accumulation.aggregation.input
+        seconds = self.change_seconds(below)
+        has_sum = any(a.kind == "sum" for a in accumulation.accumulators)
+        changed = [o.dataset for o in walk(below) if isinstance(o, Scan) and self.changed_rows(o)]
+        if has_sum and any(self.sizes[dataset].has_deletions for dataset in changed):
+            again = _STATEMENT_SECONDS + self.seconds(below) + _SEARCH_ROW_SECONDS * self.rows(below)
+            seconds += _LOST_VALUE_CHANCE * again
+        return seconds
 
     def _inner_join_change_seconds(self, operator: Join) -> float:
         seconds = _CHANGED_ROW_SECONDS * self.changed_rows(operator)

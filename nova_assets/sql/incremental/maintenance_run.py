@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import Any
 
@@ -12,8 +12,9 @@ from nova_assets.model.modes_view import View
 from nova_assets.model.replacement import Replacement
 from nova_assets.model.schema import Schema
 from nova_assets.model.task import Context
+from nova_assets.sql.incremental.build_operators import SourceTable
 from nova_assets.sql.incremental.delta_sql import RESULT, added_up_difference, select_delta, select_keyed_difference
-from nova_assets.sql.incremental.maintained_query import MaintainedQuery
+from nova_assets.sql.incremental.maintained_query import MaintainedQuery, QueryAnalysis
 from nova_assets.sql.incremental.maintenance import Maintenance, with_columns
 from nova_assets.sql.incremental.maintenance_choice import MaintenanceChoice, ResultState, choose_strategy
 from nova_assets.sql.incremental.operator_sql import quote_column
@@ -32,14 +33,16 @@ class MaintenanceRun:
 
     Args:
         views: dataset -> its view.
-        stored: frame of the stored rows.
+        load_stored: loads the stored rows.
     """
 
-    def __init__(self, query: MaintainedQuery, ctx: Context, views: Mapping[str, View], stored: Any) -> None:
+    def __init__(
+        self, query: MaintainedQuery, ctx: Context, views: Mapping[str, View], load_stored: Callable[[], Any]
+    ) -> None:
         self.query = query
         self.ctx = ctx
         self.views = views
-        self.stored = stored
+        self.load_stored = load_stored
         self.target = self._find_target()
         if query.scope is not None:
             query.scope.check_session(ctx)
@@ -47,7 +50,6 @@ class MaintenanceRun:
 
     def compute_output(self) -> Any:
         """The delta of the result, or its replacement."""
-        self.query.check_columns(self.schema)
         if not self._is_partition:
             models = [self.ctx.channels[d].merge for d in self.query.datasets]
             check_channel(self.target, self.schema, self.query.text.name, models, self.ctx.partition, lambda: self.plan)
@@ -70,9 +72,9 @@ class MaintenanceRun:
     def _output(self, choice: MaintenanceChoice) -> Any | None:
         """What the task returns; None if the stored rows do not fit the changes."""
         if choice.strategy == "no change":
-            return self.ctx.query("SELECT * FROM {rows_now} WHERE FALSE", {}, {"rows_now": self.rows_now})
+            return self.ctx.frame([], self.schema)
         if choice.strategy == "changes" and self._maintenance is not None:
-            return self._maintenance.compute_delta(self.stored)
+            return self._maintenance.compute_delta(lambda: self.stored)
         self._check_key()
         if choice.strategy == "first rows":
             return Replacement(self._with_partition_columns()) if self._is_partition else self.rows_now
@@ -121,6 +123,11 @@ class MaintenanceRun:
         return self.query.scope is not None
 
     @cached_property
+    def stored(self) -> Any:
+        """The stored rows: in this process if they are few."""
+        return self.load_stored()
+
+    @cached_property
     def rows_now(self) -> Any:
         """Frame of the query as it was written."""
         runnable, scans = self.query.runnable, self.query.scans
@@ -128,13 +135,35 @@ class MaintenanceRun:
         return self.ctx.query(runnable.sql, {name: self.values[name] for name in runnable.variables}, frames)
 
     @cached_property
+    def sources(self) -> dict[str, SourceTable]:
+        """Dataset -> its columns and key."""
+        schemas = {d: v.schema or self.ctx.schema_of(v.all) for d, v in self.views.items()}
+        return {d: SourceTable(schema, self.ctx.channels[d].merge.key) for d, schema in schemas.items()}
+
+    @cached_property
+    def analysis(self) -> QueryAnalysis:
+        """Analysis of the query, which Spark repeats only for other columns or settings."""
+        analyses = self.query.analyses
+        key = (self._record.settings, *((d, s.schema, s.key) for d, s in self.sources.items()))
+        if key not in analyses:
+            schema = self.ctx.schema_of(self.rows_now)
+            self.query.check_columns(schema)
+            analyses[key] = QueryAnalysis(schema)
+        return analyses[key]
+
+    @property
     def schema(self) -> Schema:
         """Columns of the result, without those partition columns that are the same in all rows."""
-        return self.ctx.schema_of(self.rows_now)
+        return self.analysis.schema
 
     @cached_property
     def plan(self) -> MaintenancePlan:
-        return self.query.plan(self.ctx, self.views, self.rows_now, self.schema, self.values)
+        if self.analysis.plan is None:
+            self.analysis.plan = self.query.plan(
+                self.ctx, self.views, self.sources, self.rows_now, self.schema, self.values
+            )
+        unknown = MaintenancePlan(None, "Spark cannot confirm over empty inputs how nova understands the query")
+        return self.analysis.plan or unknown
 
     @cached_property
     def _maintenance(self) -> Maintenance | None:

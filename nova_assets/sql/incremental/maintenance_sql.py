@@ -47,7 +47,6 @@ from nova_assets.sql.incremental.operators import (
     walk,
 )
 
-_VALUE = re.compile(r":(\w+)\b")
 _NAME = re.compile(r"\bnova_\w+\b")
 _GROUPS = "nova_groups"
 
@@ -78,10 +77,12 @@ class ComputedRelation:
     Args:
         frame: name of the frame in the SQL.
         bounds: column -> its bounds, for columns of which Spark can skip files by bounds.
+        columns_with_true: columns with at least one value that is true.
     """
 
     frame: str
     bounds: Mapping[str, ColumnBounds]
+    columns_with_true: frozenset[str] = frozenset()
 
 
 ComputeRelation: TypeAlias = Callable[[str, Mapping[str, Any]], ComputedRelation | None]
@@ -177,29 +178,31 @@ class MaintenanceSql:
         groups = self._relation(
             _GROUPS, select_changed_groups(accumulation, change, stored, fields), is_read_often=True
         )
-        keys = [f"{KEY}{n}" for n in range(len(accumulation.key_columns))]
-        again = self._relation(
-            "nova_keys_again", f"SELECT {', '.join(keys)} FROM {groups} WHERE nova_again", is_read_often=True
-        )
+        outputs = output_list((field.name, column_of(column)) for column, field in fields.items())
+        is_changed = "NOT nova_again AND NOT nova_is_same"
+        parts = []
+        if removes_by_value:
+            stored_row = output_list((f.name, column_of(f"nova_old_{n}")) for n, f in enumerate(fields.values()))
+            is_removed = "nova_is_stored AND (nova_again OR NOT nova_is_same OR nova_is_empty)"
+            parts.append(f"SELECT {stored_row}, TRUE AS {DELETED} FROM {groups} WHERE {is_removed}")
+            is_added = f"{is_changed} AND NOT nova_is_empty"
+            parts.append(f"SELECT {outputs}, FALSE AS {DELETED} FROM {groups} WHERE {is_added}")
+        else:
+            parts.append(f"SELECT {outputs}, nova_is_empty AS {DELETED} FROM {groups} WHERE {is_changed}")
+        computed = self._computed.get(groups)
+        if computed is None or "nova_again" in computed.columns_with_true:
+            parts.append(f"SELECT {outputs}, FALSE AS {DELETED} FROM {self._groups_again(aggregation, groups)}")
+        return self._with_relations(" UNION ALL ".join(parts))
+
+    def _groups_again(self, aggregation: Aggregation, groups: str) -> str:
+        """Name of the relation with those changed groups that are computed again from all their rows."""
+        keys = ", ".join(f"{KEY}{n}" for n in range(len(aggregation.group_keys)))
+        again = self._relation("nova_keys_again", f"SELECT {keys} FROM {groups} WHERE nova_again", is_read_often=True)
         rows = self._relation(
             "nova_rows_again",
             self._select_with_keys(self.rows(aggregation.input, "new"), again, aggregation.group_keys),
         )
-        computed_again = self._relation("nova_groups_again", select_over(aggregation, [rows]))
-        outputs = output_list((field.name, column_of(column)) for column, field in fields.items())
-        is_changed = "NOT nova_again AND NOT nova_is_same"
-        again_rows = f"SELECT {outputs}, FALSE AS {DELETED} FROM {computed_again}"
-        if not removes_by_value:
-            return self._with_relations(
-                f"SELECT {outputs}, nova_is_empty AS {DELETED} FROM {groups} WHERE {is_changed} UNION ALL {again_rows}"
-            )
-        stored_row = output_list((f.name, column_of(f"nova_old_{n}")) for n, f in enumerate(fields.values()))
-        return self._with_relations(
-            f"SELECT {stored_row}, TRUE AS {DELETED} FROM {groups} "
-            f"WHERE nova_is_stored AND (nova_again OR NOT nova_is_same OR nova_is_empty) "
-            f"UNION ALL SELECT {outputs}, FALSE AS {DELETED} FROM {groups} WHERE {is_changed} AND NOT nova_is_empty "
-            f"UNION ALL {again_rows}"
-        )
+        return self._relation("nova_groups_again", select_over(aggregation, [rows]))
 
     def _with_relations(self, select: str) -> str:
         """The SELECT with those relations that it reads."""
@@ -393,8 +396,3 @@ def _can_be_added_up(operator: Operator) -> bool:
     return all(
         t is not None and can_be_key(t) and not has_unequal_representations(t) for t in operator.columns.values()
     )
-
-
-def used_values(sql: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those parameters that a statement contains."""
-    return {name: values[name] for name in _VALUE.findall(sql) if name in values}  # or it is part of a text

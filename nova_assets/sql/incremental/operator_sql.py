@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from functools import singledispatch
+from typing import Any
 
 from sqlglot import exp
 
@@ -30,6 +32,7 @@ KEY = "nova_key_"
 REPETITIONS = f"explode(array_repeat(0, CAST({WEIGHT} AS INT))) nova_rows AS nova_row"
 """LATERAL VIEW that repeats each row as often as its weight says."""
 
+_VALUE = re.compile(r":(\w+)\b")
 _JOIN_WORDS = {
     "inner": "JOIN",
     "left": "LEFT JOIN",
@@ -146,3 +149,8 @@ def quote_column(name: str) -> str:
 def to_sql(expression: exp.Expr) -> str:
     """The expression in Spark's SQL. Braces would be taken for a frame."""
     return expression.sql(DIALECT).replace("{", "{{").replace("}", "}}")
+
+
+def used_values(sql: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those parameters that a statement contains."""
+    return {name: values[name] for name in _VALUE.findall(sql) if name in values}  # or it is part of a text

@@ -28,6 +28,7 @@ from nova_assets.suggestions import similar_names
 _UNQUALIFIED_KEY = "nova_bare"
 _USING_KEY = "nova_using"
 _UNNAMED_KEY = "nova_nameless"
+_ALIASED_KEY = "nova_aliased"
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,11 @@ def was_written_unnamed(node: exp.Expr) -> bool:
     return bool(node.meta.get(_UNNAMED_KEY))
 
 
+def was_written_with_alias(node: exp.Expr) -> bool:
+    """Whether an output column of a resolved tree was written with AS. Other aliases were added by resolving."""
+    return bool(node.meta.get(_ALIASED_KEY))
+
+
 def resolve_query(
     text: SqlText,
     tree: exp.Query,
@@ -114,6 +120,8 @@ def resolve_query(
     for join in tree.find_all(exp.Join):
         if join.args.get("using") or join.method.upper() == "NATURAL":
             join.meta[_USING_KEY] = True
+    for alias in tree.find_all(exp.Alias):
+        alias.meta[_ALIASED_KEY] = True
     for node in tree.selects:
         named = node.unnest().this if isinstance(node, exp.Cast | exp.TryCast) else node  # named by its column
         if not isinstance(named, exp.Alias | exp.Aliases | exp.Column | exp.Dot | exp.Star):

@@ -29,8 +29,8 @@ from nova_assets.sql.incremental.maintenance_sql import (
     ComputeRelation,
     DatasetChange,
     MaintenanceSql,
-    used_values,
 )
+from nova_assets.sql.incremental.operator_sql import used_values
 from nova_assets.sql.incremental.operators import NotMaintainable, Operator
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.query.resolved_query import Query, resolve_query
