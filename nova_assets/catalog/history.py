@@ -102,27 +102,31 @@ class Histories(CatalogPart):
     def is_written_by_others(self, channel: str, binding: str, partition: str, after: int, up_to: int) -> bool:
         """Whether a commit with a sequence number in ``(after, up_to]`` of the channel is not of the binding.
 
-        Executions of the binding for other partitions do not count. Executions per partition count for an unpartitioned
-        execution, and the reverse. Drops by retention do not count (R19). Compactions take no number.
+        An execution writes once after it has read the version ``after``. So a second commit of the same binding and
+        partition is of another execution, and counts, too. Executions of the binding for other partitions do not count.
+        Executions per partition count for an unpartitioned execution, and the reverse. Drops by retention do not count
+        (R19). Compactions take no number.
         """
         number = commit_numbers.c
         drop = select(blocks.c.id).where(
             blocks.c.commit_id == number.commit_id, blocks.c.channel == channel, blocks.c.origin == "drop"
         )
+        is_of_another = commits.c.binding.is_distinct_from(binding)
         has_other_form = executions.c.partition != WHOLE if partition == WHOLE else executions.c.partition == WHOLE
         query = (
-            select(number.seq)
+            select(func.count(), func.sum(case((or_(is_of_another, has_other_form), 1), else_=0)))
             .join(commits, commits.c.id == number.commit_id)
             .join(executions, executions.c.id == commits.c.execution_id, isouter=True)
             .where(
                 number.channel == channel,
                 number.seq > after,
                 number.seq <= up_to,
-                or_(commits.c.binding.is_distinct_from(binding), has_other_form),
+                or_(is_of_another, has_other_form, executions.c.partition == partition),
                 ~drop.exists(),
             )
         )
-        return self.database.read(lambda c: c.execute(query.limit(1)).first() is not None)
+        commit_count, count_of_others = self.database.read(lambda c: c.execute(query).one())
+        return bool(count_of_others) or commit_count > 1
 
     def partitions(self, channel: str, scope: str = WHOLE) -> list[PartitionState]:
         """State of each partition of a channel that has or had blocks, by name.

@@ -157,9 +157,9 @@ def merge_model_of(read: Snapshot | DeltaChain | SnapshotDiff | EmptyRead) -> Me
     blocks = [s for s in source_blocks(read) if isinstance(s, Block)]
     if not blocks:
         return read.merge
-    if isinstance(read, DeltaChain) and isinstance(blocks[-1].merge, Append):
+    if isinstance(blocks[-1].merge, Append):
         earlier = [b.merge for b in blocks if b.merge.has_deletions]
-        if earlier and all(isinstance(m, Multiset) for m in earlier):  # added rows are a change of a Multiset, too
+        if earlier and all(isinstance(m, Multiset) for m in earlier):  # any rows are a multiset, and a change of one
             return earlier[-1]
     return blocks[-1].merge
 

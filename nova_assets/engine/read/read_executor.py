@@ -68,10 +68,12 @@ class ReadExecutor:
 
     def read_frame(self, read: Read) -> DataFrame:
         """Rows of a read as a Spark frame."""
-        from nova_assets.engine.read.spark_reader import SparkReader
+        from nova_assets.engine.read.spark_reader import SparkReader, mark_frame_as_inserts
 
         if isinstance(read, ChangeUnion):
             parts = [self.read_frame(p) for p in read.parts]
+            if any(DELETED in p.columns for p in parts):
+                parts = [p if DELETED in p.columns else mark_frame_as_inserts(p) for p in parts]
             return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
         shared_settings.current_scope(self.frame_scope).limit_batches(self.session.get, row_width_of_read(read))
         if isinstance(read, Snapshot | DeltaChain | SnapshotDiff):
@@ -92,6 +94,10 @@ class ReadExecutor:
         if isinstance(read, ChangeUnion):
             parts = [self.read_without_spark(p) for p in read.parts]
             tables = [p for p in parts if p is not None]
+            if any(
+                DELETED in t.column_names for t in tables
+            ):  # blocks of an earlier ``Append`` model have added rows only
+                tables = [t if DELETED in t.column_names else mark_as_inserts(t) for t in tables]
             return pa.concat_tables(tables, promote_options="default") if len(tables) == len(parts) else None
         if (
             not isinstance(read, Snapshot | DeltaChain | SnapshotDiff)

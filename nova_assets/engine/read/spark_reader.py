@@ -167,7 +167,7 @@ class SparkReader:
             return _reduce_with_function(
                 model.diff_ref, [self.blocks.empty_frame(snapshot.schema or _NO_COLUMNS), rows]
             )
-        return rows.withColumn(DELETED, F.lit(False)) if model.has_deletions else rows
+        return mark_frame_as_inserts(rows) if model.has_deletions else rows
 
     def _chain_frame(self, read: DeltaChain) -> DataFrame:
         deltas, schema = _resolved_blocks(read.deltas), read.schema or _NO_COLUMNS
@@ -236,6 +236,11 @@ class SparkReader:
         if are_several and not delta_index_by_path:
             rows = rows.withColumn(DELTA_INDEX, F.lit(0))
         return rows.withColumn(DELETED, F.coalesce(col(DELETED), F.lit(False)))
+
+
+def mark_frame_as_inserts(rows: DataFrame) -> DataFrame:
+    """Rows as a change that inserts all of them."""
+    return rows.withColumn(DELETED, F.lit(False))
 
 
 def _reduce_with_function(function_ref: str, frames: Sequence[DataFrame]) -> DataFrame:

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from nova_assets.model.schema import DataType
 from nova_assets.sql.incremental.operators import NotMaintainable, Operator
-from nova_assets.sql.incremental.repeatability import function_names
+from nova_assets.sql.incremental.repeatability import CLOCK_WORD, function_names
 from nova_assets.sql.incremental.value_types import value_type
 
 PARAMETER_PREFIX = "nova_"
@@ -67,6 +67,11 @@ def _check_expression(node: exp.Expr) -> None:
             raise NotMaintainable("a time window", node)
         if names & _FIELDS_CALLED_LIKE_COLUMNS:
             raise NotMaintainable(f"{min(names).upper()}, whose fields are called like columns", node)
+
+
+def can_stand_for_current_time(value: object) -> bool:
+    """Whether a value is a text that Spark can take for the current day or time."""
+    return isinstance(value, str) and bool(CLOCK_WORD.fullmatch(value) or _TIME_OF_DAY.fullmatch(value))
 
 
 def flat_name(column: exp.Column) -> str:

@@ -17,10 +17,10 @@ from nova_assets.model.task import Context
 from nova_assets.sql.incremental import repeatability
 from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
 from nova_assets.sql.incremental.confirmation import compare_plans, has_equal_columns, regenerate
-from nova_assets.sql.incremental.expressions import PARAMETER_PREFIX
+from nova_assets.sql.incremental.expressions import PARAMETER_PREFIX, can_stand_for_current_time
 from nova_assets.sql.incremental.maintenance import frame_name
 from nova_assets.sql.incremental.maintenance_sql import DatasetChange, MaintenanceSql
-from nova_assets.sql.incremental.operators import NotMaintainable, Operator
+from nova_assets.sql.incremental.operators import NotMaintainable
 from nova_assets.sql.incremental.result_channel import MaintenancePlan
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.query.resolved_query import Query, mark_calls, resolve_query
@@ -51,7 +51,8 @@ class QueryScope:
 
 @dataclass
 class QueryAnalysis:
-    """What Spark says about a query over inputs with certain columns, under certain settings of the session.
+    """What Spark says about a query over inputs with certain columns, under certain settings of the session, and for
+    certain values of its variables.
 
     Args:
         schema: columns of the result, without those partition columns that are the same in all rows.
@@ -75,7 +76,8 @@ class MaintainedQuery:
         scope: the scope of a dataset with partitions; None for a query without a scope.
 
     Attributes:
-        analyses: analyses of earlier executions in this process, by the inputs' columns and the session's settings.
+        analyses: analyses of earlier executions in this process, by the inputs' columns, the session's settings, and
+            the values of the query's variables.
 
     Raises:
         SqlError: the query cannot be parsed, or depends on more than its data, such as a clock.
@@ -122,6 +124,7 @@ class MaintainedQuery:
         with _repeatability_errors(text):
             repeatability.check_query(tree)
         self.analyses: dict[object, QueryAnalysis] = {}
+        self._unconfirmed_plans: dict[object, MaintenancePlan] = {}
 
     def values(self, partition: str, started: datetime | None, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Values of the query's variables in an execution.
@@ -140,10 +143,13 @@ class MaintainedQuery:
         Args:
             sources: dataset -> its schema and key.
         """
-        try:
-            return MaintenancePlan(build_operators(self._resolve(sources), sources))
-        except NotMaintainable as error:
-            return MaintenancePlan(None, error.reason)
+        key = tuple((d, s.schema, s.key) for d, s in sources.items())
+        if key not in self._unconfirmed_plans:
+            try:
+                self._unconfirmed_plans[key] = MaintenancePlan(build_operators(self._resolve(sources), sources))
+            except NotMaintainable as error:
+                self._unconfirmed_plans[key] = MaintenancePlan(None, error.reason)
+        return self._unconfirmed_plans[key]
 
     def plan(
         self,
@@ -165,8 +171,10 @@ class MaintainedQuery:
         plan = self.unconfirmed_plan(sources)
         if plan.operators is None:
             return plan
+        if clock_value := next((v for v in values.values() if can_stand_for_current_time(v)), None):
+            return MaintenancePlan(None, f"{clock_value!r} can stand for the current day or time")
         regenerated = regenerate(self._resolve(sources), self._frame_by_dataset)
-        return self._confirm(ctx, views, regenerated, plan.operators, rows_now, schema, values)
+        return self._confirm(ctx, views, regenerated, plan, rows_now, schema, values)
 
     @property
     def _frame_by_dataset(self) -> dict[str, str]:
@@ -177,22 +185,23 @@ class MaintainedQuery:
         ctx: Context,
         views: Mapping[str, View],
         regenerated: str,
-        operators: Operator,
+        plan: MaintenancePlan,
         rows_now: Any,
         schema: Schema,
         values: Mapping[str, Any],
     ) -> MaintenancePlan | None:
-        """The plan with these operators, if Spark confirms them; None if Spark cannot judge now.
+        """The plan, if Spark confirms its operators; a plan without operators if not; None if Spark cannot judge now.
 
         Args:
             regenerated: the query, written from its syntax tree.
         """
+        assert plan.operators is not None
         frames = {f: views[d].all for d, f in self._frame_by_dataset.items()}
         changes = {d: DatasetChange(f, f, None, f, is_changed=False) for d, f in self._frame_by_dataset.items()}
         values = {name: values[name] for name in self.runnable.variables}
         try:
             regenerated_rows = ctx.query(regenerated, values, frames)
-            rows_by_operators = ctx.query(MaintenanceSql(operators, changes).rows_statement(), values, frames)
+            rows_by_operators = ctx.query(MaintenanceSql(plan.operators, changes).rows_statement(), values, frames)
         except QueryRefused:
             return MaintenancePlan(None, "Spark does not accept the query as nova writes it")
         verdict = compare_plans(ctx, rows_now, regenerated_rows)
@@ -202,7 +211,7 @@ class MaintainedQuery:
             return MaintenancePlan(None, "Spark does not confirm how nova understands the query")
         if not has_equal_columns(schema, ctx.schema_of(rows_by_operators)):
             return MaintenancePlan(None, "the columns of the result have other types, or other names")
-        return MaintenancePlan(operators)
+        return plan
 
     def _resolve(self, sources: Mapping[str, SourceTable]) -> Query:
         tree = parse_statement(self.text)

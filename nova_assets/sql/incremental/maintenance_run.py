@@ -142,9 +142,10 @@ class MaintenanceRun:
 
     @cached_property
     def analysis(self) -> QueryAnalysis:
-        """Analysis of the query, which Spark repeats only for other columns or settings."""
+        """Analysis of the query, which Spark repeats only for other columns, settings or values of variables."""
         analyses = self.query.analyses
-        key = (self._record.settings, *((d, s.schema, s.key) for d, s in self.sources.items()))
+        columns = tuple((d, s.schema, s.key) for d, s in self.sources.items())
+        key = (columns, self._record.settings, self._record.query)
         if key not in analyses:
             schema = self.ctx.schema_of(self.rows_now)
             self.query.check_columns(schema)

@@ -41,7 +41,7 @@ _VOLATILE = frozenset(
 )
 """Functions whose value depends on more than their arguments."""
 
-_CLOCK_WORD = re.compile(r"\s*(now|today|tomorrow|yesterday)(\s.*)?", re.IGNORECASE | re.DOTALL)
+CLOCK_WORD = re.compile(r"\s*(now|today|tomorrow|yesterday)(\s.*)?", re.IGNORECASE | re.DOTALL)
 """Texts that Spark takes for the current day or time, where it converts them to a date or timestamp."""
 
 _ORDER_SENSITIVE_AGGREGATES = frozenset(
@@ -102,7 +102,7 @@ def check_query(tree: exp.Query) -> None:
             raise NotRepeatable("TABLESAMPLE chooses rows at random", node, "a condition in WHERE")
         if isinstance(node, exp.Collate):
             raise _collation_error(node)
-        if (text := _constant_text(node)) is not None and _CLOCK_WORD.fullmatch(text):
+        if (text := _constant_text(node)) is not None and CLOCK_WORD.fullmatch(text):
             raise NotRepeatable(f"{text!r} can stand for the current day", node, "a column of the data")
         if isinstance(node, exp.Func):
             _check_function(node)

@@ -258,11 +258,16 @@ def _parse_partition_column(
 
 
 def _generator_type(generator: TimeSeries | ListedValues) -> DataType:
-    """Spark type of a variable of FOR: the widest type among its values."""
+    """Spark type of a variable of FOR, which holds all its values."""
     if isinstance(generator, TimeSeries):
         return DataType("timestamp")
-    types = {spark_type_name(value) for value in generator.values}
-    return parse_type("bigint" if types == {"int", "bigint"} else types.pop())
+    names = {spark_type_name(value) for value in generator.values}
+    types = [parse_type(name) for name in sorted(names)]
+    if len(types) > 1 and all(t.name == "decimal" for t in types):
+        scale = max(t.args[1] for t in types)
+        whole_digits = max(t.args[0] - t.args[1] for t in types)
+        return parse_type(f"decimal({min(38, whole_digits + scale)},{scale})")
+    return parse_type("bigint") if names == {"int", "bigint"} else types[0]
 
 
 def _types_by_name(named_expressions: Iterable[tuple[str, Evaluable]]) -> dict[str, DataType]:
@@ -286,7 +291,8 @@ def spark_type_name(value: Any) -> str:
     if isinstance(value, date):
         return "date"
     if isinstance(value, Decimal):
-        return f"decimal({len(value.as_tuple().digits)},{max(0, -int(value.as_tuple().exponent))})"
+        scale = max(0, -int(value.as_tuple().exponent))
+        return f"decimal({max(len(value.as_tuple().digits), scale)},{scale})"
     return "double" if isinstance(value, float) else "string"
 
 
