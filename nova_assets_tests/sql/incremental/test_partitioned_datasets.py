@@ -337,13 +337,13 @@ def test_the_partition_of_few_rows_is_replaced(deploy: Deploy) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(examples(1, 4)))
+@pytest.mark.parametrize("seed", range(examples(1, 1)))
 def test_random_histories(deploy: Deploy, seed: int) -> None:
     rng = random.Random(seed)
     one = deploy("incremental", "daily", *rng.sample(sorted(QUERIES.keys() - {"daily"}), 3))
     one.store.insert("users", [{"uid": 1, "name": "a"}])
     strategies: list[str] = []
-    for _ in range(8):
+    for _ in range(6):
         for channel in rng.sample(["clicks", "orders", "users"], rng.randrange(1, 4)):
             one.store.insert(channel, random_rows(rng, channel))
         if rng.random() < 0.3:
@@ -354,4 +354,4 @@ def test_random_histories(deploy: Deploy, seed: int) -> None:
             one.store.backfill("daily", f"day={rng.choice(DAYS)}")
         strategies += [strategy for _, strategy in one.tick()]
         one.check()
-    assert strategies.count("changes") > 8, strategies
+    assert strategies.count("changes") > 4, strategies
