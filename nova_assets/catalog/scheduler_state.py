@@ -6,15 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import (
-    Connection,
-    case,
-    delete,
-    func,
-    insert,
-    select,
-    update,
-)
+from sqlalchemy import Connection, case, delete, func, insert, select, update
 
 from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.database.transactions import batched, query_as_dict

@@ -94,9 +94,7 @@ class ReadExecutor:
         if isinstance(read, ChangeUnion):
             parts = [self.read_without_spark(p) for p in read.parts]
             tables = [p for p in parts if p is not None]
-            if any(
-                DELETED in t.column_names for t in tables
-            ):  # blocks of an earlier ``Append`` model have added rows only
+            if any(DELETED in t.column_names for t in tables):  # blocks of an earlier Append model only add rows
                 tables = [t if DELETED in t.column_names else mark_as_inserts(t) for t in tables]
             return pa.concat_tables(tables, promote_options="default") if len(tables) == len(parts) else None
         if (

@@ -143,7 +143,7 @@ class MaintainedQuery:
         Args:
             sources: dataset -> its schema and key.
         """
-        key = tuple((d, s.schema, s.key) for d, s in sources.items())
+        key = tuple(sources.items())
         if key not in self._unconfirmed_plans:
             try:
                 self._unconfirmed_plans[key] = MaintenancePlan(build_operators(self._resolve(sources), sources))

@@ -50,9 +50,10 @@ class MaintenanceRun:
 
     def compute_output(self) -> Any:
         """The delta of the result, or its replacement."""
+        schema = self.schema  # raises an error if Spark derives other columns than nova
         if not self._is_partition:
             models = [self.ctx.channels[d].merge for d in self.query.datasets]
-            check_channel(self.target, self.schema, self.query.text.name, models, self.ctx.partition, lambda: self.plan)
+            check_channel(self.target, schema, self.query.text.name, models, self.ctx.partition, lambda: self.plan)
         choice = self._choose()
         output = self._output(choice)
         if output is None:
@@ -144,8 +145,7 @@ class MaintenanceRun:
     def analysis(self) -> QueryAnalysis:
         """Analysis of the query, which Spark repeats only for other columns, settings or values of variables."""
         analyses = self.query.analyses
-        columns = tuple((d, s.schema, s.key) for d, s in self.sources.items())
-        key = (columns, self._record.settings, self._record.query)
+        key = (*self.sources.items(), self._record.settings, self._record.query)
         if key not in analyses:
             schema = self.ctx.schema_of(self.rows_now)
             self.query.check_columns(schema)
