@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -277,6 +278,21 @@ def test_a_variable_that_stands_for_a_time_of_the_current_day(spark: Any, tmp_pa
             execution = store.run("early", {"slot": "06:00"})
         reason = "'06:00' can stand for the current day or time"
         assert execution.tasks[0].facts["maintenance"]["reason"] == reason
+
+
+def test_changes_of_partitions_under_two_merge_models(spark: Any, tmp_path: Path) -> None:
+    """A base of one partition is enough for a ``Multiset``. ``_deleted`` is never null (R11)."""
+    bag = nova.Channel("bag", schema="id int, day string", partitions=[DAY])
+    with nova.open(None, f"sqlite:///{tmp_path}/catalog.db", tmp_path / "warehouse", spark) as store:
+        store.register(bag)
+        store.insert("bag", [{"id": 1, "day": day} for day in DAYS[:2]])
+        store.insert("bag", [{"id": 2, "day": DAYS[1]}])
+        store.register(replace(bag, merge=nova.Multiset()), replace=True)
+        store.insert("bag", [{"id": 3, "day": DAYS[0]}], kind="base", partition={"day": DAYS[0]})
+        expected = [(1, True), (2, False), (3, False)]
+        changes = store.read("bag", since=1)
+        for rows in (changes.to_arrow().to_pylist(), [r.asDict() for r in changes.to_spark().collect()]):
+            assert sorted((r["id"], r["_deleted"]) for r in rows) == expected
 
 
 def test_a_changed_query_replaces_the_partition(deploy: Deploy) -> None:
