@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
+from nova_assets.errors import SqlError
+from nova_assets.model.schema import parse_ddl
+from nova_assets.sql.types import query_schema
 from nova_assets_tests.effort import examples
 
 pytestmark = pytest.mark.spark
@@ -278,6 +281,22 @@ def test_a_variable_that_stands_for_a_time_of_the_current_day(spark: Any, tmp_pa
             execution = store.run("early", {"slot": "06:00"})
         reason = "'06:00' can stand for the current day or time"
         assert execution.tasks[0].facts["maintenance"]["reason"] == reason
+
+
+def test_columns_that_spark_has_otherwise_are_noticed_at_the_run(
+    deploy: Deploy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A planted fault: nova derives another type."""
+    right = query_schema.schema_of_query
+
+    def wrong(*arguments: Any) -> Any:
+        return parse_ddl(str(right(*arguments)).replace("bigint", "int"))
+
+    monkeypatch.setattr("nova_assets.sql.datasets.graph_builder.schema_of_query", wrong)
+    one = deploy("incremental", "daily")
+    one.store.insert("orders", [order(1, 1, DAYS[0])])
+    with pytest.raises(SqlError, match="nova derives type int for column 'n', and Spark derives bigint"):
+        one.store.run("daily", DAYS[0])
 
 
 def test_changes_of_partitions_under_two_merge_models(spark: Any, tmp_path: Path) -> None:
