@@ -10,7 +10,7 @@ from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.engine import Engine
 from nova_assets.model.merge import Append, Custom
-from nova_assets.model.schema import DELETED, UNKNOWN_TYPE, DataType, Schema
+from nova_assets.model.schema import DELETED, HIDDEN_PREFIX, UNKNOWN_TYPE, DataType, Schema
 from nova_assets.model.schema_evolution import reconcile_schema
 from nova_assets.model.sum_bounds import overflowable_sums
 from nova_assets.model.timeline import History, PartitionHistory
@@ -19,8 +19,22 @@ from nova_assets.plan.run import check_merge_model_accepts
 from nova_assets.plan.sum_bounds import block_chains_to_sum, is_headroom_ample, sum_headrooms
 
 
-def resolve_block_schema(channel: Channel | None, history: History | None, kind: Kind, frame_schema: Schema) -> Schema:
-    """Schema in which the block is written."""
+def resolve_block_schema(
+    channel: Channel | None, history: History | None, kind: Kind, frame_schema: Schema, *, may_hide: bool = False
+) -> Schema:
+    """Schema in which the block is written.
+
+    Args:
+        may_hide: whether columns with the prefix of hidden columns are hidden. Otherwise they are refused.
+    """
+    split_schema = frame_schema.with_hidden_prefix()
+    frame_schema, hidden = split_schema.visible, split_schema.hidden
+    if hidden and not may_hide:
+        raise SchemaMismatch(
+            f"column {hidden[0].name!r} has a reserved name",
+            expected=f"a name that does not begin with {HIDDEN_PREFIX}",
+            **({} if channel is None else {"channel": channel.name}),
+        )
     if channel is None or history is None:
         return _null_columns_as_text(frame_schema)
     _check_partition_columns(channel, frame_schema)
@@ -31,7 +45,7 @@ def resolve_block_schema(channel: Channel | None, history: History | None, kind:
     schema = reconcile_schema(channel.name, history.schema, frame_schema, channel.on_schema_change, history.head)
     if history.schema is None:
         _check_first_schema(channel, schema)
-    return schema
+    return replace(schema, hidden=hidden)
 
 
 def check_no_sum_overflow(

@@ -106,7 +106,7 @@ def load_block_requirements(
     for block in {b.channel: b for b in added_blocks}.values():
         history = histories[block.channel]
         if not isinstance(history.merge, Custom) or block.kind == "base" or history.schema is None:
-            schema_changes.append(SetSchema(block.channel, history.schema, block.manifest.schema))
+            schema_changes.append(SetSchema(block.channel, history.schema, block.manifest.schema.visible))
         replaces_rows = block.kind == "base" and isinstance(history.merge, Append) and history.head > 0
         if replaces_rows and not block.manifest.drops_no_rows:
             without_consumers.append(RequireNoConsumers(block.channel))

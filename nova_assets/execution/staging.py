@@ -48,11 +48,13 @@ class Staging:
         frame: Frame,
         *,
         with_digest: bool = False,
+        may_hide: bool = False,
     ) -> Manifest:
         """Stage one block.
 
         Args:
             channel, history: None for a private port.
+            may_hide: whether the frame may have hidden columns.
             with_digest: include a digest of the rows in the manifest.
 
         Raises:
@@ -63,7 +65,7 @@ class Staging:
             frame = self.engine.add_partition_columns(
                 frame, channel, scope, None if history is None else history.schema
             )
-        schema = resolve_block_schema(channel, history, kind, self.engine.schema_of(frame))
+        schema = resolve_block_schema(channel, history, kind, self.engine.schema_of(frame), may_hide=may_hide)
         block = self._record_staged_block(execution, port, kind, channel, scope)
         manifest = self.engine.write(frame, block, channel, schema, digest=with_digest)
         self.crash_point("stage.written")

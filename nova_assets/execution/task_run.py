@@ -25,6 +25,7 @@ from nova_assets.model.modes_view import View
 from nova_assets.model.read_strategy import CostEstimate
 from nova_assets.model.reads import PrivatePortRead, Read
 from nova_assets.model.replacement import Replacement
+from nova_assets.model.schema import Field, Schema
 from nova_assets.model.task import Task
 from nova_assets.nova_error import NovaError
 from nova_assets.plan.read_strategy import best_estimate, estimate_strategies
@@ -152,11 +153,18 @@ class TaskRun:
             return self.engine.read(reads.resolve_staged_blocks(read, self.staged_blocks_by_port))
         return self._private_port_frame(read.port)
 
-    def _fetch(self, read: Read) -> Frame:
-        """Rows of a read: in this process if they are few."""
+    def _fetch(self, read: Read, hidden: Sequence[Field] = ()) -> Frame:
+        """Rows of a read: in this process if they are few.
+
+        Args:
+            hidden: hidden columns that are read, too. They are null in rows whose file lacks them.
+        """
         if isinstance(read, PrivatePortRead):
             return self._private_port_frame(read.port)
-        return self.engine.fetch(reads.resolve_staged_blocks(read, self.staged_blocks_by_port))
+        read = reads.resolve_staged_blocks(read, self.staged_blocks_by_port)
+        if isinstance(read, reads.Snapshot) and read.schema is not None and hidden:
+            read = replace(read, schema=Schema((*read.schema.fields, *hidden)))
+        return self.engine.fetch(read)
 
     def _private_port_frame(self, port: str) -> Frame:
         """Rows of a private port: staged, passed on in this process, or evaluated again after another process took
@@ -322,19 +330,25 @@ class TaskRun:
         with self.wrap_user_errors(task.name, "failed while its rows were computed:"):  # frames are lazy
             if len(staged_outputs) > 1 and not task.deterministic:
                 with self.engine.evaluate_once({o.port: outputs[o.port] for o in staged_outputs}) as once:
-                    rows_by_port |= self._write_staged_outputs(staged_outputs, once)
+                    rows_by_port |= self._write_staged_outputs(task, staged_outputs, once)
             else:
-                rows_by_port |= self._write_staged_outputs(staged_outputs, outputs)
+                rows_by_port |= self._write_staged_outputs(task, staged_outputs, outputs)
         return rows_by_port
 
-    def _write_staged_outputs(self, outputs: list[Output], frames: Mapping[str, Frame]) -> dict[str, int]:
+    def _write_staged_outputs(self, task: Task, outputs: list[Output], frames: Mapping[str, Frame]) -> dict[str, int]:
         manifests: dict[str, Manifest] = {}
         for output in outputs:
             channel = None if output.channel is None else self.run_state.binding.channels[output.port]
             history = None if output.channel is None else self.run_state.histories[output.channel]
             kind: Kind = "base" if output.port in self._replaced_ports else output.kind
             manifests[output.port] = self.staging.write(
-                self.run_state.execution, output.port, kind, channel, history, frames[output.port]
+                self.run_state.execution,
+                output.port,
+                kind,
+                channel,
+                history,
+                frames[output.port],
+                may_hide=task.can_replace,
             )
         return {port: manifest.rows for port, manifest in manifests.items()}
 

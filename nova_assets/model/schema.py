@@ -19,6 +19,9 @@ from nova_assets.suggestions import did_you_mean
 DELETED = "_deleted"
 """Column of a change that marks a row as a deletion (R11). Snapshots never have it."""
 
+HIDDEN_PREFIX = "_nova_hidden_"
+"""Beginning of the names of hidden columns."""
+
 
 @dataclass(frozen=True, slots=True)
 class DataType:
@@ -76,15 +79,22 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """Columns of a channel or block, in order. Names are unique, compared without regard to case."""
+    """Columns of a channel or block, in order. Names are unique, compared without regard to case.
+
+    Args:
+        fields: the columns.
+        hidden: columns of the files that no reader of the channel sees. The task that maintains the rows keeps values
+            in them from which it computes the next rows. Only blocks have them, a channel does not.
+    """
 
     __repr__ = short_repr
 
     fields: tuple[Field, ...]
+    hidden: tuple[Field, ...] = ()
 
     def __post_init__(self) -> None:
         seen: set[str] = set()
-        for name in self.names:
+        for name in (*self.names, *(f.name for f in self.hidden)):
             if not name:
                 raise DefinitionError("a schema has a column without a name", next="give every column a name")
             if name.lower() in seen:
@@ -113,6 +123,21 @@ class Schema:
         """
         return next((f.name for f in self.fields if f.identity == field.identity), None)
 
+    @property
+    def visible(self) -> Schema:
+        """The schema without hidden columns."""
+        return Schema(self.fields) if self.hidden else self
+
+    @property
+    def of_files(self) -> Schema:
+        """The schema with hidden columns as ordinary columns, as the files have them."""
+        return Schema((*self.fields, *self.hidden)) if self.hidden else self
+
+    def with_hidden_prefix(self) -> Schema:
+        """Schema of a frame in which columns with the prefix of hidden columns are hidden."""
+        hidden = tuple(f for f in self.fields if f.name.startswith(HIDDEN_PREFIX))
+        return Schema(tuple(f for f in self.fields if f not in hidden), hidden)
+
     def without_columns(self, *names: str) -> Schema:
         return Schema(tuple(f for f in self.fields if f.name not in names))
 
@@ -131,16 +156,25 @@ class Schema:
         return ", ".join(map(str, self.fields))
 
     def as_json(self) -> list[dict[str, Any]]:
-        return [
-            {"name": f.name, "type": str(f.type), "nullable": f.nullable, **({"id": f.id} if f.id else {})}
-            for f in self.fields
-        ]
+        return [_field_as_json(f) for f in self.fields] + [_field_as_json(f) | {"hidden": True} for f in self.hidden]
 
     @staticmethod
     def from_json(data: list[dict[str, Any]]) -> Schema:
-        return Schema(
-            tuple(Field(d["name"], parse_type(d["type"]), d.get("nullable", True), d.get("id", "")) for d in data)
-        )
+        visible, hidden = ([_field_from_json(d) for d in data if d.get("hidden", False) is h] for h in (False, True))
+        return Schema(tuple(visible), tuple(hidden))
+
+
+def _field_as_json(field: Field) -> dict[str, Any]:
+    return {
+        "name": field.name,
+        "type": str(field.type),
+        "nullable": field.nullable,
+        **({"id": field.id} if field.id else {}),
+    }
+
+
+def _field_from_json(data: dict[str, Any]) -> Field:
+    return Field(data["name"], parse_type(data["type"]), data.get("nullable", True), data.get("id", ""))
 
 
 def quote_identifier(name: str) -> str:

@@ -178,6 +178,7 @@ class _Forecast:
             STORED_ROWS,
             is_change_small=all(row_counts[i.name]["new"] <= MAX_LOCAL_ROWS for i in self.datasets),
             readers=self.query.readers,
+            accumulation=plan.accumulation,
         )
 
     def _earlier(self, limit: int) -> list[EarlierMaintenance]:

@@ -12,12 +12,12 @@ few times, not once per fixed number of deltas, and readers open few deltas.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nova_assets.model.block import Block, DataFile
 from nova_assets.model.compaction import Compaction
 from nova_assets.model.merge import Append, Custom
-from nova_assets.model.schema import DELETED, Schema
+from nova_assets.model.schema import DELETED, Field, Schema
 from nova_assets.model.timeline import History, PartitionHistory
 from nova_assets.plan import modes
 from nova_assets.short_repr import short_repr
@@ -166,7 +166,17 @@ def _written_schema(compact: PlannedCompaction, partition_history: PartitionHist
     newest = max(schema_blocks, key=lambda b: (b.hi, b.origin != "compact"), default=None)
     own = history.schema if newest is None else newest.manifest.schema.without_columns(DELETED)
     assert own is not None  # a history with blocks has a schema
-    return own if not compact.renamed or history.schema is None else _with_current_names(own, history.schema) or own
+    if compact.renamed and history.schema is not None:
+        own = _with_current_names(own, history.schema) or own
+    return replace(own, hidden=_common_hidden_columns(partition_history, history, compact.at))
+
+
+def _common_hidden_columns(partition_history: PartitionHistory, history: History, at: int) -> tuple[Field, ...]:
+    """Hidden columns of all blocks that a base at a number merges. Rows of a block without these columns do not agree
+    with the rows of other blocks in them, so the columns are left out."""
+    base, deltas = modes.base_and_deltas(history, partition_history, at)
+    hidden = [b.manifest.schema.hidden for b in (*([base] if base is not None else []), *deltas)]
+    return hidden[0] if hidden and all(h == hidden[0] for h in hidden) else ()
 
 
 def compactions_of_complete_partitions(history: History, policy: Compaction) -> tuple[PlannedCompaction, ...]:

@@ -75,11 +75,12 @@ class BlockRewriter:
         Raises:
             FileMissing, WarehouseUnavailable.
         """
+        read = replace(read, schema=schema.of_files)
         strategy = choose_strategy(read, "block", self.forced_strategy)
         if strategy == "arrow" and isinstance(read.merge, Append):
             with suppress(OverflowError):  # fall back to Spark, which raises its usual error
                 return self.writer.write_with_job(
-                    partial(combine_small_files, read, self.warehouse, schema), staged, channel, schema
+                    partial(combine_small_files, read, self.warehouse, schema.of_files), staged, channel, schema
                 ), "arrow"
         if strategy == "arrow" and (rows := self._try_compute_in_memory(read)) is not None:
             return self.writer.write(rows, staged, channel, schema, keys_checked=True), "arrow"
@@ -118,7 +119,7 @@ class BlockRewriter:
         def write_units(target: Any) -> Iterable[WrittenFile]:
             if tasks:
                 files_by_task.extend(
-                    rewrite_changed_units_by_spark(self.session.get(), tasks, schema, channel.merge, target)
+                    rewrite_changed_units_by_spark(self.session.get(), tasks, schema.of_files, channel.merge, target)
                 )
             return [w for files in files_by_task for w in files or ()]
 
@@ -163,7 +164,7 @@ class BlockRewriter:
     def _build_unit_task(self, unit_files: MergeTask, schema: Schema, total_size: DataSize) -> MergeUnitTask:
         size, target_bytes = unit_files.size.bytes, target_bucket_bytes(total_size)
         task = replace(
-            self.merge_unit_reader.build_unit_task(unit_files, schema),
+            self.merge_unit_reader.build_unit_task(unit_files, schema.of_files),
             always_write=_has_outdated_schema(unit_files, schema),
         )
         if isinstance(unit_files.unit, HashBucket):

@@ -75,7 +75,7 @@ class BlockTarget:
 
     @property
     def file_schema(self) -> Schema:
-        return self.schema.with_deleted() if self.has_deleted_column else self.schema
+        return self.schema.of_files.with_deleted() if self.has_deleted_column else self.schema.of_files
 
     @property
     def canonical_key_columns(self) -> tuple[str, ...]:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 
-from nova_assets.model.schema import Field
-from nova_assets.sql.incremental.accumulation import Accumulation
+from nova_assets.sql.incremental.accumulation import ACCUMULATOR, Accumulation, Accumulator, StoredAccumulation
 from nova_assets.sql.incremental.operator_sql import KEY, WEIGHT, column_list, quote_column, to_sql
 
+OLD = "nova_old_"
+"""Beginning of the names of stored values: those of the output columns, then those of the hidden columns."""
 
-def select_group_changes(accumulation: Accumulation, change: str, fields: Mapping[str, Field]) -> str:
-    """SELECT of what a change adds to the accumulators of each group."""
+
+def select_group_changes(stored: StoredAccumulation, change: str) -> str:
+    """SELECT of what a change adds to the accumulators of each group.
+
+    ``nova_change_0``, ``nova_change_1``, ... are added numbers, added sums, and the least or greatest added values.
+    ``nova_lost_0``, ... are the least or greatest values of removed rows.
+    """
+    accumulation = stored.accumulation
     aggregation = accumulation.aggregation
     single = (
         f"SELECT {column_list(aggregation.input.columns)}, IF({WEIGHT} > 0, 1L, -1L) AS {WEIGHT} FROM {change} "
@@ -18,55 +25,111 @@ def select_group_changes(accumulation: Accumulation, change: str, fields: Mappin
     )
     parts = [f"{to_sql(k)} AS {KEY}{n}" for n, k in enumerate(aggregation.group_keys)]
     for n, accumulator in enumerate(accumulation.accumulators):
-        if accumulator.argument is None:
-            parts.append(f"SUM({WEIGHT}) AS nova_count_{n}")
-            continue
-        value = to_sql(accumulator.argument)
-        parts.append(f"SUM(IF(({value}) IS NULL, 0L, {WEIGHT})) AS nova_count_{n}")
-        if accumulator.kind == "sum":
-            addend = f"CAST({value} AS {fields[accumulator.column].type})"
-            parts.append(f"SUM(IF({WEIGHT} > 0, {addend}, -{addend})) AS nova_sum_{n}")
+        parts += _group_changes(n, accumulator, str(stored.field_of(n).type))
     keys = ", ".join(map(to_sql, aggregation.group_keys))
     return f"SELECT {', '.join(parts)} FROM ({single}) GROUP BY {keys}"
 
 
-def select_changed_groups(accumulation: Accumulation, change: str, stored: str, fields: Mapping[str, Field]) -> str:
+def _group_changes(number: int, accumulator: Accumulator, type_: str) -> Iterator[str]:
+    if accumulator.argument is None:
+        yield f"SUM({WEIGHT}) AS nova_change_{number}"
+        return
+    value = f"({to_sql(accumulator.argument)})"
+    if accumulator.kind == "count":
+        yield f"SUM(IF({value} IS NULL, 0L, {WEIGHT})) AS nova_change_{number}"
+    elif accumulator.kind == "sum":
+        addend = f"CAST({value} AS {type_})"
+        yield f"SUM(IF({WEIGHT} > 0, {addend}, -{addend})) AS nova_change_{number}"
+    else:
+        yield f"{accumulator.kind}(IF({WEIGHT} > 0, {value}, NULL)) AS nova_change_{number}"
+        yield f"{accumulator.kind}(IF({WEIGHT} < 0, {value}, NULL)) AS nova_lost_{number}"
+
+
+def select_changed_groups(stored: StoredAccumulation, change: str, stored_frame: str) -> str:
     """SELECT of the groups that a change concerns, with their new values.
 
-    A sum becomes null if its last value is removed. Whether values are left is not known, so such a group is computed
-    again (``nova_again``). ``nova_old_0``, ``nova_old_1``, ... are the stored values, if the group is stored
-    (``nova_is_stored``).
+    A group is computed again (``nova_again``) if its accumulators are not stored, if it has lost its least or greatest
+    value, or if it has too many rows for an exact average. ``nova_old_0``, ``nova_old_1``, ... are the stored values,
+    if the group is stored (``nova_is_stored``).
     """
-    values, again, same = [], ["FALSE"], []
-    for n, accumulator in enumerate(accumulation.accumulators):
-        before, name = f"stored.{quote_column(fields[accumulator.column].name)}", quote_column(accumulator.column)
-        type_ = fields[accumulator.column].type
-        change_of_sum = f"CAST(nova_sum_{n} AS {type_})"  # so that the addition adds one digit only
-        if accumulator.kind == "count":
-            value = f"COALESCE({before}, 0L) + nova_count_{n}"
-        else:
-            value = (
-                f"CASE WHEN {before} IS NOT NULL THEN {before} + COALESCE({change_of_sum}, CAST(0 AS {type_})) "
-                f"WHEN nova_count_{n} > 0 THEN {change_of_sum} END"
-            )
-            again.append(f"nova_count_{n} < 0")
-        value = f"CAST({value} AS {type_})"
-        values.append(f"{value} AS {name}")
-        same.append(f"({value}) <=> {before}")
-    row_count = next(n for n, a in enumerate(accumulation.accumulators) if a.column == accumulation.row_count)
-    stored_count = f"stored.{quote_column(fields[accumulation.row_count].name)}"
-    rows = f"COALESCE({stored_count}, 0L) + nova_count_{row_count}"
+    accumulation = stored.accumulation
+    values = [
+        f"CAST(CASE WHEN NOT nova_again AND NOT nova_is_empty THEN {to_sql(e)} END AS {stored.fields[c].type}) "
+        f"AS {quote_column(c)}"
+        for c, e in accumulation.values.items()
+    ]
+    others = [
+        *map(quote_column, accumulation.key_columns),
+        *(f"{KEY}{n}" for n in range(len(accumulation.key_columns))),
+        *(f"{ACCUMULATOR}{n}" for n in accumulation.hidden),
+        *(f"{OLD}{n}" for n in range(len(stored.fields) + len(stored.hidden))),
+        *("nova_is_stored", "nova_is_empty", "nova_again", "nova_is_same"),
+    ]
+    return f"SELECT {', '.join([*values, *others])} FROM ({_select_new_accumulators(stored, change, stored_frame)})"
+
+
+def _select_new_accumulators(stored: StoredAccumulation, change: str, stored_frame: str) -> str:
+    accumulation = stored.accumulation
+    new = [_new_value(stored, n) for n in range(len(accumulation.accumulators))]
+    before = [_stored_value(stored, n) for n in range(len(new))]
+    is_known = " AND ".join(
+        f"{before[n]} IS NOT NULL" for n, a in enumerate(accumulation.accumulators) if a.kind == "count"
+    )
+    is_stored, rows = "COALESCE(nova_is_stored, FALSE)", new[0]
+    is_unknown = f"{is_stored} AND NOT ({is_known})"
+    again = [is_unknown, *_reasons_to_compute_again(accumulation, before, new)]
+    same = [f"{value} <=> {old}" for value, old in zip(new, before, strict=True)]
     wrong = "raise_error('the stored rows are not the result of the query')"
     key_names = ", ".join(f"{KEY}{n}" for n in range(len(accumulation.key_columns)))
     is_wrong = f"{rows} < 0 OR COUNT(*) OVER (PARTITION BY {key_names}) > 1"
     is_empty = f"IF({is_wrong}, CAST({wrong} AS BOOLEAN), {rows} = 0)"
-    old_values = [f"stored.{quote_column(f.name)} AS nova_old_{n}" for n, f in enumerate(fields.values())]
-    keys = [f"{KEY}{n} AS {quote_column(c)}, {KEY}{n}" for n, c in enumerate(accumulation.key_columns)]
-    pairs = [f"stored.{quote_column(fields[c].name)} <=> {KEY}{n}" for n, c in enumerate(accumulation.key_columns)]
+    columns = [
+        *(f"{KEY}{n}" for n in range(len(accumulation.key_columns))),
+        *(f"{KEY}{n} AS {quote_column(c)}" for n, c in enumerate(accumulation.key_columns)),
+        *(f"{value} AS {ACCUMULATOR}{n}" for n, value in enumerate(new)),
+        *(
+            f"stored.{quote_column(f.name)} AS {OLD}{n}"
+            for n, f in enumerate((*stored.fields.values(), *stored.hidden.values()))
+        ),
+        f"{is_stored} AS nova_is_stored",
+        f"IF({is_unknown}, FALSE, {is_empty}) AS nova_is_empty",
+        f"({' OR '.join(f'({r})' for r in again)}) AND ({is_unknown} OR {rows} > 0) AS nova_again",
+        f"NOT ({is_unknown}) AND (({is_stored} AND {' AND '.join(same)}) OR (NOT {is_stored} AND {rows} = 0)) "
+        "AS nova_is_same",
+    ]
+    pairs = [
+        f"stored.{quote_column(stored.fields[c].name)} <=> {KEY}{n}" for n, c in enumerate(accumulation.key_columns)
+    ]
     return (
-        f"SELECT {', '.join([*keys, *values, *old_values])}, {stored_count} IS NOT NULL AS nova_is_stored, "
-        f"{is_empty} AS nova_is_empty, "
-        f"({' OR '.join(again)}) AND {rows} > 0 AS nova_again, "
-        f"({' AND '.join(same)}) OR ({rows} = 0 AND {stored_count} IS NULL) AS nova_is_same "
-        f"FROM {change} LEFT JOIN {{{stored}}} AS stored ON {' AND '.join(pairs)}"
+        f"SELECT {', '.join(columns)} FROM {change} "
+        f"LEFT JOIN (SELECT *, TRUE AS nova_is_stored FROM {{{stored_frame}}}) AS stored ON {' AND '.join(pairs)}"
     )
+
+
+def _stored_value(stored: StoredAccumulation, number: int) -> str:
+    return f"stored.{quote_column(stored.field_of(number).name)}"
+
+
+def _new_value(stored: StoredAccumulation, number: int) -> str:
+    """Value of an accumulator after the change."""
+    accumulator, type_ = stored.accumulation.accumulators[number], stored.field_of(number).type
+    before, change = _stored_value(stored, number), f"nova_change_{number}"
+    if accumulator.kind == "count":
+        return f"CAST(COALESCE({before}, 0L) + {change} AS {type_})"
+    if accumulator.kind in ("min", "max"):
+        best = "LEAST" if accumulator.kind == "min" else "GREATEST"
+        return f"CAST({best}({before}, {change}) AS {type_})"
+    assert accumulator.count is not None
+    zero = f"CAST(0 AS {type_})"  # a cast of the change, so that the addition adds one digit only
+    total = f"COALESCE({before}, {zero}) + COALESCE(CAST({change} AS {type_}), {zero})"
+    return f"CASE WHEN {_new_value(stored, accumulator.count)} > 0 THEN CAST({total} AS {type_}) END"
+
+
+def _reasons_to_compute_again(accumulation: Accumulation, before: list[str], new: list[str]) -> Iterator[str]:
+    for number, limit in accumulation.count_limits.items():
+        yield f"{new[number]} >= {limit}L"
+    for n, accumulator in enumerate(accumulation.accumulators):
+        if accumulator.kind in ("min", "max"):
+            lost, is_beyond = f"nova_lost_{n}", "<=" if accumulator.kind == "min" else ">="
+            is_kept = f"COALESCE(nova_change_{n} {is_beyond} {before[n]}, FALSE)"
+            yield f"{lost} IS NOT NULL AND NOT {is_kept} AND COALESCE({lost} {is_beyond} {before[n]}, TRUE)"

@@ -12,6 +12,7 @@ from sqlglot import exp
 
 from nova_assets.model.schema import Schema
 from nova_assets.model.task import Context
+from nova_assets.sql.incremental.operators import Outputs
 from nova_assets.sql.parse.dialect import DIALECT
 from nova_assets.sql.query.resolved_query import Query, was_written_with_alias
 from nova_assets.sql.query.scans import scan_number
@@ -27,11 +28,18 @@ _CROSS_JOIN = re.compile(r"^([ :]*(?:[+:]- )?)Join Cross\b", re.MULTILINE)
 _TRUNCATED = re.compile(r"\.\.\. \d+ more fields|\.\.\.$", re.MULTILINE)
 
 
-def regenerate(query: Query, frame_by_dataset: Mapping[str, str]) -> str:
-    """SQL written from the syntax tree of a query, with ``{frame}`` in place of each dataset."""
+def regenerate(query: Query, frame_by_dataset: Mapping[str, str], added_outputs: Outputs = ()) -> str:
+    """SQL written from the syntax tree of a query, with ``{frame}`` in place of each dataset.
+
+    Args:
+        added_outputs: further outputs of the query, over the input of its last operator.
+    """
     tree, frames = query.tree.copy(), set[str]()
     _remove_invented_names(tree)
     _remove_added_aliases(tree)
+    for name, expression in added_outputs:
+        assert isinstance(tree, exp.Select)
+        tree.append("expressions", exp.alias_(expression.copy().transform(_with_table), name, quoted=True))
     for table in list(tree.find_all(exp.Table)):
         number = scan_number(table)
         if number is not None:
@@ -42,6 +50,14 @@ def regenerate(query: Query, frame_by_dataset: Mapping[str, str]) -> str:
     for frame in frames:
         sql = re.sub(rf"\b{frame}\b", f"{{{frame}}}", sql)
     return sql
+
+
+def _with_table(node: exp.Expr) -> exp.Expr:
+    """``t.x`` in place of an operator's column called ``t.x``."""
+    if not isinstance(node, exp.Column):
+        return node
+    table, _, name = node.name.partition(".")
+    return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(table, quoted=True))
 
 
 def _remove_added_aliases(tree: exp.Query) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -12,14 +12,16 @@ from sqlglot import exp
 
 from nova_assets.errors import QueryRefused
 from nova_assets.model.modes_view import View
-from nova_assets.model.schema import Schema
+from nova_assets.model.schema import HIDDEN_PREFIX, Schema
 from nova_assets.model.task import Context
 from nova_assets.sql.incremental import repeatability
+from nova_assets.sql.incremental.accumulation import Accumulation, accumulation_of
 from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
 from nova_assets.sql.incremental.confirmation import compare_plans, has_equal_columns, regenerate
 from nova_assets.sql.incremental.expressions import PARAMETER_PREFIX, can_stand_for_current_time
 from nova_assets.sql.incremental.maintenance import frame_name
 from nova_assets.sql.incremental.maintenance_sql import DatasetChange, MaintenanceSql
+from nova_assets.sql.incremental.operator_sql import quote_column
 from nova_assets.sql.incremental.operators import NotMaintainable
 from nova_assets.sql.incremental.result_channel import MaintenancePlan
 from nova_assets.sql.parse.dialect import parse_statement
@@ -146,7 +148,8 @@ class MaintainedQuery:
         key = tuple(sources.items())
         if key not in self._unconfirmed_plans:
             try:
-                self._unconfirmed_plans[key] = MaintenancePlan(build_operators(self._resolve(sources), sources))
+                operators = build_operators(self._resolve(sources), sources)
+                self._unconfirmed_plans[key] = MaintenancePlan(operators, "", accumulation_of(operators))
             except NotMaintainable as error:
                 self._unconfirmed_plans[key] = MaintenancePlan(None, error.reason)
         return self._unconfirmed_plans[key]
@@ -173,17 +176,19 @@ class MaintainedQuery:
             return plan
         if clock_value := next((v for v in values.values() if can_stand_for_current_time(v)), None):
             return MaintenancePlan(None, f"{clock_value!r} can stand for the current day or time")
-        regenerated = regenerate(self._resolve(sources), self._frame_by_dataset)
-        return self._confirm(ctx, views, regenerated, plan, rows_now, schema, values)
+        regenerated = regenerate(self._resolve(sources), self.frame_by_dataset)
+        return self._confirm(ctx, views, sources, regenerated, plan, rows_now, schema, values)
 
     @property
-    def _frame_by_dataset(self) -> dict[str, str]:
+    def frame_by_dataset(self) -> dict[str, str]:
+        """Dataset -> frame of all its rows in the SQL."""
         return {d: frame_name("all", n) for n, d in enumerate(self.datasets)}
 
     def _confirm(
         self,
         ctx: Context,
         views: Mapping[str, View],
+        sources: Mapping[str, SourceTable],
         regenerated: str,
         plan: MaintenancePlan,
         rows_now: Any,
@@ -196,8 +201,8 @@ class MaintainedQuery:
             regenerated: the query, written from its syntax tree.
         """
         assert plan.operators is not None
-        frames = {f: views[d].all for d, f in self._frame_by_dataset.items()}
-        changes = {d: DatasetChange(f, f, None, f, is_changed=False) for d, f in self._frame_by_dataset.items()}
+        frames = {f: views[d].all for d, f in self.frame_by_dataset.items()}
+        changes = {d: DatasetChange(f, f, None, f, is_changed=False) for d, f in self.frame_by_dataset.items()}
         values = {name: values[name] for name in self.runnable.variables}
         try:
             regenerated_rows = ctx.query(regenerated, values, frames)
@@ -211,7 +216,42 @@ class MaintainedQuery:
             return MaintenancePlan(None, "Spark does not confirm how nova understands the query")
         if not has_equal_columns(schema, ctx.schema_of(rows_by_operators)):
             return MaintenancePlan(None, "the columns of the result have other types, or other names")
-        return plan
+        return self._with_accumulation(ctx, plan, rows_now, values, frames, sources)
+
+    def _with_accumulation(
+        self,
+        ctx: Context,
+        plan: MaintenancePlan,
+        rows_now: Any,
+        values: Mapping[str, Any],
+        frames: Mapping[str, Any],
+        sources: Mapping[str, SourceTable],
+    ) -> MaintenancePlan:
+        """The plan with its accumulation, if Spark confirms that hidden columns do not change the other columns."""
+        accumulation = plan.accumulation
+        if accumulation is None:
+            return plan
+        names = {n: f"{HIDDEN_PREFIX}{n}" for n in accumulation.hidden}
+        try:
+            rows = ctx.query(self.sql_with_hidden(sources, accumulation, names), values, frames)
+        except QueryRefused:
+            return MaintenancePlan(plan.operators)
+        schema = ctx.schema_of(rows)
+        visible = ", ".join(quote_column(name) for name in schema.names if name not in names.values())
+        if not compare_plans(ctx, rows_now, ctx.query(f"SELECT {visible} FROM {{rows}}", {}, {"rows": rows})):
+            return MaintenancePlan(plan.operators)
+        return replace(plan, hidden_types={n: schema.field(name).type for n, name in names.items()})
+
+    def sql_with_hidden(
+        self, sources: Mapping[str, SourceTable], accumulation: Accumulation, names: Mapping[int, str]
+    ) -> str:
+        """SQL of the query with the hidden columns of an accumulation.
+
+        Args:
+            sources: dataset -> its schema and key.
+            names: number of a hidden accumulator -> name of its column.
+        """
+        return regenerate(self._resolve(sources), self.frame_by_dataset, accumulation.hidden_outputs(names))
 
     def _resolve(self, sources: Mapping[str, SourceTable]) -> Query:
         tree = parse_statement(self.text)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import Append, MergeModel, Multiset
 from nova_assets.model.modes_view import View
-from nova_assets.model.schema import Schema
+from nova_assets.model.schema import Field, Schema
 from nova_assets.model.task import Context
-from nova_assets.sql.incremental.accumulation import Accumulation, accumulation_of
+from nova_assets.sql.incremental.accumulated_delta import accumulated_delta
+from nova_assets.sql.incremental.accumulation import StoredAccumulation
 from nova_assets.sql.incremental.column_bounds import column_bounds, columns_with_true
 from nova_assets.sql.incremental.delta_sql import select_delta, select_delta_once, select_missing_rows
 from nova_assets.sql.incremental.maintenance_cost import MaintenanceCost, estimate_from_row_counts
@@ -35,6 +36,8 @@ class Maintenance:
         target: channel of the result.
         schema: columns of the result.
         values: values of the query's variables.
+        accumulation: the accumulation that the stored rows are; None if they are none.
+        is_accumulated: whether the stored rows have the hidden columns of the accumulation.
     """
 
     def __init__(
@@ -45,7 +48,11 @@ class Maintenance:
         target: Channel,
         schema: Schema,
         values: Mapping[str, Any],
+        accumulation: StoredAccumulation | None,
+        is_accumulated: bool,
     ) -> None:
+        self.accumulation = accumulation
+        self.is_accumulated = is_accumulated
         self.ctx = ctx
         self.values = values
         self.operators = operators
@@ -68,19 +75,25 @@ class Maintenance:
             STORED_ROWS,
             is_change_small=self.has_small_changes,
             readers=readers,
+            accumulation=None if self.accumulation is None else self.accumulation.accumulation,
+            is_accumulated=self.is_accumulated,
         )
 
-    def compute_delta(self, load_stored: Callable[[], Any]) -> Any | None:
-        """The delta that follows from the changes of the datasets; None if the stored rows do not fit the delta."""
+    def compute_delta(self, load_stored: Callable[[Sequence[Field]], Any]) -> Any | None:
+        """The delta that follows from the changes of the datasets; None if the stored rows do not fit the delta.
+
+        Args:
+            load_stored: loads the stored rows with some hidden columns.
+        """
         changes = {name: self._add_frames(n, name) for n, name in enumerate(self.views)}
         maintenance = MaintenanceSql(self.operators, changes, self._compute if self.has_small_changes else None)
-        accumulation, removes_by_value = self._accumulation(), isinstance(self.target.merge, Multiset)
+        accumulation, removes_by_value = self.accumulation, isinstance(self.target.merge, Multiset)
         if accumulation is not None or removes_by_value or self.operators.rounded:
-            stored = with_columns(self.ctx, load_stored(), self.schema)
+            hidden = [] if accumulation is None else list(accumulation.hidden.values())
+            stored = with_columns(self.ctx, load_stored(hidden), Schema((*self.schema.fields, *hidden)))
             self._frames["stored"] = lambda: stored
         if accumulation is not None:
-            fields = dict(zip(self.operators.columns, self.schema.fields, strict=True))
-            sql = maintenance.accumulating_statement(accumulation, "stored", fields, removes_by_value=removes_by_value)
+            sql = accumulated_delta(maintenance, accumulation, "stored", removes_by_value=removes_by_value)
             return self._compute_few(maintenance, self._query(sql, maintenance.values))
         names = dict(zip(self.operators.columns, self.schema.names, strict=True))
         if self.operators.rounded:
@@ -95,16 +108,6 @@ class Maintenance:
                 return None
         delta = maintenance.statement(select_delta(self.target.merge, names))
         return self._compute_few(maintenance, self._query(delta, maintenance.values))
-
-    def _accumulation(self) -> Accumulation | None:
-        """The accumulation, if the stored rows are its accumulators."""
-        types = dict(zip(self.operators.columns, (f.type for f in self.schema.fields), strict=True))
-        accumulation = accumulation_of(self.operators, types)
-        key = {k.lower() for k in self.target.merge.key}
-        is_stored = isinstance(self.target.merge, Multiset) or (
-            accumulation is not None and key == set(accumulation.key_columns)
-        )
-        return accumulation if is_stored else None
 
     def _add_frames(self, number: int, dataset: str) -> DatasetChange:
         """Add the frames of a dataset."""

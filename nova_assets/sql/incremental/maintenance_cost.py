@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nova_assets.model.merge import MergeModel
-from nova_assets.sql.incremental.accumulation import Accumulation, accumulation_of
+from nova_assets.sql.incremental.accumulation import Accumulation
 from nova_assets.sql.incremental.operators import (
     Aggregation,
     Distinct,
@@ -58,7 +58,7 @@ _ROWS_PER_GROUP = 10
 
 
 _LOST_VALUE_CHANCE = 0.5
-"""How likely a change of rows that can be removed takes a value of a sum away from a group."""
+"""How likely a change of rows that can be removed takes the least or greatest value away from a group."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,14 @@ class MaintenanceCost:
 
 
 def estimate_maintenance(
-    root: Operator, sizes: Mapping[str, DatasetSize], stored_rows: int, *, is_change_small: bool, readers: int = 0
+    root: Operator,
+    sizes: Mapping[str, DatasetSize],
+    stored_rows: int,
+    *,
+    is_change_small: bool,
+    readers: int = 0,
+    accumulation: Accumulation | None = None,
+    is_accumulated: bool = True,
 ) -> MaintenanceCost:
     """Estimate both ways to maintain a result.
 
@@ -103,14 +110,16 @@ def estimate_maintenance(
         stored_rows: rows of the stored result.
         is_change_small: whether relations that are read more than once are computed only once.
         readers: number of readers of the changes. After a replacement, each of them compares two bases.
+        accumulation: the accumulation that the stored rows are; None if they are none.
+        is_accumulated: whether the stored rows have the hidden columns of the accumulation.
     """
     estimates = _Estimates(sizes, 1 if is_change_small else 2, _groups_of_result(root, stored_rows))
     statements = 1 + sum(1 for o in walk(root) if _needs_changed_keys(o) and estimates.changed_rows(o))
-    accumulation = accumulation_of(root)
     if accumulation is None:
         changes = estimates.change_seconds(root)
     else:
-        changes = estimates.accumulation_seconds(accumulation) + _SEARCH_ROW_SECONDS * stored_rows
+        changes = estimates.accumulation_seconds(accumulation, is_accumulated=is_accumulated)
+        changes += _SEARCH_ROW_SECONDS * stored_rows
     result_rows = stored_rows or estimates.rows(root)
     comparisons = readers * (_DIFFERENCE_SECONDS + 2 * _DIFFERENCE_ROW_SECONDS * result_rows)
     return MaintenanceCost(
@@ -127,6 +136,8 @@ def estimate_from_row_counts(
     *,
     is_change_small: bool,
     readers: int,
+    accumulation: Accumulation | None,
+    is_accumulated: bool = True,
 ) -> MaintenanceCost | None:
     """Estimate both ways to maintain a result; None if the size of an input is not known.
 
@@ -134,7 +145,7 @@ def estimate_from_row_counts(
         row_counts: input -> mode -> rows in the blocks that the mode opens.
         merge_by_dataset: dataset -> merge model of its channel.
         result: input with the stored rows.
-        is_change_small, readers: as for ``estimate_maintenance``.
+        is_change_small, readers, accumulation, is_accumulated: as for ``estimate_maintenance``.
     """
     if not {*merge_by_dataset, result} <= row_counts.keys():
         return None
@@ -143,7 +154,13 @@ def estimate_from_row_counts(
         for name, merge in merge_by_dataset.items()
     }
     return estimate_maintenance(
-        root, sizes, row_counts[result]["all"], is_change_small=is_change_small, readers=readers
+        root,
+        sizes,
+        row_counts[result]["all"],
+        is_change_small=is_change_small,
+        readers=readers,
+        accumulation=accumulation,
+        is_accumulated=is_accumulated,
     )
 
 
@@ -218,16 +235,18 @@ class _Estimates:
             return self._again_seconds(operator)
         return sum(map(self.change_seconds, operator.inputs)) + _CHANGED_ROW_SECONDS * self.changed_rows(operator)
 
-    def accumulation_seconds(self, accumulation: Accumulation) -> float:
-        """Seconds for adding a change to stored groups. Groups that lose a value of a sum are computed again."""
+    def accumulation_seconds(self, accumulation: Accumulation, *, is_accumulated: bool) -> float:
+        """Seconds for adding a change to stored groups. Groups are computed again if their accumulators are not stored,
+        or if they lose their least or greatest value.
+        """
         below = accumulation.aggregation.input
         seconds = self.change_seconds(below)
-        has_sum = any(a.kind == "sum" for a in accumulation.accumulators)
+        has_extremes = any(a.kind in ("min", "max") for a in accumulation.accumulators)
         changed = [o.dataset for o in walk(below) if isinstance(o, Scan) and self.changed_rows(o)]
-        if has_sum and any(self.sizes[dataset].has_deletions for dataset in changed):
-            again = _STATEMENT_SECONDS + self.seconds(below) + _SEARCH_ROW_SECONDS * self.rows(below)
-            seconds += _LOST_VALUE_CHANCE * again
-        return seconds
+        loses_extreme = has_extremes and any(self.sizes[dataset].has_deletions for dataset in changed)
+        chance = 1.0 if not is_accumulated else _LOST_VALUE_CHANCE if loses_extreme else 0.0
+        again = _STATEMENT_SECONDS + self.seconds(below) + _SEARCH_ROW_SECONDS * self.rows(below)
+        return seconds + chance * again
 
     def _inner_join_change_seconds(self, operator: Join) -> float:
         seconds = _CHANGED_ROW_SECONDS * self.changed_rows(operator)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -10,8 +11,9 @@ from nova_assets.errors import NotSupported
 from nova_assets.model.channel import Channel
 from nova_assets.model.modes_view import View
 from nova_assets.model.replacement import Replacement
-from nova_assets.model.schema import Schema
+from nova_assets.model.schema import Field, Schema
 from nova_assets.model.task import Context
+from nova_assets.sql.incremental.accumulation import StoredAccumulation
 from nova_assets.sql.incremental.build_operators import SourceTable
 from nova_assets.sql.incremental.delta_sql import RESULT, added_up_difference, select_delta, select_keyed_difference
 from nova_assets.sql.incremental.maintained_query import MaintainedQuery, QueryAnalysis
@@ -24,7 +26,7 @@ from nova_assets.sql.incremental.result_channel import (
     key_error,
     reason_without_operators,
 )
-from nova_assets.sql.incremental.result_record import ResultRecord
+from nova_assets.sql.incremental.result_record import HiddenColumns, ResultRecord
 from nova_assets.sql.query.spark_query import INNER_QUERY_ALIAS
 
 
@@ -33,11 +35,11 @@ class MaintenanceRun:
 
     Args:
         views: dataset -> its view.
-        load_stored: loads the stored rows.
+        load_stored: loads the stored rows, with hidden columns if they are given.
     """
 
     def __init__(
-        self, query: MaintainedQuery, ctx: Context, views: Mapping[str, View], load_stored: Callable[[], Any]
+        self, query: MaintainedQuery, ctx: Context, views: Mapping[str, View], load_stored: Callable[..., Any]
     ) -> None:
         self.query = query
         self.ctx = ctx
@@ -64,7 +66,7 @@ class MaintenanceRun:
         if choice.strategy == "comparison" and self._has_dropped_partitions():
             self.ctx.log.warning("rows of %s that came from dropped partitions are deleted (R19)", self.target.name)
         self.ctx.report["maintenance"] = choice.as_json()
-        self._record.report(self.ctx)
+        replace(self._record, hidden=self._hidden_after(choice)).report(self.ctx)
         return output
 
     def _computed_as_whole(self, reason: str) -> MaintenanceChoice:
@@ -75,10 +77,10 @@ class MaintenanceRun:
         if choice.strategy == "no change":
             return self.ctx.frame([], self.schema)
         if choice.strategy == "changes" and self._maintenance is not None:
-            return self._maintenance.compute_delta(lambda: self.stored)
+            return self._maintenance.compute_delta(self._load_with_hidden)
         self._check_key()
         if choice.strategy == "first rows":
-            return Replacement(self._with_partition_columns()) if self._is_partition else self.rows_now
+            return Replacement(self._with_partition_columns()) if self._is_partition else self.rows_to_store
         if choice.strategy == "replacement":
             return Replacement(self._with_partition_columns())
         return self._compare(choice.reason)
@@ -128,6 +130,10 @@ class MaintenanceRun:
         """The stored rows: in this process if they are few."""
         return self.load_stored()
 
+    def _load_with_hidden(self, hidden: Sequence[Field]) -> Any:
+        """The stored rows with hidden columns."""
+        return self.load_stored(hidden) if hidden else self.stored
+
     @cached_property
     def rows_now(self) -> Any:
         """Frame of the query as it was written."""
@@ -170,7 +176,61 @@ class MaintenanceRun:
     def _maintenance(self) -> Maintenance | None:
         if self.plan.operators is None:
             return None
-        return Maintenance(self.ctx, self.plan.operators, self.views, self.target, self.schema, self.values)
+        stored = self._stored_hidden
+        return Maintenance(
+            self.ctx,
+            self.plan.operators,
+            self.views,
+            self.target,
+            self.schema,
+            self.values,
+            self._accumulation(self._new_token if stored is None else stored.token),
+            stored is not None and stored.is_complete,
+        )
+
+    # hidden columns
+
+    def _accumulation(self, token: str) -> StoredAccumulation | None:
+        return self.plan.stored_accumulation(self.target.merge, self.schema, token)
+
+    @property
+    def _new_token(self) -> str:
+        return self.ctx.execution_id[:8]
+
+    @cached_property
+    def _stored_hidden(self) -> HiddenColumns | None:
+        """The hidden columns of the stored rows; None if they have none for this query."""
+        if self.plan.accumulation is None:
+            return None
+        return self._record.find_hidden_columns(self.ctx.last_reports(), self.plan.accumulation.fingerprint)
+
+    def _hidden_after(self, choice: MaintenanceChoice) -> HiddenColumns | None:
+        """The hidden columns of the stored rows after this execution.
+
+        A comparison leaves rows as they are that are equal to the new ones. Their hidden columns may be outdated, so
+        no later execution may read them.
+        """
+        if self.plan.accumulation is None:
+            return None
+        fingerprint = self.plan.accumulation.fingerprint
+        if choice.strategy in ("first rows", "replacement"):
+            return HiddenColumns(fingerprint, fingerprint, is_complete=True)
+        if choice.strategy == "comparison" or self._stored_hidden is None:
+            return HiddenColumns(fingerprint, self._new_token, is_complete=False)
+        return self._stored_hidden
+
+    @cached_property
+    def rows_to_store(self) -> Any:
+        """Frame of the whole result with its hidden columns."""
+        accumulation = (
+            None if self.plan.accumulation is None else self._accumulation(self.plan.accumulation.fingerprint)
+        )
+        if accumulation is None or not accumulation.hidden:
+            return self.rows_now
+        names = {n: f.name for n, f in accumulation.hidden.items()}
+        sql = self.query.sql_with_hidden(self.sources, accumulation.accumulation, names)
+        frames = {frame: self.views[d].all for d, frame in self.query.frame_by_dataset.items()}
+        return self.ctx.query(sql, {name: self.values[name] for name in self.query.runnable.variables}, frames)
 
     @cached_property
     def _record(self) -> ResultRecord:
@@ -198,11 +258,11 @@ class MaintenanceRun:
         """The rows of the query, with the partition columns of a dataset."""
         types = {} if self.query.scope is None else self.query.scope.partition_column_types
         if not types:
-            return self.rows_now
+            return self.rows_to_store
         named = ", ".join(f"CAST(:partition_{c} AS {t}) AS {quote_column(c)}" for c, t in types.items())
         values = {f"partition_{c}": self.values[f"partition_{c}"] for c in types}
-        select = f"SELECT {INNER_QUERY_ALIAS}.*, {named} FROM {{rows_now}} AS {INNER_QUERY_ALIAS}"
-        return self.ctx.query(select, values, {"rows_now": self.rows_now})
+        select = f"SELECT {INNER_QUERY_ALIAS}.*, {named} FROM {{rows}} AS {INNER_QUERY_ALIAS}"
+        return self.ctx.query(select, values, {"rows": self.rows_to_store})
 
     def _compare(self, reason: str) -> Any:
         """The difference between the result and the stored rows."""

@@ -15,10 +15,7 @@ from typing import Any, TypeAlias
 
 from sqlglot import exp
 
-from nova_assets.model.schema import DELETED, Field
 from nova_assets.model.value_comparison import can_be_key, has_unequal_representations
-from nova_assets.sql.incremental.accumulation import Accumulation
-from nova_assets.sql.incremental.accumulation_sql import select_changed_groups, select_group_changes
 from nova_assets.sql.incremental.column_bounds import ColumnBounds
 from nova_assets.sql.incremental.delta_sql import RESULT
 from nova_assets.sql.incremental.expressions import column_of
@@ -48,7 +45,8 @@ from nova_assets.sql.incremental.operators import (
 )
 
 _NAME = re.compile(r"\bnova_\w+\b")
-_GROUPS = "nova_groups"
+CHANGED_GROUPS = "nova_groups"
+"""Relation with the groups of an accumulation that a change concerns."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +118,8 @@ class MaintenanceSql:
         """
         if RESULT not in self._relations:
             change = self.change(self.root)
-            self._relation(RESULT, sum_weights(self.root.columns, f"SELECT * FROM {change}"), is_read_often=True)
-        return self._with_relations(select_result)
+            self.add_relation(RESULT, sum_weights(self.root.columns, f"SELECT * FROM {change}"), is_read_often=True)
+        return self.with_relations(select_result)
 
     def statement_by_key(self, select_result: str, key: Sequence[str], stored: str, names: Mapping[str, str]) -> str:
         """The whole statement for a result with rounded numbers. Rows do not cancel out if their digits differ, so the
@@ -137,74 +135,35 @@ class MaintenanceSql:
         stored_columns = output_list((column, column_of(name)) for column, name in names.items())
         sides = [
             self.rows(self.root, "new"),
-            self._relation("nova_stored", f"SELECT {stored_columns} FROM {{{stored}}}"),
+            self.add_relation("nova_stored", f"SELECT {stored_columns} FROM {{{stored}}}"),
         ]
         if key:
             key_list = ", ".join(f"{to_sql(column_of(k))} AS {KEY}{n}" for n, k in enumerate(key))
             changed = f"SELECT DISTINCT {key_list} FROM {self.change(self.root)}"
-            keys = self._relation("nova_result_keys", changed, is_read_often=True)
+            keys = self.add_relation("nova_result_keys", changed, is_read_often=True)
             columns = [column_of(k) for k in key]
             sides = [
-                self._relation(f"nova_result_{n}", self._select_with_keys(side, keys, columns))
+                self.add_relation(f"nova_result_{n}", self.select_with_keys(side, keys, columns))
                 for n, side in enumerate(sides)
             ]
         parts = [
             f"{select_with_weight(self.root.columns, weight)} FROM {side}"
             for weight, side in zip((1, -1), sides, strict=True)
         ]
-        self._relation(RESULT, sum_weights(self.root.columns, " UNION ALL ".join(parts)), is_read_often=True)
-        return self._with_relations(select_result)
+        self.add_relation(RESULT, sum_weights(self.root.columns, " UNION ALL ".join(parts)), is_read_often=True)
+        return self.with_relations(select_result)
 
     @property
     def has_few_rows(self) -> bool:
         """Whether the change of the result is known to have few rows."""
-        return RESULT in self._computed or _GROUPS in self._computed
+        return RESULT in self._computed or CHANGED_GROUPS in self._computed
 
-    def accumulating_statement(
-        self, accumulation: Accumulation, stored: str, fields: Mapping[str, Field], *, removes_by_value: bool
-    ) -> str:
-        """A statement with the delta of a channel whose stored rows are accumulators.
+    def may_have_true(self, name: str, column: str) -> bool:
+        """Whether a relation may have a row with true in a column."""
+        computed = self._computed.get(name)
+        return computed is None or column in computed.columns_with_true
 
-        Args:
-            stored: frame of the stored rows.
-            fields: output column -> the channel's column.
-            removes_by_value: whether the old row of a changed group has to be removed. Otherwise the new row replaces
-                the old row.
-        """
-        aggregation = accumulation.aggregation
-        change = self._relation(
-            "nova_group_changes", select_group_changes(accumulation, self.change(aggregation.input), fields)
-        )
-        groups = self._relation(
-            _GROUPS, select_changed_groups(accumulation, change, stored, fields), is_read_often=True
-        )
-        outputs = output_list((field.name, column_of(column)) for column, field in fields.items())
-        is_changed = "NOT nova_again AND NOT nova_is_same"
-        parts = []
-        if removes_by_value:
-            stored_row = output_list((f.name, column_of(f"nova_old_{n}")) for n, f in enumerate(fields.values()))
-            is_removed = "nova_is_stored AND (nova_again OR NOT nova_is_same OR nova_is_empty)"
-            parts.append(f"SELECT {stored_row}, TRUE AS {DELETED} FROM {groups} WHERE {is_removed}")
-            is_added = f"{is_changed} AND NOT nova_is_empty"
-            parts.append(f"SELECT {outputs}, FALSE AS {DELETED} FROM {groups} WHERE {is_added}")
-        else:
-            parts.append(f"SELECT {outputs}, nova_is_empty AS {DELETED} FROM {groups} WHERE {is_changed}")
-        computed = self._computed.get(groups)
-        if computed is None or "nova_again" in computed.columns_with_true:
-            parts.append(f"SELECT {outputs}, FALSE AS {DELETED} FROM {self._groups_again(aggregation, groups)}")
-        return self._with_relations(" UNION ALL ".join(parts))
-
-    def _groups_again(self, aggregation: Aggregation, groups: str) -> str:
-        """Name of the relation with those changed groups that are computed again from all their rows."""
-        keys = ", ".join(f"{KEY}{n}" for n in range(len(aggregation.group_keys)))
-        again = self._relation("nova_keys_again", f"SELECT {keys} FROM {groups} WHERE nova_again", is_read_often=True)
-        rows = self._relation(
-            "nova_rows_again",
-            self._select_with_keys(self.rows(aggregation.input, "new"), again, aggregation.group_keys),
-        )
-        return self._relation("nova_groups_again", select_over(aggregation, [rows]))
-
-    def _with_relations(self, select: str) -> str:
+    def with_relations(self, select: str) -> str:
         """The SELECT with those relations that it reads."""
         read = {*self._read_relations([select])}
         relations = [f"{name} AS ({body})" for name, body in self._relations.items() if name in read]
@@ -221,7 +180,7 @@ class MaintenanceSql:
     def rows_statement(self) -> str:
         """A statement that computes the whole result after the change by the operators."""
         rows = self.rows(self.root, "new")
-        return self._with_relations(f"SELECT * FROM {rows}")
+        return self.with_relations(f"SELECT * FROM {rows}")
 
     def _reads_change(self, operator: Operator) -> bool:
         return any(isinstance(o, Scan) and self.changes[o.dataset].is_changed for o in walk(operator))
@@ -230,16 +189,18 @@ class MaintenanceSql:
         """Whether a dataset that the operator reads has changed."""
         return id(operator) in self._changed
 
-    def _relation(self, name: str, body: str, *, is_read_often: bool = False) -> str:
+    def add_relation(self, name: str, body: str, *, is_read_often: bool = False) -> str:
+        """Add a relation, and return its name. A relation that is read more than once is computed now, if its rows are
+        few."""
         self._relations[name] = body
         if is_read_often and self._compute is not None:
-            computed = self._compute(self._with_relations(f"SELECT * FROM {name}"), self.values)
+            computed = self._compute(self.with_relations(f"SELECT * FROM {name}"), self.values)
             if computed is not None:
                 self._computed[name] = computed
                 self._relations[name] = f"SELECT * FROM {{{computed.frame}}}"
         return name
 
-    def _select_with_keys(self, rows: str, keys: str, expressions: Sequence[exp.Expr]) -> str:
+    def select_with_keys(self, rows: str, keys: str, expressions: Sequence[exp.Expr]) -> str:
         """SELECT of the rows whose key expressions equal a row of ``keys``.
 
         If the keys are known, their bounds are added, by which Spark skips files and row groups.
@@ -271,7 +232,7 @@ class MaintenanceSql:
         name = f"nova_{self._numbers[id(operator)]}_{version}"
         if name not in self._relations:
             body = self._rows_sql(operator, version)
-            self._relation(name, body)  # after the relations that the body reads
+            self.add_relation(name, body)  # after the relations that the body reads
         return name
 
     def _rows_sql(self, operator: Operator, version: str) -> str:
@@ -288,7 +249,7 @@ class MaintenanceSql:
         name = f"nova_{self._numbers[id(operator)]}_change"
         if name not in self._relations:
             body = self._change_sql(operator) if self.is_changed(operator) else self._no_change_sql(operator)
-            self._relation(name, body)
+            self.add_relation(name, body)
         return name
 
     def _no_change_sql(self, operator: Operator) -> str:
@@ -372,7 +333,7 @@ class MaintenanceSql:
         names = ", ".join(f"{KEY}{n}" for n in range(len(keyed_inputs[0][1])))
         name = f"nova_{self._numbers[id(operator)]}_keys"
         body = f"SELECT DISTINCT {names} FROM ({' UNION ALL '.join(parts)})"
-        return self._relation(name, body, is_read_often=True)
+        return self.add_relation(name, body, is_read_often=True)
 
     def _again(self, operator: Operator, keys: str | None, keys_by_input: Sequence[Sequence[exp.Expr]]) -> str:
         """The operator over the rows with changed keys, before and after the change."""
@@ -382,11 +343,11 @@ class MaintenanceSql:
             for n, (operand, key_columns) in enumerate(zip(operator.inputs, keys_by_input, strict=True)):
                 rows = self.rows(operand, version)
                 if keys is not None:
-                    rows = self._relation(
-                        f"nova_{number}_input_{n}_{version}", self._select_with_keys(rows, keys, key_columns)
+                    rows = self.add_relation(
+                        f"nova_{number}_input_{n}_{version}", self.select_with_keys(rows, keys, key_columns)
                     )
                 inputs.append(rows)
-            again = self._relation(f"nova_{number}_again_{version}", select_over(operator, inputs))
+            again = self.add_relation(f"nova_{number}_again_{version}", select_over(operator, inputs))
             parts.append(f"{select_with_weight(operator.columns, weight)} FROM {again}")
         return " UNION ALL ".join(parts)
 

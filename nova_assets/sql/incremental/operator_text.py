@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from sqlglot import exp
 
-from nova_assets.sql.incremental.accumulation import accumulation_of
+from nova_assets.sql.incremental.accumulation import Accumulation, accumulation_of
 from nova_assets.sql.incremental.operators import (
     Aggregation,
     Distinct,
@@ -41,16 +41,25 @@ class OperatorLine(NamedTuple):
 
 def describe_operators(root: Operator) -> list[OperatorLine]:
     """The steps of a query, last step first. Steps that only rename columns are left out."""
-    return list(_lines(root, 0))
+    return list(_lines(root, 0, accumulation_of(root)))
 
 
-def _lines(operator: Operator, depth: int) -> Iterator[OperatorLine]:
+def _lines(operator: Operator, depth: int, accumulation: Accumulation | None) -> Iterator[OperatorLine]:
     if isinstance(operator, Projection) and all(isinstance(e, exp.Column) for _, e in operator.outputs):
-        yield from _lines(operator.input, depth)
+        yield from _lines(operator.input, depth, accumulation)
         return
-    yield OperatorLine(depth, *_describe(operator))
+    step, rule = _describe(operator)
+    if accumulation is not None and operator is accumulation.aggregation:
+        rule = _describe_accumulation(accumulation)
+    yield OperatorLine(depth, step, rule)
     for below in operator.inputs:
-        yield from _lines(below, depth + 1)
+        yield from _lines(below, depth + 1, accumulation)
+
+
+def _describe_accumulation(accumulation: Accumulation) -> str:
+    has_extremes = any(a.kind in ("min", "max") for a in accumulation.accumulators)
+    rule = "the change is added to the stored groups"
+    return f"{rule}; groups that lose their MIN or MAX are computed again" if has_extremes else rule
 
 
 _CHANGE_ALONE = "only changed rows are computed"
@@ -85,10 +94,7 @@ def _(operator: LateralView) -> tuple[str, str]:
 def _(operator: Aggregation) -> tuple[str, str]:
     if not operator.group_keys:
         return "aggregate all rows", "all rows are computed again"
-    rule = "groups that changed are computed again"
-    if accumulation_of(operator) is not None:
-        rule = "the change is added to the stored rows"
-    return f"group by {_text(operator.group_keys)}", rule
+    return f"group by {_text(operator.group_keys)}", "groups that changed are computed again"
 
 
 @_describe.register

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from nova_assets.errors import DefinitionError, NotSupported
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import Append, MergeModel, Multiset, Upsert
 from nova_assets.model.partitions import partition_values
-from nova_assets.model.schema import Schema
+from nova_assets.model.schema import DataType, Schema
 from nova_assets.model.value_comparison import can_be_key
+from nova_assets.sql.incremental.accumulation import Accumulation, StoredAccumulation, hidden_fields
 from nova_assets.sql.incremental.operators import Operator
 from nova_assets.sql.incremental.unique_keys import exact_unique_key
 
@@ -22,10 +23,30 @@ class MaintenancePlan:
     Args:
         operators: the operators of the query; None if the whole query is computed, and compared with the stored rows.
         reason: why there are no operators; empty if there are.
+        accumulation: the operators as an accumulation; None if they are none.
+        hidden_types: number of a hidden accumulator -> its type, as Spark derives it.
     """
 
     operators: Operator | None
     reason: str = ""
+    accumulation: Accumulation | None = None
+    hidden_types: Mapping[int, DataType] = field(default_factory=dict)
+
+    def stored_accumulation(self, merge: MergeModel, schema: Schema, token: str) -> StoredAccumulation | None:
+        """The accumulation as a channel stores it; None if the channel does not store groups with their accumulators.
+
+        Args:
+            merge: merge model of the channel.
+            schema: columns of the result.
+            token: part of the names of hidden columns.
+        """
+        if self.operators is None or self.accumulation is None:
+            return None
+        key = {k.lower() for k in merge.key}
+        if not isinstance(merge, Multiset) and key != set(self.accumulation.key_columns):
+            return None
+        fields = dict(zip(self.operators.columns, schema.fields, strict=True))
+        return StoredAccumulation(self.accumulation, fields, hidden_fields(token, self.hidden_types))
 
 
 def check_channel(
@@ -48,10 +69,10 @@ def check_channel(
     Raises:
         NotSupported, DefinitionError.
     """
-    for field in schema.fields:
-        if not can_be_key(field.type):
+    for column in schema.fields:
+        if not can_be_key(column.type):
             raise NotSupported(
-                f"{query_name}: column {field.name!r} of the result is a map, which Spark cannot compare",
+                f"{query_name}: column {column.name!r} of the result is a map, which Spark cannot compare",
                 expected="map_entries(...) of the map",
             )
     merge = target.merge

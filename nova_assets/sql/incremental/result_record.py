@@ -30,6 +30,21 @@ _SETTINGS = (
 
 
 @dataclass(frozen=True)
+class HiddenColumns:
+    """Hidden columns of stored rows, in which the accumulators of their groups are.
+
+    Args:
+        accumulators: fingerprint of their meaning.
+        token: part of their names.
+        is_complete: whether every row has them.
+    """
+
+    accumulators: str
+    token: str
+    is_complete: bool
+
+
+@dataclass(frozen=True)
 class ResultRecord:
     """The result that an execution of a maintained query leaves in its channel.
 
@@ -42,6 +57,7 @@ class ResultRecord:
         inputs: dataset -> its channel, and the version of this channel that the execution read.
         partitions: dataset -> fingerprint of the partitions that the execution read. Only for a dataset's partition,
             whose query determines which partitions it reads.
+        hidden: the hidden columns of the stored rows; None if no row has hidden columns.
     """
 
     query: str
@@ -50,6 +66,7 @@ class ResultRecord:
     head: int
     inputs: Mapping[str, tuple[str, int]]
     partitions: Mapping[str, str] = field(default_factory=dict)
+    hidden: HiddenColumns | None = None
 
     @staticmethod
     def of_execution(
@@ -98,7 +115,7 @@ class ResultRecord:
             merge: merge model of the channel.
             is_written_by_others: whether anything else has written to the channel after a version.
         """
-        records = {r[_REPORT_KEY]["channel"]: r[_REPORT_KEY] for r in last_reports if _REPORT_KEY in r}
+        records = _records_by_channel(last_reports)
         last = records.get(self.channel)
         if last is None and records:
             return f"the last execution wrote its result to channel {min(records)}"
@@ -118,9 +135,23 @@ class ResultRecord:
             return f"another writer has changed channel {self.channel}"
         return None
 
+    def find_hidden_columns(self, last_reports: Iterable[Mapping[str, Any]], accumulators: str) -> HiddenColumns | None:
+        """The hidden columns of the stored rows; None if they have none with this meaning.
+
+        Args:
+            accumulators: fingerprint of the meaning.
+        """
+        hidden = _records_by_channel(last_reports).get(self.channel, {}).get("hidden")
+        found = None if hidden is None else HiddenColumns(**hidden)
+        return found if found is not None and found.accumulators == accumulators else None
+
     def report(self, ctx: Context) -> None:
         """Record the result with the commit."""
         ctx.report[_REPORT_KEY] = {**asdict(self), "inputs": {d: list(i) for d, i in self.inputs.items()}}
+
+
+def _records_by_channel(reports: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    return {r[_REPORT_KEY]["channel"]: r[_REPORT_KEY] for r in reports if _REPORT_KEY in r}
 
 
 def query_fingerprint(tree: exp.Query, values: Mapping[str, Any]) -> str:

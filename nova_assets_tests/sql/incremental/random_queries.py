@@ -102,9 +102,26 @@ class QueryWriter:
         outputs = [f"{key} AS g{n}" for n, key in enumerate(keys)]
         decimals = [n for n in names if n.endswith(".w")]
         values = [self.int_column(names), f"{self.int_column(names)} * 2", *decimals]
-        outputs += [f"COUNT({v}) AS c{n}" for n, v in enumerate(values) if self.rng.random() < 0.5]
-        outputs += [f"SUM({v}) AS s{n}" for n, v in enumerate(values) if self.rng.random() < 0.7]
-        return f"SELECT {', '.join(outputs)}, COUNT(*) AS n FROM {source}{where} GROUP BY {', '.join(keys)}"
+        outputs += [f"COUNT({v}) AS c{n}" for n, v in enumerate(values) if self.rng.random() < 0.3]
+        outputs += [f"SUM({v}) AS s{n}" for n, v in enumerate(values) if self.rng.random() < 0.5]
+        outputs += [f"AVG({v}) AS a{n}" for n, v in enumerate(values) if self.rng.random() < 0.4]
+        texts = [n for n in names if n.endswith(".s")]
+        ordered = [*values, *texts, *(f"DATE '2026-01-01' + {v}" for v in values[:1])]
+        outputs += [f"MIN({v}) AS l{n}" for n, v in enumerate(ordered) if self.rng.random() < 0.2]
+        outputs += [f"MAX({v}) AS h{n}" for n, v in enumerate(ordered) if self.rng.random() < 0.2]
+        condition = self.condition(names)
+        others = [
+            "COUNT(*) AS n",
+            f"COUNT_IF({condition}) AS i",
+            f"SUM({values[0]}) FILTER (WHERE {condition}) AS f",
+            f"COUNT(*) FILTER (WHERE {condition}) AS cf",
+            f"SUM({values[0]}) * 10 / COUNT(*) AS e",
+            f"COALESCE(MAX({values[0]}), -1) + {keys[0]} AS o",
+            f"AVG(CAST({values[0]} AS BIGINT)) AS ab",
+            f"AVG(CAST({values[0]} AS DECIMAL(16, 3))) AS ad",
+        ]
+        outputs += [o for o in others if self.rng.random() < 0.3] or ["COUNT(*) AS n"]
+        return f"SELECT {', '.join(outputs)} FROM {source}{where} GROUP BY {', '.join(keys)}"
 
     def relation(self, depth: int) -> tuple[str, list[str]]:
         """A query with two to four columns, of types int, int, string, ... by name, and its columns."""

@@ -19,8 +19,9 @@ from sqlglot import exp
 from nova_assets.engine.rows.spark_types import from_struct
 from nova_assets.engine.tasks.sql_query import analyze_query
 from nova_assets.errors import QueryRefused
-from nova_assets.model.schema import Schema
-from nova_assets.sql.incremental.accumulation import accumulation_of
+from nova_assets.model.schema import Field, Schema
+from nova_assets.sql.incremental.accumulated_delta import accumulated_delta
+from nova_assets.sql.incremental.accumulation import Accumulation, StoredAccumulation, accumulation_of
 from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
 from nova_assets.sql.incremental.column_bounds import column_bounds
 from nova_assets.sql.incremental.delta_sql import RESULT
@@ -80,7 +81,7 @@ class Judge:
         assert isinstance(tree, exp.Query)
         self.query: Query = resolve_query(text, tree, {n: s.schema for n, s in sources.items()})
         self.operators: Operator = build_operators(self.query, sources)
-        self.accumulation: Any = None
+        self.accumulation: Accumulation | None = accumulation_of(self.operators)
         self.schema = Schema(())
         self.is_accepted = False
 
@@ -99,8 +100,6 @@ class Judge:
         frame = analyze_query(self.spark, self.runnable.sql, {}, frames)
         self.is_accepted = True
         self.schema = from_struct(frame.schema)
-        types = dict(zip(self.operators.columns, (f.type for f in self.schema.fields), strict=True))
-        self.accumulation = accumulation_of(self.operators, types)
         return Counter(comparable(r) for r in frame.collect())
 
     def changed(
@@ -108,11 +107,11 @@ class Judge:
         before: Rows,
         after: Rows,
         changes: Rows,
-        stored: list[Any] | None = None,
         *,
+        accumulates: bool = False,
         removes_by_value: bool = False,
     ) -> list[Any]:
-        """The change of the result, added up; with stored rows, the delta of an accumulation."""
+        """The change of the result, added up; or the delta of an accumulation, without its hidden columns."""
         frames: dict[str, Any] = {}
         dataset_changes = {}
         for t in TABLES:
@@ -133,17 +132,33 @@ class Judge:
                 bool(changes[t.name]),
             )
         maintenance = MaintenanceSql(self.operators, dataset_changes, self.compute_function(frames))
-        if stored is None:
+        if not accumulates:
             sql = maintenance.statement(f"SELECT * FROM {RESULT}")
-        else:
-            assert self.accumulation is not None
-            ddl = ", ".join(f"`{f.name}` {f.type}" for f in self.schema.fields)
-            frames["stored"] = self.spark.createDataFrame(stored, ddl)
-            fields = dict(zip(self.operators.columns, self.schema.fields, strict=True))
-            sql = maintenance.accumulating_statement(
-                self.accumulation, "stored", fields, removes_by_value=removes_by_value
-            )
-        return list(self.analyze(sql, maintenance.values, frames).collect())
+            return list(self.analyze(sql, maintenance.values, frames).collect())
+        assert self.accumulation is not None
+        frames["stored"], hidden = self.stored_groups(before)
+        fields = dict(zip(self.operators.columns, self.schema.fields, strict=True))
+        stored = StoredAccumulation(self.accumulation, fields, hidden)
+        sql = accumulated_delta(maintenance, stored, "stored", removes_by_value=removes_by_value)
+        rows = self.analyze(sql, maintenance.values, frames).collect()
+        return [(*row[: len(fields)], row[-1]) for row in rows]
+
+    def stored_groups(self, rows: Rows) -> tuple[Any, dict[int, Field]]:
+        """The result with its hidden columns, which some rows have lost."""
+        assert self.accumulation is not None
+        names = {n: f"hidden_{n}" for n in self.accumulation.hidden}
+        frames = {t.name: self.frame(rows[t.name], t.schema) for t in TABLES}
+        changes = {t.name: DatasetChange(t.name, t.name, None, t.name, is_changed=False) for t in TABLES}
+        maintenance = MaintenanceSql(self.accumulation.operator_with_hidden(names), changes)
+        frame = self.analyze(maintenance.rows_statement(), maintenance.values, frames)
+        groups = frame.collect()
+        if names and self.rng.random() < 0.3:
+            groups = [
+                row if self.rng.random() < 0.5 else (*row[: -len(names)], *(None for _ in names)) for row in groups
+            ]
+        types = {f.name: f.type for f in from_struct(frame.schema).fields}
+        hidden = {n: Field(name, types[name]) for n, name in names.items()}
+        return self.spark.createDataFrame(groups, frame.schema), hidden
 
     def analyze(self, sql: str, values: Mapping[str, Any], frames: Mapping[str, Any]) -> Any:
         used_frames = {n: f for n, f in frames.items() if f"{{{n}}}" in sql}
@@ -215,11 +230,11 @@ def check_changes(judge: Judge, rng: random.Random) -> None:
     keyed = [{tuple(row[i] for i in at): row for row in result} for at in positions]
     by_group = dict(keyed[0]) if judge.accumulation else {}
     for after, changes in history:
-        delta = judge.changed(rows, after, changes, list(result.elements())) if judge.accumulation else []
+        delta = judge.changed(rows, after, changes, accumulates=True) if judge.accumulation else []
         accumulated = [(*row[:-1], -1 if row[-1] else 1) for row in delta]
         multiset = Counter(result)
         if judge.accumulation:
-            by_value = judge.changed(rows, after, changes, list(result.elements()), removes_by_value=True)
+            by_value = judge.changed(rows, after, changes, accumulates=True, removes_by_value=True)
             for row in by_value:
                 multiset[comparable(row[:-1])] += -1 if row[-1] else 1
         change = judge.changed(rows, after, changes)

@@ -1,0 +1,82 @@
+"""The statement with the delta of a channel whose rows are groups of an accumulation."""
+
+from __future__ import annotations
+
+from nova_assets.model.schema import DELETED
+from nova_assets.sql.incremental.accumulation import ACCUMULATOR, StoredAccumulation
+from nova_assets.sql.incremental.accumulation_sql import OLD, select_changed_groups, select_group_changes
+from nova_assets.sql.incremental.expressions import column_of
+from nova_assets.sql.incremental.maintenance_sql import CHANGED_GROUPS, MaintenanceSql
+from nova_assets.sql.incremental.operator_sql import KEY, output_list, quote_column, select_over
+
+_AGAIN = "nova_groups_again"
+
+
+def accumulated_delta(
+    relations: MaintenanceSql, stored: StoredAccumulation, stored_frame: str, *, removes_by_value: bool
+) -> str:
+    """A statement with the delta of a channel whose stored rows are groups with their accumulators.
+
+    Args:
+        stored_frame: frame of the stored rows, with the hidden columns.
+        removes_by_value: whether the old row of a changed group has to be removed. Otherwise the new row replaces the
+            old row.
+    """
+    aggregation = stored.accumulation.aggregation
+    change = select_group_changes(stored, relations.change(aggregation.input))
+    change = relations.add_relation("nova_group_changes", change)
+    groups = relations.add_relation(
+        CHANGED_GROUPS, select_changed_groups(stored, change, stored_frame), is_read_often=True
+    )
+    new_row = _columns(stored, {n: f"{ACCUMULATOR}{n}" for n in stored.hidden})
+    is_changed = "NOT nova_again AND NOT nova_is_same"
+    if removes_by_value:
+        old_row = output_list((f.name, column_of(f"{OLD}{n}")) for n, f in enumerate(stored.all_fields))
+        is_removed = "nova_is_stored AND (nova_again OR NOT nova_is_same OR nova_is_empty)"
+        parts = [
+            f"SELECT {old_row}, TRUE AS {DELETED} FROM {groups} WHERE {is_removed}",
+            f"SELECT {new_row}, FALSE AS {DELETED} FROM {groups} WHERE {is_changed} AND NOT nova_is_empty",
+        ]
+    else:
+        parts = [f"SELECT {new_row}, nova_is_empty AS {DELETED} FROM {groups} WHERE {is_changed}"]
+    if relations.may_have_true(groups, "nova_again"):
+        again = _add_groups_again(relations, stored, groups, is_read_often=not removes_by_value)
+        row_again = _columns(stored, {n: f.name for n, f in stored.hidden.items()})
+        parts.append(f"SELECT {row_again}, FALSE AS {DELETED} FROM {again}")
+        if not removes_by_value:  # a group that has no rows any more is not computed again, but deleted
+            is_same = " AND ".join(
+                f"{again}.{quote_column(key)} <=> {groups}.{KEY}{n}"
+                for n, key in enumerate(stored.accumulation.key_columns)
+            )
+            parts.append(
+                f"SELECT {new_row}, TRUE AS {DELETED} FROM {groups} LEFT ANTI JOIN {again} ON {is_same} "
+                "WHERE nova_again AND nova_is_stored"
+            )
+    return relations.with_relations(" UNION ALL ".join(parts))
+
+
+def _add_groups_again(
+    relations: MaintenanceSql, stored: StoredAccumulation, groups: str, *, is_read_often: bool
+) -> str:
+    """Add the relation with those changed groups that are computed again from all their rows."""
+    aggregation = stored.accumulation.aggregation
+    keys = ", ".join(f"{KEY}{n}" for n in range(len(aggregation.group_keys)))
+    again = relations.add_relation(
+        "nova_keys_again", f"SELECT {keys} FROM {groups} WHERE nova_again", is_read_often=True
+    )
+    rows = relations.add_relation(
+        "nova_rows_again",
+        relations.select_with_keys(relations.rows(aggregation.input, "new"), again, aggregation.group_keys),
+    )
+    operator = stored.accumulation.operator_with_hidden({n: f.name for n, f in stored.hidden.items()})
+    return relations.add_relation(_AGAIN, select_over(operator, [rows]), is_read_often=is_read_often)
+
+
+def _columns(stored: StoredAccumulation, hidden: dict[int, str]) -> str:
+    """The channel's columns, from relations with the query's output columns.
+
+    Args:
+        hidden: number of a hidden accumulator -> its column in the relation.
+    """
+    visible = ((field.name, column_of(column)) for column, field in stored.fields.items())
+    return output_list([*visible, *((stored.hidden[n].name, column_of(name)) for n, name in hidden.items())])
