@@ -8,6 +8,7 @@ import pytest
 from sqlglot import exp
 
 from nova_assets.model.schema import Schema, parse_ddl
+from nova_assets.sql.incremental.accumulation import accumulation_of
 from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
 from nova_assets.sql.incremental.maintenance_choice import MaintenanceChoice, choose_by_cost
 from nova_assets.sql.incremental.maintenance_cost import DatasetSize, MaintenanceCost, estimate_maintenance
@@ -32,7 +33,9 @@ def operators_of(sql: str) -> Operator:
 def chosen(sql: str, rows: int, changed: int, *, prefers_changes: bool = False, **options: Any) -> MaintenanceChoice:
     sizes = {"facts": DatasetSize(rows, changed, True), "sides": DatasetSize(rows // 10, 0, True)}
     is_small = changed <= 200_000
-    cost = estimate_maintenance(operators_of(sql), sizes, rows // 10, is_change_small=is_small, **options)
+    root = operators_of(sql)
+    options = {"accumulation": accumulation_of(root), **options}
+    cost = estimate_maintenance(root, sizes, rows // 10, is_change_small=is_small, **options)
     return choose_by_cost(cost, prefers_changes=prefers_changes)
 
 
@@ -47,6 +50,12 @@ def test_a_change_of_most_rows_replaces_the_result(sql: str) -> None:
     assert choice.strategy == "replacement"
     assert "changes" in choice.reason and "replacement" in choice.reason and "s of CPU" in choice.reason
     assert choice.as_json()["estimated_cpu_seconds"].keys() == {"changes", "replacement"}
+
+
+def test_groups_without_stored_accumulators_are_dearer() -> None:
+    estimates = [chosen(GROUP, 20_000_000, 1_000, is_accumulated=a).cost for a in (True, False)]
+    complete, incomplete = (e.changes for e in estimates if e is not None)
+    assert 1.5 * complete < incomplete
 
 
 def test_incremental_prefers_changes_up_to_a_limit() -> None:

@@ -1,0 +1,138 @@
+"""Groups are maintained from accumulators that the channel's files hold in hidden columns. Spark is the judge."""
+
+from __future__ import annotations
+
+import os
+import random
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import nova_assets as nova
+from nova_assets_tests.effort import examples
+
+pytestmark = pytest.mark.spark
+
+ORDERS = nova.Channel(
+    "orders", merge=nova.Upsert(key="id"), schema="id int, site string, a int, d decimal(10,2), t string"
+)
+MEANS = "SELECT site, AVG(a) AS mean FROM orders GROUP BY site"
+QUERIES = (
+    MEANS,
+    "SELECT site, AVG(a) AS mean FROM orders WHERE a > 1 GROUP BY site",
+    "SELECT site, SUM(a) AS s, AVG(d) AS m, MIN(a) AS lo, MAX(t) AS hi, SUM(d) / COUNT(*) AS q FROM orders GROUP BY site",
+)
+MERGES = {"multiset": nova.Multiset(), "upsert": nova.Upsert(key="site")}
+SEED = int(os.environ.get("NOVA_FUZZ_SEED", "27"))
+
+
+def project_of(query: str, merge: nova.MergeModel) -> nova.Project:
+    result = nova.Channel("result", merge=merge)
+    keep = nova.incremental("keep", query, produces=nova.delta(result))
+    return nova.Project([nova.bind(nova.Workflowette("keep", [keep]))], channels=[ORDERS])
+
+
+class World:
+    """A store whose result is compared with Spark's own."""
+
+    def __init__(self, folder: Path, spark: Any, merge: nova.MergeModel, rng: random.Random) -> None:
+        self.folder, self.spark, self.merge, self.rng = folder, spark, merge, rng
+        self.query = MEANS
+        self.rows: dict[int, dict[str, Any]] = {}
+
+    def open(self) -> nova.Store:
+        project = project_of(self.query, self.merge)
+        store = nova.open(project, f"sqlite:///{self.folder}/catalog.db", self.folder / "warehouse", self.spark)
+        store.register(project)
+        return store
+
+    def change(self, store: nova.Store, count: int) -> None:
+        """Insert, update and delete rows."""
+        rng, changed = self.rng, []
+        for number in rng.sample(range(60), count):
+            if number in self.rows and rng.random() < 0.4:
+                changed.append({**self.rows.pop(number), "_deleted": True})
+                continue
+            self.rows[number] = {
+                "id": number,
+                "site": rng.choice(["a", "b", "c", "d", None]),
+                "a": rng.choice([None, 1, 2, 3, 7, 100]),
+                "d": rng.choice([None, Decimal("1.25"), Decimal("3.33"), Decimal("-0.01")]),
+                "t": rng.choice([None, "x", "yy", "zzz"]),
+            }
+            if isinstance(self.merge, nova.Upsert) and self.rows[number]["site"] is None:
+                self.rows[number]["site"] = "e"  # a key is never null
+            changed.append({**self.rows[number], "_deleted": False})
+        store.insert("orders", changed)
+
+    def run(self, store: nova.Store) -> dict[str, Any]:
+        """Run the binding, compare the result with Spark's, and return what the task reported."""
+        store.run("keep")
+        orders = store.read("orders").to_spark()
+        orders.createOrReplaceTempView("orders")
+        expected = self.spark.sql(self.query)
+        found = store.read("result").to_spark().select(*expected.columns)
+        assert sorted(map(str, found.collect())) == sorted(map(str, expected.collect())), self.query
+        facts: dict[str, Any] = store.timeline("result")[-1].details["tasks"][0]["facts"]
+        return facts
+
+
+@pytest.fixture(params=MERGES)
+def world(request: pytest.FixtureRequest, tmp_path: Path, spark: Any) -> World:
+    return World(tmp_path, spark, MERGES[request.param], random.Random(SEED))
+
+
+def stored_names(store: nova.Store) -> set[str]:
+    """Columns of the newest file of the result."""
+    block = store.timeline("result")[-1].blocks[-1]
+    return set(pq.read_schema(Path(store.engine.address) / block.manifest.files[0].path).names)
+
+
+def test_nobody_sees_hidden_columns(world: World) -> None:
+    with world.open() as store:
+        world.change(store, 40)
+        world.run(store)
+        world.change(store, 5)
+        world.run(store)
+        assert any(name.startswith("_nova_hidden_") for name in stored_names(store))
+        assert store.read("result").to_arrow().column_names == ["site", "mean"]
+        schema = store.catalog.channel("result").schema
+        assert schema is not None and str(schema.of_files) == "site string, mean double"
+        changes = store.read("result", since=1).to_arrow()
+        assert set(changes.column_names) == {"site", "mean", "_deleted"}
+
+
+def test_a_row_of_a_user_has_no_hidden_columns(world: World) -> None:
+    with world.open() as store:
+        with pytest.raises(nova.SchemaMismatch, match="'_nova_hidden_x' has a reserved name"):
+            store.insert("orders", [{"id": 1, "site": "a", "a": 1, "d": None, "t": "x", "_nova_hidden_x": 1}])
+        assert store.catalog.channel("orders").head == 0
+
+
+@pytest.mark.parametrize("number", range(examples(1, 3)))
+def test_the_result_is_right_whatever_happens_to_the_stored_rows(world: World, number: int) -> None:
+    rng = world.rng = random.Random(SEED * 1009 + number)
+    store = world.open()
+    try:
+        world.change(store, 40)
+        world.run(store)
+        for _ in range(int(os.environ.get("NOVA_FUZZ_STEPS", "8"))):
+            event = rng.choice(["change", "change", "change", "compact", "query", "insert", "restore", "backfill"])
+            if event == "compact":
+                store.compact("result")
+            elif event == "query":
+                store.close()
+                world.query = rng.choice(QUERIES)
+                store = world.open()
+            elif event == "insert":
+                mean = {"mean": 5.0} if "mean" in world.query else {"m": None}
+                store.insert("result", [{"site": rng.choice("abz"), **mean}])
+            elif event == "restore" and store.catalog.channel("result").head > 2:
+                store.restore("result", at=store.catalog.channel("result").head - 1)
+            world.change(store, rng.choice([1, 5, 20]))
+            world.run(store)
+    finally:
+        store.close()
