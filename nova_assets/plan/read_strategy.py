@@ -24,6 +24,7 @@ from nova_assets.model.reads import (
     SnapshotDiff,
     source_blocks,
 )
+from nova_assets.model.value_comparison import FLOATS
 from nova_assets.plan.block_layout import can_merge_outside_spark, common_layout
 from nova_assets.plan.merge_units import merge_tasks
 from nova_assets.plan.partial_reads import is_plain_file_scan
@@ -48,8 +49,8 @@ _MEMORY_PER_FILE_BYTE = 4
 _DECODE_ROW_SECONDS, _DECODE_BYTE_SECONDS = 80e-9, 5e-9
 """Seconds for decoding a row, and a byte."""
 
-_COUNTED_TYPES = HASHED_TYPES | {"decimal"}
-"""Column types of ``Multiset`` channels whose equal rows are counted in memory: values are equal if their bytes are."""
+_COUNTED_TYPES = HASHED_TYPES | {"decimal"} | FLOATS
+"""Column types of ``Multiset`` channels whose equal rows are counted in memory."""
 
 _START_SECONDS = {"arrow": 0.02, "buckets": 0.15, "spark": 0.30}
 _SPARK_COMPARISON_SECONDS = 1.2

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
+import struct
 from collections import Counter
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -13,12 +16,16 @@ from hypothesis import strategies as st
 
 from nova_assets.engine.read.arrow_multiset import compose_row_changes, merge_row_changes, to_delta_rows
 
-SCHEMA = pa.schema([("a", pa.int32()), ("b", pa.string()), ("d", pa.date32()), ("n", pa.decimal128(38, 2))])
+SCHEMA = pa.schema(
+    [("a", pa.int32()), ("b", pa.string()), ("d", pa.date32()), ("n", pa.decimal128(38, 2)), ("f", pa.float64())]
+)
+_OTHER_NAN: float = struct.unpack("d", struct.pack("Q", 0xFFF8000000000123))[0]
 rows = st.tuples(
     st.none() | st.integers(0, 1),
     st.none() | st.sampled_from(["", "x"]),
     st.none() | st.just(dt.date(2024, 1, 1)),
     st.none() | st.sampled_from([Decimal("1.00"), Decimal("9" * 36 + ".99")]),
+    st.none() | st.sampled_from([0.0, -0.0, 1.5, math.nan, _OTHER_NAN, math.inf]),
 )
 bases = st.lists(rows, max_size=6)
 deltas = st.lists(st.lists(st.tuples(rows, st.booleans()), max_size=6), min_size=1, max_size=4)
@@ -35,7 +42,12 @@ def delta_table(delta: list[tuple[Any, bool]]) -> pa.Table:
 
 
 def counted(some: pa.Table) -> Counter[Any]:
-    return Counter(tuple(r.values()) for r in some.to_pylist())
+    return Counter(comparable(r.values()) for r in some.to_pylist())
+
+
+def comparable(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Values of which equal ones are the same: NaN equals NaN, and -0.0 equals 0.0."""
+    return tuple("NaN" if isinstance(v, float) and math.isnan(v) else v for v in values)
 
 
 def naive(base: Counter[Any], delta: Counter[Any]) -> Counter[Any]:

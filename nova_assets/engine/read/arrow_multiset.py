@@ -9,10 +9,12 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nova_assets.engine.rows.canonical_keys import canonicalize_array
 from nova_assets.model.schema import DELETED
 
 _THERE, _REMOVED, _ADDED = "__nova_there", "__nova_removed", "__nova_added"
 _EARLIER_REMOVED, _EARLIER_ADDED = "__nova_earlier_removed", "__nova_earlier_added"
+_CANONICAL = "__nova_canonical_"
 
 
 def compose_row_changes(deltas: Sequence[pa.Table]) -> pa.Table:
@@ -64,8 +66,15 @@ def _add_up(tables: Sequence[pa.Table], numbers: Sequence[str]) -> pa.Table:
     """Each different row once, with the sums of its numbers; 0 if a table lacks a number."""
     together = pa.concat_tables(tables, promote_options="default")
     columns = _columns(together)
-    sums = together.group_by(columns, use_threads=False).aggregate([(n, "sum") for n in numbers])
-    rows = sums.select(columns)
+    floats = {c for c in columns if pa.types.is_floating(together.field(c).type)}
+    canonical_names = [f"{_CANONICAL}{c}" if c in floats else c for c in columns]
+    for c in floats:
+        canonical = [canonicalize_array(chunk) for chunk in together.column(c).chunks]
+        together = together.append_column(f"{_CANONICAL}{c}", pa.chunked_array(canonical, together.field(c).type))
+    aggregates = [*((n, "sum") for n in numbers), *((c, "first") for c in floats)]
+    sums = together.group_by(canonical_names, use_threads=False).aggregate(aggregates)
+    found = [sums.column(f"{c}_first") if c in floats else sums.column(c) for c in columns]
+    rows = pa.table(found, schema=pa.schema([together.field(c) for c in columns]))
     for n in numbers:
         rows = rows.append_column(n, pc.fill_null(sums.column(f"{n}_sum"), 0))
     return rows

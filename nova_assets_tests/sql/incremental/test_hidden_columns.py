@@ -23,7 +23,8 @@ MEANS = "SELECT site, AVG(a) AS mean FROM orders GROUP BY site"
 QUERIES = (
     MEANS,
     "SELECT site, AVG(a) AS mean FROM orders WHERE a > 1 GROUP BY site",
-    "SELECT site, SUM(a) AS s, AVG(d) AS m, MIN(a) AS lo, MAX(t) AS hi, SUM(d) / COUNT(*) AS q FROM orders GROUP BY site",
+    "SELECT site, SUM(a) AS s, AVG(d) AS m, MIN(a) AS lo, MAX(t) AS hi, SUM(d) / COUNT(*) AS q FROM orders "
+    "GROUP BY site",
 )
 MERGES = {"multiset": nova.Multiset(), "upsert": nova.Upsert(key="site")}
 SEED = int(os.environ.get("NOVA_FUZZ_SEED", "27"))
