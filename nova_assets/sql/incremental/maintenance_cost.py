@@ -34,6 +34,10 @@ _REPLACEMENT_SECONDS, _CHANGES_SECONDS, _STATEMENT_SECONDS = 0.6, 0.2, 0.4
 _READ_ROW_SECONDS, _SEARCH_ROW_SECONDS, _WRITE_ROW_SECONDS = 0.1e-6, 0.25e-6, 1.5e-6
 """Seconds for reading a row, for deciding whether it has a changed key, and for writing a row."""
 
+_SMALL_MERGE_ROW_SECONDS, _MERGE_SECONDS, _MERGE_ROW_SECONDS = 3e-6, 0.4, 1.2e-6
+"""Seconds for merging the changes of a dataset with its rows: for each of few rows; and for many rows, of any number,
+and for each of them."""
+
 _LOOKUP_ROW_SECONDS = 0.08e-6
 """Seconds for a row of a dataset in which few changed rows are looked up by the channel's key."""
 
@@ -213,7 +217,11 @@ class _Estimates:
     def seconds(self, operator: Operator) -> float:
         """Seconds for all rows of the output, with its inputs."""
         if isinstance(operator, Scan):
-            return _READ_ROW_SECONDS * self.rows(operator)
+            size = self.sizes[operator.dataset]
+            seconds = _READ_ROW_SECONDS * size.rows
+            if size.has_deletions and size.changed_rows:
+                seconds += min(_SMALL_MERGE_ROW_SECONDS * size.rows, _MERGE_SECONDS + _MERGE_ROW_SECONDS * size.rows)
+            return seconds
         return sum(map(self.seconds, operator.inputs)) + self._own_seconds(operator)
 
     def _own_seconds(self, operator: Operator) -> float:

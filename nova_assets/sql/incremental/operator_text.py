@@ -58,7 +58,7 @@ def _lines(operator: Operator, depth: int, accumulation: Accumulation | None) ->
 
 def _describe_accumulation(accumulation: Accumulation) -> str:
     has_extremes = any(a.kind in ("min", "max") for a in accumulation.accumulators)
-    rule = "the change is added to the stored groups"
+    rule = "the change is added to the stored rows"
     return f"{rule}; groups that lose their MIN or MAX are computed again" if has_extremes else rule
 
 
