@@ -42,16 +42,10 @@ def accumulated_delta(
     if relations.may_have_true(groups, "nova_again"):
         again = _add_groups_again(relations, stored, groups, is_read_often=not removes_by_value)
         row_again = _columns(stored, {n: f.name for n, f in stored.hidden.items()})
-        parts.append(f"SELECT {row_again}, FALSE AS {DELETED} FROM {again}")
-        if not removes_by_value:  # a group that has no rows any more is not computed again, but deleted
-            is_same = " AND ".join(
-                f"{again}.{quote_column(key)} <=> {groups}.{KEY}{n}"
-                for n, key in enumerate(stored.accumulation.key_columns)
-            )
-            parts.append(
-                f"SELECT {new_row}, TRUE AS {DELETED} FROM {groups} LEFT ANTI JOIN {again} ON {is_same} "
-                "WHERE nova_again AND nova_is_stored"
-            )
+        is_needed = "" if aggregation.group_keys else f" WHERE EXISTS (SELECT 1 FROM {groups} WHERE nova_again)"
+        parts.append(f"SELECT {row_again}, FALSE AS {DELETED} FROM {again}{is_needed}")
+        if not removes_by_value and aggregation.group_keys:
+            parts.append(f"SELECT {new_row}, TRUE AS {DELETED} FROM {_groups_without_rows(stored, groups, again)}")
     return relations.with_relations(" UNION ALL ".join(parts))
 
 
@@ -60,16 +54,22 @@ def _add_groups_again(
 ) -> str:
     """Add the relation with those changed groups that are computed again from all their rows."""
     aggregation = stored.accumulation.aggregation
-    keys = ", ".join(f"{KEY}{n}" for n in range(len(aggregation.group_keys)))
-    again = relations.add_relation(
-        "nova_keys_again", f"SELECT {keys} FROM {groups} WHERE nova_again", is_read_often=True
-    )
-    rows = relations.add_relation(
-        "nova_rows_again",
-        relations.select_with_keys(relations.rows(aggregation.input, "new"), again, aggregation.group_keys),
-    )
+    rows = relations.rows(aggregation.input, "new")
+    if aggregation.group_keys:
+        keys = ", ".join(f"{KEY}{n}" for n in range(len(aggregation.group_keys)))
+        select = f"SELECT {keys} FROM {groups} WHERE nova_again"
+        again = relations.add_relation("nova_keys_again", select, is_read_often=True)
+        select = relations.select_with_keys(rows, again, aggregation.group_keys)
+        rows = relations.add_relation("nova_rows_again", select)
     operator = stored.accumulation.operator_with_hidden({n: f.name for n, f in stored.hidden.items()})
     return relations.add_relation(_AGAIN, select_over(operator, [rows]), is_read_often=is_read_often)
+
+
+def _groups_without_rows(stored: StoredAccumulation, groups: str, again: str) -> str:
+    """FROM clause of the stored groups that are to be computed again, and have no rows any more."""
+    keys = enumerate(stored.accumulation.key_columns)
+    is_same = " AND ".join(f"{again}.{quote_column(key)} <=> {groups}.{KEY}{n}" for n, key in keys)
+    return f"{groups} LEFT ANTI JOIN {again} ON {is_same} WHERE nova_again AND nova_is_stored"
 
 
 def _columns(stored: StoredAccumulation, hidden: dict[int, str]) -> str:

@@ -34,6 +34,8 @@ _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 _ORDERED_TYPES = _INTEGERS | {"decimal", "date", "timestamp", "timestamp_ntz", "string", "boolean"}
 """Types of which equal values are the same in every respect, so that the least of two values is ``LEAST`` of them."""
 
+_COUNT_TYPE = DataType("bigint")
+
 _FORMAT = "1"
 """Version of the meaning of hidden columns."""
 
@@ -87,6 +89,14 @@ class Accumulation:
         return tuple(n for n, a in enumerate(self.accumulators) if not a.column)
 
     @property
+    def needs_hidden(self) -> bool:
+        """Whether new rows follow from the stored rows with hidden columns only. Without the number of a sum's values,
+        a group is computed again if it loses one of them.
+        """
+        used = {c.name for value in self.values.values() for c in value.find_all(exp.Column)}
+        return not self.accumulators[0].column or any(f"{ACCUMULATOR}{n}" in used for n in self.hidden)
+
+    @property
     def fingerprint(self) -> str:
         """Fingerprint of the hidden accumulators."""
         parts = [_FORMAT, *(f"{self.accumulators[n].kind} {self.accumulators[n].aggregate}" for n in self.hidden)]
@@ -112,7 +122,7 @@ class StoredAccumulation:
 
     Args:
         fields: output column of the query -> the channel's column.
-        hidden: number of a hidden accumulator -> its column.
+        hidden: number of a hidden accumulator -> its column; empty if the channel has no hidden columns.
     """
 
     accumulation: Accumulation
@@ -124,15 +134,20 @@ class StoredAccumulation:
         """The channel's columns, then the hidden columns."""
         return (*self.fields.values(), *self.hidden.values())
 
-    def field_of(self, number: int) -> Field:
-        """Column of an accumulator."""
+    def field_of(self, number: int) -> Field | None:
+        """Column of an accumulator; None if it is not stored."""
         column = self.accumulation.accumulators[number].column
-        return self.fields[column] if column else self.hidden[number]
+        return self.fields[column] if column else self.hidden.get(number)
+
+    def type_of(self, number: int) -> DataType:
+        """Type of an accumulator."""
+        field = self.field_of(number)
+        return _COUNT_TYPE if field is None else field.type  # only counts need not be stored
 
 
 def accumulation_of(operator: Operator) -> Accumulation | None:
     """The operator as an accumulation; None if its new rows do not follow from the stored rows and the change."""
-    if not isinstance(operator, Aggregation) or not operator.group_keys or operator.having is not None:
+    if not isinstance(operator, Aggregation) or operator.having is not None:
         return None
     key_columns = _key_columns(operator)
     return None if key_columns is None else _AccumulationBuilder(operator, key_columns).build()

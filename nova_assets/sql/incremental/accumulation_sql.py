@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nova_assets.sql.incremental.accumulation import ACCUMULATOR, Accumulation, Accumulator, StoredAccumulation
+from nova_assets.sql.incremental.accumulation import ACCUMULATOR, Accumulator, StoredAccumulation
 from nova_assets.sql.incremental.operator_sql import KEY, WEIGHT, column_list, quote_column, to_sql
 
 OLD = "nova_old_"
@@ -25,18 +25,18 @@ def select_group_changes(stored: StoredAccumulation, change: str) -> str:
     )
     parts = [f"{to_sql(k)} AS {KEY}{n}" for n, k in enumerate(aggregation.group_keys)]
     for n, accumulator in enumerate(accumulation.accumulators):
-        parts += _group_changes(n, accumulator, str(stored.field_of(n).type))
-    keys = ", ".join(map(to_sql, aggregation.group_keys))
-    return f"SELECT {', '.join(parts)} FROM ({single}) GROUP BY {keys}"
+        parts += _group_changes(n, accumulator, str(stored.type_of(n)))
+    group = f" GROUP BY {', '.join(map(to_sql, aggregation.group_keys))}" if aggregation.group_keys else ""
+    return f"SELECT {', '.join(parts)} FROM ({single}){group}"
 
 
 def _group_changes(number: int, accumulator: Accumulator, type_: str) -> Iterator[str]:
     if accumulator.argument is None:
-        yield f"SUM({WEIGHT}) AS nova_change_{number}"
+        yield f"COALESCE(SUM({WEIGHT}), 0L) AS nova_change_{number}"
         return
     value = f"({to_sql(accumulator.argument)})"
     if accumulator.kind == "count":
-        yield f"SUM(IF({value} IS NULL, 0L, {WEIGHT})) AS nova_change_{number}"
+        yield f"COALESCE(SUM(IF({value} IS NULL, 0L, {WEIGHT})), 0L) AS nova_change_{number}"
     elif accumulator.kind == "sum":
         addend = f"CAST({value} AS {type_})"
         yield f"SUM(IF({WEIGHT} > 0, {addend}, -{addend})) AS nova_change_{number}"
@@ -49,7 +49,8 @@ def select_changed_groups(stored: StoredAccumulation, change: str, stored_frame:
     """SELECT of the groups that a change concerns, with their new values.
 
     A group is computed again (``nova_again``) if its accumulators are not stored, if it has lost its least or greatest
-    value, or if it has too many rows for an exact average. ``nova_old_0``, ``nova_old_1``, ... are the stored values,
+    value, or if it has too many rows for an exact average. Without group keys, all rows are one group, which always
+    exists. ``nova_old_0``, ``nova_old_1``, ... are the stored values,
     if the group is stored (``nova_is_stored``).
     """
     accumulation = stored.accumulation
@@ -72,17 +73,18 @@ def _select_new_accumulators(stored: StoredAccumulation, change: str, stored_fra
     accumulation = stored.accumulation
     new = [_new_value(stored, n) for n in range(len(accumulation.accumulators))]
     before = [_stored_value(stored, n) for n in range(len(new))]
-    is_known = " AND ".join(
-        f"{before[n]} IS NOT NULL" for n, a in enumerate(accumulation.accumulators) if a.kind == "count"
-    )
-    is_stored, rows = "COALESCE(nova_is_stored, FALSE)", new[0]
-    is_unknown = f"{is_stored} AND NOT ({is_known})"
-    again = [is_unknown, *_reasons_to_compute_again(accumulation, before, new)]
-    same = [f"{value} <=> {old}" for value, old in zip(new, before, strict=True)]
+    counts = [n for n, a in enumerate(accumulation.accumulators) if a.kind == "count" and stored.field_of(n)]
+    is_known = " AND ".join(f"{before[n]} IS NOT NULL" for n in counts)
+    is_stored, rows, has_keys = "COALESCE(nova_is_stored, FALSE)", new[0], bool(accumulation.key_columns)
+    is_unknown = f"{is_stored} AND NOT ({is_known})" if has_keys else f"NOT ({is_stored} AND {is_known})"
+    is_without_rows = f"{rows} = 0" if has_keys else "FALSE"
+    again = [is_unknown, *_reasons_to_compute_again(stored, before, new)]
+    same = [f"{value} <=> {before[n]}" for n, value in enumerate(new) if stored.field_of(n)]
     wrong = "raise_error('the stored rows are not the result of the query')"
     key_names = ", ".join(f"{KEY}{n}" for n in range(len(accumulation.key_columns)))
-    is_wrong = f"{rows} < 0 OR COUNT(*) OVER (PARTITION BY {key_names}) > 1"
-    is_empty = f"IF({is_wrong}, CAST({wrong} AS BOOLEAN), {rows} = 0)"
+    window = f"PARTITION BY {key_names}" if has_keys else ""
+    is_wrong = f"{rows} < 0 OR COUNT(*) OVER ({window}) > 1"
+    is_empty = f"IF({is_wrong}, CAST({wrong} AS BOOLEAN), {is_without_rows})"
     columns = [
         *(f"{KEY}{n}" for n in range(len(accumulation.key_columns))),
         *(f"{KEY}{n} AS {quote_column(c)}" for n, c in enumerate(accumulation.key_columns)),
@@ -94,25 +96,26 @@ def _select_new_accumulators(stored: StoredAccumulation, change: str, stored_fra
         f"{is_stored} AS nova_is_stored",
         f"IF({is_unknown}, FALSE, {is_empty}) AS nova_is_empty",
         f"({' OR '.join(f'({r})' for r in again)}) AND ({is_unknown} OR {rows} > 0) AS nova_again",
-        f"NOT ({is_unknown}) AND (({is_stored} AND {' AND '.join(same)}) OR (NOT {is_stored} AND {rows} = 0)) "
+        f"NOT ({is_unknown}) AND (({is_stored} AND {' AND '.join(same)}) OR (NOT {is_stored} AND {is_without_rows})) "
         "AS nova_is_same",
     ]
     pairs = [
         f"stored.{quote_column(stored.fields[c].name)} <=> {KEY}{n}" for n, c in enumerate(accumulation.key_columns)
     ]
     return (
-        f"SELECT {', '.join(columns)} FROM {change} "
-        f"LEFT JOIN (SELECT *, TRUE AS nova_is_stored FROM {{{stored_frame}}}) AS stored ON {' AND '.join(pairs)}"
+        f"SELECT {', '.join(columns)} FROM {change} LEFT JOIN (SELECT *, TRUE AS nova_is_stored "
+        f"FROM {{{stored_frame}}}) AS stored ON {' AND '.join(pairs) if has_keys else 'TRUE'}"
     )
 
 
 def _stored_value(stored: StoredAccumulation, number: int) -> str:
-    return f"stored.{quote_column(stored.field_of(number).name)}"
+    field = stored.field_of(number)
+    return "CAST(NULL AS BIGINT)" if field is None else f"stored.{quote_column(field.name)}"
 
 
 def _new_value(stored: StoredAccumulation, number: int) -> str:
     """Value of an accumulator after the change."""
-    accumulator, type_ = stored.accumulation.accumulators[number], stored.field_of(number).type
+    accumulator, type_ = stored.accumulation.accumulators[number], stored.type_of(number)
     before, change = _stored_value(stored, number), f"nova_change_{number}"
     if accumulator.kind == "count":
         return f"CAST(COALESCE({before}, 0L) + {change} AS {type_})"
@@ -122,10 +125,17 @@ def _new_value(stored: StoredAccumulation, number: int) -> str:
     assert accumulator.count is not None
     zero = f"CAST(0 AS {type_})"  # a cast of the change, so that the addition adds one digit only
     total = f"COALESCE({before}, {zero}) + COALESCE(CAST({change} AS {type_}), {zero})"
-    return f"CASE WHEN {_new_value(stored, accumulator.count)} > 0 THEN CAST({total} AS {type_}) END"
+    has_values = f"{_new_value(stored, accumulator.count)} > 0"
+    if stored.field_of(accumulator.count) is None:
+        has_values = f"{before} IS NOT NULL OR nova_change_{accumulator.count} > 0"
+    return f"CASE WHEN {has_values} THEN CAST({total} AS {type_}) END"
 
 
-def _reasons_to_compute_again(accumulation: Accumulation, before: list[str], new: list[str]) -> Iterator[str]:
+def _reasons_to_compute_again(stored: StoredAccumulation, before: list[str], new: list[str]) -> Iterator[str]:
+    accumulation = stored.accumulation
+    for n, accumulator in enumerate(accumulation.accumulators):
+        if accumulator.kind == "count" and stored.field_of(n) is None:
+            yield f"nova_change_{n} < 0"
     for number, limit in accumulation.count_limits.items():
         yield f"{new[number]} >= {limit}L"
     for n, accumulator in enumerate(accumulation.accumulators):

@@ -191,7 +191,7 @@ class MaintenanceRun:
     # hidden columns
 
     def _accumulation(self, token: str) -> StoredAccumulation | None:
-        return self.plan.stored_accumulation(self.target.merge, self.schema, token)
+        return self.plan.stored_accumulation(self.target, self.schema, token)
 
     @property
     def _new_token(self) -> str:

@@ -90,8 +90,8 @@ class QueryWriter:
             return f"WITH t AS ({inner}) {select}"
         return self.relation(depth)[0]
 
-    def counts_and_sums(self) -> str:
-        """A query whose stored rows are accumulators."""
+    def accumulation(self) -> str:
+        """A query whose new rows follow from stored accumulators and the change."""
         source, names = self.source(1, "p", {})
         if self.rng.random() < 0.6:
             source, names = self.join(source, names, "q", 1, {})
@@ -121,6 +121,9 @@ class QueryWriter:
             f"AVG(CAST({values[0]} AS DECIMAL(16, 3))) AS ad",
         ]
         outputs += [o for o in others if self.rng.random() < 0.3] or ["COUNT(*) AS n"]
+        if self.rng.random() < 0.2:  # one group of all rows
+            outputs = [o for o in outputs if o[-1] not in "0123456789o"] + ["COUNT(*) AS n9", f"AVG({values[0]}) AS a9"]
+            return f"SELECT {', '.join(outputs)} FROM {source}{where}"
         return f"SELECT {', '.join(outputs)} FROM {source}{where} GROUP BY {', '.join(keys)}"
 
     def relation(self, depth: int) -> tuple[str, list[str]]:

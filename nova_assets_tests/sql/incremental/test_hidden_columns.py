@@ -29,8 +29,8 @@ MERGES = {"multiset": nova.Multiset(), "upsert": nova.Upsert(key="site")}
 SEED = int(os.environ.get("NOVA_FUZZ_SEED", "27"))
 
 
-def project_of(query: str, merge: nova.MergeModel) -> nova.Project:
-    result = nova.Channel("result", merge=merge)
+def project_of(query: str, merge: nova.MergeModel, **options: Any) -> nova.Project:
+    result = nova.Channel("result", merge=merge, **options)
     keep = nova.incremental("keep", query, produces=nova.delta(result))
     return nova.Project([nova.bind(nova.Workflowette("keep", [keep]))], channels=[ORDERS])
 
@@ -138,3 +138,25 @@ def test_the_result_is_right_whatever_happens_to_the_stored_rows(world: World, n
             world.run(store)
     finally:
         store.close()
+
+
+@pytest.mark.parametrize("is_counted", [True, False])
+def test_a_published_result_has_no_hidden_columns(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, is_counted: bool
+) -> None:
+    values = "COUNT(*) AS n, SUM(a) AS s" if is_counted else "SUM(a) AS s"
+    query = f"SELECT site, {values} FROM orders GROUP BY site"
+    monkeypatch.chdir(tmp_path)
+    project = project_of(query, nova.Upsert(key="site"), publish=nova.hive("shown"))
+    rows = [{"id": n, "site": "ab"[n % 2], "a": n if n < 4 else None, "d": None, "t": None} for n in range(8)]
+    with nova.open(project, f"sqlite:///{tmp_path}/catalog.db", tmp_path / "warehouse", spark) as store:
+        store.register(project)
+        for changed in (rows, [{**rows[0], "a": 9}], [{**r, "a": None} for r in rows[1::2]], [{**rows[2], "a": 7}]):
+            store.insert("orders", changed)
+            store.run("keep")
+            assert not any(name.startswith("_nova_hidden_") for name in stored_names(store))
+        found = {r["site"]: r["s"] for r in store.read("result").to_arrow().to_pylist()}
+        assert found == {"a": 16, "b": None}
+        store.publish("result")
+        columns = {"site", "n", "s"} if is_counted else {"site", "s"}
+        assert set(spark.read.parquet(str(tmp_path / "shown")).columns) == columns
