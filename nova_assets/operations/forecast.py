@@ -24,7 +24,7 @@ from nova_assets.sql.incremental.maintenance_cost import MaintenanceCost, estima
 from nova_assets.sql.incremental.operator_text import OperatorLine, describe_operators
 from nova_assets.sql.incremental.operators import Operator
 from nova_assets.sql.incremental.result_channel import MaintenancePlan, reason_without_operators
-from nova_assets.sql.incremental.result_record import ResultRecord, query_fingerprint
+from nova_assets.sql.incremental.result_record import ResultRecord, find_hidden_columns, query_fingerprint
 
 
 @dataclass(frozen=True)
@@ -178,8 +178,17 @@ class _Forecast:
             STORED_ROWS,
             is_change_small=all(row_counts[i.name]["new"] <= MAX_LOCAL_ROWS for i in self.datasets),
             readers=self.query.readers,
-            accumulation=plan.accumulation,
+            accumulation=plan.accumulation_in(self.channel),
+            is_accumulated=self._is_accumulated(plan),
         )
+
+    def _is_accumulated(self, plan: MaintenancePlan) -> bool:
+        """Whether the stored rows have the hidden columns of the query."""
+        reports = last_task_reports(self.catalog, self.binding.name, self.run_plan.partition)
+        if plan.accumulation is None:
+            return False
+        hidden = find_hidden_columns(reports, self.channel.name, plan.accumulation.fingerprint)
+        return hidden is not None and hidden.is_complete
 
     def _earlier(self, limit: int) -> list[EarlierMaintenance]:
         return [

@@ -26,7 +26,7 @@ from nova_assets.sql.incremental.result_channel import (
     key_error,
     reason_without_operators,
 )
-from nova_assets.sql.incremental.result_record import HiddenColumns, ResultRecord
+from nova_assets.sql.incremental.result_record import HiddenColumns, ResultRecord, find_hidden_columns
 from nova_assets.sql.query.spark_query import INNER_QUERY_ALIAS
 
 
@@ -202,7 +202,8 @@ class MaintenanceRun:
         """The hidden columns of the stored rows; None if they have none for this query."""
         if self.plan.accumulation is None:
             return None
-        return self._record.find_hidden_columns(self.ctx.last_reports(), self.plan.accumulation.fingerprint)
+        fingerprint = self.plan.accumulation.fingerprint
+        return find_hidden_columns(self.ctx.last_reports(), self.target.name, fingerprint)
 
     def _hidden_after(self, choice: MaintenanceChoice) -> HiddenColumns | None:
         """The hidden columns of the stored rows after this execution.

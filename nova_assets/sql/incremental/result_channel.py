@@ -32,25 +32,31 @@ class MaintenancePlan:
     accumulation: Accumulation | None = None
     hidden_types: Mapping[int, DataType] = field(default_factory=dict)
 
-    def stored_accumulation(self, target: Channel, schema: Schema, token: str) -> StoredAccumulation | None:
-        """The accumulation as a channel stores it; None if the channel does not store groups with their accumulators.
+    def accumulation_in(self, target: Channel) -> Accumulation | None:
+        """The accumulation; None if a channel does not store groups with their accumulators.
 
         Others read the files of a published channel, so these have no hidden columns.
+        """
+        if self.accumulation is None or (target.publish and self.accumulation.needs_hidden):
+            return None
+        key = {k.lower() for k in target.merge.key}
+        is_grouped = isinstance(target.merge, Multiset) or key == set(self.accumulation.key_columns)
+        return self.accumulation if is_grouped else None
+
+    def stored_accumulation(self, target: Channel, schema: Schema, token: str) -> StoredAccumulation | None:
+        """The accumulation as a channel stores it; None if the channel does not store groups with their accumulators.
 
         Args:
             target: channel of the result.
             schema: columns of the result.
             token: part of the names of hidden columns.
         """
-        if self.operators is None or self.accumulation is None:
-            return None
-        key = {k.lower() for k in target.merge.key}
-        is_grouped = isinstance(target.merge, Multiset) or key == set(self.accumulation.key_columns)
-        if not is_grouped or (target.publish and self.accumulation.needs_hidden):
+        accumulation = self.accumulation_in(target)
+        if accumulation is None or self.operators is None:
             return None
         fields = dict(zip(self.operators.columns, schema.fields, strict=True))
         hidden = {} if target.publish else hidden_fields(token, self.hidden_types)
-        return StoredAccumulation(self.accumulation, fields, hidden)
+        return StoredAccumulation(accumulation, fields, hidden)
 
 
 def check_channel(

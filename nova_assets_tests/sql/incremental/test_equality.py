@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from sqlglot import exp
 
-from nova_assets.engine.rows.spark_types import from_struct
+from nova_assets.engine.rows.spark_types import from_struct, to_struct
 from nova_assets.engine.tasks.sql_query import analyze_query
 from nova_assets.errors import QueryRefused
 from nova_assets.model.schema import Field, Schema
@@ -159,7 +159,7 @@ class Judge:
             ]
         types = {f.name: f.type for f in from_struct(frame.schema).fields}
         hidden = {n: Field(name, types[name]) for n, name in names.items()}
-        return self.spark.createDataFrame(groups, frame.schema), hidden
+        return self.spark.createDataFrame(groups, to_struct(from_struct(frame.schema).with_all_nullable())), hidden
 
     def analyze(self, sql: str, values: Mapping[str, Any], frames: Mapping[str, Any]) -> Any:
         used_frames = {n: f for n, f in frames.items() if f"{{{n}}}" in sql}

