@@ -135,8 +135,8 @@ class Schema:
 
     def with_hidden_prefix(self) -> Schema:
         """Schema of a frame in which columns with the prefix of hidden columns are hidden."""
-        hidden = tuple(f for f in self.fields if f.name.startswith(HIDDEN_PREFIX))
-        return Schema(tuple(f for f in self.fields if f not in hidden), hidden)
+        visible, hidden = ([f for f in self.fields if f.name.startswith(HIDDEN_PREFIX) is h] for h in (False, True))
+        return Schema(tuple(visible), tuple(replace(f, nullable=True) for f in hidden))
 
     def without_columns(self, *names: str) -> Schema:
         return Schema(tuple(f for f in self.fields if f.name not in names))

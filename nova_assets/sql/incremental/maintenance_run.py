@@ -195,7 +195,7 @@ class MaintenanceRun:
 
     @property
     def _new_token(self) -> str:
-        return self.ctx.execution_id[:8]
+        return self.ctx.execution_id[:16]
 
     @cached_property
     def _stored_hidden(self) -> HiddenColumns | None:

@@ -104,6 +104,11 @@ def test_nobody_sees_hidden_columns(world: World) -> None:
         assert schema is not None and list(schema.of_files.names) == columns
         changes = store.read("result", since=1).to_arrow()
         assert set(changes.column_names) == {*columns, "_deleted"}
+        hidden = stored_names(store)
+        store.compact("result")
+        assert stored_names(store) == hidden - {"_deleted"}, "a base of the same rows"
+        world.change(store, 5)
+        assert world.run(store)["result"]["hidden"]["is_complete"]
 
 
 def test_a_row_of_a_user_has_no_hidden_columns(world: World) -> None:
