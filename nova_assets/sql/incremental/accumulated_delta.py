@@ -1,6 +1,9 @@
-"""The statement with the delta of a channel whose rows are groups of an accumulation."""
+"""The delta of a channel whose rows are groups of an accumulation."""
 
 from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from nova_assets.model.schema import DELETED
 from nova_assets.sql.incremental.accumulation import ACCUMULATOR, StoredAccumulation
@@ -12,22 +15,29 @@ from nova_assets.sql.incremental.operator_sql import KEY, output_list, quote_col
 _AGAIN = "nova_groups_again"
 
 
-def accumulated_delta(
-    relations: MaintenanceSql, stored: StoredAccumulation, stored_frame: str, *, removes_by_value: bool
+def add_changed_groups(relations: MaintenanceSql, stored: StoredAccumulation, stored_frame: str) -> str:
+    """Add the relation with the groups that a change concerns, and return its name.
+
+    Args:
+        stored_frame: frame of the stored rows, with the hidden columns.
+    """
+    change = select_group_changes(stored, relations.change(stored.accumulation.aggregation.input))
+    change = relations.add_relation("nova_group_changes", change)
+    groups = select_changed_groups(stored, change, stored_frame)
+    return relations.add_relation(CHANGED_GROUPS, groups, is_read_often=True)
+
+
+def select_accumulated_delta(
+    relations: MaintenanceSql, stored: StoredAccumulation, groups: str, *, removes_by_value: bool
 ) -> str:
     """A statement with the delta of a channel whose stored rows are groups with their accumulators.
 
     Args:
-        stored_frame: frame of the stored rows, with the hidden columns.
+        groups: relation with the changed groups.
         removes_by_value: whether the old row of a changed group has to be removed. Otherwise the new row replaces the
             old row.
     """
     aggregation = stored.accumulation.aggregation
-    change = select_group_changes(stored, relations.change(aggregation.input))
-    change = relations.add_relation("nova_group_changes", change)
-    groups = relations.add_relation(
-        CHANGED_GROUPS, select_changed_groups(stored, change, stored_frame), is_read_often=True
-    )
     new_row = _columns(stored, {n: f"{ACCUMULATOR}{n}" for n in stored.hidden})
     is_changed = "NOT nova_again AND NOT nova_is_same"
     if removes_by_value:
@@ -39,14 +49,34 @@ def accumulated_delta(
         ]
     else:
         parts = [f"SELECT {new_row}, nova_is_empty AS {DELETED} FROM {groups} WHERE {is_changed}"]
-    if relations.may_have_true(groups, "nova_again"):
-        again = _add_groups_again(relations, stored, groups, is_read_often=not removes_by_value)
-        row_again = _columns(stored, {n: f.name for n, f in stored.hidden.items()})
-        is_needed = "" if aggregation.group_keys else f" WHERE EXISTS (SELECT 1 FROM {groups} WHERE nova_again)"
-        parts.append(f"SELECT {row_again}, FALSE AS {DELETED} FROM {again}{is_needed}")
-        if not removes_by_value and aggregation.group_keys:
-            parts.append(f"SELECT {new_row}, TRUE AS {DELETED} FROM {_groups_without_rows(stored, groups, again)}")
+    again = _add_groups_again(relations, stored, groups, is_read_often=not removes_by_value)
+    row_again = _columns(stored, {n: f.name for n, f in stored.hidden.items()})
+    is_needed = "" if aggregation.group_keys else f" WHERE EXISTS (SELECT 1 FROM {groups} WHERE nova_again)"
+    parts.append(f"SELECT {row_again}, FALSE AS {DELETED} FROM {again}{is_needed}")
+    if not removes_by_value and aggregation.group_keys:
+        parts.append(f"SELECT {new_row}, TRUE AS {DELETED} FROM {_groups_without_rows(stored, groups, again)}")
     return relations.with_relations(" UNION ALL ".join(parts))
+
+
+def accumulated_rows(stored: StoredAccumulation, groups: pa.Table, *, removes_by_value: bool) -> pa.Table:
+    """The rows of ``select_accumulated_delta``, if no group has to be computed again.
+
+    Args:
+        groups: the changed groups.
+    """
+    is_changed, is_empty = pc.invert(groups.column("nova_is_same")), groups.column("nova_is_empty")
+    hidden = [f"{ACCUMULATOR}{n}" for n in stored.hidden]
+    new_columns, names = [*stored.fields, *hidden], [f.name for f in stored.all_fields]
+    if not removes_by_value:
+        changed = groups.filter(is_changed)
+        rows = changed.select(new_columns).rename_columns(names)
+        return rows.append_column(DELETED, changed.column("nova_is_empty"))
+    is_removed = pc.and_(groups.column("nova_is_stored"), pc.or_(is_changed, is_empty))
+    removed = groups.filter(is_removed).select([f"{OLD}{n}" for n in range(len(names))]).rename_columns(names)
+    added = groups.filter(pc.and_(is_changed, pc.invert(is_empty))).select(new_columns).rename_columns(names)
+    parts = [(removed, True), (added, False)]
+    with_flag = [rows.append_column(DELETED, pa.repeat(pa.scalar(flag), rows.num_rows)) for rows, flag in parts]
+    return pa.concat_tables(with_flag, promote_options="permissive")
 
 
 def _add_groups_again(

@@ -74,6 +74,7 @@ class Accumulation:
         accumulators: what is accumulated. The first accumulator counts the rows of a group.
         values: output column that is no group key -> its expression over the group keys' columns and the accumulators,
             which are columns ``nova_accumulator_0``, ``nova_accumulator_1``, ...
+        having: condition over the same columns for a group to be in the result; None if all groups are.
         count_limits: number of an accumulator that counts -> count from which on ``values`` are not exact.
     """
 
@@ -81,6 +82,7 @@ class Accumulation:
     key_columns: tuple[str, ...]
     accumulators: tuple[Accumulator, ...]
     values: Mapping[str, exp.Expr]
+    having: exp.Expr | None
     count_limits: Mapping[int, int]
 
     @property
@@ -93,7 +95,8 @@ class Accumulation:
         """Whether new rows follow from the stored rows with hidden columns only. Without the number of a sum's values,
         a group is computed again if it loses one of them.
         """
-        used = {c.name for value in self.values.values() for c in value.find_all(exp.Column)}
+        expressions = (*self.values.values(), *([self.having] if self.having is not None else []))
+        used = {c.name for e in expressions for c in e.find_all(exp.Column)}
         return not self.accumulators[0].column or any(f"{ACCUMULATOR}{n}" in used for n in self.hidden)
 
     @property
@@ -147,7 +150,7 @@ class StoredAccumulation:
 
 def accumulation_of(operator: Operator) -> Accumulation | None:
     """The operator as an accumulation; None if its new rows do not follow from the stored rows and the change."""
-    if not isinstance(operator, Aggregation) or operator.having is not None:
+    if not isinstance(operator, Aggregation):
         return None
     key_columns = _key_columns(operator)
     return None if key_columns is None else _AccumulationBuilder(operator, key_columns).build()
@@ -187,6 +190,8 @@ class _AccumulationBuilder:
         others = {name: e for name, e in self.aggregation.outputs if name not in self.key_columns}
         try:
             values = {name: self._over_accumulators(e) for name, e in others.items()}
+            condition = self.aggregation.having
+            having = None if condition is None else self._over_accumulators(condition)
         except _NotAccumulated:
             return None
         column_by_number = {
@@ -198,7 +203,7 @@ class _AccumulationBuilder:
             Accumulator(a.kind, a.argument, a.count, column_by_number.get(n, ""))
             for n, a in enumerate(self.accumulators)
         ]
-        return Accumulation(self.aggregation, self.key_columns, tuple(accumulators), values, self.count_limits)
+        return Accumulation(self.aggregation, self.key_columns, tuple(accumulators), values, having, self.count_limits)
 
     def add(self, kind: AccumulatorKind, argument: exp.Expr | None) -> int:
         """Number of an accumulator, which is added if it does not exist yet."""

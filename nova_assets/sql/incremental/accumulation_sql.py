@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nova_assets.sql.incremental.accumulation import ACCUMULATOR, Accumulator, StoredAccumulation
+from nova_assets.sql.incremental.accumulation import ACCUMULATOR, Accumulation, Accumulator, StoredAccumulation
 from nova_assets.sql.incremental.operator_sql import KEY, WEIGHT, column_list, quote_column, to_sql
 
 OLD = "nova_old_"
@@ -50,8 +50,8 @@ def select_changed_groups(stored: StoredAccumulation, change: str, stored_frame:
 
     A group is computed again (``nova_again``) if its accumulators are not stored, if it has lost its least or greatest
     value, or if it has too many rows for an exact average. Without group keys, all rows are one group, which always
-    exists. ``nova_old_0``, ``nova_old_1``, ... are the stored values,
-    if the group is stored (``nova_is_stored``).
+    exists. With ``HAVING``, a group that is not stored may have rows, and is computed again. ``nova_old_0``,
+    ``nova_old_1``, ... are the stored values, if the group is stored (``nova_is_stored``).
     """
     accumulation = stored.accumulation
     values = [
@@ -64,9 +64,17 @@ def select_changed_groups(stored: StoredAccumulation, change: str, stored_frame:
         *(f"{KEY}{n}" for n in range(len(accumulation.key_columns))),
         *(f"{ACCUMULATOR}{n}" for n in accumulation.hidden),
         *(f"{OLD}{n}" for n in range(len(stored.fields) + len(stored.hidden))),
-        *("nova_is_stored", "nova_is_empty", "nova_again", "nova_is_same"),
+        *("nova_is_stored", f"{_is_left_out(accumulation)} AS nova_is_empty", "nova_again", "nova_is_same"),
     ]
     return f"SELECT {', '.join([*values, *others])} FROM ({_select_new_accumulators(stored, change, stored_frame)})"
+
+
+def _is_left_out(accumulation: Accumulation) -> str:
+    """Whether the result does not have a group: it has no rows, or does not fulfil ``HAVING``."""
+    if accumulation.having is None:
+        return "nova_is_empty"
+    is_kept = f"CASE WHEN NOT nova_again AND NOT nova_is_empty THEN {to_sql(accumulation.having)} END"
+    return f"nova_is_empty OR NOT (nova_again OR COALESCE({is_kept}, FALSE))"
 
 
 def _select_new_accumulators(stored: StoredAccumulation, change: str, stored_frame: str) -> str:
@@ -76,7 +84,8 @@ def _select_new_accumulators(stored: StoredAccumulation, change: str, stored_fra
     counts = [n for n, a in enumerate(accumulation.accumulators) if a.kind == "count" and stored.field_of(n)]
     is_known = " AND ".join(f"{before[n]} IS NOT NULL" for n in counts)
     is_stored, rows, has_keys = "COALESCE(nova_is_stored, FALSE)", new[0], bool(accumulation.key_columns)
-    is_unknown = f"{is_stored} AND NOT ({is_known})" if has_keys else f"NOT ({is_stored} AND {is_known})"
+    is_complete = has_keys and accumulation.having is None  # whether a group that is not stored has no rows
+    is_unknown = f"{is_stored} AND NOT ({is_known})" if is_complete else f"NOT ({is_stored} AND {is_known})"
     is_without_rows = f"{rows} = 0" if has_keys else "FALSE"
     again = [is_unknown, *_reasons_to_compute_again(stored, before, new)]
     same = [f"{value} <=> {before[n]}" for n, value in enumerate(new) if stored.field_of(n)]

@@ -6,7 +6,7 @@ represents raises ``NotMaintainable``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -14,6 +14,8 @@ from sqlglot import exp
 from nova_assets.model.schema import Schema
 from nova_assets.sql.incremental import unique_keys
 from nova_assets.sql.incremental.expressions import column_of, find_outside_subqueries, flatten_columns, has_aggregate
+from nova_assets.sql.incremental.grouped_windows import make_grouped_windows
+from nova_assets.sql.incremental.grouping_sets import KeySet, key_sets, make_grouping_sets
 from nova_assets.sql.incremental.make_operators import (
     make_aggregation,
     make_distinct,
@@ -188,15 +190,19 @@ class _Builder:
         condition = having.this if having is not None else None
         windows = [w for _, e in named for w in find_outside_subqueries(e, exp.Window)]
         is_aggregation = group is not None or having is not None or any(has_aggregate(e) for _, e in named)
-        if windows and is_aggregation:
-            raise NotMaintainable("window functions over aggregates in one SELECT", windows[0])
+        is_aggregation = is_aggregation or any(a is not w.this for w in windows for a in w.find_all(exp.AggFunc))
         if is_aggregation:
+            if (sets := None if group is None else key_sets(group)) is not None:
+                return _build_grouping_sets(select, operator, sets, named, condition)
             group_keys = _plain_group_keys(group)
             if any(e is not None and e.find(exp.Query) for e in (*(e for _, e in named), condition)):
+                if windows:
+                    raise NotMaintainable("window functions over groups beside a subquery", windows[0])
                 return self.subqueries.build_groups(operator, group_keys, named, condition, ctes)
             flat_keys = tuple(flatten_columns(key, operator) for key in group_keys)
             flat_having = None if condition is None else flatten_columns(condition, operator)
-            return make_aggregation(operator, flat_keys, _flatten_outputs(named, operator), flat_having)
+            make = make_grouped_windows if windows else make_aggregation
+            return make(operator, flat_keys, _flatten_outputs(named, operator), flat_having)
         joined, operator = self.subqueries.join_scalars(named, operator, ctes)
         outputs = _flatten_outputs(joined, operator)
         return make_windowed(operator, outputs) if windows else make_projection(operator, outputs)
@@ -242,6 +248,24 @@ class _Builder:
             keys = frozenset({frozenset(k.lower() for k in source.key)}) if source.key else frozenset()
             self.scans[scan.dataset] = Scan(columns, scan.dataset, unique_keys=keys)
         return self.scans[scan.dataset]
+
+
+def _build_grouping_sets(
+    select: exp.Select,
+    operator: Operator,
+    sets: Sequence[KeySet],
+    named: Sequence[tuple[str, exp.Expr]],
+    having: exp.Expr | None,
+) -> Operator:
+    """A SELECT with ROLLUP, CUBE or GROUPING SETS."""
+    expressions = [*(e for _, e in named), *([having] if having is not None else [])]
+    if any(e.find(exp.Window, exp.Query) for e in expressions):
+        raise NotMaintainable("a window function or subquery beside ROLLUP, CUBE or GROUPING SETS", select)
+    for keys in sets:
+        _check_group_keys(keys)
+    flat_sets = [tuple(flatten_columns(key, operator) for key in keys) for keys in sets]
+    flat_having = None if having is None else flatten_columns(having, operator)
+    return make_grouping_sets(operator, flat_sets, _flatten_outputs(named, operator), flat_having)
 
 
 def _flatten_outputs(outputs: Iterable[tuple[str, exp.Expr]], operator: Operator) -> Outputs:
@@ -335,13 +359,17 @@ def _plain_group_keys(group: exp.Group | None) -> tuple[exp.Expr, ...]:
     if group is None:
         return ()
     if _set_clauses(group) - {"expressions"}:
-        raise NotMaintainable("GROUPING SETS, ROLLUP or CUBE", group)
-    keys = [key.unnest() for key in group.expressions]
+        raise NotMaintainable("this form of GROUP BY", group)
+    keys = tuple(key.unnest() for key in group.expressions)
+    _check_group_keys(keys)
+    return keys
+
+
+def _check_group_keys(keys: Iterable[exp.Expr]) -> None:
     for key in keys:
         if key.find(exp.Query):
             raise NotMaintainable("a subquery in GROUP BY", key)
-        if isinstance(key, exp.Cube | exp.Rollup | exp.GroupingSets) or key.find(exp.AggFunc):
+        if key.find(exp.Cube, exp.Rollup, exp.GroupingSets, exp.AggFunc):
             raise NotMaintainable("this GROUP BY", key)
         if key.find(exp.Column) is None:  # a number is the position of an output column
             raise NotMaintainable("GROUP BY without a column", key)
-    return tuple(keys)

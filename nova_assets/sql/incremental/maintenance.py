@@ -10,7 +10,11 @@ from nova_assets.model.merge import Append, MergeModel, Multiset
 from nova_assets.model.modes_view import View
 from nova_assets.model.schema import Field, Schema
 from nova_assets.model.task import Context
-from nova_assets.sql.incremental.accumulated_delta import accumulated_delta
+from nova_assets.sql.incremental.accumulated_delta import (
+    accumulated_rows,
+    add_changed_groups,
+    select_accumulated_delta,
+)
 from nova_assets.sql.incremental.accumulation import StoredAccumulation
 from nova_assets.sql.incremental.column_bounds import column_bounds, columns_with_true
 from nova_assets.sql.incremental.delta_sql import select_delta, select_delta_once, select_missing_rows
@@ -93,8 +97,7 @@ class Maintenance:
             stored = with_columns(self.ctx, load_stored(hidden), Schema((*self.schema.fields, *hidden)))
             self._frames["stored"] = lambda: stored
         if accumulation is not None:
-            sql = accumulated_delta(maintenance, accumulation, "stored", removes_by_value=removes_by_value)
-            return self._compute_few(maintenance, self._query(sql, maintenance.values))
+            return self._add_to_groups(maintenance, accumulation, removes_by_value=removes_by_value)
         names = dict(zip(self.operators.columns, self.schema.names, strict=True))
         if self.operators.rounded:
             key = exact_unique_key(self.operators)
@@ -108,6 +111,18 @@ class Maintenance:
                 return None
         delta = maintenance.statement(select_delta(self.target.merge, names))
         return self._compute_few(maintenance, self._query(delta, maintenance.values))
+
+    def _add_to_groups(
+        self, maintenance: MaintenanceSql, accumulation: StoredAccumulation, *, removes_by_value: bool
+    ) -> Any:
+        """The delta that adds the changes to the stored groups."""
+        groups = add_changed_groups(maintenance, accumulation, "stored")
+        computed = maintenance.computed(groups)
+        if computed is not None and "nova_again" not in computed.columns_with_true:
+            rows = self._frames[computed.frame]()
+            return accumulated_rows(accumulation, rows, removes_by_value=removes_by_value)
+        sql = select_accumulated_delta(maintenance, accumulation, groups, removes_by_value=removes_by_value)
+        return self._compute_few(maintenance, self._query(sql, maintenance.values))
 
     def _add_frames(self, number: int, dataset: str) -> DatasetChange:
         """Add the frames of a dataset."""

@@ -158,10 +158,9 @@ class MaintenanceSql:
         """Whether the change of the result is known to have few rows."""
         return RESULT in self._computed or CHANGED_GROUPS in self._computed
 
-    def may_have_true(self, name: str, column: str) -> bool:
-        """Whether a relation may have a row with true in a column."""
-        computed = self._computed.get(name)
-        return computed is None or column in computed.columns_with_true
+    def computed(self, name: str) -> ComputedRelation | None:
+        """A relation whose rows are in this process; None if they are not."""
+        return self._computed.get(name)
 
     def with_relations(self, select: str) -> str:
         """The SELECT with those relations that it reads."""

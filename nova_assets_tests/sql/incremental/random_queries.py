@@ -124,7 +124,8 @@ class QueryWriter:
         if self.rng.random() < 0.2:  # one group of all rows
             outputs = [o for o in outputs if o[-1] not in "0123456789o"] + ["COUNT(*) AS n9", f"AVG({values[0]}) AS a9"]
             return f"SELECT {', '.join(outputs)} FROM {source}{where}"
-        return f"SELECT {', '.join(outputs)} FROM {source}{where} GROUP BY {', '.join(keys)}"
+        having = self.rng.choice(["", "", f" HAVING COUNT({values[0]}) > 1", f" HAVING SUM({values[0]}) > {keys[0]}"])
+        return f"SELECT {', '.join(outputs)} FROM {source}{where} GROUP BY {', '.join(keys)}{having}"
 
     def relation(self, depth: int) -> tuple[str, list[str]]:
         """A query with two to four columns, of types int, int, string, ... by name, and its columns."""
@@ -201,13 +202,27 @@ class QueryWriter:
             conditions.append(f"({self.condition(names)})")
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         kind = self.rng.choice(
-            ["project", "group", "group", "distinct", "window", "total", "dedup", "explode", "struct"]
+            [
+                "project",
+                "group",
+                "group",
+                "distinct",
+                "window",
+                "total",
+                "dedup",
+                "explode",
+                "struct",
+                "ranked",
+                "rolled up",
+            ]
         )
         write = {
             "project": self._project,
             "group": self._group,
             "distinct": self._distinct,
             "window": self._window,
+            "ranked": self._ranked_groups,
+            "rolled_up": self._rolled_up,
             "total": self._total,
             "dedup": self._dedup,
             "explode": self._explode,
@@ -278,6 +293,32 @@ class QueryWriter:
         over = f"PARTITION BY {partition} ORDER BY {order}" if "RANK" in function else over
         self.columns = ["g", "v", "n"]
         return f"SELECT {partition} AS g, {order} AS v, {function} OVER ({over}) AS n FROM {source}"
+
+    def _ranked_groups(self, source: str, names: list[str]) -> str:
+        key, value = self.int_column(names), self.int_column(names)
+        window = self.rng.choice(
+            [
+                f"RANK() OVER (ORDER BY COUNT(*), {key})",
+                f"SUM(COUNT({value})) OVER (PARTITION BY MIN({value}))",
+                f"ROW_NUMBER() OVER (PARTITION BY COUNT(*) ORDER BY {key} DESC)",
+                f"COUNT(*) - MAX(COUNT(*)) OVER (PARTITION BY {key} % 2)",
+            ]
+        )
+        having = self.rng.choice(["", f" HAVING COUNT({value}) > 0"])
+        self.columns = ["g", "v", "n"]
+        return f"SELECT {key} AS g, SUM({value}) AS v, {window} AS n FROM {source} GROUP BY {key}{having}"
+
+    def _rolled_up(self, source: str, names: list[str]) -> str:
+        a, b, value = self.int_column(names), f"COALESCE({self.int_column(names)}, 7)", self.int_column(names)
+        sets = self.rng.choice(
+            [f"ROLLUP ({a}, {b})", f"CUBE ({a}, {b})", f"{a}, ROLLUP ({b})", f"GROUPING SETS (({a}, {b}), {b}, ())"]
+        )
+        having = self.rng.choice(["", f" HAVING COUNT({a}) > 1"])
+        self.columns = ["g", "v", "n"]
+        return (
+            f"SELECT {a} AS g, {b} + COUNT({value}) AS v, SUM({a}) + GROUPING({b}) AS n FROM {source} "
+            f"GROUP BY {sets}{having}"
+        )
 
     def _dedup(self, source: str, names: list[str]) -> str:
         """The first row of each group, where the order is complete."""

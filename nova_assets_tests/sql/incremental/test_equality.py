@@ -20,10 +20,10 @@ from nova_assets.engine.rows.spark_types import from_struct, to_struct
 from nova_assets.engine.tasks.sql_query import analyze_query
 from nova_assets.errors import QueryRefused
 from nova_assets.model.schema import Field, Schema
-from nova_assets.sql.incremental.accumulated_delta import accumulated_delta
+from nova_assets.sql.incremental.accumulated_delta import accumulated_rows, add_changed_groups, select_accumulated_delta
 from nova_assets.sql.incremental.accumulation import Accumulation, StoredAccumulation, accumulation_of
 from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
-from nova_assets.sql.incremental.column_bounds import column_bounds
+from nova_assets.sql.incremental.column_bounds import column_bounds, columns_with_true
 from nova_assets.sql.incremental.delta_sql import RESULT
 from nova_assets.sql.incremental.maintenance_sql import (
     ComputedRelation,
@@ -139,8 +139,14 @@ class Judge:
         frames["stored"], hidden = self.stored_groups(before)
         fields = dict(zip(self.operators.columns, self.schema.fields, strict=True))
         stored = StoredAccumulation(self.accumulation, fields, hidden)
-        sql = accumulated_delta(maintenance, stored, "stored", removes_by_value=removes_by_value)
-        rows = self.analyze(sql, maintenance.values, frames).collect()
+        groups = add_changed_groups(maintenance, stored, "stored")
+        computed = maintenance.computed(groups)
+        if computed is not None and "nova_again" not in computed.columns_with_true:
+            table = accumulated_rows(stored, frames[computed.frame].toArrow(), removes_by_value=removes_by_value)
+            rows = [tuple(row.values()) for row in table.to_pylist()]
+        else:
+            sql = select_accumulated_delta(maintenance, stored, groups, removes_by_value=removes_by_value)
+            rows = self.analyze(sql, maintenance.values, frames).collect()
         return [(*row[: len(fields)], row[-1]) for row in rows]
 
     def stored_groups(self, rows: Rows) -> tuple[Any, dict[int, Field]]:
@@ -177,7 +183,7 @@ class Judge:
             rows = frame.toArrow()
             name = f"computed_{len(frames)}"
             frames[name] = self.spark.createDataFrame(rows, frame.schema)
-            return ComputedRelation(name, column_bounds(rows))
+            return ComputedRelation(name, column_bounds(rows), columns_with_true(rows))
 
         return compute
 

@@ -11,7 +11,7 @@ import nova_assets as nova
 from nova_assets.model.schema import parse_ddl
 from nova_assets.sql.incremental.accumulation import accumulation_of
 from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
-from nova_assets.sql.incremental.operators import NotMaintainable, Operator
+from nova_assets.sql.incremental.operators import Aggregation, NotMaintainable, Operator, Windowed, walk
 from nova_assets.sql.incremental.repeatability import function_names
 from nova_assets.sql.parse import spark_functions
 from nova_assets.sql.parse.dialect import parse_statement
@@ -106,10 +106,15 @@ def test_a_complete_order_is_accepted(sql: str) -> None:
     [
         "SELECT id FROM orders WHERE user IN (SELECT code FROM users)",
         "SELECT id, (SELECT MAX(uid) FROM users LIMIT 1) AS m FROM orders",
-        "SELECT user, COUNT(*) AS n FROM orders GROUP BY ROLLUP (user)",
+        "SELECT user, GROUPING_ID() AS n FROM orders GROUP BY ROLLUP (user)",
+        "SELECT user, GROUPING(user + 1) AS n FROM orders GROUP BY ROLLUP (user)",
+        "SELECT user, RANK() OVER (ORDER BY COUNT(*)) AS r FROM orders GROUP BY ROLLUP (user)",
+        "SELECT SUBSTR(note, 1, 2) AS s, COUNT(*) AS n FROM clicks GROUP BY CUBE (SUBSTR(note, 1, 2))",
+        "SELECT user, COUNT(*) AS n FROM orders GROUP BY CUBE (id, user, day, amount, id % 2, id % 3, id % 5)",
+        "SELECT user, amount AS n FROM orders GROUP BY user, amount GROUPING SETS ((user, amount), user)",
         "SELECT id FROM orders JOIN users USING (id)",
         "SELECT id FROM orders NATURAL JOIN clicks",
-        "SELECT user, RANK() OVER (ORDER BY COUNT(*)) AS r FROM orders GROUP BY user",
+        "SELECT user, RANK() OVER (ORDER BY COUNT(*)), (SELECT MAX(uid) FROM users) AS r FROM orders GROUP BY user",
         "SELECT id, amount FROM orders PIVOT (SUM(amount) FOR user IN (1, 2))",
         "SELECT WINDOW(at, '1 day', '1 hour') AS w, COUNT(*) AS n FROM clicks GROUP BY WINDOW(at, '1 day', '1 hour')",
         "SELECT user, RANK() OVER (ORDER BY user) AS r FROM orders QUALIFY r = 1",
@@ -252,10 +257,46 @@ def test_outputs_that_follow_from_stored_accumulators(output: str, hidden: str |
     assert simple == [e for e in expected if not (e == "COUNT(*)" and found.accumulators[0].column)]
 
 
+def test_having_follows_from_stored_accumulators() -> None:
+    found = accumulation_of(operators("SELECT user, COUNT(*) AS n FROM orders GROUP BY user HAVING MAX(amount) > user"))
+    assert found is not None and found.having is not None
+    assert found.having.sql("spark") == "`nova_accumulator_1` > `user`"
+    assert found.needs_hidden and found.hidden == (1,)
+    distinct = operators("SELECT user, COUNT(*) AS n FROM orders GROUP BY user HAVING COUNT(DISTINCT amount) > 1")
+    assert accumulation_of(distinct) is None
+
+
 def test_a_repeated_group_key_and_reserved_names() -> None:
     assert accumulation_of(operators("SELECT user, COUNT(*) AS n FROM orders GROUP BY user, user")) is None
     with pytest.raises(NotMaintainable, match="reserved name"):
         operators("SELECT user AS nova_key_0, COUNT(*) AS n FROM orders GROUP BY user")
+
+
+@pytest.mark.parametrize(
+    ("clause", "sets"),
+    [
+        ("ROLLUP (user, amount)", ["user, amount", "user", "0"]),
+        ("CUBE (user, amount)", ["user, amount", "user", "amount", "0"]),
+        ("user, amount WITH ROLLUP", ["user, amount", "user", "0"]),
+        ("user, ROLLUP (amount)", ["user, amount", "user"]),
+        ("GROUPING SETS ((user, amount), amount, ())", ["user, amount", "amount", "0"]),
+        ("ROLLUP ((user, amount), id)", ["user, amount, id", "user, amount", "0"]),
+        ("GROUPING SETS (ROLLUP (user), (user, user))", ["user", "0", "user"]),
+    ],
+)
+def test_grouping_sets_are_a_union_of_groups(clause: str, sets: list[str]) -> None:
+    root = operators(f"SELECT COUNT(user) AS n FROM orders GROUP BY {clause}")
+    groups = [o for o in walk(root) if isinstance(o, Aggregation)]
+    found = [", ".join(k.sql("spark") for k in o.group_keys) for o in groups]
+    assert [f.replace("`", "").replace("orders.", "").replace("CAST(0 AS INT)", "0") for f in found] == sets
+
+
+def test_windows_over_groups_are_two_steps() -> None:
+    sql = "SELECT user, SUM(amount) AS s, RANK() OVER (PARTITION BY user % 2 ORDER BY SUM(amount)) AS r FROM orders"
+    root = operators(f"{sql} GROUP BY user HAVING COUNT(*) > 1")
+    assert isinstance(root, Windowed) and isinstance(root.input, Aggregation)
+    assert [k.sql("spark") for k in root.group_keys] == ["`nova_group_0` % 2"]
+    assert [e.sql("spark") for _, e in root.input.outputs] == ["`orders.user`", "SUM(`orders.amount`)"]
 
 
 def test_a_policy_that_does_not_exist_is_refused() -> None:
