@@ -185,10 +185,10 @@ class _Forecast:
     def _is_accumulated(self, plan: MaintenancePlan) -> bool:
         """Whether the stored rows have the hidden columns of the query."""
         reports = last_task_reports(self.catalog, self.binding.name, self.run_plan.partition)
-        if plan.accumulation is None:
+        hidden = find_hidden_columns(reports, self.channel.name)
+        if plan.accumulation is None or hidden is None:
             return False
-        hidden = find_hidden_columns(reports, self.channel.name, plan.accumulation.fingerprint)
-        return hidden is not None and hidden.is_complete
+        return hidden.is_complete and hidden.accumulators == plan.accumulation.fingerprint
 
     def _earlier(self, limit: int) -> list[EarlierMaintenance]:
         return [

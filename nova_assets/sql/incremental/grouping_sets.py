@@ -17,7 +17,7 @@ KeySet: TypeAlias = tuple[exp.Expr, ...]
 
 _MAX_SETS = 64
 
-_ALL_ROWS = exp.cast(exp.Literal.number(0), "INT")
+ALL_ROWS = exp.cast(exp.Literal.number(0), "INT")
 """Group key of the set without keys. Without rows, this set has no group, unlike a query without ``GROUP BY``."""
 
 
@@ -81,7 +81,7 @@ def make_grouping_sets(
         in_set = tuple((name, replaced(e)) for name, e in outputs)
         condition = None if having is None else replaced(having)
         different = tuple({key.sql("spark"): key for key in keys}.values())
-        return make_aggregation(operator, different or (_ALL_ROWS.copy(),), in_set, condition)
+        return make_aggregation(operator, different or (ALL_ROWS.copy(),), in_set, condition)
 
     return reduce(_union, map(groups_of, sets))
 

@@ -200,10 +200,15 @@ class MaintenanceRun:
     @cached_property
     def _stored_hidden(self) -> HiddenColumns | None:
         """The hidden columns of the stored rows; None if they have none for this query."""
-        if self.plan.accumulation is None:
+        hidden = self._last_hidden
+        if hidden is None or self.plan.accumulation is None:
             return None
-        fingerprint = self.plan.accumulation.fingerprint
-        return find_hidden_columns(self.ctx.last_reports(), self.target.name, fingerprint)
+        return hidden if hidden.accumulators == self.plan.accumulation.fingerprint else None
+
+    @property
+    def _last_hidden(self) -> HiddenColumns | None:
+        """The hidden columns that the last execution recorded."""
+        return find_hidden_columns(self.ctx.last_reports(), self.target.name)
 
     def _hidden_after(self, choice: MaintenanceChoice) -> HiddenColumns | None:
         """The hidden columns of the stored rows after this execution.
@@ -211,6 +216,8 @@ class MaintenanceRun:
         A comparison leaves rows as they are that are equal to the new ones. Their hidden columns may be outdated, so
         no later execution may read them.
         """
+        if choice.strategy == "no change":
+            return self._last_hidden
         if self.plan.accumulation is None:
             return None
         fingerprint = self.plan.accumulation.fingerprint

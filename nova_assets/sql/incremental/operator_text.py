@@ -9,6 +9,7 @@ from typing import NamedTuple
 from sqlglot import exp
 
 from nova_assets.sql.incremental.accumulation import Accumulation, accumulation_of
+from nova_assets.sql.incremental.grouping_sets import ALL_ROWS
 from nova_assets.sql.incremental.operators import (
     Aggregation,
     Distinct,
@@ -94,7 +95,8 @@ def _(operator: LateralView) -> tuple[str, str]:
 def _(operator: Aggregation) -> tuple[str, str]:
     if not operator.group_keys:
         return "aggregate all rows", "all rows are computed again"
-    return f"group by {_text(operator.group_keys)}", "groups that changed are computed again"
+    keys = "all rows" if operator.group_keys == (ALL_ROWS,) else _text(operator.group_keys)
+    return f"group by {keys}", "groups that changed are computed again"
 
 
 @_describe.register

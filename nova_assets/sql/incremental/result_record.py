@@ -140,19 +140,15 @@ class ResultRecord:
         ctx.report[_REPORT_KEY] = {**asdict(self), "inputs": {d: list(i) for d, i in self.inputs.items()}}
 
 
-def find_hidden_columns(
-    last_reports: Iterable[Mapping[str, Any]], channel: str, accumulators: str
-) -> HiddenColumns | None:
-    """The hidden columns of a stored result; None if its rows have none with this meaning.
+def find_hidden_columns(last_reports: Iterable[Mapping[str, Any]], channel: str) -> HiddenColumns | None:
+    """The hidden columns of a stored result; None if its rows have none.
 
     Args:
         last_reports: what the tasks of the binding reported in its last execution.
         channel: channel of the result.
-        accumulators: fingerprint of the meaning.
     """
     hidden = _records_by_channel(last_reports).get(channel, {}).get("hidden")
-    found = None if hidden is None else HiddenColumns(**hidden)
-    return found if found is not None and found.accumulators == accumulators else None
+    return None if hidden is None else HiddenColumns(**hidden)
 
 
 def _records_by_channel(reports: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
