@@ -19,6 +19,7 @@ from nova_assets.sql.incremental.grouping_sets import KeySet, key_sets, make_gro
 from nova_assets.sql.incremental.make_operators import (
     make_aggregation,
     make_distinct,
+    make_filter,
     make_join,
     make_projection,
     make_windowed,
@@ -35,6 +36,7 @@ from nova_assets.sql.incremental.operators import (
     SetOperation,
     UnionAll,
 )
+from nova_assets.sql.incremental.qualify import split_qualify
 from nova_assets.sql.incremental.repeatability import check_exact, is_generator
 from nova_assets.sql.incremental.subqueries import GROUP_SOURCE, SUBQUERY_SOURCE, SubqueryBuilder, split_conditions
 from nova_assets.sql.query.resolved_query import Query, is_using_or_natural
@@ -58,7 +60,7 @@ _RESERVED_PREFIX = "nova_"
 """Beginning of the names of columns that the statements add."""
 
 _SELECT_CLAUSES = frozenset(
-    "kind expressions from_ joins laterals where group having distinct order with_ operation_modifiers".split()
+    "kind expressions from_ joins laterals where group having qualify distinct order with_ operation_modifiers".split()
 )
 _SET_CLAUSES = frozenset("this expression distinct order with_ by_name side kind on".split())
 _JOIN_KINDS: Mapping[tuple[str, str], JoinKind] = {
@@ -174,18 +176,21 @@ class _Builder:
         Args:
             operator: the rows of FROM for which WHERE is true.
         """
-        operator = self._build_projection_or_groups(select, operator, ctes)
+        named, qualify = _named_outputs(select), select.args.get("qualify")
+        added, condition = ([], None) if qualify is None else split_qualify(qualify, dict(named))
+        operator = self._build_projection_or_groups(select, [*named, *added], operator, ctes)
+        if condition is not None:
+            kept = tuple((name, column_of(name)) for name, _ in named)
+            operator = make_projection(make_filter(operator, condition), kept)
         return operator if select.args.get("distinct") is None else make_distinct(operator)
 
     def _build_projection_or_groups(
-        self, select: exp.Select, operator: Operator, ctes: Mapping[str, Operator]
+        self,
+        select: exp.Select,
+        named: Sequence[tuple[str, exp.Expr]],
+        operator: Operator,
+        ctes: Mapping[str, Operator],
     ) -> Operator:
-        named = [(e.alias_or_name.lower(), e.unalias().copy()) for e in select.expressions]
-        names = [name for name, _ in named]
-        if len(set(names)) < len(names) or not all(names):
-            raise NotMaintainable("output columns without different names", select)
-        if reserved := [n for n in names if n.startswith(_RESERVED_PREFIX)]:
-            raise NotMaintainable(f"an output column with a reserved name ({reserved[0]})", select)
         group, having = select.args.get("group"), select.args.get("having")
         condition = having.this if having is not None else None
         windows = [w for _, e in named for w in find_outside_subqueries(e, exp.Window)]
@@ -248,6 +253,16 @@ class _Builder:
             keys = frozenset({frozenset(k.lower() for k in source.key)}) if source.key else frozenset()
             self.scans[scan.dataset] = Scan(columns, scan.dataset, unique_keys=keys)
         return self.scans[scan.dataset]
+
+
+def _named_outputs(select: exp.Select) -> list[tuple[str, exp.Expr]]:
+    named = [(e.alias_or_name.lower(), e.unalias().copy()) for e in select.expressions]
+    names = [name for name, _ in named]
+    if len(set(names)) < len(names) or not all(names):
+        raise NotMaintainable("output columns without different names", select)
+    if reserved := [n for n in names if n.startswith(_RESERVED_PREFIX)]:
+        raise NotMaintainable(f"an output column with a reserved name ({reserved[0]})", select)
+    return named
 
 
 def _build_grouping_sets(

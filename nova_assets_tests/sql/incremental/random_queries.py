@@ -222,6 +222,7 @@ class QueryWriter:
             "distinct": self._distinct,
             "window": self._window,
             "ranked": self._ranked_groups,
+            "qualified": self._qualified,
             "rolled_up": self._rolled_up,
             "total": self._total,
             "dedup": self._dedup,
@@ -319,6 +320,14 @@ class QueryWriter:
             f"SELECT {a} AS g, {b} + COUNT({value}) AS v, SUM({a}) + GROUPING({b}) AS n FROM {source} "
             f"GROUP BY {sets}{having}"
         )
+
+    def _qualified(self, source: str, names: list[str]) -> str:
+        partition, order = self.int_column(names), self.int_column(names)
+        rank = self.rng.choice(["RANK", "DENSE_RANK"])
+        window = f"{rank}() OVER (PARTITION BY {partition} ORDER BY {order})"
+        self.columns = ["g", "v", "n"]
+        condition = self.rng.choice(["n = 1", f"{window} = 1", f"n < 3 AND {self.condition(names)}"])
+        return f"SELECT {partition} AS g, {order} AS v, {window} AS n FROM {source} QUALIFY {condition}"
 
     def _dedup(self, source: str, names: list[str]) -> str:
         """The first row of each group, where the order is complete."""

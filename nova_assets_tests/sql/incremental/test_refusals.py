@@ -117,7 +117,7 @@ def test_a_complete_order_is_accepted(sql: str) -> None:
         "SELECT user, RANK() OVER (ORDER BY COUNT(*)), (SELECT MAX(uid) FROM users) AS r FROM orders GROUP BY user",
         "SELECT id, amount FROM orders PIVOT (SUM(amount) FOR user IN (1, 2))",
         "SELECT WINDOW(at, '1 day', '1 hour') AS w, COUNT(*) AS n FROM clicks GROUP BY WINDOW(at, '1 day', '1 hour')",
-        "SELECT user, RANK() OVER (ORDER BY user) AS r FROM orders QUALIFY r = 1",
+        "SELECT user FROM orders QUALIFY RANK() OVER (ORDER BY user) = (SELECT MIN(uid) FROM users)",
         "SELECT 1 AS one",
         "SELECT id FROM orders ORDER BY amount LIMIT 3",
         "SELECT t.id FROM (SELECT id FROM orders LIMIT 3) t",
@@ -289,6 +289,19 @@ def test_grouping_sets_are_a_union_of_groups(clause: str, sets: list[str]) -> No
     groups = [o for o in walk(root) if isinstance(o, Aggregation)]
     found = [", ".join(k.sql("spark") for k in o.group_keys) for o in groups]
     assert [f.replace("`", "").replace("orders.", "").replace("CAST(0 AS INT)", "0") for f in found] == sets
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT user, id FROM orders QUALIFY ROW_NUMBER() OVER (PARTITION BY user ORDER BY day, id) = 1",
+        "SELECT user, ROW_NUMBER() OVER (PARTITION BY user ORDER BY id) AS r FROM orders QUALIFY r = 1 AND amount > 3",
+    ],
+)
+def test_the_first_row_by_qualify_is_identified_by_its_partition(sql: str) -> None:
+    root = operators(sql)
+    assert frozenset({"user"}) in root.unique_keys
+    assert list(root.columns) == [c.strip().split(" ")[-1] for c in re.split(r", (?=id)|, (?=ROW)| FROM", sql[7:])[:2]]
 
 
 def test_windows_over_groups_are_two_steps() -> None:
