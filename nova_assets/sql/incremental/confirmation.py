@@ -25,6 +25,10 @@ _INVENTED_NAME = re.compile(r"_col_\d+")
 _CROSS_JOIN = re.compile(r"^([ :]*(?:[+:]- )?)Join Cross\b", re.MULTILINE)
 """A join as Spark calls it after ``FROM a, b`` was written as ``CROSS JOIN``. An inner join gives the same rows."""
 
+_ALIAS = re.compile(r" AS ((?:(?! AS ).)+?)#(\d+)")
+_SIMPLE_NAME = re.compile(r"(?<![\w.`])[A-Za-z_][\w.]*#(?=\d)")
+_SOURCE = re.compile(r"^[ :]*(?:[+:]- )?\w*(?:Relation|RDD|Scan|Range)")
+
 _TRUNCATED = re.compile(r"\.\.\. \d+ more fields|\.\.\.$", re.MULTILINE)
 
 
@@ -37,6 +41,7 @@ def regenerate(query: Query, frame_by_dataset: Mapping[str, str], added_outputs:
     tree, frames = query.tree.copy(), set[str]()
     _remove_invented_names(tree)
     _remove_added_aliases(tree)
+    _use_aliases_in_qualify(tree)
     for name, expression in added_outputs:
         assert isinstance(tree, exp.Select)
         tree.append("expressions", exp.alias_(expression.copy().transform(_with_table), name, quoted=True))
@@ -50,6 +55,17 @@ def regenerate(query: Query, frame_by_dataset: Mapping[str, str], added_outputs:
     for frame in frames:
         sql = re.sub(rf"\b{frame}\b", f"{{{frame}}}", sql)
     return sql
+
+
+def _use_aliases_in_qualify(tree: exp.Query) -> None:
+    """Refer to window functions of the outputs by their names in QUALIFY. Resolving has replaced such names."""
+    for clause in list(tree.find_all(exp.Qualify)):
+        assert isinstance(clause.parent, exp.Select)
+        outputs = [e for e in clause.parent.expressions if isinstance(e, exp.Alias) and e.find(exp.Window)]
+        name_by_sql = {e.this.sql(DIALECT): e.alias for e in reversed(outputs)}
+        for node in list(clause.find_all(exp.Expression)):
+            if (name := name_by_sql.get(node.sql(DIALECT))) is not None:
+                node.replace(exp.column(exp.to_identifier(name, quoted=True)))
 
 
 def _with_table(node: exp.Expr) -> exp.Expr:
@@ -104,7 +120,22 @@ def _optimised_plan(ctx: Context, frame: Any) -> str:
     plan = found[1] if found else "... 1 more fields"
     plan = _CROSS_JOIN.sub(r"\1Join Inner", plan)
     plan = _without_root_project_of_window(_PROJECT_BELOW_WINDOW.sub(_with_sorted_columns, plan))
+    plan = without_names(plan)
     return _EXPRESSION_ID.sub(lambda m: f"#{numbers.setdefault(m[1], str(len(numbers)))}", plan).strip()
+
+
+def without_names(plan: str) -> str:
+    """The plan without the names of columns, which their numbers identify. Sources keep the names of their columns."""
+    aliases = {found[2]: found[1] for found in _ALIAS.finditer(plan)}
+
+    def name_removed(line: str) -> str:
+        if _SOURCE.search(line):
+            return line
+        for number, name in aliases.items():
+            line = re.sub(rf"(?<![\w.`]){re.escape(name)}#{number}(?!\d)", f"#{number}", line)
+        return _SIMPLE_NAME.sub("#", line)
+
+    return "\n".join(map(name_removed, plan.splitlines()))
 
 
 def _without_root_project_of_window(plan: str) -> str:

@@ -216,13 +216,14 @@ class MaintainedQuery:
             return MaintenancePlan(None, "Spark does not confirm how nova understands the query")
         if not has_equal_columns(schema, ctx.schema_of(rows_by_operators)):
             return MaintenancePlan(None, "the columns of the result have other types, or other names")
-        return self._with_accumulation(ctx, plan, rows_now, values, frames, sources)
+        return self._with_accumulation(ctx, plan, rows_now, schema, values, frames, sources)
 
     def _with_accumulation(
         self,
         ctx: Context,
         plan: MaintenancePlan,
         rows_now: Any,
+        result: Schema,
         values: Mapping[str, Any],
         frames: Mapping[str, Any],
         sources: Mapping[str, SourceTable],
@@ -237,7 +238,10 @@ class MaintainedQuery:
         except QueryRefused:
             return MaintenancePlan(plan.operators)
         schema = ctx.schema_of(rows)
-        visible = ", ".join(quote_column(name) for name in schema.names if name not in names.values())
+        visible_schema = schema.without_columns(*names.values())
+        visible = ", ".join(map(quote_column, visible_schema.names))
+        if not has_equal_columns(result, visible_schema):
+            return MaintenancePlan(plan.operators)
         if not compare_plans(ctx, rows_now, ctx.query(f"SELECT {visible} FROM {{rows}}", {}, {"rows": rows})):
             return MaintenancePlan(plan.operators)
         return replace(plan, hidden_types={n: schema.field(name).type for n, name in names.items()})
