@@ -191,7 +191,7 @@ class ChannelMaintenance:
                 history,
                 options.chain_deltas,
                 self._reader_versions(channel) if options.chain_deltas else (),
-                rewrite_renamed=options.replace_own_bases,
+                is_published=options.replace_own_bases,
             )
         else:
             full_read_count = self.catalog.count_full_reads(channel)

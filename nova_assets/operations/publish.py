@@ -306,9 +306,10 @@ class TablePublisher:
         outdated = partitions_to_compact(history, head)
         if not outdated:
             return 0
-        if not is_fully_compacted(history.for_partitions(outdated)):
+        has_hidden = any(b.manifest.schema.hidden for b in history.for_partitions(outdated).blocks)
+        if not has_hidden and not is_fully_compacted(history.for_partitions(outdated)):
             raise _outdated_schema_error(channel, outdated, head)
-        log.info("rewriting %s in its current schema, because a column was dropped or widened", channel)
+        log.info("rewriting %s in its current schema, because a column was dropped, widened or hidden", channel)
         commit = self.inserter.restore(channel, head)
         return commit.seq or 0
 

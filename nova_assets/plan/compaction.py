@@ -39,6 +39,7 @@ class PlannedCompaction:
         since: start of a chained delta; None for a base.
         anew: replaces an earlier base of compaction at that number.
         renamed: the base uses the current column names of the channel instead of those at its number.
+        is_published: others read the files of the base, so it has no hidden columns.
     """
 
     __repr__ = short_repr
@@ -49,6 +50,7 @@ class PlannedCompaction:
     since: int | None = None
     anew: bool = False
     renamed: bool = False
+    is_published: bool = False
 
     @property
     def range(self) -> str:
@@ -82,7 +84,7 @@ def due_compactions(
 
 
 def forced_compactions(
-    history: History, chain_deltas: bool = False, cursors: Collection[int] = (), *, rewrite_renamed: bool = False
+    history: History, chain_deltas: bool = False, cursors: Collection[int] = (), *, is_published: bool = False
 ) -> tuple[PlannedCompaction, ...]:
     """All possible compactions, on request of a person: a base for every partition with deltas, or chains.
 
@@ -90,7 +92,8 @@ def forced_compactions(
         history: all blocks, up to the head.
         chain_deltas: chain deltas instead of writing bases.
         cursors: positions of consumers.
-        rewrite_renamed: also rewrite compacted bases whose columns have been renamed since.
+        is_published: others read the files. Compacted bases are also rewritten if their columns have been renamed
+            since, or if they have hidden columns.
     """
     if _is_new_model_pending(history):
         return ()
@@ -101,16 +104,16 @@ def forced_compactions(
         if chain_deltas:
             found += [_chain_compaction(run, "requested") for run in _chainable_runs(deltas, cursors)]
         elif deltas:
-            found.append(PlannedCompaction(partition_history.partition, at, "requested"))
-        elif (
-            rewrite_renamed
-            and base is not None
-            and is_compacted_base_at(base, at)
-            and _has_renamed_columns(base, history.schema)
-        ):
-            found.append(
-                PlannedCompaction(partition_history.partition, at, "columns were renamed", anew=True, renamed=True)
-            )
+            found.append(PlannedCompaction(partition_history.partition, at, "requested", is_published=is_published))
+        elif is_published and base is not None and is_compacted_base_at(base, at):
+            renamed, hidden = _has_renamed_columns(base, history.schema), base.manifest.schema.hidden
+            if renamed or hidden:
+                why = "columns were renamed" if renamed else "others do not see hidden columns"
+                found.append(
+                    PlannedCompaction(
+                        partition_history.partition, at, why, anew=True, renamed=renamed, is_published=True
+                    )
+                )
     return tuple(found)
 
 
@@ -168,7 +171,8 @@ def _written_schema(compact: PlannedCompaction, partition_history: PartitionHist
     assert own is not None  # a history with blocks has a schema
     if compact.renamed and history.schema is not None:
         own = _with_current_names(own, history.schema) or own
-    return replace(own, hidden=_common_hidden_columns(partition_history, history, compact.at))
+    hidden = () if compact.is_published else _common_hidden_columns(partition_history, history, compact.at)
+    return replace(own, hidden=hidden)
 
 
 def _common_hidden_columns(partition_history: PartitionHistory, history: History, at: int) -> tuple[Field, ...]:

@@ -21,7 +21,7 @@ def partitions_to_compact(history: History, version: int) -> tuple[str, ...]:
     """Partitions that must be compacted before they can be published as plain files.
 
     Deltas other than plain additions must be merged. Columns that were renamed, dropped or widened since must be
-    rewritten.
+    rewritten, and hidden columns must be removed.
     """
     read = modes.snapshot(history, version)
     blocks = [b for b in (*read.bases, *read.deltas) if isinstance(b, Block) and b.rows]
@@ -30,6 +30,7 @@ def partitions_to_compact(history: History, version: int) -> tuple[str, ...]:
         sorted(
             partitions_with_changes
             | {b.partition for b in blocks if not _is_readable_as(b.manifest.schema, read.schema)}
+            | {b.partition for b in blocks if b.manifest.schema.hidden}
         )
     )
 

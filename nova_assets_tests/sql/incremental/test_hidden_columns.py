@@ -165,3 +165,39 @@ def test_a_published_result_has_no_hidden_columns(
         store.publish("result")
         columns = {"site", "n", "s"} if is_counted else {"site", "s"}
         assert set(spark.read.parquet(str(tmp_path / "shown")).columns) == columns
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("before", ["deltas", "compacted base", "base"])
+def test_a_result_that_is_published_later_loses_its_hidden_columns(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    query, key = "SELECT site, AVG(a) AS mean FROM orders GROUP BY site", nova.Upsert(key="site")
+    where = f"sqlite:///{tmp_path}/catalog.db", tmp_path / "warehouse", spark
+    rows = [{"id": n, "site": "ab"[n % 2], "a": n, "d": None, "t": None} for n in range(8)]
+    with nova.open(project_of(query, key), *where) as store:
+        store.register(store.project)
+        for changed in (rows, [{**rows[0], "a": 10}]):
+            store.insert("orders", changed)
+            store.run("keep")
+        if before == "compacted base":
+            store.compact("result")
+        elif before == "base":
+            many = spark.range(8, 400_000).selectExpr("int(id) id", "'c' site", "1 a", "decimal(1) d", "'x' t")
+            store.insert("orders", many)
+            store.run("keep")
+            assert store.timeline("result")[-1].blocks[-1].kind == "base"
+        assert any(name.startswith("_nova_hidden_") for name in stored_names(store))
+    tables = [nova.hive("shown"), nova.iceberg("lake.shown")]
+    project = project_of(query, key, publish=tables)
+    with nova.open(project, *where) as store:
+        store.register(project, replace=True)
+        for a in (10, 4):
+            store.insert("orders", [{**rows[0], "a": a}])
+            store.run("keep")
+            store.publish("result")
+            shown = spark.read.parquet(str(tmp_path / "shown"))
+            assert shown.columns == ["site", "mean"]
+            found = {r["site"]: r["mean"] for r in shown.collect() if r["site"] != "c"}
+            assert found == {"a": (a + 2 + 4 + 6) / 4, "b": 4.0}
