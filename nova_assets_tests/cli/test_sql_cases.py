@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nova_assets.errors import DefinitionError
-from nova_assets.sql.incremental import maintenance_sql
+from nova_assets.sql.incremental import accumulated_delta
 from nova_assets.testing import check_sql
 from nova_assets.testing.sql_cases import read_sql_cases
 from nova_assets_tests.cli.conftest import Nova
@@ -87,9 +87,9 @@ def test_a_query_that_is_maintained_wrongly_fails(spark: Any, project: Any, monk
     rows = [{"id": n, "user": n % 2, "amount": n} for n in range(6)]
     expected = [{"user": 0, "n": 3, "total": 6}, {"user": 1, "n": 3, "total": 9}]
     check_sql(cases_pipeline.datasets, "totals", {"orders": rows}, expected, spark=spark)
-    right = maintenance_sql.select_group_changes
+    right = accumulated_delta.select_group_changes
     wrong = lambda *arguments: right(*arguments).replace("SUM(IF(", "MAX(IF(")  # noqa: E731
-    monkeypatch.setattr(maintenance_sql, "select_group_changes", wrong)
+    monkeypatch.setattr(accumulated_delta, "select_group_changes", wrong)
     with pytest.raises(AssertionError, match="totals"):
         check_sql(cases_pipeline.datasets, "totals", {"orders": rows}, expected, spark=spark)
 

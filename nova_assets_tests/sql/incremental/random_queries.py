@@ -106,7 +106,7 @@ class QueryWriter:
         outputs += [f"SUM({v}) AS s{n}" for n, v in enumerate(values) if self.rng.random() < 0.5]
         outputs += [f"AVG({v}) AS a{n}" for n, v in enumerate(values) if self.rng.random() < 0.4]
         texts = [n for n in names if n.endswith(".s")]
-        ordered = [*values, *texts, *(f"DATE '2026-01-01' + {v}" for v in values[:1])]
+        ordered = [*values, *texts]
         outputs += [f"MIN({v}) AS l{n}" for n, v in enumerate(ordered) if self.rng.random() < 0.2]
         outputs += [f"MAX({v}) AS h{n}" for n, v in enumerate(ordered) if self.rng.random() < 0.2]
         condition = self.condition(names)
