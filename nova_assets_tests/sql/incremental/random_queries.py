@@ -213,7 +213,7 @@ class QueryWriter:
                 "explode",
                 "struct",
                 "ranked",
-                "rolled up",
+                "rolled_up",
             ]
         )
         write = {
