@@ -201,21 +201,8 @@ class QueryWriter:
         if self.rng.random() < 0.5:
             conditions.append(f"({self.condition(names)})")
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        kind = self.rng.choice(
-            [
-                "project",
-                "group",
-                "group",
-                "distinct",
-                "window",
-                "total",
-                "dedup",
-                "explode",
-                "struct",
-                "ranked",
-                "rolled_up",
-            ]
-        )
+        kinds = "project group group distinct window total dedup explode struct ranked rolled_up qualified"
+        kind = self.rng.choice(kinds.split())
         write = {
             "project": self._project,
             "group": self._group,
