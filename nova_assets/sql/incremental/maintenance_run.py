@@ -16,10 +16,11 @@ from nova_assets.model.task import Context
 from nova_assets.sql.incremental.accumulation import StoredAccumulation
 from nova_assets.sql.incremental.build_operators import SourceTable
 from nova_assets.sql.incremental.delta_sql import RESULT, added_up_difference, select_delta, select_keyed_difference
+from nova_assets.sql.incremental.expressions import column_of
 from nova_assets.sql.incremental.maintained_query import MaintainedQuery, QueryAnalysis
 from nova_assets.sql.incremental.maintenance import Maintenance, with_columns
 from nova_assets.sql.incremental.maintenance_choice import MaintenanceChoice, ResultState, choose_strategy
-from nova_assets.sql.incremental.operator_sql import quote_column
+from nova_assets.sql.incremental.operator_sql import output_list, quote_column
 from nova_assets.sql.incremental.result_channel import (
     MaintenancePlan,
     check_channel,
@@ -238,7 +239,10 @@ class MaintenanceRun:
         names = {n: f.name for n, f in accumulation.hidden.items()}
         sql = self.query.sql_with_hidden(self.sources, accumulation.accumulation, names)
         frames = {frame: self.views[d].all for d, frame in self.query.frame_by_dataset.items()}
-        return self.ctx.query(sql, {name: self.values[name] for name in self.query.runnable.variables}, frames)
+        rows = self.ctx.query(sql, {name: self.values[name] for name in self.query.runnable.variables}, frames)
+        visible = [(field.name, column_of(column)) for column, field in accumulation.fields.items()]  # as written
+        columns = output_list([*visible, *((name, column_of(name)) for name in names.values())])
+        return self.ctx.query(f"SELECT {columns} FROM {{rows}}", {}, {"rows": rows})
 
     @cached_property
     def _record(self) -> ResultRecord:

@@ -164,6 +164,8 @@ class SubqueryBuilder:
         if not isinstance(query, exp.Select):
             return self.builder.build_query(query, ctes), [], ctes
         ctes = self.builder.with_ctes(query, ctes)
+        if qualify := query.args.get("qualify"):
+            raise NotMaintainable("QUALIFY in a subquery", qualify)
         return *self.builder.build_rows(query, ctes), ctes
 
     # scalar subqueries
