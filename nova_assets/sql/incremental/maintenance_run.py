@@ -108,7 +108,7 @@ class MaintenanceRun:
                 bool(ctx.pins.get(target.name)) and _has_rows(ctx, "SELECT 1 FROM {rows} LIMIT 1", self.stored)
             ),
             reason_to_distrust=lambda: self._record.reason_to_compare(
-                ctx.last_reports(),
+                self._last_reports,
                 ctx.cursors,
                 {d: v.list_partitions("old") for d, v in self.views.items()} if self._is_partition else {},
                 target.merge,
@@ -189,6 +189,11 @@ class MaintenanceRun:
             stored is not None and stored.is_complete,
         )
 
+    @cached_property
+    def _last_reports(self) -> Sequence[Mapping[str, Any]]:
+        """What the tasks reported in the last execution."""
+        return self.ctx.last_reports()
+
     # hidden columns
 
     def _accumulation(self, token: str) -> StoredAccumulation | None:
@@ -209,7 +214,7 @@ class MaintenanceRun:
     @property
     def _last_hidden(self) -> HiddenColumns | None:
         """The hidden columns that the last execution recorded."""
-        return find_hidden_columns(self.ctx.last_reports(), self.target.name)
+        return find_hidden_columns(self._last_reports, self.target.name)
 
     def _hidden_after(self, choice: MaintenanceChoice) -> HiddenColumns | None:
         """The hidden columns of the stored rows after this execution.
@@ -231,9 +236,8 @@ class MaintenanceRun:
     @cached_property
     def rows_to_store(self) -> Any:
         """Frame of the whole result with its hidden columns."""
-        accumulation = (
-            None if self.plan.accumulation is None else self._accumulation(self.plan.accumulation.fingerprint)
-        )
+        known = self.plan.accumulation
+        accumulation = None if known is None else self._accumulation(known.fingerprint)
         if accumulation is None or not accumulation.hidden:
             return self.rows_now
         names = {n: f.name for n, f in accumulation.hidden.items()}
