@@ -26,7 +26,7 @@ _CROSS_JOIN = re.compile(r"^([ :]*(?:[+:]- )?)Join Cross\b", re.MULTILINE)
 """A join as Spark calls it after ``FROM a, b`` was written as ``CROSS JOIN``. An inner join gives the same rows."""
 
 _ALIAS = re.compile(r" AS ((?:(?! AS ).)+?)#(\d+)")
-_SIMPLE_NAME = re.compile(r"(?<![\w.`])[A-Za-z_][\w.]*#(?=\d)")
+_SOURCE_COLUMN = re.compile(r"[\[,]([^\[\],#]+)#(\d+)")
 _SOURCE = re.compile(r"^[ :]*(?:[+:]- )?\w*(?:Relation|RDD|Scan|Range)")
 
 _TRUNCATED = re.compile(r"\.\.\. \d+ more fields|\.\.\.$", re.MULTILINE)
@@ -126,14 +126,16 @@ def _optimised_plan(ctx: Context, frame: Any) -> str:
 
 def without_names(plan: str) -> str:
     """The plan without the names of columns, which their numbers identify. Sources keep the names of their columns."""
-    aliases = {found[2]: found[1] for found in _ALIAS.finditer(plan)}
+    names = {(found[2], found[1]) for found in _ALIAS.finditer(plan)}
+    for line in filter(_SOURCE.search, plan.splitlines()):
+        names |= {(found[2], found[1]) for found in _SOURCE_COLUMN.finditer(line)}
 
     def name_removed(line: str) -> str:
         if _SOURCE.search(line):
             return line
-        for number, name in aliases.items():
+        for number, name in names:  # only known columns: a text such as 'a#1' in a condition stays
             line = re.sub(rf"(?<![\w.`]){re.escape(name)}#{number}(?!\d)", f"#{number}", line)
-        return _SIMPLE_NAME.sub("#", line)
+        return line
 
     return "\n".join(map(name_removed, plan.splitlines()))
 
