@@ -70,8 +70,14 @@ _ROUNDING_AGGREGATES = frozenset(
 _AVERAGES = frozenset({"avg", "mean", "try_avg"})
 
 _TYPES_OF_EXACT_SUMS = frozenset({"tinyint", "smallint", "int", "bigint", "decimal"})
-_TYPES_OF_EXACT_AVERAGES = frozenset({"tinyint", "smallint", "decimal"})
+_TYPES_OF_EXACT_AVERAGES = frozenset({"tinyint", "smallint"})
 """Spark adds up integers for an average as doubles, which are exact only up to 2^53."""
+
+_MAX_DIGITS_ADDED_AS_DOUBLES = 11
+"""Spark adds up decimals of at most so many digits for an average as doubles, too (DecimalAggregates)."""
+
+_DIGITS_OF_SMALL_DECIMALS = 5
+"""Sums of decimals of so few digits reach 2^53 only with 90 billion rows."""
 
 _TIE_FREE_WINDOW_FUNCTIONS = frozenset({"cume_dist", "dense_rank", "percent_rank", "rank"})
 """Window functions that give equal values to rows that are equal in ORDER BY."""
@@ -179,7 +185,7 @@ def is_rounded(expression: exp.Expr, operator: Operator) -> bool:
             return True
         if "sum" in names and not _has_types(node.this, operator, _TYPES_OF_EXACT_SUMS):
             return True
-        if names & _AVERAGES and not _has_types(node.this, operator, _TYPES_OF_EXACT_AVERAGES):
+        if names & _AVERAGES and not _has_exact_average(node.this, operator):
             return True
     return False
 
@@ -190,6 +196,16 @@ def _has_types(number: exp.Expr, operator: Operator, types: frozenset[str]) -> b
         return all(_has_types(part, operator, types) for part in number.expressions)
     type_ = value_type(number, operator.columns)
     return type_ is not None and type_.name in types
+
+
+def _has_exact_average(number: exp.Expr, operator: Operator) -> bool:
+    """Whether the average of a number does not depend on the order of the rows."""
+    if isinstance(number, exp.Distinct):
+        return all(_has_exact_average(part, operator) for part in number.expressions)
+    type_ = value_type(number, operator.columns)
+    if type_ is None or type_.name != "decimal":
+        return type_ is not None and type_.name in _TYPES_OF_EXACT_AVERAGES
+    return not _DIGITS_OF_SMALL_DECIMALS < type_.args[0] <= _MAX_DIGITS_ADDED_AS_DOUBLES
 
 
 def check_exact(expressions: Iterable[exp.Expr], operator: Operator) -> None:

@@ -198,6 +198,15 @@ def test_the_output_edge_is_a_delta_of_another_channel() -> None:
         nova.incremental("t", "SELECT id FROM result", produces=OUTPUT)
 
 
+@pytest.mark.parametrize(("digits", "is_rounded"), [(5, False), (6, True), (11, True), (12, False), (30, False)])
+def test_averages_of_decimals_that_spark_adds_up_as_doubles_are_rounded(digits: int, is_rounded: bool) -> None:
+    average = f"AVG(CAST(amount AS DECIMAL({digits}, 2)))"
+    assert ("a" in operators(f"SELECT user, {average} AS a FROM orders GROUP BY user").rounded) == is_rounded
+    if is_rounded:
+        with pytest.raises(NotMaintainable):
+            operators(f"SELECT user FROM orders GROUP BY user HAVING {average} > 3")
+
+
 def test_every_aggregate_goes_by_sparks_name() -> None:
     for name in sorted(spark_functions.AGGREGATES):
         text = SqlText("query", f"SELECT {name}(x, y) AS z FROM t")
