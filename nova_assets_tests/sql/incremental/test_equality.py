@@ -1,5 +1,5 @@
 """The maintained result of a query is what recomputing the query gives, after every change (R12, R20). Spark is the
-judge.
+judge, and DuckDB is a second one of what both compute.
 
 ``NOVA_FUZZ_STEPS`` is the number of queries, ``NOVA_FUZZ_SEED`` begins elsewhere.
 """
@@ -10,7 +10,7 @@ import math
 import os
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -39,6 +39,7 @@ from nova_assets.sql.query.scans import mark_scans
 from nova_assets.sql.query.spark_query import make_runnable_without_schemas
 from nova_assets.sql.text import SqlText
 from nova_assets_tests.effort import examples
+from nova_assets_tests.sql.incremental.duckdb_judge import DuckdbJudge
 from nova_assets_tests.sql.incremental.random_queries import TABLES, QueryWriter, Row, Table, random_change
 from nova_assets_tests.sql.incremental.random_subqueries import SubqueryWriter
 
@@ -203,19 +204,28 @@ def random_history(rng: random.Random) -> Any:
         yield rows, changes
 
 
+@pytest.fixture(scope="module")
+def duckdb_judge() -> Iterator[DuckdbJudge]:
+    """The second judge. It does not silently judge fewer queries than usual."""
+    judge = DuckdbJudge()
+    yield judge
+    print(judge.summary())
+    judge.check_share()
+
+
 @pytest.mark.parametrize("number", range(QUERIES))
-def test_changes_add_up_to_the_recomputed_result(spark: Any, number: int) -> None:
+def test_changes_add_up_to_the_recomputed_result(spark: Any, duckdb_judge: DuckdbJudge, number: int) -> None:
     rng = random.Random(SEED * 100_003 + number)
     writer = QueryWriter(rng)
     try:
         judge = Judge(spark, writer.query(), random.Random(number))
     except NotMaintainable as error:
         pytest.skip(f"computed in full: {error.reason}")
-    check_changes(judge, rng)
+    check_changes(judge, duckdb_judge, rng)
 
 
 @pytest.mark.parametrize("number", range(ACCUMULATIONS))
-def test_changes_are_added_to_stored_groups(spark: Any, number: int) -> None:
+def test_changes_are_added_to_stored_groups(spark: Any, duckdb_judge: DuckdbJudge, number: int) -> None:
     rng = random.Random(SEED * 100_003 + number)
     sql = QueryWriter(rng).accumulation()
     try:
@@ -224,26 +234,27 @@ def test_changes_are_added_to_stored_groups(spark: Any, number: int) -> None:
         pytest.skip(f"computed in full: {error.reason}")
     if judge.accumulation is None:  # for example, a number has an unknown type
         pytest.skip("groups that changed are computed again")
-    check_changes(judge, rng)
+    check_changes(judge, duckdb_judge, rng)
 
 
 @pytest.mark.parametrize("number", range(SUBQUERIES))
-def test_changes_pass_through_subqueries(spark: Any, number: int) -> None:
+def test_changes_pass_through_subqueries(spark: Any, duckdb_judge: DuckdbJudge, number: int) -> None:
     rng = random.Random(SEED * 100_003 + number)
     judge = Judge(spark, SubqueryWriter(rng).query(), random.Random(number))
     try:
-        check_changes(judge, rng)
+        check_changes(judge, duckdb_judge, rng)
     except QueryRefused as error:
         if judge.is_accepted:
             raise
         pytest.skip(f"Spark refuses this query: {judge.sql}\n{error}")
 
 
-def check_changes(judge: Judge, rng: random.Random) -> None:
+def check_changes(judge: Judge, duckdb_judge: DuckdbJudge, rng: random.Random) -> None:
     """Check that the changes of a query's result add up to the recomputed result, for a random history."""
     sql, history = judge.sql, random_history(rng)
     rows, _ = next(history)
     result = judge.recompute(rows)
+    assert duckdb_judge.differences(sql, rows, result.elements(), judge.schema) == [], sql
     names = list(judge.operators.columns)
     positions = [[names.index(c) for c in key] for key in judge.operators.unique_keys]
     keyed = [{tuple(row[i] for i in at): row for row in result} for at in positions]
@@ -262,6 +273,8 @@ def check_changes(judge: Judge, rng: random.Random) -> None:
         recomputed, rows = judge.recompute(after), after
         assert +result == +recomputed, f"{sql}\nchanged {changes}"
         assert min(result.values(), default=0) >= 0
+        differences = duckdb_judge.differences(sql, after, result.elements(), judge.schema)
+        assert differences == [], f"{sql}\nover {after}"
         for at, by_key in zip(positions, keyed, strict=True):
             upsert(by_key, at, change)
             assert Counter(by_key.values()) == recomputed, f"by the key {[names[i] for i in at]}: {sql}"
