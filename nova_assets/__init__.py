@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from nova_assets.sql.datasets.dataset_bindings import Datasets as Datasets
     from nova_assets.sql.datasets.dataset_bindings import datasets as datasets
     from nova_assets.sql.datasets.sql_task import sql_task as sql_task
+    from nova_assets.sql.incremental.apply_changes import apply_changes as apply_changes
     from nova_assets.sql.incremental.incremental_task import incremental as incremental
     from nova_assets.sql.query.user_functions import sql_function as sql_function
     from nova_assets.store.store import Store as Store
@@ -108,6 +109,7 @@ _HOMES = {
     "sql.datasets.dataset_bindings": ("Datasets", "datasets"),
     "sql.query.user_functions": ("sql_function",),
     "sql.datasets.sql_task": ("sql_task",),
+    "sql.incremental.apply_changes": ("apply_changes",),
     "sql.incremental.incremental_task": ("incremental",),
     "store.store": ("Store",),
     "file_views.file_lists": ("FileView", "Views"),

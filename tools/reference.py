@@ -46,6 +46,7 @@ CHAPTERS = {
         "sql.query.user_functions",
         "sql.datasets.sql_task",
         "sql.incremental.incremental_task",
+        "sql.incremental.apply_changes",
     ),
     "Bindings, triggers, projects": ("model.binding", "model.trigger", "model.project"),
     "Running": ("wiring.open_store", "store.store", "model.execution", "plan.run_plan", "operations.forecast"),

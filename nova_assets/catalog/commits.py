@@ -41,7 +41,7 @@ from nova_assets.catalog.tables import (
 )
 from nova_assets.catalog.timeline_steps import append_steps
 from nova_assets.errors import ChannelNotFound
-from nova_assets.model.commit import AddBlock, Commit, CommitRequest, IdempotentCommit
+from nova_assets.model.commit import AddBlock, Commit, CommitRecord, CommitRequest, IdempotentCommit
 from nova_assets.model.timeline import Action, action_of_block_origins
 from nova_assets.nova_error import NovaError
 
@@ -104,16 +104,13 @@ class Commits(CatalogPart):
             raise NovaError(f"there is no commit {commit_id!r}", commit_id=commit_id)
         return result
 
-    def last_commit_details(self, binding: str, partition: str) -> Mapping[str, Any]:
-        """Details of the last commit of a binding's partition; empty if there is none."""
-        query = _last_commit_query(binding, partition).with_only_columns(commits.c.details)
-        return self.database.read(lambda c: c.execute(query).scalar()) or {}
-
-    def last_read_versions(self, binding: str, partition: str) -> dict[str, int]:
-        """Channel -> version that the last commit of a binding's partition read; empty if there is none."""
-        query = _last_commit_query(binding, partition).with_only_columns(commits.c.consumed)
-        consumed = self.database.read(lambda c: c.execute(query).scalar()) or {}
-        return {channel: head for channel, (_, head) in consumed.items()}
+    def last_commit(self, binding: str, partition: str) -> CommitRecord | None:
+        """Record of the last commit of a binding's partition; None if there is none."""
+        query = _last_commit_query(binding, partition)
+        row = self.database.read(lambda c: c.execute(query).first())
+        if row is None:
+            return None
+        return CommitRecord({n: head for n, (_, head) in row.consumed.items()}, row.heads, row.details)
 
     def unreported_commits(self, limit: int = 100, channels: Iterable[str] | None = None) -> list[Commit]:
         """Commits not yet reported to Dagster that took a number or sealed a group, oldest first (R17).
@@ -316,7 +313,9 @@ def lock_channels(c: Connection, request: CommitRequest) -> dict[str, RowMapping
 def _last_commit_query(binding: str, partition: str) -> Select[Any]:
     """Query for the last commit of a binding's partition."""
     of_partition = (executions.c.binding == binding, executions.c.partition == partition)
-    query = select(commits).join(executions, executions.c.id == commits.c.execution_id)
+    query = select(commits.c.consumed, commits.c.heads, commits.c.details).join(
+        executions, executions.c.id == commits.c.execution_id
+    )
     query = query.where(*of_partition, executions.c.state == "committed")
     return query.order_by(executions.c.started_at.desc()).limit(1)
 

@@ -53,8 +53,8 @@ def build_begin_request(
 
 def _last_read_versions(catalog: Catalog, binding: Binding, partition: str) -> dict[str, int]:
     names = {c.name for c in binding.channels_without_cursor}
-    versions = catalog.last_read_versions(binding.name, partition) if names else {}
-    return {name: version for name, version in versions.items() if name in names}
+    last = catalog.last_commit(binding.name, partition) if names else None
+    return {} if last is None else {name: v for name, v in last.read_versions.items() if name in names}
 
 
 def _empty_result(catalog: Catalog, dataset: str) -> list[str]:

@@ -13,7 +13,7 @@ from nova_assets.model.binding import Binding
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.engine import Engine
 from nova_assets.model.partitions import WHOLE
-from nova_assets.model.task import Context
+from nova_assets.model.task import Context, LastExecution
 from nova_assets.plan.run import reason_for_base
 
 log = get_logger("nova_assets.task")
@@ -56,7 +56,7 @@ def make_task_context(
         reason_for_base=partial(_reason_for_base, run_state),
         row_counts=row_counts,
         cursors={c: p.cursor for c, p in execution.pins.items()},
-        last_reports=partial(last_task_reports, catalog, run_state.binding.name, execution.partition),
+        last_execution=partial(last_execution, catalog, run_state.binding, execution.partition),
         is_written_by_others=partial(_is_written_by_others, run_state, catalog),
     )
 
@@ -86,10 +86,14 @@ def _reason_for_base(run_state: RunState, port: str) -> str:
     return reason_for_base(history, is_computed_per_partition=binding.is_scoped and partition != WHOLE)
 
 
-def last_task_reports(catalog: Catalog, binding: str, partition: str) -> list[Mapping[str, Any]]:
-    """Facts that each task reported in the last committed execution of a binding's partition."""
-    details = catalog.last_commit_details(binding, partition)
-    return [task.get("facts", {}) for task in details.get("tasks", ())]
+def last_execution(catalog: Catalog, binding: Binding, partition: str) -> LastExecution:
+    """What the last committed execution of a binding's partition recorded."""
+    commit = catalog.last_commit(binding.name, partition)
+    if commit is None:
+        return LastExecution()
+    reports = [task.get("facts", {}) for task in commit.details.get("tasks", ())]
+    written = {channel.name for channel in binding.writes}
+    return LastExecution(reports, {name: head for name, head in commit.heads.items() if name in written})
 
 
 def _is_written_by_others(run_state: RunState, catalog: Catalog, port: str, after: int) -> bool:

@@ -199,6 +199,21 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class CommitRecord:
+    """What a commit recorded about its execution.
+
+    Args:
+        read_versions: channel -> version that the execution read.
+        heads: channel -> head of the channel after the commit. Contains every channel that was written or consumed.
+        details: facts about the tasks.
+    """
+
+    read_versions: Mapping[str, int]
+    heads: Mapping[str, int]
+    details: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class IdempotentCommit:
     """The commit that belongs to an idempotency key.
 

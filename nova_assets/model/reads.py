@@ -209,7 +209,7 @@ def _schema_with_staged(schema: Schema | None, read: Read, staged_by_port: Mappi
     A staged block has the schema that the channel gets with the commit, so its schema is the newest.
     """
     ports = [s.port for s in source_blocks(read) if isinstance(s, StagedBlockPlaceholder)]
-    return staged_by_port[ports[-1]].manifest.schema if ports else schema
+    return staged_by_port[ports[-1]].manifest.schema.visible if ports else schema
 
 
 def is_certainly_empty(read: Read) -> bool:

@@ -22,6 +22,20 @@ from nova_assets.short_repr import short_repr
 
 
 @dataclass(frozen=True)
+class LastExecution:
+    """What the last committed execution of a binding's partition recorded.
+
+    Args:
+        reports: the facts that each task reported.
+        written_heads: channel that the binding writes -> head of the channel after the commit. It is the cursor of a
+            task that reads the channel in the same binding (R5).
+    """
+
+    reports: Sequence[Mapping[str, Any]] = ()
+    written_heads: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Context:
     """Information about the running execution, passed to the task parameter called ``ctx``.
 
@@ -48,8 +62,7 @@ class Context:
             changed merge model (R18); empty if a delta is accepted, too.
         row_counts: input -> mode -> rows in the blocks that the mode opens.
         cursors: channel -> version up to which the binding has read it before; None if it keeps no cursor.
-        last_reports: function that returns the facts that each task reported in the last committed execution of the
-            binding's partition.
+        last_execution: function that returns what the last committed execution of the binding's partition recorded.
         is_written_by_others: function that tells whether anything but this binding has written to a port's channel
             after a version.
         report: facts that the task adds, such as a decision with its reason. They are recorded with the commit.
@@ -75,7 +88,7 @@ class Context:
     reason_for_base: Callable[[str], str] = lambda port: ""
     row_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     cursors: Mapping[str, int | None] = field(default_factory=dict)
-    last_reports: Callable[[], Sequence[Mapping[str, Any]]] = lambda: ()
+    last_execution: Callable[[], LastExecution] = lambda: LastExecution()
     is_written_by_others: Callable[[str, int], bool] = lambda port, after: False
     report: dict[str, Any] = field(default_factory=dict)
 

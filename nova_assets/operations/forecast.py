@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from nova_assets.execution.input_view import MAX_LOCAL_ROWS, count_rows, has_new_definition, list_partitions
-from nova_assets.execution.task_context import has_dropped_partitions, last_task_reports, may_replace_output
+from nova_assets.execution.task_context import has_dropped_partitions, last_execution, may_replace_output
 from nova_assets.model import reads
 from nova_assets.model.binding import Binding
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.reads import PrivatePortRead, Snapshot
 from nova_assets.model.schema import Schema
+from nova_assets.model.task import LastExecution
 from nova_assets.plan.run import reason_for_base
 from nova_assets.plan.run_plan import Input, RunPlan, Step
 from nova_assets.sql.incremental.build_operators import SourceTable
@@ -144,6 +146,10 @@ class _Forecast:
             estimate=lambda: self._estimate(plan),
         )
 
+    @cached_property
+    def _last_execution(self) -> LastExecution:
+        return last_execution(self.catalog, self.binding, self.run_plan.partition)
+
     def _is_marked_for_backfill(self) -> bool:
         result = (self.channel.name, self.run_plan.partition)
         return self.binding.is_maintained and any(
@@ -157,7 +163,7 @@ class _Forecast:
         record = ResultRecord(query_fingerprint(self.query.tree, values), "", self.channel.name, head, inputs)
         at_cursors = {i.name: list_partitions(i.reads["old"]) for i in self.datasets} if self.is_partition else {}
         return record.reason_to_compare(
-            last_task_reports(self.catalog, binding, partition),
+            self._last_execution,
             {channel: pin.cursor for channel, pin in pins.items()},
             at_cursors,
             self.channel.merge,
@@ -184,8 +190,7 @@ class _Forecast:
 
     def _is_accumulated(self, plan: MaintenancePlan) -> bool:
         """Whether the stored rows have the hidden columns of the query."""
-        reports = last_task_reports(self.catalog, self.binding.name, self.run_plan.partition)
-        hidden = find_hidden_columns(reports, self.channel.name)
+        hidden = find_hidden_columns(self._last_execution.reports, self.channel.name)
         if plan.accumulation is None or hidden is None:
             return False
         return hidden.is_complete and hidden.accumulators == plan.accumulation.fingerprint

@@ -79,13 +79,15 @@ def test_other_writers_of_a_channel(catalog: SqlCatalog) -> None:
     assert others("day=1", after=3) and not others("day=1", after=3, up_to=4) and not others("day=1", after=5)
     commit("other")
     assert others("day=1", after=5)
-    assert catalog.last_commit_details("b", "day=2")["tasks"][0]["facts"] == {"partition": "day=2"}
+    last = catalog.last_commit("b", "day=2")
+    assert last is not None and last.details["tasks"][0]["facts"] == {"partition": "day=2"}
+    assert last.heads == {"c": 3}
     commit("b", "day=2")
     assert not others("day=2", after=6) and not others("day=1", after=6), "one commit of its own"
     commit("b", "day=2")
     assert others("day=2", after=6, up_to=8), "a second commit is of another execution"
     assert not others("day=2", after=7), "its own last commit"
-    assert catalog.last_commit_details("b", "day=3") == {}
+    assert catalog.last_commit("b", "day=3") is None
 
 
 def test_instants_after_one_that_is_known(catalog: SqlCatalog) -> None:

@@ -34,6 +34,9 @@ _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 _ORDERED_TYPES = _INTEGERS | {"decimal", "date", "timestamp", "timestamp_ntz", "string", "boolean"}
 """Types of which equal values are the same in every respect, so that the least of two values is ``LEAST`` of them."""
 
+_LEAST, _GREATEST = exp.Min | exp.LogicalAnd, exp.Max | exp.LogicalOr
+"""Aggregates that are the least or the greatest of their values. ``FALSE`` is less than ``TRUE``."""
+
 _COUNT_TYPE = DataType("bigint")
 
 _FORMAT = "1"
@@ -242,7 +245,7 @@ class _AccumulationBuilder:
             condition: only rows for which it is true are aggregated.
         """
         argument = node.this
-        is_plain = isinstance(node, exp.Count | exp.CountIf | exp.Sum | exp.Avg | exp.Min | exp.Max)
+        is_plain = isinstance(node, exp.Count | exp.CountIf | exp.Sum | exp.Avg | _LEAST | _GREATEST)
         if not is_plain or argument is None or isinstance(argument, exp.Distinct) or node.expressions:
             raise _NotAccumulated
         if isinstance(node, exp.CountIf):
@@ -253,13 +256,14 @@ class _AccumulationBuilder:
         value = argument if condition is None else _if(condition, argument, None)
         if isinstance(node, exp.Count):
             return _reference(self.add("count", value))
-        type_ = value_type(argument, self.aggregation.input.columns)
+        columns = self.aggregation.input.columns
+        if isinstance(node, _LEAST | _GREATEST):
+            if not _has_ordered_type(argument, columns):
+                raise _NotAccumulated
+            return _reference(self.add("min" if isinstance(node, _LEAST) else "max", value))
+        type_ = value_type(argument, columns)
         if type_ is None:
             raise _NotAccumulated
-        if isinstance(node, exp.Min | exp.Max):
-            if type_.name not in _ORDERED_TYPES:
-                raise _NotAccumulated
-            return _reference(self.add("min" if isinstance(node, exp.Min) else "max", value))
         return self._of_sum(value, type_) if isinstance(node, exp.Sum) else self._of_average(value, type_)
 
     def _of_sum(self, value: exp.Expr, type_: DataType) -> exp.Expr:
@@ -308,6 +312,18 @@ class _AccumulationBuilder:
         count = self.accumulators[total].count
         assert count is not None
         return count
+
+
+def _has_ordered_type(value: exp.Expr, columns: Mapping[str, DataType | None]) -> bool:
+    """Whether the least of two values is ``LEAST`` of them.
+
+    Structs may have floating-point fields. Of two structs that differ in the sign of a zero only, Spark itself chooses
+    the one that it reads first.
+    """
+    is_struct = isinstance(value, exp.Anonymous) and value.name.lower() == "named_struct"
+    types = [value_type(part, columns) for part in (value.expressions[1::2] if is_struct else [value])]
+    allowed = _ORDERED_TYPES | {"float", "double"} if is_struct else _ORDERED_TYPES
+    return all(type_ is not None and type_.name in allowed for type_ in types)
 
 
 def _if(condition: exp.Expr, value: exp.Expr, other: exp.Expr | None) -> exp.Expr:

@@ -12,7 +12,7 @@ from nova_assets.model.channel import Channel
 from nova_assets.model.modes_view import View
 from nova_assets.model.replacement import Replacement
 from nova_assets.model.schema import Field, Schema
-from nova_assets.model.task import Context
+from nova_assets.model.task import Context, LastExecution
 from nova_assets.sql.incremental.accumulation import StoredAccumulation
 from nova_assets.sql.incremental.build_operators import SourceTable
 from nova_assets.sql.incremental.delta_sql import RESULT, added_up_difference, select_delta, select_keyed_difference
@@ -108,7 +108,7 @@ class MaintenanceRun:
                 bool(ctx.pins.get(target.name)) and _has_rows(ctx, "SELECT 1 FROM {rows} LIMIT 1", self.stored)
             ),
             reason_to_distrust=lambda: self._record.reason_to_compare(
-                self._last_reports,
+                self._last_execution,
                 ctx.cursors,
                 {d: v.list_partitions("old") for d, v in self.views.items()} if self._is_partition else {},
                 target.merge,
@@ -190,9 +190,8 @@ class MaintenanceRun:
         )
 
     @cached_property
-    def _last_reports(self) -> Sequence[Mapping[str, Any]]:
-        """What the tasks reported in the last execution."""
-        return self.ctx.last_reports()
+    def _last_execution(self) -> LastExecution:
+        return self.ctx.last_execution()
 
     # hidden columns
 
@@ -214,7 +213,7 @@ class MaintenanceRun:
     @property
     def _last_hidden(self) -> HiddenColumns | None:
         """The hidden columns that the last execution recorded."""
-        return find_hidden_columns(self._last_reports, self.target.name)
+        return find_hidden_columns(self._last_execution.reports, self.target.name)
 
     def _hidden_after(self, choice: MaintenanceChoice) -> HiddenColumns | None:
         """The hidden columns of the stored rows after this execution.

@@ -12,7 +12,7 @@ from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
 
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import MergeModel
-from nova_assets.model.task import Context
+from nova_assets.model.task import Context, LastExecution
 from nova_assets.sql.incremental.maintained_query import MaintainedQuery
 
 _REPORT_KEY = "result"
@@ -96,7 +96,7 @@ class ResultRecord:
 
     def reason_to_compare(
         self,
-        last_reports: Iterable[Mapping[str, Any]],
+        last_execution: LastExecution,
         cursors: Mapping[str, int | None],
         partitions_at_cursors: Mapping[str, Iterable[str]],
         merge: MergeModel,
@@ -108,14 +108,14 @@ class ResultRecord:
         not matter there.
 
         Args:
-            last_reports: what the tasks of the binding reported in its last execution.
+            last_execution: what the binding recorded in its last execution.
             cursors: channel -> version up to which the binding has read it.
             partitions_at_cursors: dataset -> those partitions that the execution reads and that existed at the cursor.
                 If the last execution has read other partitions, rows of the difference are not among the changes.
             merge: merge model of the channel.
             is_written_by_others: whether anything else has written to the channel after a version.
         """
-        records = _records_by_channel(last_reports)
+        records = _records_by_channel(last_execution.reports)
         last = records.get(self.channel)
         if last is None and records:
             return f"the last execution wrote its result to channel {min(records)}"
@@ -126,7 +126,9 @@ class ResultRecord:
         if self.settings and last["settings"] != self.settings:
             return "a setting of the Spark session has changed"
         for dataset, (channel, _) in self.inputs.items():
-            if last.get("inputs", {}).get(dataset) != [channel, cursors.get(channel)]:
+            last_channel, version = last.get("inputs", {}).get(dataset, ("", None))
+            version = last_execution.written_heads.get(channel, version)  # it also read what it wrote itself
+            if (last_channel, version) != (channel, cursors.get(channel)):
                 return f"the last execution did not read {dataset} from channel {channel} up to the cursor"
         for dataset, fingerprint in fingerprint_partitions(partitions_at_cursors).items():
             if last.get("partitions", {}).get(dataset) != fingerprint:
