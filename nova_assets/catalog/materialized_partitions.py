@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
 from functools import cache
 from typing import Any
 
@@ -23,6 +24,18 @@ class MaterializedPartitions(CatalogPart):
         """Partitions of a channel that got data or were dropped after a number."""
         parameters = {"channel": channel, "number": after_number}
         return sorted(self.database.read(lambda c: c.execute(_UPDATED_SINCE_QUERY, parameters).scalars().all()))
+
+    def oldest_data_time(self, channel: str, after_number: int, partitions: Collection[str]) -> datetime | None:
+        """Time of the oldest commit after a number that changed one of these partitions; None if there is none."""
+
+        def read(c: Connection) -> datetime | None:
+            times: list[datetime] = []
+            for batch in batched(sorted(partitions), _PARTITIONS_PER_QUERY):
+                parameters = {"channel": channel, "number": after_number, "among": list(batch)}
+                times += c.execute(_OLDEST_DATA_QUERY, parameters).scalars().all()
+            return min(times, default=None)
+
+        return self.database.read(read)
 
     def materialized_partitions(
         self, channel: str, partitions: Iterable[str] | None = None
@@ -172,4 +185,12 @@ _FIRST_BACKFILLED_QUERY = (
 
 _UPDATED_SINCE_QUERY = (
     select(blocks.c.partition).where(*_channel_block_conditions(False), blocks.c.hi > bindparam("number")).distinct()
+)
+
+_OLDEST_DATA_QUERY = (
+    select(commits.c.at)
+    .join(blocks, blocks.c.commit_id == commits.c.id)
+    .where(*_channel_block_conditions(True), blocks.c.hi > bindparam("number"), blocks.c.origin != "drop")
+    .order_by(blocks.c.hi)
+    .limit(1)
 )

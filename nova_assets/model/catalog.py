@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -177,6 +177,7 @@ class Catalog(Protocol):
     # scheduling
     def heads(self) -> dict[str, int]: ...
     def partitions_updated_since(self, channel: str, after_number: int) -> list[str]: ...
+    def oldest_data_time(self, channel: str, after_number: int, partitions: Collection[str]) -> datetime | None: ...
     def materialized_partitions(
         self, channel: str, partitions: Iterable[str] | None = None
     ) -> dict[str, MaterializedPartition]: ...

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from nova_assets.model.scheduler_state import MaterializedPartition, TaskFailures
+from nova_assets.plan.freshness import FreshnessLimits, UnreadSince
 from nova_assets.plan.staleness import StalenessReport, StaleReason, TaskInputs, check_staleness
 
 _MAX_WAITING_LISTED = 3
@@ -29,6 +30,8 @@ class SchedulerState:
             partitions have priority 0.
         running_tasks: (dataset, partition) of running tasks.
         failures_by_task: failures of tasks whose last run failed.
+        freshness: how long the changes of a dataset's inputs may wait.
+        unread_since: returns since when the oldest unread data of a task has waited.
         incremental_datasets: datasets that are maintained from changes. They take data that arrives later as a change,
             so they do not wait until a channel is complete.
     """
@@ -40,6 +43,8 @@ class SchedulerState:
     running_tasks: Collection[tuple[str, str]] = ()
     failures_by_task: Mapping[tuple[str, str], TaskFailures] = field(default_factory=dict)
     incremental_datasets: Collection[str] = ()
+    freshness: FreshnessLimits = field(default_factory=FreshnessLimits)
+    unread_since: UnreadSince = lambda dataset, partition, names: None
 
 
 @dataclass(frozen=True)
@@ -160,6 +165,7 @@ class _TickPlanner:
         self.state = state
         self.policy = policy
         self.inputs_in_use = self._inputs_of_running_tasks()
+        self._freshness_wait_by_task: dict[tuple[str, str], str | None] = {}
 
     def decide(self) -> Tick:
         ready: list[tuple[str, str, StaleReason]] = []
@@ -168,7 +174,7 @@ class _TickPlanner:
             reason = self.reason_to_run(dataset, partition)
             if reason is None or (dataset, partition) in self.state.running_tasks:
                 continue
-            obstacle = self._blocking_reason(dataset, partition)
+            obstacle = self._freshness_wait(dataset, partition) or self._blocking_reason(dataset, partition)
             if obstacle is None:
                 ready.append((dataset, partition, reason))
             else:
@@ -207,6 +213,16 @@ class _TickPlanner:
             return "dirty"
         return None if stale is None else stale.reason
 
+    def _freshness_wait(self, dataset: str, partition: str) -> str | None:
+        """What a stale task waits for although it could run, because its freshness limit allows it."""
+        task = (dataset, partition)
+        if task not in self._freshness_wait_by_task:
+            is_late = self.reason_to_run(dataset, partition) == "late data"
+            self._freshness_wait_by_task[task] = (
+                self.state.freshness.reason_to_wait(*task, self.state.now, self.state.unread_since) if is_late else None
+            )
+        return self._freshness_wait_by_task[task]
+
     def _blocking_reason(self, dataset: str, partition: str) -> str | None:
         """Reason why a task has to wait; None if it can run."""
         failure = self.state.failures_by_task.get((dataset, partition))
@@ -233,13 +249,15 @@ class _TickPlanner:
         return state is not None and channel in state.read_versions
 
     def _is_up_to_date(self, name: str, partition: str) -> bool:
-        """Whether an input partition exists and will not be recomputed first."""
+        """Whether an input partition exists and will not be recomputed first. Readers do not wait for a task that its
+        freshness limit holds back.
+        """
         if name not in self.partitions_by_dataset:
             return self.state.is_complete(name, partition)
         if (name, partition) in self.state.running_tasks:
             return False
         if partition in self.partitions_by_dataset[name]:
-            return self.reason_to_run(name, partition) is None
+            return self.reason_to_run(name, partition) is None or self._freshness_wait(name, partition) is not None
         return partition in self.state.existing_partitions.get(name, {})
 
     def _inputs_of_running_tasks(self) -> frozenset[tuple[str, str]]:

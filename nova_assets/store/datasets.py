@@ -60,7 +60,7 @@ class StoreDatasets:
             DefinitionError: the channel is not external.
             SourceUnavailable: the location cannot be listed.
             NotSupported: the location holds a table format with its own file list.
-            SchemaMismatch: a declared column is missing in every file.le.le.
+            SchemaMismatch: a declared column is missing in every file.
         """
         return self._external_refresher.refresh(channel, allow_vanished=gone)
 

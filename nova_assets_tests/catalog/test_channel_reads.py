@@ -88,6 +88,11 @@ def test_other_writers_of_a_channel(catalog: SqlCatalog) -> None:
     assert others("day=2", after=6, up_to=8), "a second commit is of another execution"
     assert not others("day=2", after=7), "its own last commit"
     assert catalog.last_commit("b", "day=3") is None
+    times = {i.seq: i.at for i in catalog.timeline("c")}
+    assert catalog.oldest_data_time("c", 0, ["day=2", "day=1"]) == times[2]
+    assert catalog.oldest_data_time("c", 3, ["day=2"]) == times[7], "the oldest one after a number"
+    assert catalog.oldest_data_time("c", 1, [""]) == times[5], "not the drop"
+    assert catalog.oldest_data_time("c", 8, ["day=2"]) is None
 
 
 def test_instants_after_one_that_is_known(catalog: SqlCatalog) -> None:

@@ -99,6 +99,7 @@ def open_store(
     datasets: Mapping[str, str] = DATASETS,
     channels: Sequence[nova.Channel] = (TICKETS,),
     clock: Callable[[], datetime] = utc_now,
+    freshness: str | Mapping[str, str] | None = None,
 ) -> Store:
     for name, sql in datasets.items():
         file = Path(folder, f"{name}.sql")
@@ -110,7 +111,7 @@ def open_store(
     engine = DuckEngine(warehouse, "revenue bigint")
     engine.session = Duck()
     # DuckDB computes the queries here, and only Spark can confirm how a maintained query is understood.
-    project = nova.Project(bindings=nova.datasets(folder, channels=channels, refresh="full"))
+    project = nova.Project(bindings=nova.datasets(folder, channels=channels, refresh="full", freshness=freshness))
     return Store(settings, project, made, engine)
 
 

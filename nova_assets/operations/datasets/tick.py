@@ -7,7 +7,7 @@ avoids repeated work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, partial
@@ -19,11 +19,14 @@ from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import partition_values
+from nova_assets.model.project import Project
 from nova_assets.model.scheduler_state import DirtyPartition, MaterializedPartition
 from nova_assets.nova_error import NovaError
-from nova_assets.operations.datasets.snapshot import StalenessTracker
+from nova_assets.operations.datasets.snapshot import SchedulerSnapshot, StalenessTracker
 from nova_assets.operations.maintenance import ChannelMaintenance
+from nova_assets.plan.freshness import FreshnessLimits, freshness_limits
 from nova_assets.plan.tick import Batch, Policy, SchedulerState, Tick, decide_from_staleness
+from nova_assets.sql.datasets.dataset_query import DatasetQuery
 
 log = get_logger("nova_assets.scheduler")
 
@@ -70,6 +73,8 @@ class DatasetScheduler:
             frozenset(self.catalog.running_partitions()),
             self.catalog.failing_partitions(),
             self.staleness_tracker.datasets_with_cursors,
+            _freshness_limits(self.staleness_tracker.queries, self.runtime.project),
+            _UnreadData(self.catalog, snapshot),
         )
         return decide_from_staleness(
             snapshot.partition_ordinals, snapshot.staleness_by_dataset, snapshot.task_inputs, scheduler_state, policy
@@ -148,6 +153,39 @@ class _InputCompleteness:
 
     def _load_sealed_groups(self, name: str) -> frozenset[str]:
         return frozenset(group for group, seal in self.catalog.latest_seals(name).items() if seal.state == "sealed")
+
+
+class _UnreadData:
+    """Since when the data has waited that a task has not read."""
+
+    def __init__(self, catalog: Catalog, snapshot: SchedulerSnapshot) -> None:
+        self.catalog = catalog
+        self.snapshot = snapshot
+
+    def __call__(self, dataset: str, partition: str, waited: Collection[str]) -> datetime | None:
+        """Time at which the oldest unread data arrived; None if no data is unread.
+
+        Args:
+            waited: inputs whose data has waited already.
+        """
+        states = self.snapshot.states_by_channel
+        state = states[dataset].get(partition)
+        versions = {} if state is None else state.read_versions
+        times = []
+        for name, partitions in self.snapshot.task_inputs(dataset, partition):
+            if name in versions:
+                at = self.catalog.oldest_data_time(name, versions[name], partitions)
+                times += [] if at is None else [datetime.min.replace(tzinfo=at.tzinfo) if name in waited else at]
+        return min(times, default=None)
+
+
+def _freshness_limits(queries: Mapping[str, DatasetQuery], project: Project) -> FreshnessLimits:
+    readers: dict[str, list[str]] = {name: [] for name in queries}
+    for name, query in queries.items():
+        for read in query.reads:
+            readers.setdefault(read, []).append(name)
+    others = {c.name for b in project.bindings if b.name not in queries for c in b.reads}
+    return freshness_limits({n: q.freshness for n, q in queries.items() if q.freshness}, readers, others)
 
 
 def _partition_end_times(channel: Channel, partition: str) -> Iterator[datetime]:

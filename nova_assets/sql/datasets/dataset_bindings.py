@@ -13,10 +13,12 @@ from nova_assets.errors import DefinitionError, SqlError
 from nova_assets.model.binding import Binding, bind
 from nova_assets.model.channel import Channel
 from nova_assets.model.edge import Produces
+from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
 from nova_assets.model.project import Project
 from nova_assets.model.task import Task
 from nova_assets.model.workflowette import Workflowette
-from nova_assets.sql.datasets.dataset_query import DatasetQuery, Late
+from nova_assets.plan.freshness import DOWNSTREAM
+from nova_assets.sql.datasets.dataset_query import DatasetQuery, Freshness, Late
 from nova_assets.sql.datasets.declarations import DatasetDeclarations, build_declared_graph
 from nova_assets.sql.datasets.graph import Graph
 from nova_assets.sql.datasets.maintained_dataset import (
@@ -43,6 +45,7 @@ class Datasets(Sequence[Binding]):
         late: dataset -> handling of late data. Data is late if it arrives at an input after the partition was made.
         bodies: user-defined functions, by name.
         refresh: how the datasets are brought up to date: for all, or by dataset.
+        freshness: how long changes may wait: for all, or by dataset.
 
     Attributes:
         refresh_decisions: dataset -> how it is brought up to date, and why.
@@ -54,8 +57,10 @@ class Datasets(Sequence[Binding]):
         late: Mapping[str, Late] | None = None,
         bodies: Mapping[str, SqlFunction] | None = None,
         refresh: Refresh | Mapping[str, Refresh] = "auto",
+        freshness: Freshness | Mapping[str, Freshness] | None = None,
     ) -> None:
         late_by_dataset = late or {}
+        self._freshness = dict.fromkeys(graph.datasets, freshness) if isinstance(freshness, str) else freshness or {}
         self.refresh_decisions: dict[str, RefreshDecision] = {}
         for name in graph.datasets:  # inputs come before their readers
             requested = refresh if isinstance(refresh, str) else refresh.get(name, "auto")
@@ -72,7 +77,7 @@ class Datasets(Sequence[Binding]):
     def _make_query(self, name: str, late: Late, bodies: Mapping[str, SqlFunction] | None) -> DatasetQuery:
         decision = self.refresh_decisions[name]
         query_class = MaintainedDataset if decision.is_incremental else DatasetQuery
-        return query_class(self.graph, name, late, bodies, decision)
+        return query_class(self.graph, name, late, bodies, decision, self._freshness.get(name))
 
     def _make_binding(self, query: DatasetQuery) -> Binding:
         graph, dataset = self.graph, self.graph.dataset(query.name)
@@ -133,6 +138,7 @@ def datasets(
     functions: Functions | None = None,
     late: Mapping[str, Late] | None = None,
     refresh: Refresh | Mapping[str, Refresh] = "auto",
+    freshness: Freshness | Mapping[str, Freshness] | None = None,
 ) -> Datasets:
     """The datasets of a folder. Every ``.sql`` file in the folder and its subfolders holds one statement.
 
@@ -156,6 +162,10 @@ def datasets(
             ``"auto"`` (the default), a dataset is incremental if nova has a rule for each part of its query, otherwise
             full. Then each execution chooses the cheaper of the changes and a replacement of the result. A mapping
             gives the choice by dataset: ``{"totals": "incremental"}``.
+        freshness: how long ticks may leave changes of the inputs unread. With ``"10 minutes"``, a tick makes a dataset
+            again when its oldest unread change is ten minutes old. With ``"downstream"``, a tick makes a dataset again
+            when one of its readers is due. Missing partitions and backfills do not wait. By default, no changes wait.
+            A mapping gives the limit by dataset: ``{"totals": "10 minutes"}``.
 
     Raises:
         DefinitionError: the folder does not exist or holds no ``.sql`` file.
@@ -175,7 +185,8 @@ def datasets(
     check_new_scans(graph)
     _check_policies("late", late or {}, get_args(Late), graph)
     _check_policies("refresh", {"": refresh} if isinstance(refresh, str) else refresh, get_args(Refresh), graph)
-    return Datasets(graph, late, sql_functions_by_name(functions), refresh)
+    _check_freshness({"": freshness} if isinstance(freshness, str) else freshness or {}, graph)
+    return Datasets(graph, late, sql_functions_by_name(functions), refresh, freshness)
 
 
 def dataset_queries_by_name(project: Project) -> dict[str, DatasetQuery]:
@@ -194,6 +205,17 @@ def _check_policies(argument: str, policies: Mapping[str, str], choices: Sequenc
             raise DefinitionError(
                 f"{argument}={value} is not a policy{did_you_mean(str(policy), choices)}", expected=" or ".join(choices)
             )
+
+
+def _check_freshness(limits: Mapping[str, str], graph: Graph) -> None:
+    """Check the freshness limits by dataset. The name ``""`` stands for all datasets."""
+    for name, limit in limits.items():
+        if name and graph.datasets:
+            graph.dataset(name)
+        if limit != DOWNSTREAM and period_seconds(limit) is None:
+            value = f"{{{name!r}: {limit!r}}}" if name else repr(limit)
+            expected = f"{EXPECTED_PERIOD}, or {DOWNSTREAM!r}"
+            raise DefinitionError(f"freshness={value} is neither a period nor {DOWNSTREAM!r}", expected=expected)
 
 
 def _with_multisets(graph: Graph, names: Sequence[str]) -> Graph:

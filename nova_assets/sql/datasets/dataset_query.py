@@ -26,6 +26,9 @@ from nova_assets.sql.query.table_function_calls import scalar_function_types, ta
 from nova_assets.sql.query.user_functions import SqlFunction
 from nova_assets.sql.statement.header import ScopeValues, StatementHeader
 
+Freshness: TypeAlias = str
+"""How long changes of the inputs may wait: a period such as ``"10 minutes"``, or ``"downstream"``."""
+
 Late: TypeAlias = Literal["rebuild", "ignore"]
 """What happens to a partition when data arrives at one of its inputs after the partition was built."""
 
@@ -37,6 +40,7 @@ class DatasetQuery:
         late: what happens to a partition when data arrives at one of its inputs afterwards.
         bodies: user-defined functions, by name.
         refresh: how the dataset is brought up to date.
+        freshness: how long ticks may leave changes of the inputs unread; None if they run the tasks at once.
 
     Raises:
         SqlError: a function call has invalid arguments.
@@ -49,11 +53,13 @@ class DatasetQuery:
         late: Late = "rebuild",
         sql_functions: Mapping[str, SqlFunction] | None = None,
         refresh: RefreshDecision | None = None,
+        freshness: Freshness | None = None,
     ) -> None:
         self.graph = graph
         self.name = name
         self.late = late
         self.refresh = refresh or RefreshDecision()
+        self.freshness = freshness
         self.sql_functions = sql_functions or {}
         self.statement = graph.dataset(name).statement
         self.schema = graph.dataset(name).schema
@@ -247,7 +253,8 @@ class DatasetQuery:
 
     def as_json(self) -> dict[str, Any]:
         text, functions = self.statement.text, self.graph.function_types
-        return {"file": text.name, "sql": text.sql, **({"functions": dict(functions)} if functions else {})}
+        optional = {"functions": dict(functions), "freshness": self.freshness}
+        return {"file": text.name, "sql": text.sql, **{name: value for name, value in optional.items() if value}}
 
     def scope(self, partition: str, now: datetime) -> ScopeValues:
         """The scope that writes a partition.
