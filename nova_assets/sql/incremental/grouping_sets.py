@@ -107,7 +107,8 @@ def _replacement(
             return _grouping(node, keys, left_out)
         if isinstance(node, exp.AnonymousAggFunc) and node.name.lower() == "grouping_id":
             raise NotMaintainable("GROUPING_ID", node)
-        return node.copy() if isinstance(node, exp.AggFunc | exp.Filter) else node  # a copy is not visited
+        is_kept = sql in keys or isinstance(node, exp.AggFunc | exp.Filter)  # a key keeps keys that are parts of it
+        return node.copy() if is_kept else node  # a copy is not visited
 
     return lambda expression: expression.copy().transform(insert)
 
