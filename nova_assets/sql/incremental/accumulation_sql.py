@@ -104,7 +104,7 @@ def _select_new_accumulators(stored: StoredAccumulation, change: str, stored_fra
         ),
         f"{is_stored} AS nova_is_stored",
         f"IF({is_unknown}, FALSE, {is_empty}) AS nova_is_empty",
-        f"({' OR '.join(f'({r})' for r in again)}) AND ({is_unknown} OR {rows} > 0) AS nova_again",
+        f"({' OR '.join(f'({r})' for r in again)}) AND ({is_unknown} OR NOT ({is_without_rows})) AS nova_again",
         f"NOT ({is_unknown}) AND (({is_stored} AND {' AND '.join(same)}) OR (NOT {is_stored} AND {is_without_rows})) "
         "AS nova_is_same",
     ]
