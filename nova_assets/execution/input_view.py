@@ -19,7 +19,7 @@ MAX_LOCAL_ROWS = 200_000
 join, and does not compute it again each time it is used.
 """
 
-MAX_COMPUTED_ROWS = 100_000
+MAX_COMPUTED_ROWS = 250_000
 """Maximum rows of a frame that a task computes into this process. Its rows may be wider than those of a change."""
 
 
