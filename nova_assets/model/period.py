@@ -8,7 +8,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 _PERIOD = re.compile(r"(\d+)\s*([smhdw]|seconds?|minutes?|hours?|days?|weeks?)")
 
-EXPECTED_PERIOD = 'a number and a unit: "30s", "5m", "6h", "7d", "2w"'
+EXPECTED_PERIOD = 'a number and a unit: "30s", "5m", "6h", "7d", "2w", or in words: "10 minutes"'
 
 
 def period_seconds(period: object) -> int | None:

@@ -94,6 +94,6 @@ def test_a_dry_run_of_a_restoration(nova: Nova, store_with_compacted_stock: Stor
 
 
 def test_an_unreadable_period_lets_nothing_go(nova: Nova, store_with_compacted_stock: Store) -> None:
-    output = nova("gc", "stock", "--retain", "30days")
-    assert output.code == 1 and "NOVA-DEFINITION" in output.err and "'30days'" in output.err and "30s" in output.err
+    output = nova("gc", "stock", "--retain", "30months")
+    assert output.code == 1 and "NOVA-DEFINITION" in output.err and "'30months'" in output.err and "30s" in output.err
     assert len(store_with_compacted_stock.catalog.history("stock").blocks) == 4
