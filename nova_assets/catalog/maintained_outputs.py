@@ -15,6 +15,9 @@ from nova_assets.catalog.tables import bindings
 from nova_assets.model.commit import CommitRequest
 from nova_assets.model.partitions import WHOLE
 
+_WITHOUT_EFFECT = frozenset({"file", "freshness"})
+"""Parts of a query's definition on which its rows do not depend."""
+
 
 def mark_redefined_outputs(c: Connection, binding: str, definition: Mapping[str, Any], now: datetime) -> None:
     """Mark the outputs of a binding if its new definition maintains them by another query than before.
@@ -50,5 +53,7 @@ def _maintained_queries(definition: Mapping[str, Any]) -> dict[str, Any]:
         query = task.get("query", {})
         if query.get("refresh") == "incremental":
             for edge in task["produces"]:
-                found[definition["channels"][edge["port"]]] = {k: v for k, v in query.items() if k != "file"}
+                found[definition["channels"][edge["port"]]] = {
+                    k: v for k, v in query.items() if k not in _WITHOUT_EFFECT
+                }
     return found

@@ -114,3 +114,19 @@ def test_limits_that_do_not_exist(tmp_path: Path) -> None:
             nova.datasets(tmp_path, freshness=freshness)
     with pytest.raises(nova.NovaError, match="totals"):
         nova.datasets(tmp_path, freshness={"totals": "5m"})
+
+
+def test_a_changed_limit_computes_no_rows_again(tmp_path: Path) -> None:
+    orders = nova.Channel("orders", merge=nova.Upsert(key="id"), schema="id int, user int")
+
+    def marks_after(freshness: str | None, sql: str) -> list[str]:
+        (tmp_path / "totals.sql").write_text(sql)
+        datasets = nova.datasets(tmp_path, channels=[orders], refresh="incremental", freshness=freshness)
+        project = nova.Project(datasets, channels=[orders])
+        with nova.open(project, f"sqlite:///{tmp_path}/catalog.db", tmp_path / "warehouse") as store:
+            store.register(project, replace=True)
+            return [mark.why for mark in store.catalog.dirty_partitions()]
+
+    totals = "SELECT user, COUNT(*) AS n FROM orders GROUP BY user"
+    assert marks_after(None, totals) == marks_after("10 minutes", totals) == marks_after("downstream", totals) == []
+    assert marks_after("downstream", totals.replace("COUNT", "2 + COUNT")) == ["its query has changed"]
