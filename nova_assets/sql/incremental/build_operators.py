@@ -39,7 +39,8 @@ from nova_assets.sql.incremental.operators import (
 from nova_assets.sql.incremental.qualify import split_qualify
 from nova_assets.sql.incremental.repeatability import check_exact, is_generator
 from nova_assets.sql.incremental.subqueries import GROUP_SOURCE, SUBQUERY_SOURCE, SubqueryBuilder, split_conditions
-from nova_assets.sql.query.resolved_query import Query, is_using_or_natural
+from nova_assets.sql.incremental.using_joins import name_merged_columns
+from nova_assets.sql.query.resolved_query import Query
 from nova_assets.sql.query.scans import scan_number
 
 
@@ -97,7 +98,7 @@ def build_operators(query: Query, sources: Mapping[str, SourceTable]) -> Operato
     Raises:
         NotMaintainable: no operator represents a part of the query.
     """
-    return _Builder(query, sources).build_query(query.tree, {})
+    return _Builder(query, sources).build_query(name_merged_columns(query.tree), {})
 
 
 class _Builder:
@@ -357,7 +358,7 @@ def _lateral_view(operator: Operator, lateral: exp.Lateral) -> Operator:
 
 def _join(left: Operator, right: Operator, join: exp.Join) -> Operator:
     kind = _JOIN_KINDS.get((join.side.upper(), join.kind.upper()))
-    if kind is None or join.method or join.args.get("using") or is_using_or_natural(join):
+    if kind is None or join.method or join.args.get("using"):
         raise NotMaintainable(f"this kind of join ({join.method or join.side} {join.kind})".replace("( ", "("), join)
     if extra := _set_clauses(join) - {"this", "on", "side", "kind"}:
         raise NotMaintainable(f"a join with {', '.join(sorted(extra))}", join)

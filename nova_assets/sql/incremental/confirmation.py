@@ -13,6 +13,7 @@ from sqlglot import exp
 from nova_assets.model.schema import Schema
 from nova_assets.model.task import Context
 from nova_assets.sql.incremental.operators import Outputs
+from nova_assets.sql.incremental.using_joins import name_merged_columns
 from nova_assets.sql.parse.dialect import DIALECT
 from nova_assets.sql.query.resolved_query import Query, was_written_with_alias
 from nova_assets.sql.query.scans import scan_number
@@ -38,7 +39,7 @@ def regenerate(query: Query, frame_by_dataset: Mapping[str, str], added_outputs:
     Args:
         added_outputs: further outputs of the query, over the input of its last operator.
     """
-    tree, frames = query.tree.copy(), set[str]()
+    tree, frames = name_merged_columns(query.tree), set[str]()
     _remove_invented_names(tree)
     _remove_added_aliases(tree)
     _use_aliases_in_qualify(tree)

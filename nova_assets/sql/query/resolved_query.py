@@ -27,6 +27,8 @@ from nova_assets.suggestions import similar_names
 
 _UNQUALIFIED_KEY = "nova_bare"
 _USING_KEY = "nova_using"
+_WRITTEN_KEY = "nova_written"
+_MERGED_KEY = "nova_merged"
 _UNNAMED_KEY = "nova_nameless"
 _ALIASED_KEY = "nova_aliased"
 
@@ -76,6 +78,11 @@ def is_using_or_natural(join: exp.Join) -> bool:
     return bool(join.meta.get(_USING_KEY))
 
 
+def is_merged_column(node: exp.Expr) -> bool:
+    """Whether a node of a resolved tree stands for a column that USING or NATURAL JOIN merges: COALESCE(a.x, b.x)."""
+    return bool(node.meta.get(_MERGED_KEY))
+
+
 def was_written_unnamed(node: exp.Expr) -> bool:
     """Whether an output column of a resolved tree was written as an expression without a name."""
     return bool(node.meta.get(_UNNAMED_KEY))
@@ -122,6 +129,8 @@ def resolve_query(
             join.meta[_USING_KEY] = True
     for alias in tree.find_all(exp.Alias):
         alias.meta[_ALIASED_KEY] = True
+    for function in tree.find_all(exp.Coalesce):
+        function.meta[_WRITTEN_KEY] = True
     for node in tree.selects:
         named = node.unnest().this if isinstance(node, exp.Cast | exp.TryCast) else node  # named by its column
         if not isinstance(named, exp.Alias | exp.Aliases | exp.Column | exp.Dot | exp.Star):
@@ -131,6 +140,8 @@ def resolve_query(
     }
     names = (*(a.alias for a in tree.find_all(exp.Alias)), *(n for n in tree.named_selects if n))
     qualified_tree = _qualify_columns(text, tree, used_schemas)
+    for function in qualified_tree.find_all(exp.Coalesce):
+        function.meta[_MERGED_KEY] = not function.meta.get(_WRITTEN_KEY)
     for column in qualified_tree.find_all(exp.Column):
         if column.meta.get(_UNQUALIFIED_KEY) and column.table:
             column.args["table"].meta.clear()  # the qualifier's position in FROM is not the column's position

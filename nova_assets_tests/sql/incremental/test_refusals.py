@@ -11,7 +11,7 @@ import nova_assets as nova
 from nova_assets.model.schema import parse_ddl
 from nova_assets.sql.incremental.accumulation import accumulation_of
 from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
-from nova_assets.sql.incremental.operators import Aggregation, NotMaintainable, Operator, Windowed, walk
+from nova_assets.sql.incremental.operators import Aggregation, NotMaintainable, Operator, Projection, Windowed, walk
 from nova_assets.sql.incremental.repeatability import function_names
 from nova_assets.sql.parse import spark_functions
 from nova_assets.sql.parse.dialect import parse_statement
@@ -112,8 +112,11 @@ def test_a_complete_order_is_accepted(sql: str) -> None:
         "SELECT SUBSTR(note, 1, 2) AS s, COUNT(*) AS n FROM clicks GROUP BY CUBE (SUBSTR(note, 1, 2))",
         "SELECT user, COUNT(*) AS n FROM orders GROUP BY CUBE (id, user, day, amount, id % 2, id % 3, id % 5)",
         "SELECT user, amount AS n FROM orders GROUP BY user, amount GROUPING SETS ((user, amount), user)",
-        "SELECT id FROM orders JOIN users USING (id)",
-        "SELECT id FROM orders NATURAL JOIN clicks",
+        "SELECT user, big FROM orders RIGHT JOIN parcels USING (user)",
+        "SELECT user, big FROM orders FULL JOIN parcels USING (user)",
+        "SELECT user FROM users RIGHT JOIN orders ON uid = id JOIN parcels USING (user)",
+        "SELECT id FROM orders NATURAL RIGHT JOIN parcels",
+        "SELECT id FROM orders NATURAL JOIN users",
         "SELECT user, RANK() OVER (ORDER BY COUNT(*)), (SELECT MAX(uid) FROM users) AS r FROM orders GROUP BY user",
         "SELECT id, amount FROM orders PIVOT (SUM(amount) FOR user IN (1, 2))",
         "SELECT WINDOW(at, '1 day', '1 hour') AS w, COUNT(*) AS n FROM clicks GROUP BY WINDOW(at, '1 day', '1 hour')",
@@ -302,6 +305,24 @@ def test_grouping_sets_are_a_union_of_groups(clause: str, sets: list[str]) -> No
     groups = [o for o in walk(root) if isinstance(o, Aggregation)]
     found = [", ".join(k.sql("spark") for k in o.group_keys) for o in groups]
     assert [f.replace("`", "").replace("orders.", "").replace("CAST(0 AS INT)", "0") for f in found] == sets
+
+
+@pytest.mark.parametrize(
+    ("sql", "outputs"),
+    [
+        ("SELECT user, big FROM orders o JOIN parcels p USING (user)", "o.user, p.big"),
+        ("SELECT user AS u, p.user AS v FROM orders o LEFT JOIN parcels p USING (user)", "o.user, p.user"),
+        ("SELECT user + 1 AS u FROM orders o JOIN parcels p USING (user) JOIN clicks c USING (user)", "o.user + 1"),
+        ("SELECT COALESCE(user, uid) AS u FROM users JOIN orders o LEFT JOIN parcels p USING (user)",
+         "COALESCE(o.user, users.uid)"),
+        ("SELECT user FROM orders o NATURAL JOIN parcels NATURAL LEFT JOIN clicks", "o.user"),
+        ("SELECT user, id FROM orders o LEFT SEMI JOIN parcels p USING (user)", "o.user, o.id"),
+    ],
+)  # fmt: skip
+def test_using_merges_two_columns_into_the_left_one(sql: str, outputs: str) -> None:
+    root = operators(sql)
+    assert isinstance(root, Projection)
+    assert ", ".join(e.sql("spark").replace("`", "") for _, e in root.outputs) == outputs
 
 
 @pytest.mark.parametrize(
