@@ -159,7 +159,7 @@ def visit(number: int | None, who: str | None) -> dict[str, Any]:
     return {"shop": number, "who": who, "_deleted": False}
 
 
-def gone(row: dict[str, Any]) -> dict[str, Any]:
+def deleted(row: dict[str, Any]) -> dict[str, Any]:
     return row | {"_deleted": True}
 
 
@@ -179,22 +179,22 @@ HISTORY: dict[str, dict[str, list[dict[str, Any]]]] = {
     },
     "extremes are deleted, nulls are updated, and the sum of a group becomes 0": {
         "items": [
-            gone(item(2, 1, 50)),
-            gone(item(6, 9, 90)),
+            deleted(item(2, 1, 50)),
+            deleted(item(6, 9, 90)),
             item(8, 1, -10, "b"),
             item(3, 2, 30, "a"),
             item(7, 2, 30),
         ],
-        "visits": [gone(visit(2, "bob")), visit(2, "cem"), visit(1, "ann"), visit(None, None)],
+        "visits": [deleted(visit(2, "bob")), visit(2, "cem"), visit(1, "ann"), visit(None, None)],
     },
     "join keys are updated in all tables, and some copies are deleted": {
         "items": [item(1, 3, 10, "b"), item(4, 2, 25), item(7, None, None), item(8, 1, 40)],
-        "shops": [gone(shop(2, "Bury", 2)), shop(9, "Bury", 2), shop(3, "Ash", 0)],
-        "visits": [gone(visit(None, "bob")), visit(3, "bob"), gone(visit(None, None)), gone(visit(1, "ann"))],
+        "shops": [deleted(shop(2, "Bury", 2)), shop(9, "Bury", 2), shop(3, "Ash", 0)],
+        "visits": [deleted(visit(None, "bob")), visit(3, "bob"), deleted(visit(None, None)), deleted(visit(1, "ann"))],
     },
     "groups become empty": {
-        "items": [gone(item(n, None, None)) for n in (3, 4, 8)],
-        "visits": [gone(visit(1, "ann")), gone(visit(1, "ann"))],
+        "items": [deleted(item(n, None, None)) for n in (3, 4, 8)],
+        "visits": [deleted(visit(1, "ann")), deleted(visit(1, "ann"))],
     },
     "groups come back": {
         "items": [item(8, 1, 5, "z"), item(9, 1, 7), item(3, 2, 99, "a")],

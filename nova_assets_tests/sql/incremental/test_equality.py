@@ -189,14 +189,14 @@ class Judge:
         return compute
 
 
-def random_history(rng: random.Random) -> Any:
+def random_history(rng: random.Random, steps: int = CHANGES_PER_QUERY) -> Any:
     """The rows of the tables, then the rows and the change of each step."""
     rows: dict[str, list[Row]] = {t.name: [] for t in TABLES}
     for t in TABLES:
         for _ in range(rng.randrange(5)):
             rows[t.name], _ = random_change(rng, t, rows[t.name])
     yield rows, {}
-    for _ in range(CHANGES_PER_QUERY):
+    for _ in range(steps):
         moved = {t.name: random_change(rng, t, rows[t.name]) for t in TABLES}
         yes = {n: rng.random() < 0.6 for n in moved}
         changes = {n: change if yes[n] else [] for n, (_, change) in moved.items()}

@@ -10,7 +10,7 @@ import os
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -31,9 +31,9 @@ from nova_assets.sql.query.resolved_query import resolve_query
 from nova_assets.sql.text import SqlText
 from nova_assets_tests.effort import examples
 from nova_assets_tests.sql.incremental.duckdb_judge import REFUSALS, translate
-from nova_assets_tests.sql.incremental.random_queries import TABLES, QueryWriter, Row, Table, random_change
+from nova_assets_tests.sql.incremental.random_queries import TABLES, QueryWriter, Row, Table
 from nova_assets_tests.sql.incremental.random_subqueries import SubqueryWriter
-from nova_assets_tests.sql.incremental.test_equality import comparable, rows_with_keys
+from nova_assets_tests.sql.incremental.test_equality import Rows, comparable, random_history, rows_with_keys
 
 QUERIES, ACCUMULATIONS = examples(20, 100), examples(15, 80)
 SEED = int(os.environ.get("NOVA_FUZZ_SEED", "27"))
@@ -56,8 +56,6 @@ FOUND_OF_GROUPS = [
 
 SPARK_TYPES = {"HUGEINT": "bigint", "INTEGER": "int", "VARCHAR": "string"}
 """Type in DuckDB -> type in Spark, where the names differ."""
-
-Rows = Mapping[str, list[Row]]
 
 
 @pytest.fixture(scope="module")
@@ -119,10 +117,10 @@ def test_groups_that_once_differed(sql: str) -> None:
 
 def check_changes(sql: str, operators: Operator, translated: str, rng: random.Random) -> None:
     with connect() as connection:
-        before = random_rows(rng)
+        history = random_history(rng, STEPS)
+        before, _ = next(history)
         result = recompute(connection, translated, before)
-        for _ in range(STEPS):
-            after, changes = random_step(rng, before)
+        for after, changes in history:
             statement = change_statement(connection, operators, before, after, changes)
             for *row, weight in connection.execute(statement).fetchall():
                 result[comparable(row)] += weight
@@ -135,9 +133,9 @@ def check_changes(sql: str, operators: Operator, translated: str, rng: random.Ra
 def check_stored_groups(sql: str, accumulation: Accumulation, rng: random.Random) -> None:
     """Check the deltas of stored groups, of which some have lost their hidden columns."""
     with connect() as connection:
-        before = random_rows(rng)
-        for _ in range(STEPS):
-            after, changes = random_step(rng, before)
+        history = random_history(rng, STEPS)
+        before, _ = next(history)
+        for after, changes in history:
             result, recomputed = (recompute(connection, in_duckdb(sql), rows) for rows in (before, after))
             maintenance = MaintenanceSql(accumulation.aggregation, register_frames(connection, before, after, changes))
             stored = store_groups(connection, accumulation, rng)
@@ -223,19 +221,3 @@ def register_frames(connection: Any, before: Rows, after: Rows, changes: Rows) -
 
 def arrow_table(table: Table, rows: list[Row]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=to_arrow_schema(table.schema))
-
-
-def random_rows(rng: random.Random) -> Rows:
-    rows: dict[str, list[Row]] = {t.name: [] for t in TABLES}
-    for t in TABLES:
-        for _ in range(rng.randrange(5)):
-            rows[t.name], _ = random_change(rng, t, rows[t.name])
-    return rows
-
-
-def random_step(rng: random.Random, rows: Rows) -> tuple[Rows, Rows]:
-    """The rows after a change of some tables, and the change."""
-    moved = {t.name: random_change(rng, t, rows[t.name]) for t in TABLES}
-    changed = {name for name in moved if rng.random() < 0.6}
-    after = {name: moved[name][0] if name in changed else rows[name] for name in moved}
-    return after, {name: moved[name][1] if name in changed else [] for name in moved}
