@@ -180,12 +180,15 @@ class _UnreadData:
 
 
 def _freshness_limits(queries: Mapping[str, DatasetQuery], project: Project) -> FreshnessLimits:
-    readers: dict[str, list[str]] = {name: [] for name in queries}
+    declared = {name: query.freshness for name, query in queries.items() if query.freshness}
+    if not declared:
+        return FreshnessLimits()
+    readers: dict[str, list[str]] = {}
     for name, query in queries.items():
         for read in query.reads:
             readers.setdefault(read, []).append(name)
     others = {c.name for b in project.bindings if b.name not in queries for c in b.reads}
-    return freshness_limits({n: q.freshness for n, q in queries.items() if q.freshness}, readers, others)
+    return freshness_limits(declared, readers, others)
 
 
 def _partition_end_times(channel: Channel, partition: str) -> Iterator[datetime]:
