@@ -21,9 +21,10 @@ def add_changed_groups(relations: MaintenanceSql, stored: StoredAccumulation, st
     Args:
         stored_frame: frame of the stored rows, with the hidden columns.
     """
-    change = select_group_changes(stored, relations.change(stored.accumulation.aggregation.input))
-    change = relations.add_relation("nova_group_changes", change)
-    groups = select_changed_groups(stored, change, stored_frame)
+    rows = stored.accumulation.aggregation.input
+    change = relations.add_relation("nova_group_changes", select_group_changes(stored, relations.change(rows)))
+    may_cancel_out = relations.may_cancel_out(rows)
+    groups = select_changed_groups(stored, change, stored_frame, rows_may_cancel_out=may_cancel_out)
     return relations.add_relation(CHANGED_GROUPS, groups, is_read_often=True)
 
 

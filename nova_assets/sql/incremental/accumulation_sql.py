@@ -45,13 +45,19 @@ def _group_changes(number: int, accumulator: Accumulator, type_: str) -> Iterato
         yield f"{accumulator.kind}(IF({WEIGHT} < 0, {value}, NULL)) AS nova_lost_{number}"
 
 
-def select_changed_groups(stored: StoredAccumulation, change: str, stored_frame: str) -> str:
+def select_changed_groups(
+    stored: StoredAccumulation, change: str, stored_frame: str, *, rows_may_cancel_out: bool
+) -> str:
     """SELECT of the groups that a change concerns, with their new values.
 
-    A group is computed again (``nova_again``) if its accumulators are not stored, if it has lost its least or greatest
-    value, or if it has too many rows for an exact average. Without group keys, all rows are one group, which always
-    exists. With ``HAVING``, a group that is not stored may have rows, and is computed again. ``nova_old_0``,
+    A group is computed again (``nova_again``) if its accumulators are not stored, if it may have lost its least or
+    greatest value, or if it has too many rows for an exact average. Without group keys, all rows are one group, which
+    always exists. With ``HAVING``, a group that is not stored may have rows, and is computed again. ``nova_old_0``,
     ``nova_old_1``, ... are the stored values, if the group is stored (``nova_is_stored``).
+
+    Args:
+        change: relation of ``select_group_changes``.
+        rows_may_cancel_out: whether an added row may equal a removed row, and is not there after the change.
     """
     accumulation = stored.accumulation
     values = [
@@ -66,7 +72,8 @@ def select_changed_groups(stored: StoredAccumulation, change: str, stored_frame:
         *(f"{OLD}{n}" for n in range(len(stored.fields) + len(stored.hidden))),
         *("nova_is_stored", f"{_is_left_out(accumulation)} AS nova_is_empty", "nova_again", "nova_is_same"),
     ]
-    return f"SELECT {', '.join([*values, *others])} FROM ({_select_new_accumulators(stored, change, stored_frame)})"
+    accumulators = _select_new_accumulators(stored, change, stored_frame, rows_may_cancel_out=rows_may_cancel_out)
+    return f"SELECT {', '.join([*values, *others])} FROM ({accumulators})"
 
 
 def _is_left_out(accumulation: Accumulation) -> str:
@@ -77,17 +84,22 @@ def _is_left_out(accumulation: Accumulation) -> str:
     return f"nova_is_empty OR NOT (nova_again OR COALESCE({is_kept}, FALSE))"
 
 
-def _select_new_accumulators(stored: StoredAccumulation, change: str, stored_frame: str) -> str:
+def _select_new_accumulators(
+    stored: StoredAccumulation, change: str, stored_frame: str, *, rows_may_cancel_out: bool
+) -> str:
     accumulation = stored.accumulation
     new = [_new_value(stored, n) for n in range(len(accumulation.accumulators))]
     before = [_stored_value(stored, n) for n in range(len(new))]
-    counts = [n for n, a in enumerate(accumulation.accumulators) if a.kind == "count" and stored.field_of(n)]
-    is_known = " AND ".join(f"{before[n]} IS NOT NULL" for n in counts)
+    is_known = " AND ".join(_are_stored(stored, before))
     is_stored, rows, has_keys = "COALESCE(nova_is_stored, FALSE)", new[0], bool(accumulation.key_columns)
     is_complete = has_keys and accumulation.having is None  # whether a group that is not stored has no rows
     is_unknown = f"{is_stored} AND NOT ({is_known})" if is_complete else f"NOT ({is_stored} AND {is_known})"
     is_without_rows = f"{rows} = 0" if has_keys else "FALSE"
-    again = [is_unknown, *_reasons_to_compute_again(stored, before, new)]
+    again = [
+        is_unknown,
+        *_reasons_to_compute_again(stored, before, new),
+        *_lost_values(stored, before, rows_may_cancel_out),
+    ]
     same = [f"{value} <=> {before[n]}" for n, value in enumerate(new) if stored.field_of(n)]
     wrong = "raise_error('the stored rows are not the result of the query')"
     key_names = ", ".join(f"{KEY}{n}" for n in range(len(accumulation.key_columns)))
@@ -115,6 +127,20 @@ def _select_new_accumulators(stored: StoredAccumulation, change: str, stored_fra
         f"SELECT {', '.join(columns)} FROM {change} LEFT JOIN (SELECT *, TRUE AS nova_is_stored "
         f"FROM {{{stored_frame}}}) AS stored ON {' AND '.join(pairs) if has_keys else 'TRUE'}"
     )
+
+
+def _are_stored(stored: StoredAccumulation, before: list[str]) -> Iterator[str]:
+    """Conditions for the accumulators of a stored group to be known. Rows that something else has written may have
+    nulls in hidden columns. A sum without values is null, too; so is a least value, which then counts as not known.
+    """
+    for n, accumulator in enumerate(stored.accumulation.accumulators):
+        is_hidden = n in stored.hidden
+        if accumulator.kind == "count" and stored.field_of(n):
+            yield f"{before[n]} IS NOT NULL"
+        elif accumulator.count is not None and stored.field_of(accumulator.count):
+            yield f"({before[n]} IS NOT NULL OR {before[accumulator.count]} = 0)"
+        elif is_hidden:
+            yield f"{before[n]} IS NOT NULL"
 
 
 def _stored_value(stored: StoredAccumulation, number: int) -> str:
@@ -147,8 +173,17 @@ def _reasons_to_compute_again(stored: StoredAccumulation, before: list[str], new
             yield f"nova_change_{n} < 0"
     for number, limit in accumulation.count_limits.items():
         yield f"{new[number]} >= {limit}L"
-    for n, accumulator in enumerate(accumulation.accumulators):
+
+
+def _lost_values(stored: StoredAccumulation, before: list[str], rows_may_cancel_out: bool) -> Iterator[str]:
+    """Whether a group may have lost its least or greatest value, which then follows from all its rows only.
+
+    An added value is sure to be there after the change if no removed row has such a value, or if added rows and removed
+    rows do not cancel out.
+    """
+    for n, accumulator in enumerate(stored.accumulation.accumulators):
         if accumulator.kind in ("min", "max"):
-            lost, is_beyond = f"nova_lost_{n}", "<=" if accumulator.kind == "min" else ">="
-            is_kept = f"COALESCE(nova_change_{n} {is_beyond} {before[n]}, FALSE)"
-            yield f"{lost} IS NOT NULL AND NOT {is_kept} AND COALESCE({lost} {is_beyond} {before[n]}, TRUE)"
+            added, lost, beyond = f"nova_change_{n}", f"nova_lost_{n}", "<" if accumulator.kind == "min" else ">"
+            is_replaced = f"{added} {beyond} {lost}" if rows_may_cancel_out else f"{added} {beyond}= {before[n]}"
+            is_lost = f"COALESCE({lost} {beyond}= {before[n]}, TRUE)"
+            yield f"{lost} IS NOT NULL AND {is_lost} AND NOT COALESCE({is_replaced}, FALSE)"

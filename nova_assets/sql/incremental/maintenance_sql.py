@@ -188,6 +188,18 @@ class MaintenanceSql:
         """Whether a dataset that the operator reads has changed."""
         return id(operator) in self._changed
 
+    def may_cancel_out(self, operator: Operator) -> bool:
+        """Whether the operator's change may have added rows that are not there after the change, or removed rows that
+        were not there before it. Such rows have equal rows of the other sign.
+
+        The terms of an inner join have such rows if both sides change.
+        """
+        if isinstance(operator, Join):
+            changed = [i for i in operator.inputs if self.is_changed(i)]
+            return operator.kind == "inner" and (len(changed) > 1 or any(map(self.may_cancel_out, changed)))
+        passes_rows_on = isinstance(operator, Projection | Filter | LateralView | UnionAll)
+        return passes_rows_on and any(map(self.may_cancel_out, operator.inputs))
+
     def add_relation(self, name: str, body: str, *, is_read_often: bool = False) -> str:
         """Add a relation, and return its name. A relation that is read more than once is computed now, if its rows are
         few."""

@@ -52,6 +52,10 @@ FOUND = [
 FOUND_OF_GROUPS = [
     "SELECT COUNT(*) AS n, MIN(v) AS lo, MAX(v) AS hi FROM a",
     "SELECT MAX(v) AS hi FROM a WHERE g = 1",
+    "SELECT AVG(CAST(n AS DECIMAL(16, 3))) AS ad FROM d",
+    "SELECT q.g, MAX(p.id) AS h, COUNT(*) AS n FROM a AS p CROSS JOIN b AS q GROUP BY q.g",
+    "SELECT v, COUNT(g) AS c, AVG(g) AS m, COUNT(*) AS n FROM c GROUP BY v HAVING COUNT(g) > 1",
+    "SELECT g, MIN(id) + 1 AS l, COUNT(*) AS n FROM b GROUP BY g",
 ]
 
 SPARK_TYPES = {"HUGEINT": "bigint", "INTEGER": "int", "VARCHAR": "string"}
@@ -103,6 +107,9 @@ def test_changes_are_added_to_stored_groups(judged: Counter[str], number: int) -
             return
     except NotMaintainable:
         pass
+    except REFUSALS as error:
+        judged["refused by DuckDB"] += 1
+        pytest.skip(str(error))
     judged["no rule"] += 1
     pytest.skip("no rule")
 
@@ -111,7 +118,7 @@ def test_changes_are_added_to_stored_groups(judged: Counter[str], number: int) -
 def test_groups_that_once_differed(sql: str) -> None:
     accumulation = accumulation_of(operators_of(sql))
     assert accumulation is not None
-    for number in range(20):
+    for number in (*range(6), 9, 15, 19, 22, 27, 32, 35):  # histories in which one of the queries differed
         check_stored_groups(sql, accumulation, random.Random(number))
 
 
@@ -136,7 +143,10 @@ def check_stored_groups(sql: str, accumulation: Accumulation, rng: random.Random
         history = random_history(rng, STEPS)
         before, _ = next(history)
         for after, changes in history:
-            result, recomputed = (recompute(connection, in_duckdb(sql), rows) for rows in (before, after))
+            result, recomputed = (
+                in_digits_of_spark(recompute(connection, in_duckdb(sql), rows), accumulation.aggregation)
+                for rows in (before, after)
+            )
             maintenance = MaintenanceSql(accumulation.aggregation, register_frames(connection, before, after, changes))
             stored = store_groups(connection, accumulation, rng)
             if maintenance.is_changed(accumulation.aggregation):
@@ -144,9 +154,20 @@ def check_stored_groups(sql: str, accumulation: Accumulation, rng: random.Random
                 delta = select_accumulated_delta(maintenance, stored, groups, removes_by_value=True)
                 for row in connection.execute(with_frames(delta)).fetchall():
                     result[comparable(row[: len(stored.fields)])] += -1 if row[-1] else 1
+                result = in_digits_of_spark(result, accumulation.aggregation)
             assert +result == recomputed, f"{sql}\nbefore {before}\nchanged {changes}"
             assert min(result.values(), default=0) >= 0, f"{sql}\nbefore {before}\nchanged {changes}"
             before = after
+
+
+def in_digits_of_spark(rows: Counter[Any], operator: Operator) -> Counter[Any]:
+    """Round doubles whose columns are decimals in Spark. DuckDB gives the average of decimals as a double."""
+    scales = [t.args[1] if t is not None and t.name == "decimal" else None for t in operator.columns.values()]
+    rounded = Counter[Any]()
+    for row, count in rows.items():
+        values = zip(row, scales, strict=True)
+        rounded[tuple(round(v, s) if s and isinstance(v, float) else v for v, s in values)] += count
+    return rounded
 
 
 def store_groups(connection: Any, accumulation: Accumulation, rng: random.Random) -> StoredAccumulation:
