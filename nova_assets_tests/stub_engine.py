@@ -62,6 +62,9 @@ class StubEngine:
         self.default = schema_from_declaration(schema)
         self.evaluations = 0
 
+    def cpu_seconds(self) -> float | None:
+        return None
+
     # what others keep
 
     def list_external_files(self, location: str) -> list[ExternalFileInfo]:

@@ -54,8 +54,8 @@ def plan(
              "channel", "kind", "handover"}]}],
            "cursors": [{"channel", "from", "to"}], "requires": [{"channel", "head"}],
            "maintenance": [{"task", "channel", "strategy", "reason", "estimated_cpu_seconds": {STRATEGY: SECONDS},
-             "steps": [{"depth", "step", "rule"}], "earlier": [{"number", "at", "seconds", "strategy",
-             "reason", "estimated_cpu_seconds"}]}]}
+             "steps": [{"depth", "step", "rule"}], "earlier": [{"number", "at", "seconds",
+             "cpu_seconds" or null, "strategy", "reason", "estimated_cpu_seconds"}]}]}
     With --missing or several --partition: {"binding", "plans": [one per partition]}.
     """
     return plan_result(deployment, binding, PartitionOptions(partitions, missing, whole), f"nova plan {binding}", why)
@@ -188,10 +188,14 @@ def _show_forecast(console: Console, forecast: MaintenanceForecast, why: bool) -
     if why:
         print_title(console, "Earlier executions")
         earlier = [
-            (str(e.number or ""), e.strategy, f"{e.seconds:.1f} s", _format_estimates(e), e.reason)
+            (str(e.number or ""), e.strategy, f"{e.seconds:.1f} s", _format_cpu(e), _format_estimates(e), e.reason)
             for e in forecast.earlier
         ]
-        print_table(console, ("number", "strategy", "took", "estimated CPU", "reason"), earlier)
+        print_table(console, ("number", "strategy", "took", "CPU", "estimated CPU", "reason"), earlier)
+
+
+def _format_cpu(earlier: EarlierMaintenance) -> str:
+    return "" if earlier.cpu_seconds is None else f"{earlier.cpu_seconds:.1f} s"
 
 
 def _format_estimates(earlier: EarlierMaintenance) -> str:

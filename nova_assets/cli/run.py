@@ -55,7 +55,7 @@ def run(
     JSON: {"execution", "binding", "partition", "state", "started_at", "finished_at", "seconds",
            "commit": ID, "consumed": {CHANNEL: {"cursor", "head"}}, "numbers": {CHANNEL: SEQ},
            "blocks": [{"channel", "range", "kind", "rows", "deletes", "bytes", "files", ...}],
-           "tasks": [{"task", "seconds", "read": {INPUT: ROWS}, "wrote": {PORT: ROWS}, "skipped",
+           "tasks": [{"task", "seconds", "cpu_seconds" or null, "read": {INPUT: ROWS}, "wrote": {PORT: ROWS}, "skipped",
              "ways": {INPUT: {"way", "rows", "bytes", "seconds"}}}],
            "checks": [{"check", "channel", "passed", "blocking", "found", "metadata", "seconds", "skipped"}]}
     With --missing or several --partition: {"binding", "executions": [one per partition]}. The first failure ends the

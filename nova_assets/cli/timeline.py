@@ -44,7 +44,8 @@ def timeline(deployment: Deployment, channel: str, partition: str | None) -> Com
 
     JSON: {"channel", "head", "instants": [{"action", "state", "seq", "at", "binding" or null, "commit",
     "blocks": [{"range", "kind", "lo", "hi", "rows", "deletes", "bytes", "files", ...}],
-    "details": {"tasks": [{"task", "seconds", "read", "wrote", "skipped", "ways", "facts"}]} or other details}],
+    "details": {"tasks": [{"task", "seconds", "cpu_seconds" or null, "read", "wrote", "skipped", "ways", "facts"}]}
+    or other details}],
     "partition": "" or the given partition, "collected": [numbers whose blocks were collected],
     "cursors": [{"binding", "channel", "partition", "cursor", "head", "lag", "moved_at": ISO or null}]}
     """

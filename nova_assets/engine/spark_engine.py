@@ -18,6 +18,7 @@ from nova_assets.engine.read.read_executor import ReadExecutor
 from nova_assets.engine.read.streaming_reader import StreamingReader
 from nova_assets.engine.read.sum_checks import check_sums_fit
 from nova_assets.engine.session import shared_settings
+from nova_assets.engine.session.cpu_time import session_cpu_seconds
 from nova_assets.engine.session.shared_settings import temporary_settings
 from nova_assets.engine.session.spark_config import READ_SETTINGS
 from nova_assets.engine.session.spark_session import LazySparkSession
@@ -93,6 +94,10 @@ class SparkEngine:
     def computation_scope(self) -> Iterator[None]:
         with self._session.convert_spark_end_errors(), shared_settings.batch_limit_scope():
             yield
+
+    def cpu_seconds(self) -> float | None:
+        spark = self._session.current
+        return None if spark is None else session_cpu_seconds(spark)
 
     def read(self, read: Read) -> Any:
         return self._read_executor.read_frame(read)

@@ -91,9 +91,13 @@ def last_execution(catalog: Catalog, binding: Binding, partition: str) -> LastEx
     commit = catalog.last_commit(binding.name, partition)
     if commit is None:
         return LastExecution()
-    reports = [task.get("facts", {}) for task in commit.details.get("tasks", ())]
+    tasks = commit.details.get("tasks", ())
     written = {channel.name for channel in binding.writes}
-    return LastExecution(reports, {name: head for name, head in commit.heads.items() if name in written})
+    return LastExecution(
+        [task.get("facts", {}) for task in tasks],
+        [task.get("cpu_seconds") for task in tasks],
+        {name: head for name, head in commit.heads.items() if name in written},
+    )
 
 
 def _is_written_by_others(run_state: RunState, catalog: Catalog, port: str, after: int) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -14,6 +13,7 @@ from nova_assets.errors import TaskFailed
 from nova_assets.execution.input_view import build_view, count_rows
 from nova_assets.execution.run_state import PortFrames, RunState
 from nova_assets.execution.staging import Staging
+from nova_assets.execution.stopwatch import Stopwatch
 from nova_assets.execution.task_context import has_dropped_partitions, make_task_context, may_replace_output
 from nova_assets.masking import get_logger
 from nova_assets.model import reads
@@ -92,23 +92,24 @@ class TaskRun:
         Raises:
             TaskFailed: the function raised, or its return value does not match the task's outputs.
         """
-        started = time.monotonic()
+        stopwatch = Stopwatch(self.engine.cpu_seconds)
         step = self.plan.step(task_name)
         task = self.run_state.binding.workflowette.task(task_name)
         if self._is_skippable(step):
             self.staging.record_skipped_task(self.run_state.execution, step)
-            return TaskReport(task_name, time.monotonic() - started, self._row_counts_by_input(step), {}, skipped=True)
+            return TaskReport(task_name, stopwatch.seconds, self._row_counts_by_input(step), {}, skipped=True)
         with self.compute_with_progress(task):
             outputs = self._call_task(step, task)
             rows_by_port = self._stage_outputs(step, task, outputs)
         self.crash_point("task.after")
         return TaskReport(
             task_name,
-            time.monotonic() - started,
+            stopwatch.seconds,
             self._row_counts_by_input(step),
             rows_by_port,
             estimate_by_input=self._read_estimates_by_input(step),
             facts=self._facts,
+            cpu_seconds=stopwatch.cpu_seconds,
         )
 
     def compute_with_progress(self, task_or_check: Task | Check) -> AbstractContextManager[None]:

@@ -39,6 +39,11 @@ class Engine(Protocol):
     forced_strategy: ReadStrategy | None
     """Read strategy to use wherever it is applicable; None for the cheapest strategy."""
 
+    def cpu_seconds(self) -> float | None:
+        """CPU time that this process and its engine have used so far; None if the engine has not started, or does not
+        tell.
+        """
+
     def read(self, read: Read) -> Frame:
         """Frame that a read describes; lazy if the engine is lazy."""
 

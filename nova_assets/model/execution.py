@@ -92,6 +92,8 @@ class TaskReport:
         estimate_by_input: input -> read strategy with its estimated cost. A frame that the task does not use costs
             nothing.
         facts: what the task reported itself, such as a decision with its reason.
+        cpu_seconds: CPU time of this process and of Spark meanwhile, including writing; None if it is not known. Tasks
+            that run at the same time in one process are charged for each other.
     """
 
     __repr__ = short_repr
@@ -103,11 +105,13 @@ class TaskReport:
     skipped: bool = False
     estimate_by_input: Mapping[str, CostEstimate] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
+    cpu_seconds: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         return {
             "task": self.task,
             "seconds": round(self.seconds, 3),
+            "cpu_seconds": None if self.cpu_seconds is None else round(self.cpu_seconds, 3),
             "read": dict(self.read),
             "wrote": dict(self.wrote),
             "skipped": self.skipped,

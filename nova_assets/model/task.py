@@ -27,11 +27,13 @@ class LastExecution:
 
     Args:
         reports: the facts that each task reported.
+        cpu_seconds: CPU time of each task, in the order of ``reports``; None if it is not known.
         written_heads: channel that the binding writes -> head of the channel after the commit. It is the cursor of a
             task that reads the channel in the same binding (R5).
     """
 
     reports: Sequence[Mapping[str, Any]] = ()
+    cpu_seconds: Sequence[float | None] = ()
     written_heads: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -19,6 +19,7 @@ from nova_assets.model.task import LastExecution
 from nova_assets.plan.run import reason_for_base
 from nova_assets.plan.run_plan import Input, RunPlan, Step
 from nova_assets.sql.incremental.build_operators import SourceTable
+from nova_assets.sql.incremental.cost_corrections import CostCorrections
 from nova_assets.sql.incremental.incremental_query import IncrementalQuery
 from nova_assets.sql.incremental.maintenance import STORED_ROWS
 from nova_assets.sql.incremental.maintenance_choice import MaintenanceChoice, ResultState, choose_strategy
@@ -36,6 +37,7 @@ class EarlierMaintenance:
     Args:
         number: sequence number that the result got.
         seconds: wall time of the task.
+        cpu_seconds: CPU time of the task; None if it is not known.
         strategy: how the execution brought the result up to date.
         estimated_cpu_seconds: strategy -> estimated seconds of CPU; empty if the cost did not decide.
     """
@@ -43,6 +45,7 @@ class EarlierMaintenance:
     number: int | None
     at: datetime
     seconds: float
+    cpu_seconds: float | None
     strategy: str
     reason: str
     estimated_cpu_seconds: Mapping[str, float]
@@ -177,7 +180,7 @@ class _Forecast:
             i.name: {mode: count_rows(read) for mode, read in i.reads.items()}
             for i in (*self.datasets, self.inputs[STORED_ROWS])
         }
-        return estimate_from_row_counts(
+        cost = estimate_from_row_counts(
             plan.operators,
             row_counts,
             {i.name: self.binding.channels[i.port].merge for i in self.datasets},
@@ -187,6 +190,7 @@ class _Forecast:
             accumulation=plan.accumulation_in(self.channel),
             is_accumulated=self._is_accumulated(plan),
         )
+        return None if cost is None else CostCorrections.after(self._last_execution, self.channel.name).correct(cost)
 
     def _is_accumulated(self, plan: MaintenancePlan) -> bool:
         """Whether the stored rows have the hidden columns of the query."""
@@ -201,6 +205,7 @@ class _Forecast:
                 instant.seq,
                 instant.at,
                 report["seconds"],
+                report.get("cpu_seconds"),
                 maintenance["strategy"],
                 maintenance["reason"],
                 maintenance["estimated_cpu_seconds"],

@@ -59,6 +59,11 @@ class LazySparkSession:
     def is_started(self) -> bool:
         return self._session is not None
 
+    @property
+    def current(self) -> SparkSession | None:
+        """The session, which may have ended; None if none was started."""
+        return self._session
+
     def get(self) -> SparkSession:
         """Spark session. A session that has ended is replaced if this package, or the function, can create another one.
 

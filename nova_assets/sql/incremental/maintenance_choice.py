@@ -129,6 +129,7 @@ def choose_by_cost(
     if cost is None:
         return MaintenanceChoice("changes", "the sizes of the inputs are not known")
     estimates = f"changes {cost.changes:.1f} s of CPU, replacement {cost.replacement:.1f} s"
+    estimates += ", corrected by what earlier executions cost" if cost.is_corrected else ""
     limit = max(MAX_PREFERENCE * cost.replacement if prefers_changes else 0, cost.replacement + negligible_seconds)
     if cost.changes > limit:
         return MaintenanceChoice("replacement", f"it is estimated to cost less: {estimates}", cost)

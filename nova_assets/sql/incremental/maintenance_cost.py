@@ -87,10 +87,12 @@ class MaintenanceCost:
     Args:
         changes: for computing the change of the result by the operators.
         replacement: for computing the whole query, and writing the result.
+        is_corrected: whether they are corrected by what earlier executions cost.
     """
 
     changes: float
     replacement: float
+    is_corrected: bool = False
 
     def as_seconds(self) -> dict[str, float]:
         """Strategy -> seconds."""

@@ -15,11 +15,13 @@ from nova_assets.model.schema import Field, Schema
 from nova_assets.model.task import Context, LastExecution
 from nova_assets.sql.incremental.accumulation import StoredAccumulation
 from nova_assets.sql.incremental.build_operators import SourceTable
+from nova_assets.sql.incremental.cost_corrections import CostCorrections
 from nova_assets.sql.incremental.delta_sql import RESULT, added_up_difference, select_delta, select_keyed_difference
 from nova_assets.sql.incremental.expressions import column_of
 from nova_assets.sql.incremental.maintained_query import MaintainedQuery, QueryAnalysis
 from nova_assets.sql.incremental.maintenance import Maintenance, with_columns
 from nova_assets.sql.incremental.maintenance_choice import MaintenanceChoice, ResultState, choose_strategy
+from nova_assets.sql.incremental.maintenance_cost import MaintenanceCost
 from nova_assets.sql.incremental.operator_sql import output_list, quote_column
 from nova_assets.sql.incremental.result_channel import (
     MaintenancePlan,
@@ -66,7 +68,7 @@ class MaintenanceRun:
         self.ctx.log.info("strategy %r: %s", choice.strategy, choice.reason)
         if choice.strategy == "comparison" and self._has_dropped_partitions():
             self.ctx.log.warning("rows of %s that came from dropped partitions are deleted (R19)", self.target.name)
-        self.ctx.report["maintenance"] = choice.as_json()
+        self.ctx.report["maintenance"] = choice.as_json() | self._corrections.as_json()
         replace(self._record, hidden=self._hidden_after(choice)).report(self.ctx)
         return output
 
@@ -115,9 +117,17 @@ class MaintenanceRun:
                 partial(ctx.is_written_by_others, port),
             ),
             may_replace=may_replace,
-            estimate=lambda: None if self._maintenance is None else self._maintenance.estimate(self.query.readers),
+            estimate=self._estimate,
         )
         return choose_strategy(state, prefers_changes=self.query.prefers_changes)
+
+    def _estimate(self) -> MaintenanceCost | None:
+        cost = None if self._maintenance is None else self._maintenance.estimate(self.query.readers)
+        return None if cost is None else self._corrections.correct(cost)
+
+    @cached_property
+    def _corrections(self) -> CostCorrections:
+        return CostCorrections.after(self._last_execution, self.target.name)
 
     # the query
 

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 import nova_assets as nova
 from nova_assets.cli.main import cli
+from nova_assets.engine.spark_engine import SparkEngine
 
 pytestmark = pytest.mark.spark
 
@@ -49,7 +50,7 @@ def run(store: nova.Store) -> str:
     """Run the binding. The forecast before it is what the execution records."""
     [forecast] = store.forecast(store.plan("totals"))
     done = store.run("totals").tasks[0].facts["maintenance"]
-    assert forecast.choice.as_json() == done
+    assert forecast.choice.as_json() == {name: value for name, value in done.items() if name != "corrections"}
     assert (forecast.task, forecast.channel) == ("keep", "totals")
     return str(done["strategy"])
 
@@ -76,6 +77,27 @@ def test_the_forecast_is_what_the_execution_does(open_store: Any, spark: Any) ->
         assert run(store) == "comparison"
         [forecast] = store.forecast(store.plan("totals"))
         assert forecast.operators is None
+
+
+def test_a_strategy_that_was_much_dearer_than_estimated_is_not_chosen_again(
+    open_store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(project_of(refresh="auto")) as store:
+        store.insert("orders", [{"id": n, "user": n % 3, "amount": n} for n in range(9)])
+        assert run(store) == "first rows"
+        store.insert("orders", [{"id": 0, "user": 1, "amount": 5}])
+        with monkeypatch.context() as patched:
+            clock = iter([0.0, 100.0])
+            patched.setattr(SparkEngine, "cpu_seconds", lambda self: next(clock))
+            assert run(store) == "changes"
+        store.insert("orders", [{"id": 1, "user": 2, "amount": 5}])
+        assert run(store) == "replacement"
+        [forecast] = store.forecast(store.plan("totals"))
+        now, dear, first = forecast.earlier
+        assert first.cpu_seconds is None  # it started the session
+        assert dear.cpu_seconds == 100
+        assert now.cpu_seconds is not None and 0 < now.cpu_seconds < 60
+        assert now.reason.endswith("corrected by what earlier executions cost")
 
 
 def test_the_plan_on_the_command_line(open_store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
