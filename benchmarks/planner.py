@@ -32,6 +32,7 @@ from benchmarks.bulk import Bulk
 from benchmarks.metadata import NoFiles
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.model.channel import Channel
+from nova_assets.model.partition_rule import InputState
 from nova_assets.operations.datasets.tick import DatasetScheduler
 from nova_assets.plan.tick import Policy
 from nova_assets.settings import load_settings
@@ -214,7 +215,7 @@ def shows(world: World) -> tuple[float, float]:
 def _show(query: Any, partition: str) -> None:
     """What ``nova show`` asks of one task."""
     query.scope(partition, NOW)
-    query.required_reads(partition, NOW, list)
+    query.required_reads(partition, NOW, InputState())
     assert query.runnable.display_sql
 
 

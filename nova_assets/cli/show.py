@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.rendering import MAX_LISTED_PARTITIONS, print_table, print_title
 from nova_assets.errors import DefinitionError
+from nova_assets.model.partition_rule import InputState
 from nova_assets.model.project import Project
 from nova_assets.sql.datasets.dataset_bindings import dataset_queries_by_name
 from nova_assets.sql.datasets.dataset_query import DatasetQuery
@@ -49,11 +49,9 @@ def show(deployment: Deployment, dataset: str | None, partition: tuple[str, ...]
         name = store.project.binding(dataset).partition("/".join(partition)) if partition else ""
         if not partition and query.partition_columns:
             return _dataset_result(query, now)
-        existing_partitions_of = _existing_partitions_lookup(store)
-        required_reads, not_pruned = (
-            query.required_reads(name, now, existing_partitions_of),
-            query.unpruned_conditions(name, now, existing_partitions_of),
-        )
+        inputs = _input_state(store)
+        required_reads = query.required_reads(name, now, inputs)
+        not_pruned = query.unpruned_conditions(name, now, inputs)
         return _task_result(_DatasetTask(query, name, query.scope(name, now), required_reads, not_pruned))
 
 
@@ -68,8 +66,11 @@ def _find_dataset_query(project: Project, name: str) -> DatasetQuery:
     return queries_by_name[name]
 
 
-def _existing_partitions_lookup(store: Store) -> Callable[[str], list[str]]:
-    return lambda channel: [p.partition for p in store.partitions(channel) if not p.is_dropped]
+def _input_state(store: Store) -> InputState:
+    return InputState(
+        lambda channel: [p.partition for p in store.partitions(channel) if not p.is_dropped],
+        store.runtime.few_rows.lookup(store.catalog.heads()),
+    )
 
 
 def _parse_moment(option_text: str | None) -> datetime:

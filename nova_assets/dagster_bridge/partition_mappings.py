@@ -19,6 +19,7 @@ from dagster import (
 
 from nova_assets.dagster_bridge.partitions import build_partitions_definition, to_dagster_value_key
 from nova_assets.masking import get_logger
+from nova_assets.model.partition_rule import InputState
 from nova_assets.model.partitions import Dimension
 from nova_assets.nova_error import NovaError
 from nova_assets.sql.datasets.dataset_query import DatasetQuery
@@ -69,7 +70,7 @@ def _infer_column_relations(
             task: list(
                 dict.fromkeys(
                     p
-                    for n in query.required_reads(task, now, lambda channel: ())
+                    for n in query.required_reads(task, now, InputState())
                     if n.dataset == upstream_dataset
                     for p in n.partitions
                 )

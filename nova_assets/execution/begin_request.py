@@ -14,6 +14,7 @@ from nova_assets.execution.trigger_state import check_inputs_exist, check_may_ru
 from nova_assets.model.binding import Binding
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.execution import BeginRequest
+from nova_assets.model.partition_rule import FewRows, InputState
 from nova_assets.model.partitions import WHOLE
 from nova_assets.plan.run import channels_to_pin, scope_by_channel
 
@@ -21,12 +22,20 @@ T = TypeVar("T")
 
 
 def build_begin_request(
-    catalog: Catalog, binding: Binding, partition: str, *, whole: bool, owner: str, lease_seconds: float
+    catalog: Catalog,
+    binding: Binding,
+    partition: str,
+    *,
+    whole: bool,
+    owner: str,
+    lease_seconds: float,
+    few_rows: Callable[[str], FewRows | None],
 ) -> BeginRequest:
     """Begin request for one partition, validated as far as that needs no transaction.
 
     Args:
         whole: execute all partitions together, although the binding is triggered per partition.
+        few_rows: function from a channel to its rows; None if they are many.
 
     Raises:
         PartitionError: the binding has no such partition, or it is triggered per partition and none is named.
@@ -36,7 +45,8 @@ def build_begin_request(
     if partition == WHOLE and not whole:
         check_may_run_unpartitioned(binding, catalog)
     now, existing = catalog.now(), existing_partitions_lookup(catalog)
-    check_inputs_exist(binding, partition, now, lambda channel: existing(channel) or _empty_result(catalog, channel))
+    inputs = InputState(lambda channel: existing(channel) or _empty_result(catalog, channel), few_rows)
+    check_inputs_exist(binding, partition, now, inputs)
     to_pin = channels_to_pin(binding)
     return BeginRequest(
         execution_id=uuid.uuid4().hex,
@@ -46,7 +56,7 @@ def build_begin_request(
         partition=partition,
         owner=owner,
         lease_seconds=lease_seconds,
-        scope_by_channel=scope_by_channel(binding, partition, now, existing),
+        scope_by_channel=scope_by_channel(binding, partition, now, InputState(existing)),
         last_read_version_by_channel=_last_read_versions(catalog, binding, partition),
     )
 

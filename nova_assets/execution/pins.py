@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime
 from functools import cache
@@ -11,7 +11,7 @@ from nova_assets.errors import ChannelNotFound
 from nova_assets.model.binding import Binding
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.execution import Pin
-from nova_assets.model.partition_rule import ExistingPartitions
+from nova_assets.model.partition_rule import FewRows
 from nova_assets.model.reads import Read
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
@@ -41,15 +41,24 @@ def plan_pinned_read(catalog: Catalog, pin: Pin, mode: str) -> Read:
 
 
 def plan_run_from_pins(
-    catalog: Catalog, binding: Binding, pins: Iterable[Pin], partition: str, now: datetime
+    catalog: Catalog,
+    binding: Binding,
+    pins: Iterable[Pin],
+    partition: str,
+    now: datetime,
+    few_rows: Callable[[str], FewRows | None] = lambda channel: None,
 ) -> RunPlan:
-    """Plan of an execution with these pins."""
+    """Plan of an execution with these pins.
+
+    Args:
+        few_rows: function from a channel to its rows at the pinned head; None if they are many.
+    """
     by_channel = {p.channel: p for p in pins}
     histories = {c: load_pinned_history(catalog, binding, p) for c, p in by_channel.items()}
-    return plan_run(binding, by_channel, histories, partition, now=now)
+    return plan_run(binding, by_channel, histories, partition, now=now, few_rows=few_rows)
 
 
-def existing_partitions_lookup(catalog: Catalog) -> ExistingPartitions:
+def existing_partitions_lookup(catalog: Catalog) -> Callable[[str], list[str]]:
     """Cached lookup of the existing partitions of channels. Empty for a channel that is not registered yet."""
 
     @cache

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 
+from nova_assets.execution.few_rows import FewRowsReader
 from nova_assets.execution.pins import load_pinned_history
 from nova_assets.model.binding import Binding
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.commit import CommitRequest
 from nova_assets.model.engine import Frame
 from nova_assets.model.execution import Execution, TaskReport
+from nova_assets.model.partition_rule import FewRows, InputState
 from nova_assets.model.project import Project
 from nova_assets.model.timeline import History
 from nova_assets.plan.run import plan_run, queried_partitions_by_channel
@@ -28,6 +30,7 @@ class RunState:
         histories: channel -> its history up to the pinned head.
         reports: task -> its report, if the task ran in this process.
         is_backfill: whether the result of a maintained dataset is marked to be computed as a whole.
+        few_rows: function from a channel to its rows at the pinned head; None if they are many.
     """
 
     execution: Execution
@@ -35,6 +38,7 @@ class RunState:
     histories: Mapping[str, History]
     reports: dict[str, TaskReport] = field(default_factory=dict)
     is_backfill: bool = False
+    few_rows: Callable[[str], FewRows | None] = lambda channel: None
 
     def plan(self, ports_without_new_data: frozenset[str] = frozenset()) -> RunPlan:
         execution = self.execution
@@ -45,6 +49,7 @@ class RunState:
             execution.partition,
             ports_without_new_data,
             execution.started_at,
+            self.few_rows,
         )
 
 
@@ -53,9 +58,11 @@ class RunStateCache:
 
     Args:
         frames_by_port: passed-on frames. Runtimes that take turns share them.
+        few_rows: reader of small channels.
     """
 
-    def __init__(self, frames_by_port: PortFrames) -> None:
+    def __init__(self, frames_by_port: PortFrames, few_rows: FewRowsReader) -> None:
+        self._few_rows = few_rows
         self.frames_by_port = frames_by_port
         self._run_states: dict[tuple[str, int], RunState] = {}
 
@@ -65,7 +72,11 @@ class RunStateCache:
         if key not in self._run_states:
             histories = {c: load_pinned_history(catalog, binding, p) for c, p in execution.pins.items()}
             self._run_states[key] = RunState(
-                execution, binding, histories, is_backfill=_is_marked_dirty(execution, binding, catalog)
+                execution,
+                binding,
+                histories,
+                is_backfill=_is_marked_dirty(execution, binding, catalog),
+                few_rows=self._few_rows.lookup({c: p.head for c, p in execution.pins.items()}),
             )
         return self._run_states[key]
 
@@ -114,8 +125,9 @@ def _has_read_dirty_partition(run: RunState, project: Project, catalog: Catalog)
         )
     existing_by_channel = {c: {b.partition for b in h.blocks} for c, h in run.histories.items()}
     execution = run.execution
+    inputs = InputState(lambda name: existing_by_channel.get(name, ()), run.few_rows)
     partitions_by_channel = queried_partitions_by_channel(
-        run.binding, execution.partition, execution.started_at, lambda name: existing_by_channel.get(name, ())
+        run.binding, execution.partition, execution.started_at, inputs
     )
     return any(
         (channel.name, p) in dirty_partitions

@@ -25,6 +25,7 @@ from nova_assets.execution.commit_request import build_commit_request
 from nova_assets.execution.conflict_retry import plan_again_after_conflict
 from nova_assets.execution.data_checks import check_failed_error, run_all_checks
 from nova_assets.execution.dead_staging import delete_dead_staging
+from nova_assets.execution.few_rows import FewRowsReader
 from nova_assets.execution.lease import heartbeat, this_process
 from nova_assets.execution.pins import plan_run_from_pins
 from nova_assets.execution.run_state import PortFrames, RunState, RunStateCache, with_backfill_outcome
@@ -83,7 +84,8 @@ class Runtime:
         self.views_factory = views_factory
         self.staging = Staging(catalog, engine, crash_point)
         self.channel_writer = ChannelWriter(catalog, self.staging, lease, lambda: self.owner)
-        self._run_states = RunStateCache({} if frames_by_port is None else frames_by_port)
+        self.few_rows = FewRowsReader(catalog, engine)
+        self._run_states = RunStateCache({} if frames_by_port is None else frames_by_port, self.few_rows)
 
     def with_owner(self, owner: str) -> Runtime:
         """A runtime that executes as another owner. It shares catalog, engine, and the rows that tasks pass on."""
@@ -329,7 +331,8 @@ class Runtime:
         self.catalog.check_registration(self._project_channels(bound))
         now = self.catalog.now()
         pins = retry_if_owner_dead(self.catalog.preview_pins, request)
-        return plan_run_from_pins(self.catalog, bound, pins, request.partition, now)
+        few_rows = self.few_rows.lookup({pin.channel: pin.head for pin in pins})
+        return plan_run_from_pins(self.catalog, bound, pins, request.partition, now, few_rows)
 
     # internals
 
@@ -339,7 +342,13 @@ class Runtime:
 
     def _begin_request(self, binding: Binding, partition: str, *, whole: bool) -> BeginRequest:
         return build_begin_request(
-            self.catalog, binding, partition, whole=whole, owner=self.owner, lease_seconds=self.lease
+            self.catalog,
+            binding,
+            partition,
+            whole=whole,
+            owner=self.owner,
+            lease_seconds=self.lease,
+            few_rows=lambda channel: self.few_rows.lookup(self.catalog.heads())(channel),
         )
 
     def _load_run_state(self, execution: Execution) -> RunState:

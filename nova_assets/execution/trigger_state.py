@@ -18,7 +18,7 @@ from nova_assets.model.channel import Channel
 from nova_assets.model.channel_state import Cursor, PartitionState, UnreadData
 from nova_assets.model.cursor_switch import CursorSwitch, SwitchTarget
 from nova_assets.model.execution import Execution
-from nova_assets.model.partition_rule import ExistingPartitions
+from nova_assets.model.partition_rule import InputState
 from nova_assets.model.partitions import WHOLE, partition_name, partition_values, scope_for_columns
 from nova_assets.model.trigger import After, OnSealed
 from nova_assets.plan.cursor_switch import plan_cursor_switch
@@ -59,7 +59,7 @@ def check_may_run_unpartitioned(binding: Binding, catalog: Catalog) -> None:
     )
 
 
-def check_inputs_exist(binding: Binding, partition: str, now: datetime, existing: ExistingPartitions) -> None:
+def check_inputs_exist(binding: Binding, partition: str, now: datetime, inputs: InputState) -> None:
     """Check that every partition exists which the binding's queries read.
 
     With missing partitions, a query would silently return a part of its result.
@@ -71,7 +71,7 @@ def check_inputs_exist(binding: Binding, partition: str, now: datetime, existing
         name
         for t in binding.tasks
         if t.scoped is not None
-        for name in t.scoped.missing_partitions(partition, now, existing)
+        for name in t.scoped.missing_partitions(partition, now, inputs)
     ]
     if missing_partitions:
         more = f" and {len(missing_partitions) - 3} more" if len(missing_partitions) > 3 else ""

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, TypeAlias
 
 from nova_assets.model.partitions import WHOLE, partition_name, partition_values
 
-ExistingPartitions: TypeAlias = Callable[[str], Iterable[str]]
-"""Function from a channel to the names of its existing partitions."""
+FewRows: TypeAlias = Sequence[Mapping[str, Any]]
+"""All rows of a small channel: column -> value."""
+
+
+@dataclass(frozen=True)
+class InputState:
+    """What is known about the inputs of a task before the task reads anything.
+
+    Args:
+        existing_partitions: function from a channel to the names of its existing partitions.
+        few_rows: function from a channel to its rows; None if it has many rows, or if they are not known. For one
+            version of the channel, the function returns the same object each time.
+    """
+
+    existing_partitions: Callable[[str], Iterable[str]] = lambda channel: ()
+    few_rows: Callable[[str], FewRows | None] = lambda channel: None
 
 
 class PartitionRule(Protocol):
@@ -25,22 +40,20 @@ class PartitionRule(Protocol):
         """Whether a task reads changes in all partitions of its inputs, whatever its query needs."""
         ...
 
-    def input_partitions(
-        self, partition: str, now: datetime, existing: ExistingPartitions
-    ) -> Mapping[str, frozenset[str]]:
+    def input_partitions(self, partition: str, now: datetime, inputs: InputState) -> Mapping[str, frozenset[str]]:
         """Input -> partitions of its channel to read. Inputs that are left out are read like any other input.
 
         Args:
             partition: partition of the execution.
             now: start of the execution, which can affect which partitions are expected.
-            existing: lists partitions that do not follow from definitions.
+            inputs: tells what does not follow from definitions.
 
         Raises:
             PartitionError: no execution writes that partition.
         """
         ...
 
-    def missing_partitions(self, partition: str, now: datetime, existing: ExistingPartitions) -> list[str]:
+    def missing_partitions(self, partition: str, now: datetime, inputs: InputState) -> list[str]:
         """Partitions to be read that other tasks produce and that do not exist yet."""
         ...
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from nova_assets.model.data_check import Check
 from nova_assets.model.edge import Consumes
 from nova_assets.model.execution import Pin
 from nova_assets.model.merge import Append, Multiset
-from nova_assets.model.partition_rule import ExistingPartitions, narrowest_scope_containing
+from nova_assets.model.partition_rule import FewRows, InputState, narrowest_scope_containing
 from nova_assets.model.partitions import WHOLE, partition_values, scope_for_columns
 from nova_assets.model.reads import Change, PrivatePortRead, Read, Snapshot, StagedBlockPlaceholder
 from nova_assets.model.task import Task
@@ -42,9 +42,7 @@ def channels_to_pin(binding: Binding) -> ChannelsToPin:
     return ChannelsToPin(tuple(heads), tuple(c.name for c in binding.cursor_channels))
 
 
-def scope_by_channel(
-    binding: Binding, partition: str, now: datetime, existing_partitions: ExistingPartitions
-) -> dict[str, str]:
+def scope_by_channel(binding: Binding, partition: str, now: datetime, inputs: InputState) -> dict[str, str]:
     """Channel -> scope in which an execution of this partition reads and writes it (R13).
 
     Channels that share a dimension with the partition are read in the same partition, other channels completely. If a
@@ -54,7 +52,8 @@ def scope_by_channel(
         binding: the binding.
         partition: partition of the execution.
         now: start of the execution.
-        existing_partitions: lists the partitions of a channel.
+        inputs: lists the partitions of a channel. Rows of small channels must not be known yet, because the pins
+            decide which version of them the execution reads.
     """
     partition_columns = partition_values(partition)
     channels = dict.fromkeys((*binding.reads, *binding.writes, *binding.channels_read_by_checks))
@@ -63,7 +62,7 @@ def scope_by_channel(
         for c in channels
     }
     written = {c.name for c in binding.writes}
-    for channel, names in queried_partitions_by_channel(binding, partition, now, existing_partitions).items():
+    for channel, names in queried_partitions_by_channel(binding, partition, now, inputs).items():
         if channel.name in written:
             continue
         # A cursor covers the same partitions in every run, and dynamic partitions may appear until the pin.
@@ -75,14 +74,12 @@ def scope_by_channel(
 
 
 def queried_partitions_by_channel(
-    binding: Binding, partition: str, now: datetime, existing_partitions: ExistingPartitions
+    binding: Binding, partition: str, now: datetime, inputs: InputState
 ) -> dict[Channel, frozenset[str]]:
     """Channel -> partitions that queries read, over all inputs of all tasks."""
     partitions_by_channel: dict[Channel, frozenset[str]] = {}
     for task in binding.tasks:
-        partitions_by_input = (
-            {} if task.scoped is None else task.scoped.input_partitions(partition, now, existing_partitions)
-        )
+        partitions_by_input = {} if task.scoped is None else task.scoped.input_partitions(partition, now, inputs)
         for edge in task.consumes:
             channel = binding.channel(edge.port)
             if channel is not None and edge.name in partitions_by_input:
@@ -124,6 +121,7 @@ def plan_run(
     partition: str = WHOLE,
     ports_without_new_data: frozenset[str] = frozenset(),
     now: datetime | None = None,
+    few_rows: Callable[[str], FewRows | None] = lambda channel: None,
 ) -> RunPlan:
     """Plan of one execution.
 
@@ -134,13 +132,20 @@ def plan_run(
         partition: partition of the execution.
         ports_without_new_data: ports whose writers had no new data. Their readers see the channel as pinned.
         now: start of the execution, on which the partitions read by a query may depend.
+        few_rows: function from a channel to its rows at the pinned head; None if they are many.
 
     Raises:
         ModelChanged: a task would write a delta on a channel whose merge model was changed (R18).
     """
+    partitions = {c: {b.partition for b in h.blocks} for c, h in histories.items()}
+    inputs = InputState(lambda channel: partitions.get(channel, ()), few_rows)
     steps = tuple(
         _plan_step(
-            binding, task, pins, _restrict_histories_to_task(task, histories, partition, now), ports_without_new_data
+            binding,
+            task,
+            pins,
+            _restrict_histories_to_task(task, histories, partition, now, inputs),
+            ports_without_new_data,
         )
         for task in binding.workflowette.in_order()
     )
@@ -169,15 +174,12 @@ class _TaskHistories:
 
 
 def _restrict_histories_to_task(
-    task: Task, history_by_channel: Mapping[str, History], partition: str, now: datetime | None
+    task: Task, history_by_channel: Mapping[str, History], partition: str, now: datetime | None, inputs: InputState
 ) -> _TaskHistories:
     if task.scoped is None:
         return _TaskHistories(history_by_channel)
     assert now is not None
-    existing = {c: {b.partition for b in h.blocks} for c, h in history_by_channel.items()}
-    return _TaskHistories(
-        history_by_channel, task.scoped.input_partitions(partition, now, lambda channel: existing.get(channel, ()))
-    )
+    return _TaskHistories(history_by_channel, task.scoped.input_partitions(partition, now, inputs))
 
 
 def _plan_step(

@@ -15,6 +15,7 @@ from nova_assets.dagster_bridge import build_definitions
 from nova_assets.dagster_bridge.partition_mappings import infer_partition_mapping
 from nova_assets.dagster_bridge.partitions import build_partitions_definition, to_dagster_key
 from nova_assets.model.column_lineage import column_lineage
+from nova_assets.model.partition_rule import InputState
 from nova_assets.sql.datasets.dataset_bindings import dataset_queries_by_name
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
@@ -81,7 +82,7 @@ def shown(project: nova.Project) -> tuple[dg.PartitionMapping, dict[str, tuple[s
             needed = mapping.get_upstream_mapped_partitions_result_for_partitions(
                 below.subset_with_partition_keys([key]), below, above
             )
-        true = {p for n in query.required_reads(task, now, lambda c: ()) for p in n.partitions}
+        true = {p for n in query.required_reads(task, now, InputState()) for p in n.partitions}
         found[key] = (
             set(needed.partitions_subset.get_partition_keys()),
             {to_dagster_key(read.partitions, p) for p in true},

@@ -10,6 +10,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.errors import DefinitionError, SqlError
+from nova_assets.model.partition_rule import InputState
 from nova_assets.nova_error import NovaError
 from nova_assets.sql.datasets.dataset_bindings import dataset_queries_by_name
 from nova_assets.sql.datasets.dataset_query import DatasetQuery
@@ -41,7 +42,7 @@ def made(folder: Path, sql: str, functions: Any = (rates, slug)) -> DatasetQuery
 
 
 def needs(query: DatasetQuery) -> list[str]:
-    found = query.required_reads("day=2022-03-30", datetime.now(UTC), lambda channel: ())
+    found = query.required_reads("day=2022-03-30", datetime.now(UTC), InputState())
     return [p for n in found for p in n.partitions]
 
 

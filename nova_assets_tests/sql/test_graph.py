@@ -10,6 +10,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.errors import DefinitionError, PartitionError, SqlError
+from nova_assets.model.partition_rule import InputState
 from nova_assets.sql.datasets.graph_builder import build_graph
 from nova_assets.sql.datasets.required_reads import RequiredRead
 from nova_assets.sql.query.column_lineage import trace_lineage
@@ -74,7 +75,7 @@ def test_dynamic_partitions_are_those_that_there_are() -> None:
     events = nova.Channel("events", schema="n int, kind string", partitions=[nova.dynamic("kind")])
     found = build_graph([SqlText("some.sql", "SELECT n FROM events WHERE kind LIKE 'a%'")], [events])
     there = ["kind=a", "kind=ab", "kind=b"]
-    assert found.required_reads("some", "", NOW, lambda name: there) == (
+    assert found.required_reads("some", "", NOW, InputState(lambda name: there)) == (
         RequiredRead("events", "all", ("kind=a", "kind=ab")),
     )
 
@@ -241,7 +242,7 @@ def test_a_partition_that_is_made_of_something_else_a_month_later() -> None:
     found, there = build_graph([text], [sold]), ["day=2022-03-14", "day=2022-04-14"]
     for month in (3, 4):
         at = datetime(2022, month, 14, 12, tzinfo=UTC)
-        assert found.required_reads("of_day", "dom=14", at, lambda name: there)[0].partitions == (
+        assert found.required_reads("of_day", "dom=14", at, InputState(lambda name: there))[0].partitions == (
             f"day=2022-{month:02d}-14",
         )
 

@@ -10,6 +10,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.errors import DefinitionError, SqlError
+from nova_assets.model.partition_rule import InputState
 from nova_assets.sql.datasets.declarations import DatasetDeclarations
 from nova_assets.sql.datasets.graph_builder import build_graph
 from nova_assets.sql.datasets.required_reads import RequiredRead
@@ -93,7 +94,7 @@ def test_without_scopes_there_should_be_what_there_is() -> None:
         [PLAIN, SqlText("all_of_it.sql", "SELECT SUM(n) AS n FROM plain WHERE plain.day >= '2022-03-30'")]
     )
     there = ["day=2022-03-29", "day=2022-03-30", "day=2022-03-31"]
-    assert found.required_reads("all_of_it", "", NOW, lambda name: there)[0].partitions == tuple(there[1:])
+    assert found.required_reads("all_of_it", "", NOW, InputState(lambda name: there))[0].partitions == tuple(there[1:])
 
 
 def test_it_is_declared_with_the_others() -> None:

@@ -14,6 +14,7 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
 from nova_assets.execution.runtime import Runtime
+from nova_assets.model.partition_rule import InputState
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.scheduler_state import MaterializedPartition
 from nova_assets.operations.datasets.partition_states import PartitionStatesByChannel
@@ -132,7 +133,7 @@ class StalenessTracker:
             now,
             self._expected_partition_ordinals(now),
             states_by_channel,
-            self._make_task_inputs(now, states_by_channel),
+            self._make_task_inputs(now, states_by_channel, self.catalog.heads()),
             {},
         )
 
@@ -145,7 +146,7 @@ class StalenessTracker:
         heads = self.catalog.heads()  # read first, so that the next call sees any later commit
         now = self.catalog.now()
         partition_ordinals, states_by_channel = self._expected_partition_ordinals(now), self._partition_states(heads)
-        task_inputs = self._make_task_inputs(now, states_by_channel)
+        task_inputs = self._make_task_inputs(now, states_by_channel, heads)
         changed_channels = [c for c, head in heads.items() if self._last_heads.get(c, 0) != head]
         checks_everything = (
             self._last_partition_ordinals is not partition_ordinals
@@ -185,9 +186,13 @@ class StalenessTracker:
             )
         return self._ordinals_in_slot[1]
 
-    def _make_task_inputs(self, now: datetime, states_by_channel: PartitionStatesByChannel) -> TaskInputs:
+    def _make_task_inputs(
+        self, now: datetime, states_by_channel: PartitionStatesByChannel, heads: Mapping[str, int]
+    ) -> TaskInputs:
+        inputs = InputState(states_by_channel.existing_partitions, self.runtime.few_rows.lookup(heads))
+
         def find_task_inputs(dataset: str, partition: str) -> Sequence[tuple[str, Sequence[str]]]:
-            found = self.queries[dataset].required_reads(partition, now, states_by_channel.existing_partitions)
+            found = self.queries[dataset].required_reads(partition, now, inputs)
             if dataset not in self.datasets_with_cursors:
                 return tuple((n.dataset, n.partitions) for n in found)
             existing = {n.dataset: states_by_channel.existing_partitions(n.dataset) for n in found}
@@ -206,9 +211,8 @@ class StalenessTracker:
         heads: Mapping[str, int],
     ) -> _CachedStaleness:
         graph, reads = self.queries[name].graph, self.queries[name].reads
-        expected_partitions = {
-            n: graph.expected_partitions(n, now, states_by_channel.existing_partitions) for n in (name, *reads)
-        }
+        inputs = InputState(states_by_channel.existing_partitions)
+        expected_partitions = {n: graph.expected_partitions(n, now, inputs) for n in (name, *reads)}
         checked_heads = {n: heads.get(n, 0) for n in expected_partitions}
         cached = self._cached_staleness.get(name)
         changed_partitions = (
@@ -256,6 +260,7 @@ class StalenessTracker:
         if name in self.datasets_with_cursors:  # it reads all partitions, and a run may have moved its cursors only
             return {WHOLE}
         graph, partitions_to_recheck = self.queries[name].graph, set[str]()
+        inputs = InputState(states_by_channel.existing_partitions)
         if name in self.maintained_datasets:  # an execution may have read its inputs, and changed nothing
             partitions_to_recheck |= cached.staleness.stale.keys()
         for channel, partitions in expected_partitions.items():
@@ -273,9 +278,7 @@ class StalenessTracker:
             if channel == name:
                 partitions_to_recheck |= changed
             elif changed:
-                partitions_to_recheck |= set(
-                    graph.partitions_reading(name, channel, changed, now, states_by_channel.existing_partitions)
-                )
+                partitions_to_recheck |= set(graph.partitions_reading(name, channel, changed, now, inputs))
         return partitions_to_recheck
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from nova_assets.errors import NotSupported, PartitionError, SettingsError
 from nova_assets.model.engine import Engine
-from nova_assets.model.partition_rule import ExistingPartitions
+from nova_assets.model.partition_rule import InputState
 from nova_assets.model.schema import Schema
 from nova_assets.model.task import Context
 from nova_assets.sql.datasets.function_calls import FunctionCalls
@@ -193,11 +193,9 @@ class DatasetQuery:
                 next="set it on the session that you pass to nova; TIMESERIES(tz => ...) takes the time zone of days",
             )
 
-    def input_partitions(
-        self, partition: str, now: datetime, existing: ExistingPartitions
-    ) -> dict[str, frozenset[str]]:
+    def input_partitions(self, partition: str, now: datetime, inputs: InputState) -> dict[str, frozenset[str]]:
         """Input -> the partitions that the task reads. Inputs read as a whole are left out."""
-        required_reads = self.required_reads(partition, now, existing)
+        required_reads = self.required_reads(partition, now, inputs)
         partitions_by_input: dict[str, frozenset[str]] = {}
         for scan, required_read in zip(self.statement.scans, required_reads, strict=True):
             if scan.mode == "whole":
@@ -207,27 +205,29 @@ class DatasetQuery:
             )
         return partitions_by_input
 
-    def required_reads(self, partition: str, now: datetime, existing: ExistingPartitions) -> tuple[RequiredRead, ...]:
+    def required_reads(self, partition: str, now: datetime, inputs: InputState) -> tuple[RequiredRead, ...]:
         """The partitions that the task of a partition reads, one entry for each scan.
 
         Raises:
             PartitionError: no task writes the partition.
             SqlError: the partitions cannot be determined.
         """
-        return self.graph.required_reads(self.name, partition, self._moment_of_partition(partition, now), existing)
+        return self.graph.required_reads(self.name, partition, self._moment_of_partition(partition, now), inputs)
 
-    def unpruned_conditions(self, partition: str, now: datetime, existing: ExistingPartitions) -> tuple[str, ...]:
+    def unpruned_conditions(self, partition: str, now: datetime, inputs: InputState) -> tuple[str, ...]:
         """Conditions on partition columns that do not prune any partition, each with its place and the reason. Raises
         as ``required_reads``.
         """
-        return self.graph.unpruned_conditions(self.name, partition, self._moment_of_partition(partition, now), existing)
+        return self.graph.unpruned_conditions(self.name, partition, self._moment_of_partition(partition, now), inputs)
 
-    def missing_partitions(self, partition: str, now: datetime, existing: ExistingPartitions) -> list[str]:
+    def missing_partitions(self, partition: str, now: datetime, inputs: InputState) -> list[str]:
         """Required partitions that do not exist yet and that other tasks or systems write:
         ``store_sales/day=2022-03-31``.
         """
-        needs = self.required_reads(partition, now, existing)
-        existing_by_dataset = {n.dataset: set(existing(n.dataset)) for n in needs if self.graph.has_producer(n.dataset)}
+        needs = self.required_reads(partition, now, inputs)
+        existing_by_dataset = {
+            n.dataset: set(inputs.existing_partitions(n.dataset)) for n in needs if self.graph.has_producer(n.dataset)
+        }
         required_partitions = ((n.dataset, p) for n in needs if n.dataset in existing_by_dataset for p in n.partitions)
         return [
             f"{name}/{p}" if p else name

@@ -15,12 +15,13 @@ from typing import Any, Literal
 
 from nova_assets.errors import DefinitionError, PartitionError, SqlError
 from nova_assets.model.channel import Channel
-from nova_assets.model.partition_rule import ExistingPartitions
+from nova_assets.model.partition_rule import FewRows, InputState
 from nova_assets.model.partitions import WHOLE, Dimension, partition_name, partition_values
 from nova_assets.model.schema import Schema
 from nova_assets.sql.datasets.required_reads import _LOCK, ExpectedPartitions, RequiredRead, RequiredReadsCache
 from nova_assets.sql.evaluation.values import parse_partition_value
 from nova_assets.sql.pruning.indexed_rows import IndexedRows
+from nova_assets.sql.pruning.listed_values import index_data_rows
 from nova_assets.sql.pruning.prune import PartitionPruner
 from nova_assets.sql.query.resolved_query import Query
 from nova_assets.sql.statement.dataset_statement import DatasetStatement
@@ -71,6 +72,8 @@ class _ScopedTasks:
     scopes: IndexedRows
 
 
+_NOTHING_KNOWN = InputState()
+
 _MAX_KEPT_HEADERS = 256
 """Most headers whose tasks are kept in memory, most recently used first."""
 
@@ -101,6 +104,7 @@ class Graph:
     _channel_partitions: dict[str, tuple[tuple[Any, ...], ExpectedPartitions]] = field(
         default_factory=dict, compare=False, repr=False
     )
+    _listed_rows_cache: dict[str, tuple[FewRows, IndexedRows]] = field(default_factory=dict, compare=False, repr=False)
     _pruner_by_dataset: dict[str, PartitionPruner] = field(default_factory=dict, compare=False, repr=False)
 
     def dataset(self, name: str) -> Dataset:
@@ -190,14 +194,12 @@ class Graph:
                 return end + lag * timedelta(hours=1 if d.kind == "hourly" else 24) - timedelta(seconds=1)
         return None
 
-    def expected_partitions(
-        self, name: str, now: datetime, existing: ExistingPartitions = lambda name: ()
-    ) -> ExpectedPartitions:
+    def expected_partitions(self, name: str, now: datetime, inputs: InputState = _NOTHING_KNOWN) -> ExpectedPartitions:
         """The partitions that a dataset or channel should have as of a moment, whether or not they exist."""
         if name in self.datasets or (name in self.views and self.views[name].header is not None):
             return self._scoped_tasks(name, now).partitions
         channel = self.channels[name]
-        cache_key = _partitions_cache_key(channel, now, existing)
+        cache_key = _partitions_cache_key(channel, now, inputs)
         with _LOCK:
             cached = self._channel_partitions.get(name)
             if cached is None or cached[0] != cache_key:
@@ -208,42 +210,61 @@ class Graph:
         return cached[1]
 
     def required_reads(
-        self, name: str, partition: str, now: datetime, existing: ExistingPartitions = lambda name: ()
+        self, name: str, partition: str, now: datetime, inputs: InputState = _NOTHING_KNOWN
     ) -> tuple[RequiredRead, ...]:
         """The partitions that the task of a partition reads, one entry for each scan.
 
         Args:
             now: the moment that determines the expected partitions.
-            existing: lists the existing partitions of a channel with dynamic dimensions.
+            inputs: lists the existing partitions of a channel with dynamic dimensions, and rows of small channels.
 
         Raises:
             PartitionError: no task writes the partition.
             SqlError: the partitions cannot be determined.
         """
         scope = self.scope(name, partition, now)
-        input_partitions = {read: self.expected_partitions(read, now, existing) for read in self.dataset(name).reads}
-        compute = partial(self._find_required_reads, name, scope, input_partitions)
-        return self.reads_cache.get_or_compute(name, partition, scope, tuple(input_partitions.values()), compute)
+        input_partitions = {read: self.expected_partitions(read, now, inputs) for read in self.dataset(name).reads}
+        rows = self._listed_rows(name, inputs)
+        compute = partial(self._find_required_reads, name, scope, input_partitions, rows)
+        depends_on: tuple[ExpectedPartitions | IndexedRows, ...] = (*input_partitions.values(), *rows.values())
+        return self.reads_cache.get_or_compute(name, partition, scope, depends_on, compute)
+
+    def _listed_rows(self, name: str, inputs: InputState) -> dict[str, IndexedRows]:
+        """Rows of the datasets whose values a query compares with partition columns: ``day IN (SELECT day FROM ...)``.
+        Datasets with many rows are left out.
+        """
+        found = {}
+        for dataset in self._pruner(name).datasets_with_listed_values:
+            rows = inputs.few_rows(dataset)
+            if rows is not None:
+                schema = self.dataset(name).query.schemas[dataset]
+                cached = self._listed_rows_cache.get(dataset)
+                if cached is None or cached[0] is not rows:
+                    cached = self._listed_rows_cache[dataset] = (rows, index_data_rows(rows, schema))
+                found[dataset] = cached[1]
+        return found
 
     def unpruned_conditions(
-        self, name: str, partition: str, now: datetime, existing: ExistingPartitions = lambda name: ()
+        self, name: str, partition: str, now: datetime, inputs: InputState = _NOTHING_KNOWN
     ) -> tuple[str, ...]:
         """Conditions on partition columns that do not prune any partition, each with its place and the reason.
 
         Arguments as for ``required_reads``.
         """
-        value_rows = {
-            read: self.expected_partitions(read, now, existing).value_rows for read in self.dataset(name).reads
-        }
-        text = self.dataset(name).statement.text
-        ignored = self._pruner(name).ignored_conditions(value_rows, self.scope(name, partition, now))
+        value_rows = {read: self.expected_partitions(read, now, inputs).value_rows for read in self.dataset(name).reads}
+        text, scope = self.dataset(name).statement.text, self.scope(name, partition, now)
+        ignored = self._pruner(name).ignored_conditions(value_rows, scope, self._listed_rows(name, inputs))
         return tuple(dict.fromkeys(text.error(part.reason, part.node).what for part in ignored))
 
     def _find_required_reads(
-        self, name: str, scope: ScopeValues, partitions_by_input: Mapping[str, ExpectedPartitions]
+        self,
+        name: str,
+        scope: ScopeValues,
+        partitions_by_input: Mapping[str, ExpectedPartitions],
+        listed_rows: Mapping[str, IndexedRows],
     ) -> tuple[RequiredRead, ...]:
         positions_by_scan = self._pruner(name).required_partitions(
-            {n: p.value_rows for n, p in partitions_by_input.items()}, scope
+            {n: p.value_rows for n, p in partitions_by_input.items()}, scope, listed_rows
         )
         scans = self.dataset(name).statement.scans
         return tuple(
@@ -259,7 +280,7 @@ class Graph:
         input_name: str,
         input_partitions: Collection[str],
         now: datetime,
-        existing: ExistingPartitions = lambda name: (),
+        inputs: InputState = _NOTHING_KNOWN,
     ) -> tuple[str, ...]:
         """The partitions of a dataset whose result may depend on some partitions of an input. The result is never too
         small.
@@ -276,7 +297,7 @@ class Graph:
             SqlError: the partitions cannot be determined.
         """
         dataset, tasks = self.dataset(name), self._scoped_tasks(name, now)
-        expected_by_input = {r: self.expected_partitions(r, now, existing) for r in dataset.reads}
+        expected_by_input = {r: self.expected_partitions(r, now, inputs) for r in dataset.reads}
         input_positions = [
             n for p in input_partitions if (n := expected_by_input[input_name].ordinal_by_name.get(p)) is not None
         ]
@@ -292,11 +313,14 @@ class Graph:
     def _pruner(self, name: str) -> PartitionPruner:
         # Spark's sessions run in UTC. Only the header has a time zone of its own.
         pruner = self._pruner_by_dataset.get(name)
-        return (
-            self._pruner_by_dataset.setdefault(name, PartitionPruner(self.dataset(name).query))
-            if pruner is None
-            else pruner
-        )
+        if pruner is None:
+            inputs = [
+                self.datasets[n].channel if n in self.datasets else self.channels[n] for n in self.datasets[name].reads
+            ]
+            columns = frozenset(column.lower() for channel in inputs for column in channel.partition_columns)
+            new_pruner = PartitionPruner(self.dataset(name).query, partition_columns=columns)
+            pruner = self._pruner_by_dataset.setdefault(name, new_pruner)
+        return pruner
 
 
 def _make_scoped_tasks(
@@ -307,12 +331,12 @@ def _make_scoped_tasks(
     return _ScopedTasks(bounds, tasks, ExpectedPartitions(tuple(tasks), values), IndexedRows(list(tasks.values())))
 
 
-def _partitions_cache_key(channel: Channel, now: datetime, existing_partitions: ExistingPartitions) -> tuple[Any, ...]:
+def _partitions_cache_key(channel: Channel, now: datetime, inputs: InputState) -> tuple[Any, ...]:
     """Everything that determines the expected partitions of a channel: the bounds of its calendars, or, with a dynamic
     dimension, its existing partitions.
     """
     if any(d.kind == "dynamic" for d in channel.partitions):
-        return tuple(existing_partitions(channel.name))
+        return tuple(inputs.existing_partitions(channel.name))
     return tuple(_calendar_series(d).bounds(now) for d in channel.partitions if d.kind != "static")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from nova_assets.errors import SqlError
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import Append, Multiset
-from nova_assets.model.partition_rule import ExistingPartitions
+from nova_assets.model.partition_rule import InputState
 from nova_assets.model.schema import Schema
 from nova_assets.model.value_comparison import can_be_key
 from nova_assets.sql.datasets.dataset_query import DatasetQuery, Late
@@ -55,10 +55,8 @@ class MaintainedDataset(DatasetQuery):
     the changes later. With partitions, each execution records which partitions it has read.
     """
 
-    def input_partitions(
-        self, partition: str, now: datetime, existing: ExistingPartitions
-    ) -> dict[str, frozenset[str]]:
-        return {} if self.reads_all_partitions else super().input_partitions(partition, now, existing)
+    def input_partitions(self, partition: str, now: datetime, inputs: InputState) -> dict[str, frozenset[str]]:
+        return {} if self.reads_all_partitions else super().input_partitions(partition, now, inputs)
 
     def as_json(self) -> dict[str, Any]:
         return {**super().as_json(), "refresh": "incremental by partition" if self.partition_columns else "incremental"}

@@ -81,7 +81,7 @@ class RequiredReadsCache:
 
         Args:
             scope: the scope of the task. With some headers, the same partition gets another scope over time.
-            input_partitions: the expected partitions of the inputs.
+            input_partitions: the expected partitions of the inputs, and rows of small inputs.
         """
         with _LOCK:
             cached = self._valid_entries(dataset, input_partitions).get(partition)
@@ -110,4 +110,4 @@ class RequiredReadsCache:
         return entries
 
 
-_InputPartitions: TypeAlias = tuple[ExpectedPartitions, ...]
+_InputPartitions: TypeAlias = tuple[ExpectedPartitions | IndexedRows, ...]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, tzinfo
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeAlias
 
 from sqlglot import exp
@@ -24,6 +24,7 @@ from nova_assets.model.schema import DataType
 from nova_assets.sql.evaluation.operand import NotUnderstood
 from nova_assets.sql.evaluation.values import Value
 from nova_assets.sql.pruning.indexed_rows import IndexedRows, Row, as_indexed_rows
+from nova_assets.sql.pruning.listed_values import datasets_with_listed_values
 from nova_assets.sql.pruning.predicate_pushdown import keeps_only_some_rows
 from nova_assets.sql.pruning.pruning_run import PruningRun, QueryMemo, VisitContext
 from nova_assets.sql.pruning.select_pruner import SelectPruner
@@ -35,24 +36,37 @@ PartitionsByScan: TypeAlias = Mapping[int, tuple[int, ...]]
 """Scan number -> the partitions that it reads, as positions in the list of its dataset's partitions."""
 
 
+_NO_ROWS_BY_DATASET: Mapping[str, IndexedRows] = {}
+
+
 class PartitionPruner:
     """Prunes partitions for one query, and caches everything that depends on the query alone.
 
     Args:
         query: the query, with every column resolved.
         zone: time zone in which timestamps are converted to days.
+        partition_columns: lower-case names of the partition columns of all datasets.
     """
 
-    def __init__(self, query: Query, zone: tzinfo = UTC) -> None:
+    def __init__(self, query: Query, zone: tzinfo = UTC, partition_columns: frozenset[str] = frozenset()) -> None:
         self.query = query
+        self.partition_columns = partition_columns
         self.zone = zone
         root_scope = build_scope(query.tree)
         assert root_scope is not None
         self.root = root_scope
         self.memo = QueryMemo()
 
+    @cached_property
+    def datasets_with_listed_values(self) -> frozenset[str]:
+        """Datasets of which the rows, if they are few, can prune the partitions of other datasets."""
+        return datasets_with_listed_values(self.query, self.root, self.partition_columns)
+
     def required_partitions(
-        self, partitions_by_dataset: Mapping[str, Sequence[Partition]], variables: Mapping[str, Value]
+        self,
+        partitions_by_dataset: Mapping[str, Sequence[Partition]],
+        variables: Mapping[str, Value],
+        listed_rows: Mapping[str, IndexedRows] = _NO_ROWS_BY_DATASET,
     ) -> PartitionsByScan:
         """The partitions that each scan reads.
 
@@ -60,23 +74,34 @@ class PartitionPruner:
             partitions_by_dataset: dataset -> all partitions that it should have. An unpartitioned dataset has a single
                 partition without values.
             variables: values of the scope's variables.
+            listed_rows: for some of ``datasets_with_listed_values``, all their rows.
 
         Raises:
             SqlError: a condition on partitions cannot be evaluated.
         """
-        positions_by_scan = self._run(partitions_by_dataset, IndexedRows([variables])).positions_by_scan
+        scopes = IndexedRows([variables])
+        positions_by_scan = self._run(partitions_by_dataset, scopes).positions_by_scan
+        if any(len(rows) for rows in listed_rows.values()):
+            by_values = self._run({**partitions_by_dataset, **listed_rows}, scopes).positions_by_scan
+            positions_by_scan |= {
+                n: p for n, p in by_values.items() if self.query.scans[n].dataset not in listed_rows
+            }  # where the rows stand for a dataset's partitions, positions are those of rows
         everything = {s.number: range(len(partitions_by_dataset.get(s.dataset, ()))) for s in self.query.scans}
         return {
             n: tuple(sorted(positions_by_scan.get(n, every))) for n, every in everything.items()
         }  # a scan that was not visited reads all
 
     def ignored_conditions(
-        self, partitions_by_dataset: Mapping[str, Sequence[Partition]], variables: Mapping[str, Value]
+        self,
+        partitions_by_dataset: Mapping[str, Sequence[Partition]],
+        variables: Mapping[str, Value],
+        listed_rows: Mapping[str, IndexedRows] = _NO_ROWS_BY_DATASET,
     ) -> tuple[NotUnderstood, ...]:
         """Parts of conditions on partition columns that prune nothing because no rule can evaluate them. Arguments
         as for ``required_partitions``.
         """
-        return tuple(self._run(partitions_by_dataset, IndexedRows([variables])).ignored_conditions.values())
+        run = self._run({**partitions_by_dataset, **listed_rows}, IndexedRows([variables]))
+        return tuple(run.ignored_conditions.values())
 
     def reading_scopes(
         self,

@@ -135,23 +135,22 @@ class PruningRun:
             self.record_read(number, {}, {}, reads_everything=self.query.scans[number].mode == "whole")
 
     def _scan_numbers_within(self, scope: Scope) -> frozenset[int]:
-        return self.memo.memoize(("scans", id(scope)), lambda: frozenset(_iter_scan_numbers(scope, set())))
+        return self.memo.memoize(("scans", id(scope)), lambda: frozenset(iter_scan_numbers(scope)))
 
 
 _NO_ROWS = IndexedRows([])
 
 
-def _iter_scan_numbers(scope: Scope, visited: set[int]) -> Iterator[int]:
+def iter_scan_numbers(scope: Scope) -> Iterator[int]:
     """Numbers of the scans within a scope."""
-    if id(scope) in visited:
-        return
-    visited.add(id(scope))
-    for source in scope.sources.values():
-        number = None if isinstance(source, Scope) else scan_number(source)
-        if number is not None:
-            yield number
-    for inner in _inner_scopes(scope):
-        yield from _iter_scan_numbers(inner, visited)
+    visited, waiting = set[int](), [scope]
+    while waiting:
+        scope = waiting.pop()
+        if id(scope) not in visited:
+            visited.add(id(scope))
+            numbers = (scan_number(s) for s in scope.sources.values() if not isinstance(s, Scope))
+            yield from (number for number in numbers if number is not None)
+            waiting += _inner_scopes(scope)
 
 
 def _inner_scopes(scope: Scope) -> list[Scope]:

@@ -18,94 +18,17 @@ from nova_assets.errors import SqlError
 from nova_assets.model.schema import parse_ddl
 from nova_assets.sql.types import query_schema
 from nova_assets_tests.effort import examples
+from nova_assets_tests.sql.incremental.partitioned_deployment import (
+    DAY,
+    DAYS,
+    QUERIES,
+    Deployment,
+    click,
+    listing,
+    order,
+)
 
 pytestmark = pytest.mark.spark
-
-DAYS = ["2024-01-01", "2024-01-02", "2024-01-03", "2024-01-04"]
-DAY = nova.daily("day", start=DAYS[0])
-CLICKS = nova.Channel("clicks", schema="id int, user int, n int, day string", partitions=[DAY])
-ORDERS = nova.Channel(
-    "orders",
-    merge=nova.Upsert(key=["day", "id"]),
-    schema="id int, user int, amount decimal(10,2), day string",
-    partitions=[DAY],
-)
-USERS = nova.Channel("users", merge=nova.Upsert(key="uid"), schema="uid int, name string")
-CHANNELS = [CLICKS, ORDERS, USERS]
-
-SERIES = "FOR t IN TIMESERIES('2024-01-01', '2024-01-04') LET d = DATE_FORMAT(t, 'yyyy-MM-dd')"
-QUERIES = {
-    "daily": "SELECT user, COUNT(*) AS n, SUM(amount) AS total FROM orders WHERE orders.day = :d GROUP BY user",
-    "named": "SELECT o.id, u.name, :d AS shown FROM orders o LEFT JOIN users u ON o.user = u.uid WHERE o.day = :d",
-    "recent": "SELECT user, SUM(n) AS n FROM clicks c "
-    "WHERE c.day BETWEEN DATE_FORMAT(DATE_SUB(:t, 1), 'yyyy-MM-dd') AND :d GROUP BY user",
-    "best": "SELECT user, total FROM daily WHERE day = :d AND total > 5",
-    "bag": "SELECT user FROM clicks WHERE clicks.day = d UNION ALL SELECT user FROM orders o WHERE o.day = d",
-    "share": "SELECT id, amount, SUM(amount) OVER (PARTITION BY user) AS of_user FROM orders o WHERE o.day = d",
-    "mean": "SELECT user, AVG(n) AS mean, CAST(SUM(n) AS DOUBLE) / 3 AS third FROM clicks WHERE day = :d GROUP BY user",
-}
-
-
-class Deployment:
-    """A store with datasets per day."""
-
-    def __init__(self, spark: Any, root: Path, refresh: Any, names: list[str], *, replace: bool = False) -> None:
-        self.spark, self.names = spark, names
-        folder = root / "sql"
-        folder.mkdir(exist_ok=True)
-        for name in names:
-            text = f"{SERIES}\nINSERT OVERWRITE {name} PARTITION (day = d)\n{QUERIES[name]}"
-            (folder / f"{name}.sql").write_text(text)
-        self.datasets = nova.datasets(folder, channels=CHANNELS, refresh=refresh)
-        self.project = nova.Project(bindings=self.datasets, channels=CHANNELS)
-        self.store = nova.open(self.project, f"sqlite:///{root}/catalog.db", root / "warehouse", spark)
-        self.store.register(self.project, replace=replace)
-
-    def tick(self) -> list[tuple[str, str]]:
-        """Tick until nothing is to do. Returns the dataset, the day and the strategy of each execution."""
-        computed: list[tuple[str, str]] = []
-        for _ in range(12):
-            tick = self.store.next_tick()
-            if not tick.run:
-                return computed
-            tasks = [(batch.dataset, partition) for batch in tick.run for partition in batch.partitions]
-            forecasts = {task: self.store.forecast(self.store.plan(*task)) for task in tasks}
-            for outcome in self.store.tick(tick):
-                assert outcome.error is None, outcome
-                assert outcome.execution is not None
-                facts = outcome.execution.tasks[0].facts.get("maintenance", {})
-                for forecast in forecasts[outcome.dataset, outcome.partition]:
-                    is_without_spark = "Spark" in facts["reason"]  # only the execution asks Spark
-                    assert is_without_spark or forecast.choice.strategy == facts["strategy"], facts
-                computed.append((f"{outcome.dataset} {outcome.partition[-2:]}", facts.get("strategy", "full")))
-        raise AssertionError(f"ticks do not come to an end: {computed}")
-
-    def check(self, *days: str) -> None:
-        """Compare partitions with their queries over the inputs as they are."""
-        for name in (*(c.name for c in CHANNELS), *self.names):
-            self.store.read(name).to_spark().createOrReplaceTempView(name)
-        for name in self.names:
-            stored = [text_of(r) for r in self.store.read(name).to_spark().collect() if not days or r.day in days]
-            expected: list[str] = []
-            for day in days or DAYS:
-                sql = QUERIES[name].replace(" = d", " = :d")
-                query = f"SELECT *, '{day}' AS day FROM ({sql})"
-                args = {"d": day, "t": f"{day} 00:00:00"}
-                query = query.replace(":t", "CAST(:t AS TIMESTAMP)")
-                rows = self.spark.sql(query, {k: v for k, v in args.items() if f":{k}" in sql}).collect()
-                expected += map(text_of, rows)
-            assert sorted(stored) == sorted(expected), name
-
-    def blocks(self, name: str, day: str) -> list[tuple[str, str]]:
-        """Kind and origin of each block of a partition, oldest first."""
-        found = [b for i in self.store.timeline(name) for b in i.blocks if b.partition == f"day={day}"]
-        return [(b.kind, b.origin) for b in sorted(found, key=lambda b: b.hi)]
-
-
-def text_of(row: Any) -> str:
-    """The values of a row. The order of additions may change the last digits of a rounded number."""
-    return str([f"{value:.9g}" if isinstance(value, float) else value for value in row])
-
 
 Deploy = Callable[..., Deployment]
 
@@ -121,14 +44,6 @@ def deploy(spark: Any, tmp_path: Path) -> Iterator[Deploy]:
     yield make
     for one in opened:
         one.store.close()
-
-
-def click(id: int, user: int | None, day: str, n: int = 1) -> dict[str, Any]:
-    return {"id": id, "user": user, "n": n, "day": day}
-
-
-def order(id: int, user: int | None, day: str, amount: int = 1, *, deleted: bool = False) -> dict[str, Any]:
-    return {"id": id, "user": user, "amount": amount, "day": day, "_deleted": deleted}
 
 
 def test_a_late_row_changes_its_partition_only(deploy: Deploy) -> None:
@@ -216,6 +131,24 @@ def test_a_backfill_computes_the_partition_again(deploy: Deploy) -> None:
     one.tick()
     one.store.backfill("daily", f"day={DAYS[2]}")
     assert one.tick() == [("daily 03", "replacement")]
+    one.check()
+
+
+def test_the_rows_of_a_calendar_decide_which_days_are_read(deploy: Deploy) -> None:
+    one = deploy("incremental", "listed")
+    one.store.insert("clicks", [click(n, n % 3, day, n) for n, day in enumerate([*DAYS, *DAYS])])
+    one.store.insert("calendar", [listing(day, day) for day in DAYS])
+    one.tick()
+    one.check()
+    one.store.insert("calendar", [listing(DAYS[0], DAYS[3], is_open=None)])
+    assert {strategy for _, strategy in one.tick()} == {"changes"}, "no task reads other days"
+    one.store.insert("clicks", [click(20, 1, DAYS[0]), click(21, 1, DAYS[2])])
+    assert sorted(one.tick()) == [("listed 01", "changes"), ("listed 03", "changes")]
+    one.check()
+    one.store.insert("calendar", [listing(DAYS[0], DAYS[1]), listing(DAYS[2], DAYS[2], is_open=False)])
+    strategies = dict(one.tick())
+    assert strategies["listed 01"] == strategies["listed 03"] == "replacement", "they read other days"
+    assert strategies["listed 02"] == strategies["listed 04"] == "changes"
     one.check()
 
 
@@ -355,6 +288,9 @@ def random_rows(rng: random.Random, channel: str) -> list[dict[str, Any]]:
         keys = rng.sample(range(4), rng.randrange(1, 3))
         return [{"uid": k, "name": rng.choice(["a", "b", None]), "_deleted": rng.random() < 0.3} for k in keys]
     user = lambda: rng.choice([None, 0, 1, 2])  # noqa: E731
+    if channel == "calendar":
+        pairs = rng.sample([(d, day) for d in DAYS for day in DAYS], rng.randrange(1, 5))
+        return [listing(d, day, is_open=rng.choice([True, False, None])) for d, day in pairs]
     if channel == "clicks":
         return [click(rng.randrange(9), user(), rng.choice(DAYS), rng.randrange(4)) for _ in range(rng.randrange(1, 5))]
     keys = rng.sample([(d, n) for d in DAYS for n in range(6)], rng.randrange(1, 5))
@@ -379,7 +315,7 @@ def test_random_histories(deploy: Deploy, seed: int) -> None:
     one.store.insert("users", [{"uid": 1, "name": "a"}])
     strategies: list[str] = []
     for _ in range(6):
-        for channel in rng.sample(["clicks", "orders", "users"], rng.randrange(1, 4)):
+        for channel in rng.sample(["clicks", "orders", "users", "calendar"], rng.randrange(1, 5)):
             one.store.insert(channel, random_rows(rng, channel))
         if rng.random() < 0.3:
             one.store.compact(rng.choice([*one.names, "clicks", "orders", "users"]), force=True)
