@@ -59,11 +59,12 @@ def _select_multiset_delta(names: Mapping[str, str]) -> str:
     return f"SELECT {columns}, {WEIGHT} < 0 AS {DELETED} FROM {RESULT} LATERAL VIEW {repetitions}"
 
 
-def select_missing_rows(names: Mapping[str, str], stored: str) -> str:
+def select_missing_rows(names: Mapping[str, str], stored: str, conditions: Sequence[str] = ()) -> str:
     """SELECT of removed rows that are stored less often than they are removed. ``names`` as for ``select_keyed_delta``.
 
     Args:
         stored: frame of the stored rows.
+        conditions: conditions that each removed row fulfils, by which Spark skips stored rows.
     """
     removed = f"(SELECT * FROM {RESULT} WHERE {WEIGHT} < 0) AS removed"
     is_equal = " AND ".join(
@@ -73,6 +74,7 @@ def select_missing_rows(names: Mapping[str, str], stored: str) -> str:
     found = (
         f"SELECT {columns}, COUNT(*) AS nova_count FROM {{{stored}}} AS stored LEFT SEMI JOIN {removed} ON {is_equal}"
     )
+    found += f" WHERE {' AND '.join(conditions)}" if conditions else ""
     return (
         f"SELECT 1 FROM {removed} LEFT JOIN ({found} GROUP BY {columns}) AS stored ON {is_equal} "
         f"WHERE COALESCE(nova_count, 0) < -{WEIGHT} LIMIT 1"

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import Append, MergeModel, Multiset
 from nova_assets.model.modes_view import View
@@ -17,14 +20,15 @@ from nova_assets.sql.incremental.accumulated_delta import (
 )
 from nova_assets.sql.incremental.accumulation import StoredAccumulation
 from nova_assets.sql.incremental.column_bounds import column_bounds, columns_with_true
-from nova_assets.sql.incremental.delta_sql import select_delta, select_delta_once, select_missing_rows
+from nova_assets.sql.incremental.delta_rows import delta_rows
+from nova_assets.sql.incremental.delta_sql import RESULT, select_delta, select_delta_once, select_missing_rows
 from nova_assets.sql.incremental.maintenance_cost import MaintenanceCost, estimate_from_row_counts
 from nova_assets.sql.incremental.maintenance_sql import (
     ComputedRelation,
     DatasetChange,
     MaintenanceSql,
 )
-from nova_assets.sql.incremental.operator_sql import KEY, quote_column, used_values
+from nova_assets.sql.incremental.operator_sql import KEY, WEIGHT, quote_column, used_values
 from nova_assets.sql.incremental.operators import Operator
 from nova_assets.sql.incremental.unique_keys import exact_unique_key
 
@@ -102,15 +106,44 @@ class Maintenance:
         if self.operators.rounded:
             key = exact_unique_key(self.operators)
             assert key is not None  # otherwise the whole result is compared
-            select = select_delta_once(self.target.merge, names)
-            delta = maintenance.statement_by_key(select, sorted(key), "stored", names)
-            return self._compute_few(maintenance, self._query(delta, maintenance.values))
-        if removes_by_value:
-            missing = maintenance.statement(select_missing_rows(names, "stored"))
-            if self._query(missing, maintenance.values).collect():
-                return None
-        delta = maintenance.statement(select_delta(self.target.merge, names))
-        return self._compute_few(maintenance, self._query(delta, maintenance.values))
+            maintenance.add_result_by_key(sorted(key), "stored", names)
+            return self._delta_of_result(maintenance, names, select_delta_once(self.target.merge, names))
+        maintenance.add_result()
+        if removes_by_value and self._has_missing_rows(maintenance, names):
+            return None
+        return self._delta_of_result(maintenance, names, select_delta(self.target.merge, names))
+
+    def _delta_of_result(self, maintenance: MaintenanceSql, names: Mapping[str, str], select: str) -> Any:
+        """The delta that follows from the change of the result.
+
+        Args:
+            names: column of the change -> name of the channel's column.
+            select: SELECT of the delta from ``nova_result``.
+        """
+        change = self._computed_result(maintenance)
+        rows = None if change is None else delta_rows(self.target.merge, names, change)
+        if rows is not None:
+            return rows
+        return self._compute_few(maintenance, self._query(maintenance.with_relations(select), maintenance.values))
+
+    def _computed_result(self, maintenance: MaintenanceSql) -> pa.Table | None:
+        """The change of the result; None if its rows are not in this process."""
+        computed = maintenance.computed(RESULT)
+        return None if computed is None else self._frames[computed.frame]()
+
+    def _has_missing_rows(self, maintenance: MaintenanceSql, names: Mapping[str, str]) -> bool:
+        """Whether the change of the result removes rows that are not stored."""
+        change, conditions = self._computed_result(maintenance), list[str]()
+        if change is not None:
+            removed = change.filter(pc.field(WEIGHT) < 0)
+            if not removed.num_rows:
+                return False
+            bounds = column_bounds(removed.select(list(names)))
+            conditions = [
+                maintenance.is_within(f"stored.{quote_column(names[column])}", b) for column, b in bounds.items()
+            ]
+        missing = maintenance.with_relations(select_missing_rows(names, "stored", conditions))
+        return bool(self._query(missing, maintenance.values).collect())
 
     def _add_to_groups(
         self, maintenance: MaintenanceSql, accumulation: StoredAccumulation, *, removes_by_value: bool

@@ -110,24 +110,17 @@ class MaintenanceSql:
         self._changed = {id(o) for o in walk(root) if self._reads_change(o)}
         self._relations: dict[str, str] = {}
 
-    def statement(self, select_result: str) -> str:
-        """The whole statement.
+    def add_result(self) -> None:
+        """Add the relation ``nova_result``: the change of the result, added up."""
+        change = self.change(self.root)
+        self.add_relation(RESULT, sum_weights(self.root.columns, f"SELECT * FROM {change}"), is_read_often=True)
+
+    def add_result_by_key(self, key: Sequence[str], stored: str, names: Mapping[str, str]) -> None:
+        """Add the relation ``nova_result`` for a result with rounded numbers. Rows do not cancel out if their digits
+        differ, so the change of the result is the difference between the rows with changed keys as they are now, and
+        as they are stored.
 
         Args:
-            select_result: SELECT from ``nova_result``, the change of the result.
-        """
-        if RESULT not in self._relations:
-            change = self.change(self.root)
-            self.add_relation(RESULT, sum_weights(self.root.columns, f"SELECT * FROM {change}"), is_read_often=True)
-        return self.with_relations(select_result)
-
-    def statement_by_key(self, select_result: str, key: Sequence[str], stored: str, names: Mapping[str, str]) -> str:
-        """The whole statement for a result with rounded numbers. Rows do not cancel out if their digits differ, so the
-        change of the result is the difference between the rows with changed keys as they are now, and as they are
-        stored.
-
-        Args:
-            select_result: SELECT from ``nova_result``.
             key: columns that identify a row, without rounded numbers.
             stored: frame of the stored rows.
             names: output column -> name of the channel's column.
@@ -151,7 +144,6 @@ class MaintenanceSql:
             for weight, side in zip((1, -1), sides, strict=True)
         ]
         self.add_relation(RESULT, sum_weights(self.root.columns, " UNION ALL ".join(parts)), is_read_often=True)
-        return self.with_relations(select_result)
 
     @property
     def has_few_rows(self) -> bool:
@@ -222,13 +214,14 @@ class MaintenanceSql:
         if computed is None:
             return select
         conditions = [
-            self._is_within(to_sql(e), computed.bounds[key])
+            self.is_within(to_sql(e), computed.bounds[key])
             for e, (_, key) in zip(expressions, pairs, strict=True)
             if isinstance(e, exp.Column) and key in computed.bounds  # another expression may fail for other rows
         ]
         return f"{select} WHERE {' AND '.join(conditions)}" if conditions else select
 
-    def _is_within(self, expression: str, bounds: ColumnBounds) -> str:
+    def is_within(self, expression: str, bounds: ColumnBounds) -> str:
+        """Condition for a value to be within bounds, by which Spark skips files and row groups."""
         low, high = (f"nova_value_{len(self.values) + n}" for n in range(2))
         self.values |= {low: bounds.low, high: bounds.high}
         is_null = f" OR ({expression}) IS NULL" if bounds.has_nulls else ""

@@ -134,7 +134,8 @@ class Judge:
             )
         maintenance = MaintenanceSql(self.operators, dataset_changes, self.compute_function(frames))
         if not accumulates:
-            sql = maintenance.statement(f"SELECT * FROM {RESULT}")
+            maintenance.add_result()
+            sql = maintenance.with_relations(f"SELECT * FROM {RESULT}")
             return list(self.analyze(sql, maintenance.values, frames).collect())
         assert self.accumulation is not None
         frames["stored"], hidden = self.stored_groups(before)

@@ -214,7 +214,8 @@ def recompute(connection: Any, translated: str, rows: Rows) -> Counter[Any]:
 
 def change_statement(connection: Any, operators: Operator, before: Rows, after: Rows, changes: Rows) -> str:
     maintenance = MaintenanceSql(operators, register_frames(connection, before, after, changes))
-    return with_frames(maintenance.statement(f"SELECT * FROM {RESULT}"))
+    maintenance.add_result()
+    return with_frames(maintenance.with_relations(f"SELECT * FROM {RESULT}"))
 
 
 def with_frames(statement: str) -> str:
