@@ -148,7 +148,13 @@ class StubEngine:
         """Its numbers have no limits."""
 
     def filter_by_keys(
-        self, snapshot: Snapshot | list[Row], keys: list[Row], key_columns: Sequence[str], *, in_process: bool = False
+        self,
+        snapshot: Snapshot | list[Row],
+        keys: list[Row],
+        key_columns: Sequence[str],
+        *,
+        in_process: bool = False,
+        may_be_table: bool = False,
     ) -> list[Row]:
         snapshot = self.read(snapshot) if isinstance(snapshot, Snapshot) else snapshot
         wanted = {tuple(r[c] for c in key_columns) for r in keys}

@@ -109,7 +109,15 @@ class SparkEngine:
     def read_batches(self, read: Read, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
         return StreamingReader(self, self._read_executor).open_reader(read, columns)
 
-    def filter_by_keys(self, snapshot: Any, keys: Any, key_columns: Sequence[str], *, in_process: bool = False) -> Any:
+    def filter_by_keys(
+        self,
+        snapshot: Any,
+        keys: Any,
+        key_columns: Sequence[str],
+        *,
+        in_process: bool = False,
+        may_be_table: bool = False,
+    ) -> Any:
         existing = self.column_names(keys)
         missing = [c for c in key_columns if c not in existing]
         if missing:
@@ -123,7 +131,8 @@ class SparkEngine:
             if key_columns and set(key_columns) == set(snapshot.merge.key):
                 matching_rows = self._read_executor.look_up_keys(snapshot, keys, as_table=in_process)
                 if matching_rows is not None:
-                    return matching_rows
+                    is_wanted = in_process or may_be_table or not isinstance(matching_rows, pa.Table)
+                    return matching_rows if is_wanted else self._to_frame(matching_rows)
             snapshot = self.fetch(snapshot) if in_process else self.read(snapshot)
         are_both_tables = isinstance(snapshot, pa.Table) and isinstance(keys, pa.Table) and bool(key_columns)
         if are_both_tables and (table := filter_rows_by_keys(snapshot, keys, key_columns)) is not None:

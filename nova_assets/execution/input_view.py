@@ -58,16 +58,17 @@ def build_view(
         assert channel is not None
         read = read_by_mode[mode]
         rows = read if isinstance(read, Snapshot) else read_frame(read)
-        return engine.filter_by_keys(rows, load_change(), channel.merge.key)
+        return engine.filter_by_keys(rows, load_change(), channel.merge.key, may_be_table=is_small)
 
     merge = None if channel is None else channel.merge
     has_changed_rows = merge is not None and merge.has_deletions
     return View(
         lambda: read_frame(read_by_mode["all"]),
-        lambda: engine.to_frame(load_change(), None),
+        load_change,
         lambda: read_frame(read_by_mode["old"]),
         before=(lambda: load_changed_rows("old")) if has_changed_rows else None,
         after=(lambda: load_changed_rows("all")) if has_changed_rows else None,
+        to_frame=lambda rows: engine.to_frame(rows, None),
         has_run=has_run,
         is_changed=is_changed,
         has_small_change=is_small,

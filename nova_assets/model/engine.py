@@ -77,7 +77,13 @@ class Engine(Protocol):
         """
 
     def filter_by_keys(
-        self, snapshot: Snapshot | Frame, keys: Frame, key_columns: Sequence[str], *, in_process: bool = False
+        self,
+        snapshot: Snapshot | Frame,
+        keys: Frame,
+        key_columns: Sequence[str],
+        *,
+        in_process: bool = False,
+        may_be_table: bool = False,
     ) -> Frame:
         """Rows of ``snapshot`` whose ``key_columns`` columns occur in ``keys``.
 
@@ -86,6 +92,7 @@ class Engine(Protocol):
             keys: frame with the ``key_columns`` columns.
             key_columns: the columns to compare; empty to compare all columns, with nulls equal to nulls.
             in_process: this process needs all resulting rows.
+            may_be_table: whether rows that are in this process are returned as a table.
         """
 
     def schema_of(self, frame: Frame) -> Schema:

@@ -34,6 +34,7 @@ class View:
         *,
         before: Callable[[], Any] | None = None,
         after: Callable[[], Any] | None = None,
+        to_frame: Callable[[Any], Any] = lambda rows: rows,
         has_run: bool = True,
         is_changed: bool = True,
         has_small_change: bool = False,
@@ -53,7 +54,9 @@ class View:
         self._build = {"all": all, "new": new, "old": old}
         if before is not None and after is not None:
             self._build |= {"before": before, "after": after}
+        self._to_frame = to_frame
         self._has_dropped_partitions = has_dropped_partitions
+        self._rows: dict[str, Any] = {}
         self._frames: dict[str, Any] = {}
 
     @classmethod
@@ -68,8 +71,18 @@ class View:
 
     def _frame(self, mode: str) -> Any:
         if mode not in self._frames:
-            self._frames[mode] = self._build[mode]()
+            self._frames[mode] = self._to_frame(self.rows(mode))
         return self._frames[mode]
+
+    def rows(self, mode: str) -> Any:
+        """Rows of a mode: a table if they are in this process, otherwise a frame.
+
+        Args:
+            mode: such as ``new``, ``before`` or ``after``.
+        """
+        if mode not in self._rows:
+            self._rows[mode] = self._build[mode]()
+        return self._rows[mode]
 
     @property
     def all(self) -> Any:

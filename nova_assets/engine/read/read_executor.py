@@ -111,7 +111,7 @@ class ReadExecutor:
 
         Args:
             keys: table or frame with the key columns.
-            as_table: whether to return a table, not a frame.
+            as_table: whether to return a table. Otherwise the result is a frame if the rows are many.
         """
         if (
             not isinstance(read, Snapshot)
@@ -141,8 +141,7 @@ class ReadExecutor:
     def _read_planned_units(self, plan: MergeUnitReadPlan, *, as_table: bool) -> Any:
         if not as_table and plan.bytes_to_open > MAX_LOCAL_LOOKUP_BYTES and self.session.can_use_workers:
             return self.merge_unit_reader.read_frame(plan)
-        table = self.merge_unit_reader.read_table(plan)
-        return table if as_table else self.session.to_frame(table)
+        return self.merge_unit_reader.read_table(plan)
 
     def _collect_distinct_keys(self, keys: DataFrame, key_columns: list[str]) -> pa.Table | None:
         from nova_assets.engine.rows.spark_columns import col

@@ -9,13 +9,8 @@ import pyarrow as pa
 
 from nova_assets.model.merge import MergeModel, Multiset
 from nova_assets.model.schema import DELETED
+from nova_assets.sql.incremental.netted_change import is_exact
 from nova_assets.sql.incremental.operator_sql import WEIGHT
-
-_EXACT_KINDS = (
-    *(pa.types.is_integer, pa.types.is_boolean, pa.types.is_string, pa.types.is_large_string),
-    *(pa.types.is_date, pa.types.is_timestamp, pa.types.is_decimal),
-)
-"""Types of which equal values are the same here as in Spark."""
 
 
 def delta_rows(merge: MergeModel, names: Mapping[str, str], change: pa.Table) -> pa.Table | None:
@@ -48,7 +43,7 @@ def _indices_without_successor(rows: pa.Table, key: Sequence[str], weights: np.n
     spelled = {name.lower(): name for name in rows.column_names}
     columns = [spelled[k.lower()] for k in key]
     keys = rows.select(columns).rename_columns([f"key_{n}" for n in range(len(columns))])
-    if not all(any(is_kind(f.type) for is_kind in _EXACT_KINDS) for f in keys.schema):
+    if not all(map(is_exact, keys.schema.types)):
         return None
     if any(column.null_count for column in keys.columns):
         return None  # no key of a channel is null, and writing reports it

@@ -20,15 +20,14 @@ from nova_assets.sql.incremental.accumulated_delta import (
 )
 from nova_assets.sql.incremental.accumulation import StoredAccumulation
 from nova_assets.sql.incremental.column_bounds import column_bounds, columns_with_true
+from nova_assets.sql.incremental.computed_relation import ComputedRelation
+from nova_assets.sql.incremental.dataset_change import DatasetChange
 from nova_assets.sql.incremental.delta_rows import delta_rows
 from nova_assets.sql.incremental.delta_sql import RESULT, select_delta, select_delta_once, select_missing_rows
 from nova_assets.sql.incremental.maintenance_cost import MaintenanceCost, estimate_from_row_counts
-from nova_assets.sql.incremental.maintenance_sql import (
-    ComputedRelation,
-    DatasetChange,
-    MaintenanceSql,
-)
-from nova_assets.sql.incremental.operator_sql import KEY, WEIGHT, quote_column, used_values
+from nova_assets.sql.incremental.maintenance_sql import MaintenanceSql
+from nova_assets.sql.incremental.netted_change import add_up, is_exact, net_change
+from nova_assets.sql.incremental.operator_sql import KEY, WEIGHT, quote_column, sum_weights, used_values
 from nova_assets.sql.incremental.operators import Operator
 from nova_assets.sql.incremental.unique_keys import exact_unique_key
 
@@ -94,7 +93,10 @@ class Maintenance:
             load_stored: loads the stored rows with some hidden columns.
         """
         changes = {name: self._add_frames(n, name) for n, name in enumerate(self.views)}
-        maintenance = MaintenanceSql(self.operators, changes, self._compute if self.has_small_changes else None)
+        if not any(change.is_changed for change in changes.values()):
+            return self.ctx.frame([], self.schema)
+        compute = (self._compute, self._compute_change) if self.has_small_changes else (None, None)
+        maintenance = MaintenanceSql(self.operators, changes, *compute)
         accumulation, removes_by_value = self.accumulation, isinstance(self.target.merge, Multiset)
         if accumulation is not None or removes_by_value or self.operators.rounded:
             hidden = [] if accumulation is None else list(accumulation.hidden.values())
@@ -163,13 +165,18 @@ class Maintenance:
         frame_by_role: dict[str, Callable[[], Any]] = {"all": lambda: view.all}
         if view.is_changed:
             frame_by_role |= {"old": lambda: view.old} | _changed_rows(view, merge)
+        netted = _netted_change(view, merge)
+        if netted is not None:
+            frame_by_role["netted"] = lambda: netted
         self._frames |= {frame_name(role, number): load for role, load in frame_by_role.items()}
         return DatasetChange(
             all_frame=frame_name("all", number),
             old_frame=frame_name("old", number),
             removed_frame=None if isinstance(merge, Append) else frame_name("removed", number),
             added_frame=frame_name("added", number),
-            is_changed=view.is_changed,
+            is_changed=view.is_changed if netted is None else netted.num_rows > 0,
+            netted_frame=None if netted is None else frame_name("netted", number),
+            bounds={} if netted is None else {c.lower(): b for c, b in column_bounds(netted).items()},
         )
 
     def _query(self, sql: str, values: Mapping[str, Any]) -> Any:
@@ -180,8 +187,21 @@ class Maintenance:
     def _compute(self, sql: str, values: Mapping[str, Any]) -> ComputedRelation | None:
         """Compute a relation now, and add it to the frames; None if its rows are too many."""
         rows = self.ctx.compute(self._query(sql, values))
-        if rows is None:
+        return None if rows is None else self._keep(rows)
+
+    def _compute_change(self, sql: str, values: Mapping[str, Any]) -> ComputedRelation | None:
+        """Compute a change now, add it up, and add it to the frames; None if its rows are too many."""
+        change = self.ctx.compute(self._query(sql, values))
+        if change is None:
             return None
+        if all(map(is_exact, change.schema.types)):
+            return self._keep(add_up(change))
+        columns = [name for name in change.column_names if name != WEIGHT]
+        added_up = self.ctx.query(sum_weights(columns, "SELECT * FROM {change}"), {}, {"change": change})
+        return self._keep(self.ctx.compute(added_up))
+
+    def _keep(self, rows: pa.Table) -> ComputedRelation:
+        """Add computed rows to the frames."""
         name = frame_name("computed", len(self._frames))
         self._frames[name] = lambda: rows
         keys = [column for column in rows.column_names if column.startswith(KEY)]
@@ -210,10 +230,19 @@ def with_columns(ctx: Context, frame: Any, schema: Schema) -> Any:
     return ctx.query(f"SELECT {columns} FROM {{frame}}", {}, {"frame": frame})
 
 
+def _netted_change(view: View, merge: MergeModel) -> pa.Table | None:
+    """The change of a dataset, added up; None if its rows are not in this process, or if only Spark can add it up."""
+    if not (view.is_changed and view.has_small_change and merge.has_deletions):
+        return None
+    before, after = view.rows("before"), view.rows("after")
+    are_tables = isinstance(before, pa.Table) and isinstance(after, pa.Table)
+    return net_change(before, after) if are_tables else None
+
+
 def _changed_rows(view: View, merge: MergeModel) -> dict[str, Callable[[], Any]]:
     """Functions that load the rows that a change adds and removes, by role."""
     if isinstance(merge, Append):
         return {"added": lambda: view.new}
     if merge.has_deletions:
-        return {"removed": lambda: view.before, "added": lambda: view.after}
+        return {"removed": lambda: view.rows("before"), "added": lambda: view.rows("after")}
     return {"removed": lambda: view.old, "added": lambda: view.all}

@@ -8,19 +8,21 @@ the semi-joins with changed keys down to the datasets.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import singledispatchmethod
-from typing import Any, TypeAlias
+from typing import Any
 
 from sqlglot import exp
 
 from nova_assets.model.value_comparison import can_be_key, has_unequal_representations
 from nova_assets.sql.incremental.column_bounds import ColumnBounds
+from nova_assets.sql.incremental.computed_relation import ComputedRelation, ComputeRelation
+from nova_assets.sql.incremental.dataset_change import DatasetChange
 from nova_assets.sql.incremental.delta_sql import RESULT
 from nova_assets.sql.incremental.expressions import column_of
 from nova_assets.sql.incremental.operator_sql import (
     KEY,
+    WEIGHT,
     column_list,
     output_list,
     select_over,
@@ -49,62 +51,30 @@ CHANGED_GROUPS = "nova_groups"
 """Relation with the groups of an accumulation that a change concerns."""
 
 
-@dataclass(frozen=True)
-class DatasetChange:
-    """Names of the frames of a dataset in the SQL.
-
-    Args:
-        all_frame: the rows after the change.
-        old_frame: the rows before the change.
-        removed_frame: rows that were there before the change; None if the dataset only grows.
-        added_frame: rows that are there after the change. A row of both frames has not changed.
-        is_changed: whether there is a change.
-    """
-
-    all_frame: str
-    old_frame: str
-    removed_frame: str | None
-    added_frame: str
-    is_changed: bool = True
-
-
-@dataclass(frozen=True)
-class ComputedRelation:
-    """A relation whose rows are in this process.
-
-    Args:
-        frame: name of the frame in the SQL.
-        bounds: column -> its bounds, for columns of which Spark can skip files by bounds.
-        columns_with_true: columns with at least one value that is true.
-    """
-
-    frame: str
-    bounds: Mapping[str, ColumnBounds]
-    columns_with_true: frozenset[str] = frozenset()
-
-
-ComputeRelation: TypeAlias = Callable[[str, Mapping[str, Any]], ComputedRelation | None]
-"""Function that computes a statement with its parameters now; None if its rows are too many."""
-
-
 class MaintenanceSql:
     """Writes the relations of a query's operators.
 
     Args:
         changes: datasets that the query reads, by name.
         compute: computes relations that are read more than once; None if one statement does everything.
+        add_up: computes a change, and adds it up; None if only Spark adds up.
 
     Attributes:
         values: parameter of the SQL -> its value.
     """
 
     def __init__(
-        self, root: Operator, changes: Mapping[str, DatasetChange], compute: ComputeRelation | None = None
+        self,
+        root: Operator,
+        changes: Mapping[str, DatasetChange],
+        compute: ComputeRelation | None = None,
+        add_up: ComputeRelation | None = None,
     ) -> None:
         self.root = root
         self.changes = changes
         self.values: dict[str, Any] = {}
         self._compute = compute
+        self._add_up = add_up
         self._computed: dict[str, ComputedRelation] = {}
         self._numbers = {id(operator): n for n, operator in enumerate(walk(root))}
         self._changed = {id(o) for o in walk(root) if self._reads_change(o)}
@@ -112,8 +82,12 @@ class MaintenanceSql:
 
     def add_result(self) -> None:
         """Add the relation ``nova_result``: the change of the result, added up."""
-        change = self.change(self.root)
-        self.add_relation(RESULT, sum_weights(self.root.columns, f"SELECT * FROM {change}"), is_read_often=True)
+        select = f"SELECT * FROM {self.change(self.root)}"
+        is_added_up_here = self._add_up is not None and _can_be_added_up(self.root)
+        if is_added_up_here and self._keep_computed(RESULT, self._add_up, select):
+            return
+        body = sum_weights(self.root.columns, select)
+        self.add_relation(RESULT, body, is_read_often=not is_added_up_here)  # or it has too many rows
 
     def add_result_by_key(self, key: Sequence[str], stored: str, names: Mapping[str, str]) -> None:
         """Add the relation ``nova_result`` for a result with rounded numbers. Rows do not cancel out if their digits
@@ -196,12 +170,18 @@ class MaintenanceSql:
         """Add a relation, and return its name. A relation that is read more than once is computed now, if its rows are
         few."""
         self._relations[name] = body
-        if is_read_often and self._compute is not None:
-            computed = self._compute(self.with_relations(f"SELECT * FROM {name}"), self.values)
-            if computed is not None:
-                self._computed[name] = computed
-                self._relations[name] = f"SELECT * FROM {{{computed.frame}}}"
+        if is_read_often:
+            self._keep_computed(name, self._compute, f"SELECT * FROM {name}")
         return name
+
+    def _keep_computed(self, name: str, compute: ComputeRelation | None, select: str) -> bool:
+        """Compute a relation now. Returns whether its rows are few, and were computed."""
+        computed = None if compute is None else compute(self.with_relations(select), self.values)
+        if computed is None:
+            return False
+        self._computed[name] = computed
+        self._relations[name] = f"SELECT * FROM {{{computed.frame}}}"
+        return True
 
     def select_with_keys(self, rows: str, keys: str, expressions: Sequence[exp.Expr]) -> str:
         """SELECT of the rows whose key expressions equal a row of ``keys``.
@@ -266,6 +246,8 @@ class MaintenanceSql:
     @_change_sql.register
     def _(self, operator: Scan) -> str:
         change = self.changes[operator.dataset]
+        if change.netted_frame is not None:
+            return f"SELECT {column_list(operator.columns)}, {WEIGHT} FROM {{{change.netted_frame}}}"
         added = f"{select_with_weight(operator.columns, 1)} FROM {{{change.added_frame}}}"
         if change.removed_frame is None:
             return added
@@ -294,10 +276,48 @@ class MaintenanceSql:
         """One term for each changed side: its change with the other side before, or after, its own change."""
         left, right, terms = operator.left, operator.right, []
         if self.is_changed(left):
-            terms.append(select_over(operator, [self.change(left), self.rows(right, "new")], with_weight=True))
+            partners = self._possible_partners(right, "new", operator.equal_keys, left)
+            terms.append(select_over(operator, [self.change(left), partners], with_weight=True))
         if self.is_changed(right):
-            terms.append(select_over(operator, [self.rows(left, "old"), self.change(right)], with_weight=True))
+            keys = [(of_right, of_left) for of_left, of_right in operator.equal_keys]
+            partners = self._possible_partners(left, "old", keys, right)
+            terms.append(select_over(operator, [partners, self.change(right)], with_weight=True))
         return " UNION ALL ".join(terms)
+
+    def _possible_partners(
+        self, operator: Operator, version: str, keys: Sequence[tuple[exp.Expr, exp.Expr]], changed: Operator
+    ) -> str:
+        """Name of the relation with the rows of an operator that can be joined with a change. If bounds of the changed
+        keys are known, Spark skips files and row groups beyond them.
+
+        Args:
+            keys: pairs of equal keys, of the changed operator and of the other one.
+            changed: the operator whose change is joined.
+        """
+        rows = self.rows(operator, version)
+        pairs = [(key, other) for key, other in keys if isinstance(key, exp.Column) and isinstance(other, exp.Column)]
+        bounds = [(other, self._bounds_of_change(changed, key.name)) for key, other in pairs]
+        conditions = [self.is_within(to_sql(other), b) for other, b in bounds if b is not None]
+        if not conditions:
+            return rows
+        name = f"{rows}_of_{self._numbers[id(changed)]}"
+        return self.add_relation(name, f"SELECT * FROM {rows} WHERE {' AND '.join(conditions)}")
+
+    def _bounds_of_change(self, operator: Operator, column: str) -> ColumnBounds | None:
+        """Bounds of a column's values in all rows of an operator's change; None if they are not known."""
+        if isinstance(operator, Scan):
+            return self.changes[operator.dataset].bounds.get(column.lower())
+        if isinstance(operator, Projection):
+            expression = dict(operator.outputs).get(column)
+            if isinstance(expression, exp.Column):
+                return self._bounds_of_change(operator.input, expression.name)
+        if isinstance(operator, Filter | LateralView):
+            return self._bounds_of_change(operator.input, column) if column in operator.input.columns else None
+        if isinstance(operator, Join) and operator.kind == "inner":
+            changed = [i for i in operator.inputs if self.is_changed(i)]
+            if len(changed) == 1 and column in changed[0].columns:
+                return self._bounds_of_change(changed[0], column)
+        return None
 
     @_change_sql.register
     def _(self, operator: GroupedOperator) -> str:

@@ -24,13 +24,10 @@ from nova_assets.sql.incremental.accumulated_delta import accumulated_rows, add_
 from nova_assets.sql.incremental.accumulation import Accumulation, StoredAccumulation, accumulation_of
 from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
 from nova_assets.sql.incremental.column_bounds import column_bounds, columns_with_true
+from nova_assets.sql.incremental.computed_relation import ComputedRelation, ComputeRelation
+from nova_assets.sql.incremental.dataset_change import DatasetChange
 from nova_assets.sql.incremental.delta_sql import RESULT
-from nova_assets.sql.incremental.maintenance_sql import (
-    ComputedRelation,
-    ComputeRelation,
-    DatasetChange,
-    MaintenanceSql,
-)
+from nova_assets.sql.incremental.maintenance_sql import MaintenanceSql
 from nova_assets.sql.incremental.operator_sql import used_values
 from nova_assets.sql.incremental.operators import NotMaintainable, Operator
 from nova_assets.sql.parse.dialect import parse_statement

@@ -1,0 +1,43 @@
+"""The change of a dataset, added up in this process."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nova_assets.sql.incremental.operator_sql import WEIGHT
+
+_EXACT_KINDS = (
+    *(pa.types.is_integer, pa.types.is_boolean, pa.types.is_string, pa.types.is_large_string),
+    *(pa.types.is_date, pa.types.is_timestamp, pa.types.is_decimal),
+)
+
+
+def is_exact(type_: pa.DataType) -> bool:
+    """Whether values of a type are equal here if and only if they are the same in every respect in Spark."""
+    return any(is_kind(type_) for is_kind in _EXACT_KINDS)
+
+
+def net_change(before: pa.Table, after: pa.Table) -> pa.Table | None:
+    """The change from some rows to others: each different row once, with its weight. Rows that are in both are left
+    out. None if only Spark can tell which rows are equal.
+    """
+    names = after.column_names
+    if sorted(names) != sorted(before.column_names) or len(set(names)) < len(names):
+        return None
+    before = before.select(names)
+    if before.schema.types != after.schema.types or not all(map(is_exact, after.schema.types)):
+        return None
+    return add_up(pa.concat_tables([_with_weight(before, -1), _with_weight(after, 1)]))
+
+
+def add_up(change: pa.Table) -> pa.Table:
+    """A change with each different row once, without rows whose weights cancel out. All types are exact."""
+    names = [name for name in change.column_names if name != WEIGHT]
+    added_up = change.group_by(names).aggregate([(WEIGHT, "sum")])
+    added_up = added_up.select([*names, f"{WEIGHT}_sum"]).rename_columns([*names, WEIGHT])
+    return added_up.filter(pc.field(WEIGHT) != 0)
+
+
+def _with_weight(rows: pa.Table, weight: int) -> pa.Table:
+    return rows.append_column(WEIGHT, pa.repeat(pa.scalar(weight, pa.int64()), rows.num_rows))
