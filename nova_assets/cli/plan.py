@@ -35,9 +35,16 @@ if TYPE_CHECKING:
 @click.option(
     "--why", is_flag=True, help="List how earlier executions brought a maintained result up to date, and why."
 )
+@click.option("--advise", is_flag=True, help="List layouts of the inputs by which maintained queries would cost less.")
 @click.pass_obj
 def plan(
-    deployment: Deployment, binding: str, partitions: tuple[str, ...], missing: bool, whole: bool, why: bool
+    deployment: Deployment,
+    binding: str,
+    partitions: tuple[str, ...],
+    missing: bool,
+    whole: bool,
+    why: bool,
+    advise: bool,
 ) -> CommandResult:
     """Show what a run of BINDING would do now: its tasks in order with their inputs and outputs, and the cursors and
     heads of the commit. Nothing is opened, pinned or changed. Errors that a run would report before its first task are
@@ -55,20 +62,29 @@ def plan(
            "cursors": [{"channel", "from", "to"}], "requires": [{"channel", "head"}],
            "maintenance": [{"task", "channel", "strategy", "reason", "estimated_cpu_seconds": {STRATEGY: SECONDS},
              "steps": [{"depth", "step", "rule"}], "earlier": [{"number", "at", "seconds",
-             "cpu_seconds" or null, "strategy", "reason", "estimated_cpu_seconds"}]}]}
+             "cpu_seconds" or null, "strategy", "reason", "estimated_cpu_seconds"}],
+             "advice": [{"dataset", "channel", "cluster_by", "reason", "rows"}]}]}
     With --missing or several --partition: {"binding", "plans": [one per partition]}.
     """
-    return plan_result(deployment, binding, PartitionOptions(partitions, missing, whole), f"nova plan {binding}", why)
+    options = PartitionOptions(partitions, missing, whole)
+    return plan_result(deployment, binding, options, f"nova plan {binding}", why=why, advise=advise)
 
 
 def plan_result(
-    deployment: Deployment, binding: str, partition_options: PartitionOptions, command: str, why: bool = False
+    deployment: Deployment,
+    binding: str,
+    partition_options: PartitionOptions,
+    command: str,
+    *,
+    why: bool = False,
+    advise: bool = False,
 ) -> CommandResult:
     """Result of ``nova plan``.
 
     Args:
         command: the command that the user typed, for errors.
         why: whether earlier executions of maintained queries are listed.
+        advise: whether better layouts of the inputs of maintained queries are listed.
     """
     deployment.check_project_configured(command)
     with deployment.open_read_only(with_project=True) as store:
@@ -87,6 +103,8 @@ def plan_result(
             _show_plan(console, run_plan, when, forced)
             for forecast in forecasts_of_plan:
                 _show_forecast(console, forecast, why)
+                if advise:
+                    _show_advice(console, forecast)
         if not run_plans:
             console.print(f"{binding}: no partition has unread data")
 
@@ -192,6 +210,15 @@ def _show_forecast(console: Console, forecast: MaintenanceForecast, why: bool) -
             for e in forecast.earlier
         ]
         print_table(console, ("number", "strategy", "took", "CPU", "estimated CPU", "reason"), earlier)
+
+
+def _show_advice(console: Console, forecast: MaintenanceForecast) -> None:
+    print_title(console, "Better layouts")
+    if not forecast.advice:
+        console.print("no layout of an input is known by which this execution would cost less")
+        return
+    rows = [(a.channel, format_count(a.rows), f"cluster_by={a.cluster_by!r}", a.reason) for a in forecast.advice]
+    print_table(console, ("channel", "rows", "layout", "why"), rows)
 
 
 def _format_cpu(earlier: EarlierMaintenance) -> str:

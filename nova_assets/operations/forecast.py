@@ -21,6 +21,7 @@ from nova_assets.plan.run_plan import Input, RunPlan, Step
 from nova_assets.sql.incremental.build_operators import SourceTable
 from nova_assets.sql.incremental.cost_corrections import CostCorrections
 from nova_assets.sql.incremental.incremental_query import IncrementalQuery
+from nova_assets.sql.incremental.layout_advice import LayoutAdvice, advise_layouts
 from nova_assets.sql.incremental.maintenance import STORED_ROWS
 from nova_assets.sql.incremental.maintenance_choice import MaintenanceChoice, ResultState, choose_strategy
 from nova_assets.sql.incremental.maintenance_cost import MaintenanceCost, estimate_from_row_counts
@@ -60,6 +61,7 @@ class MaintenanceForecast:
         operators: the steps of the query; None if there are none for a part of the query.
         choice: the strategy, if Spark confirms how nova understands the query.
         earlier: earlier executions that wrote to the channel, latest first.
+        advice: layouts of inputs by which this execution would cost less.
     """
 
     task: str
@@ -67,6 +69,7 @@ class MaintenanceForecast:
     operators: Operator | None
     choice: MaintenanceChoice
     earlier: tuple[EarlierMaintenance, ...]
+    advice: tuple[LayoutAdvice, ...] = ()
 
     @property
     def steps(self) -> list[OperatorLine]:
@@ -79,6 +82,7 @@ class MaintenanceForecast:
             **self.choice.as_json(),
             "steps": [line._asdict() for line in self.steps],
             "earlier": [{**vars(e), "at": e.at.isoformat()} for e in self.earlier],
+            "advice": [vars(a) for a in self.advice],
         }
 
 
@@ -119,7 +123,14 @@ class _Forecast:
             plan = self.query.unconfirmed_plan(sources)
         choice = choose_strategy(self._state(plan), prefers_changes=self.query.prefers_changes)
         earlier = tuple(self._earlier(max_earlier))
-        return MaintenanceForecast(self.step.task, self.channel.name, plan.operators, choice, earlier)
+        advice = () if plan.operators is None else self._advice(plan.operators)
+        return MaintenanceForecast(self.step.task, self.channel.name, plan.operators, choice, earlier, advice)
+
+    def _advice(self, operators: Operator) -> tuple[LayoutAdvice, ...]:
+        channels = {i.name: self.binding.channels[i.port] for i in self.datasets}
+        rows = {i.name: count_rows(i.reads["all"]) for i in self.datasets}
+        changed = [i.name for i in self.datasets if not _is_unchanged(i)]
+        return tuple(advise_layouts(operators, channels, rows, changed))
 
     def _state(self, plan: MaintenancePlan) -> ResultState:
         pins, merge, port = self.run_plan.pins, self.channel.merge, self.query.output_port

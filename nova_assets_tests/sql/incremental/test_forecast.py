@@ -118,12 +118,15 @@ def test_the_plan_on_the_command_line(open_store: Any, tmp_path: Path, monkeypat
     assert "Earlier executions" not in plain.output
     with_reasons = CliRunner().invoke(cli, [*arguments, "--why"])
     assert "Earlier executions" in with_reasons.output and "this is the first execution" in with_reasons.output
+    advice = CliRunner().invoke(cli, [*arguments, "--advise"])
+    assert "no layout of an input is known by which this execution would cost less" in advice.output
     [maintenance] = json.loads(CliRunner().invoke(cli, [*arguments, "--json"]).stdout)["maintenance"]
     assert maintenance["strategy"] == "changes" and maintenance["estimated_cpu_seconds"].keys() == {
         "changes",
         "replacement",
     }
     assert [e["strategy"] for e in maintenance["earlier"]] == ["first rows"]
+    assert maintenance["advice"] == []
     timeline = json.loads(CliRunner().invoke(cli, ["timeline", "totals", *arguments[2:], "--json"]).stdout)
     facts = timeline["instants"][-1]["details"]["tasks"][0]["facts"]
     assert facts["maintenance"]["strategy"] == "first rows"

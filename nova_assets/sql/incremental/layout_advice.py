@@ -1,0 +1,143 @@
+"""Layouts of inputs by which maintaining a query costs less. Pure.
+
+An execution searches an input for the rows with certain values of a column, for example those that are joined with
+changed rows. If the files of the input hold ranges of this column (``cluster_by``), Spark opens only the files and row
+groups with these values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from nova_assets.model.channel import Channel
+from nova_assets.sql.incremental.accumulation import accumulation_of
+from nova_assets.sql.incremental.operators import (
+    Filter,
+    GroupedOperator,
+    Join,
+    LateralView,
+    Operator,
+    Projection,
+    Scan,
+    walk,
+)
+from nova_assets.sql.parse.dialect import DIALECT
+
+MIN_ROWS = 1_000_000
+"""Rows of an input from which on its layout matters."""
+
+_ORDERED_TYPES = frozenset("tinyint smallint int bigint date string".split())
+"""Types of columns by whose bounds files are skipped."""
+
+_CLOCK_TYPES = frozenset({"date", "timestamp", "timestamp_ntz"})
+
+
+@dataclass(frozen=True)
+class LayoutAdvice:
+    """A layout of an input by which an execution costs less.
+
+    Args:
+        dataset: the input.
+        channel: its channel.
+        cluster_by: column by which the rows should be clustered.
+        reason: what is searched by this column.
+        rows: rows of the input, which are searched now.
+    """
+
+    dataset: str
+    channel: str
+    cluster_by: str
+    reason: str
+    rows: int
+
+
+def advise_layouts(
+    root: Operator, channels: Mapping[str, Channel], rows: Mapping[str, int], changed: Collection[str]
+) -> list[LayoutAdvice]:
+    """Layouts that are better for the changes that are unread now.
+
+    Args:
+        root: the query's operators.
+        channels: dataset -> its channel.
+        rows: dataset -> its rows.
+        changed: datasets with unread changes.
+    """
+    searches = [*_searches_by_key(channels, changed), *_searches_by_operators(root, changed)]
+    found = dict[str, LayoutAdvice]()
+    for dataset, column, reason in searches:
+        channel = channels[dataset]
+        if dataset not in found and rows.get(dataset, 0) >= MIN_ROWS and _would_be_new(channel, column):
+            found[dataset] = LayoutAdvice(dataset, channel.name, column, reason, rows[dataset])
+    return list(found.values())
+
+
+def _would_be_new(channel: Channel, column: str) -> bool:
+    """Whether the rows of a channel can be clustered by a column, and are not clustered by anything."""
+    type_ = None if channel.schema is None or column not in channel.schema else channel.schema.field(column).type
+    is_partitioned = column in channel.partition_columns
+    can_cluster = column in channel.merge.key and type_ is not None and type_.name in _ORDERED_TYPES | _CLOCK_TYPES
+    return can_cluster and not is_partitioned and not channel.cluster_by
+
+
+def _searches_by_key(channels: Mapping[str, Channel], changed: Collection[str]) -> Iterator[tuple[str, str, str]]:
+    """Earlier rows of changed keys, which lie close together if the key has a time."""
+    for dataset in changed:
+        schema = channels[dataset].schema
+        for column in channels[dataset].merge.key:
+            if schema is not None and column in schema and schema.field(column).type.name in _CLOCK_TYPES:
+                yield dataset, column, "the earlier rows of changed keys are looked up"
+
+
+def _searches_by_operators(root: Operator, changed: Collection[str]) -> Iterator[tuple[str, str, str]]:
+    accumulation = accumulation_of(root)
+    for operator in walk(root):
+        if isinstance(operator, Join):
+            yield from _searches_of_join(operator, changed)
+        elif isinstance(operator, GroupedOperator) and _reads_any(operator, changed):
+            is_added_up = accumulation is not None and operator is accumulation.aggregation
+            if not is_added_up:
+                reason = f"changed groups of {_text(operator.group_keys)} are computed again"
+                yield from _origins([(operator.input, key) for key in operator.group_keys], reason)
+
+
+def _searches_of_join(join: Join, changed: Collection[str]) -> Iterator[tuple[str, str, str]]:
+    """Searches in the side that did not change; in both sides if rows of both are computed again."""
+    reason = f"rows are joined with changes by {_text([key for pair in join.equal_keys for key in pair])}"
+    for side, partner, keys in (
+        (join.left, join.right, [a for a, _ in join.equal_keys]),
+        (join.right, join.left, [b for _, b in join.equal_keys]),
+    ):
+        if _reads_any(partner, changed) or (join.kind != "inner" and _reads_any(side, changed)):
+            yield from _origins([(side, key) for key in keys], reason)
+
+
+def _origins(keys: Sequence[tuple[Operator, exp.Expr]], reason: str) -> Iterator[tuple[str, str, str]]:
+    for operator, key in keys:
+        origin = _origin(operator, key)
+        if origin is not None:
+            yield (*origin, reason)
+
+
+def _origin(operator: Operator, key: exp.Expr) -> tuple[str, str] | None:
+    """Dataset and column from which a key is taken; None if it is computed."""
+    if not isinstance(key, exp.Column):
+        return None
+    if isinstance(operator, Scan):
+        return operator.dataset, key.name
+    if isinstance(operator, Projection):
+        expression = dict(operator.outputs).get(key.name)
+        return None if expression is None else _origin(operator.input, expression)
+    if isinstance(operator, Filter | LateralView | Join):
+        return next((_origin(i, key) for i in operator.inputs if key.name in i.columns), None)
+    return None
+
+
+def _reads_any(operator: Operator, datasets: Collection[str]) -> bool:
+    return any(isinstance(o, Scan) and o.dataset in datasets for o in walk(operator))
+
+
+def _text(keys: Sequence[exp.Expr]) -> str:
+    return ", ".join(dict.fromkeys(key.sql(DIALECT).replace("`", "") for key in keys))
