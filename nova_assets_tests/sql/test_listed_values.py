@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from datetime import date, datetime
 from typing import Any
 
 import duckdb
@@ -125,6 +126,15 @@ def test_days_that_a_calendar_lists(condition: str, days: set[str]) -> None:
 def test_rows_that_are_not_known_limit_nothing(calendar: FewRows | None) -> None:
     sql = "SELECT price FROM tickets WHERE day IN (SELECT day FROM calendar WHERE open)"
     assert len(partitions_read(sql, calendar)) == len(DAYS) * len(STORES)
+
+
+def test_values_of_another_type_than_declared_limit_nothing() -> None:
+    sql = "SELECT price FROM tickets WHERE day IN (SELECT day FROM calendar)"
+    for day in (date(2022, 3, 26), datetime(2022, 3, 26), 20220326):
+        rows = [{"day": day, "store": None, "open": True, "n": 1, "weight": 1.0}]
+        assert len(partitions_read(sql, rows)) == len(DAYS) * len(STORES)
+    assert len(partitions_read(sql, [{"n": 1}])) == len(DAYS) * len(STORES), "the column is not there yet"
+    assert len(partitions_read(sql, [{"Day": "2022-03-26"}])) == len(STORES), "spelled in another way"
 
 
 def test_another_version_of_the_rows_is_another_question() -> None:

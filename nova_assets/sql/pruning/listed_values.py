@@ -6,21 +6,18 @@ subquery keep some of the rows, and the values that are left prune the partition
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, date, datetime
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
 
 from nova_assets.model.partition_rule import FewRows
 from nova_assets.model.schema import Schema
-from nova_assets.sql.evaluation.values import TYPES_READ_FROM_NAMES, Value
+from nova_assets.sql.evaluation.values import Value
 from nova_assets.sql.pruning.indexed_rows import IndexedRows
 from nova_assets.sql.pruning.pruning_run import iter_scan_numbers
 from nova_assets.sql.query.resolved_query import Query
-
-_TYPES = TYPES_READ_FROM_NAMES - {"timestamp_ntz"}
-"""Types of columns whose values are compared as Spark compares them."""
 
 
 def datasets_with_listed_values(query: Query, root: Scope, partition_columns: frozenset[str]) -> frozenset[str]:
@@ -49,8 +46,36 @@ def _has_only(tested: exp.Expr, partition_columns: frozenset[str]) -> bool:
 
 def index_data_rows(rows: FewRows, schema: Schema) -> IndexedRows:
     """The rows of a dataset, with those columns whose values are compared as Spark compares them."""
-    names = [f.name for f in schema.fields if f.type.name in _TYPES]
-    return IndexedRows([{name.lower(): _as_value(row[name]) for name in names} for row in rows])
+    names = {name.lower(): name for name in (rows[0] if rows else ())}
+    columns = {f.name.lower(): f.type.name for f in schema.fields if f.name.lower() in names}
+    known = [
+        column
+        for column, type_ in columns.items()
+        if type_ in _IS_VALUE and all(_IS_VALUE[type_](row[names[column]]) for row in rows)
+    ]
+    return IndexedRows([{column: _as_value(row[names[column]]) for column in known} for row in rows])
+
+
+def _is_whole_number(value: Value) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool))
+
+
+def _is_moment(value: Value) -> bool:
+    return value is None or (isinstance(value, datetime) and value.tzinfo is not None)
+
+
+def _is_date(value: Value) -> bool:
+    return value is None or (isinstance(value, date) and not isinstance(value, datetime))
+
+
+_IS_VALUE: Mapping[str, Callable[[Value], bool]] = {
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), _is_whole_number),
+    "string": lambda value: value is None or isinstance(value, str),
+    "boolean": lambda value: value is None or isinstance(value, bool),
+    "date": _is_date,
+    "timestamp": _is_moment,
+}
+"""Spark type -> whether a Python value is a value of it, for types that are compared as Spark compares them."""
 
 
 def _as_value(value: Value) -> Value:
