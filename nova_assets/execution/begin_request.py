@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from nova_assets.errors import ExecutionInProgress
+from nova_assets.errors import ExecutionInProgress, InputsMissing
 from nova_assets.execution.lease import is_owner_dead
 from nova_assets.execution.pins import existing_partitions_lookup
 from nova_assets.execution.trigger_state import check_inputs_exist, check_may_run_unpartitioned
 from nova_assets.model.binding import Binding
 from nova_assets.model.catalog import Catalog
-from nova_assets.model.execution import BeginRequest
+from nova_assets.model.execution import BeginRequest, Execution
 from nova_assets.model.partition_rule import FewRows, InputState
 from nova_assets.model.partitions import WHOLE
 from nova_assets.plan.run import channels_to_pin, scope_by_channel
@@ -70,6 +70,29 @@ def _last_read_versions(catalog: Catalog, binding: Binding, partition: str) -> d
 def _empty_result(catalog: Catalog, dataset: str) -> list[str]:
     """The one partition of a maintained dataset whose result was empty so far, so that it has no blocks."""
     return [WHOLE] if catalog.cursor_positions(dataset) else []
+
+
+def check_rows_unchanged(catalog: Catalog, execution: Execution, checked_heads: Mapping[str, int]) -> None:
+    """Check that the rows on which depends what an execution reads are those with which its inputs were checked.
+    Otherwise it could read partitions that do not exist.
+
+    Args:
+        checked_heads: channel whose rows decide -> head at which they were checked.
+
+    Raises:
+        InputsMissing: the rows have changed since. The execution is aborted.
+    """
+    changed = [c for c, head in checked_heads.items() if c in execution.pins and execution.pins[c].head != head]
+    if changed:
+        catalog.abort(execution.id, f"channel {changed[0]} has changed", counts_as_failure=False)
+        raise InputsMissing(
+            f"channel {changed[0]!r}, which decides what {execution.binding} reads, has changed meanwhile",
+            found=f"version {execution.pins[changed[0]].head}",
+            expected=f"version {checked_heads[changed[0]]}",
+            next=f"nova run {execution.binding}, or the next tick",
+            binding=execution.binding,
+            partition=execution.partition,
+        )
 
 
 def retry_if_owner_dead(begin_or_preview: Callable[[BeginRequest], T], request: BeginRequest) -> T:

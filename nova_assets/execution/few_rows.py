@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from threading import Lock
 
 from nova_assets.execution.input_view import count_rows
 from nova_assets.masking import get_logger
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.engine import Engine
+from nova_assets.model.execution import Pin
 from nova_assets.model.merge import Append, Multiset, Upsert
 from nova_assets.model.partition_rule import FewRows
-from nova_assets.nova_error import NovaError
 from nova_assets.plan import modes
 
-MAX_FEW_ROWS = 10_000
+MAX_FEW_ROWS = 2_000
 
 _MAX_VERSIONS = 64
 """Versions of channels whose rows are kept in memory, most recently used."""
@@ -32,15 +33,18 @@ class FewRowsReader:
         self._lock = Lock()
         self._rows_by_version: OrderedDict[tuple[str, int], FewRows | None] = OrderedDict()
 
-    def lookup(self, head_by_channel: Mapping[str, int]) -> Callable[[str], FewRows | None]:
-        """Function from a channel to its rows at the given head; None if they are many, or cannot be read."""
-        return lambda channel: self._rows_at(channel, head_by_channel.get(channel, 0))
+    def at_pins(self, pins: Iterable[Pin]) -> FewRowsAtHeads:
+        """The rows at the heads that an execution has pinned."""
+        heads = {pin.channel: pin.head for pin in pins}
+        return FewRowsAtHeads(self, lambda: heads)
 
-    def _rows_at(self, channel: str, head: int) -> FewRows | None:
-        if not head:
-            return None
+    def rows_at(self, channel: str, head: int) -> FewRows | None:
+        """Rows of a channel at a head; None if they are many.
+
+        Raises: whatever prevents the rows from being read.
+        """
+        version = (channel, head)
         with self._lock:
-            version = (channel, head)
             rows = self._rows_by_version.pop(version) if version in self._rows_by_version else self._read(channel, head)
             self._rows_by_version[version] = rows
             if len(self._rows_by_version) > _MAX_VERSIONS:
@@ -48,12 +52,40 @@ class FewRowsReader:
             return rows
 
     def _read(self, channel: str, head: int) -> FewRows | None:
+        read = modes.snapshot(self._catalog.history(channel, head, back_to=head), head)
+        if not isinstance(read.merge, Append | Upsert | Multiset) or count_rows(read) > MAX_FEW_ROWS:
+            return None
+        with self._engine.computation_scope():
+            return self._engine.to_arrow(self._engine.fetch(read)).to_pylist()  # type: ignore[no-any-return]
+
+
+class FewRowsAtHeads:
+    """Function from a channel to its rows at a certain head; None if they are many, or cannot be read now.
+
+    Args:
+        load_heads: function that returns the heads of the channels.
+
+    Attributes:
+        used: channel whose rows were asked for -> head. For a channel without data, the head is 0.
+    """
+
+    def __init__(self, reader: FewRowsReader, load_heads: Callable[[], Mapping[str, int]]) -> None:
+        self._reader = reader
+        self._load_heads = load_heads
+        self._unreadable = set[str]()
+        self.used: dict[str, int] = {}
+
+    @cached_property
+    def _heads(self) -> Mapping[str, int]:
+        return self._load_heads()
+
+    def __call__(self, channel: str) -> FewRows | None:
+        head = self.used[channel] = self._heads.get(channel, 0)
+        if not head or channel in self._unreadable:
+            return None
         try:
-            read = modes.snapshot(self._catalog.history(channel, head, back_to=head), head)
-            if not isinstance(read.merge, Append | Upsert | Multiset) or count_rows(read) > MAX_FEW_ROWS:
-                return None
-            with self._engine.computation_scope():
-                return self._engine.to_arrow(self._engine.fetch(read)).to_pylist()  # type: ignore[no-any-return]
-        except NovaError as error:  # the task that reads the channel reports it
+            return self._reader.rows_at(channel, head)
+        except Exception as error:  # a value that Python lacks, a damaged file: the task that reads the channel tells
+            self._unreadable.add(channel)
             log.warning("the rows of channel %s do not limit what tasks read: %s", channel, error)
             return None

@@ -76,7 +76,7 @@ class RunStateCache:
                 binding,
                 histories,
                 is_backfill=_is_marked_dirty(execution, binding, catalog),
-                few_rows=self._few_rows.lookup({c: p.head for c, p in execution.pins.items()}),
+                few_rows=self._few_rows.at_pins(execution.pins.values()),
             )
         return self._run_states[key]
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from nova_assets.crash_points import crash_point
 from nova_assets.errors import CommitConflict, EngineUnavailable, ExecutionNotLive
-from nova_assets.execution.begin_request import build_begin_request, retry_if_owner_dead
+from nova_assets.execution.begin_request import build_begin_request, check_rows_unchanged, retry_if_owner_dead
 from nova_assets.execution.changelog import stage_missing_changelogs
 from nova_assets.execution.channel_writer import ChannelWriter
 from nova_assets.execution.commit_outcome import commit_resolving_outcome
@@ -25,7 +25,7 @@ from nova_assets.execution.commit_request import build_commit_request
 from nova_assets.execution.conflict_retry import plan_again_after_conflict
 from nova_assets.execution.data_checks import check_failed_error, run_all_checks
 from nova_assets.execution.dead_staging import delete_dead_staging
-from nova_assets.execution.few_rows import FewRowsReader
+from nova_assets.execution.few_rows import FewRowsAtHeads, FewRowsReader
 from nova_assets.execution.lease import heartbeat, this_process
 from nova_assets.execution.pins import plan_run_from_pins
 from nova_assets.execution.run_state import PortFrames, RunState, RunStateCache, with_backfill_outcome
@@ -196,9 +196,10 @@ class Runtime:
         """
         bound = self.project.binding(binding)
         crash_point("begin.before")
-        request = self._begin_request(bound, partition, whole=whole)
+        request, checked_heads = self._begin_request(bound, partition, whole=whole)
         self.register_binding(bound)
         execution = retry_if_owner_dead(self.catalog.begin, replace(request, run_id=run_id, firing_id=firing_id))
+        check_rows_unchanged(self.catalog, execution, checked_heads)
         crash_point("begin.after")
         return execution
 
@@ -327,12 +328,11 @@ class Runtime:
         Raises: the errors of ``begin`` and of the planning of a run.
         """
         bound = self.project.binding(binding)
-        request = self._begin_request(bound, partition, whole=whole)
+        request, _ = self._begin_request(bound, partition, whole=whole)
         self.catalog.check_registration(self._project_channels(bound))
         now = self.catalog.now()
         pins = retry_if_owner_dead(self.catalog.preview_pins, request)
-        few_rows = self.few_rows.lookup({pin.channel: pin.head for pin in pins})
-        return plan_run_from_pins(self.catalog, bound, pins, request.partition, now, few_rows)
+        return plan_run_from_pins(self.catalog, bound, pins, request.partition, now, self.few_rows.at_pins(pins))
 
     # internals
 
@@ -340,16 +340,13 @@ class Runtime:
         """Channels of a binding, as the project defines them."""
         return [c for c in self.project.channels if c in binding.channels.values()]
 
-    def _begin_request(self, binding: Binding, partition: str, *, whole: bool) -> BeginRequest:
-        return build_begin_request(
-            self.catalog,
-            binding,
-            partition,
-            whole=whole,
-            owner=self.owner,
-            lease_seconds=self.lease,
-            few_rows=lambda channel: self.few_rows.lookup(self.catalog.heads())(channel),
+    def _begin_request(self, bound: Binding, partition: str, *, whole: bool) -> tuple[BeginRequest, dict[str, int]]:
+        """The request, and the heads of the channels whose rows it depends on."""
+        few_rows, lease = FewRowsAtHeads(self.few_rows, self.catalog.heads), self.lease
+        request = build_begin_request(
+            self.catalog, bound, partition, whole=whole, owner=self.owner, lease_seconds=lease, few_rows=few_rows
         )
+        return request, few_rows.used
 
     def _load_run_state(self, execution: Execution) -> RunState:
         return self._run_states.load(execution, self.project.binding(execution.binding or ""), self.catalog)

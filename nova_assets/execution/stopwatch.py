@@ -27,4 +27,6 @@ class Stopwatch:
     def cpu_seconds(self) -> float | None:
         """CPU time; None if it is not known, also if what counts it started meanwhile."""
         now = self._read_cpu_seconds()
-        return None if now is None or self._cpu_at_start is None else now - self._cpu_at_start
+        if now is None or self._cpu_at_start is None or now < self._cpu_at_start:  # Spark was started again
+            return None
+        return now - self._cpu_at_start

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import nova_assets as nova
+from nova_assets.errors import InputsMissing
 from nova_assets.store.store import Store
 from nova_assets_tests.scenarios.tick_worker import DATASETS, DAYS, STORES, TICKETS, open_store
 
@@ -102,6 +104,40 @@ def test_an_execution_reads_what_its_own_version_lists(store: Store) -> None:
     assert revenue(store, "open_sales") == 6
     assert "open_sales" in tick(store)
     assert revenue(store, "open_sales") == 4
+
+
+def test_rows_that_change_while_an_execution_begins(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a listed partition that does not exist would be read as if it were empty."""
+    for name, where in (("store_sales", "/store=Oslo"), ("store_sales", "/store=Paris"), ("day_sales", "")):
+        store.run(name, f"day={DAYS[0]}{where}")
+    begin = store.catalog.begin
+
+    def change_first(request: Any) -> Any:
+        monkeypatch.undo()
+        open_days(store, *DAYS)
+        return begin(request)
+
+    monkeypatch.setattr(store.catalog, "begin", change_first)
+    with pytest.raises(InputsMissing, match="channel 'calendar', which decides what report reads, has changed"):
+        store.run("report")
+    assert not store.read("report").to_arrow().num_rows
+    with pytest.raises(InputsMissing, match="reads partitions that do not exist yet"):
+        store.run("report")
+    tick(store)
+    assert revenue(store, "report") == 6
+
+
+def test_rows_that_cannot_be_read_limit_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    tick(store)
+
+    def fail(read: Any) -> Any:
+        raise OverflowError("date value out of range")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store.engine, "fetch", fail)
+        open_days(store, DAYS[1])
+        assert partitions_read(store, "report", "day_sales") == {f"day={day}" for day in DAYS}
+    assert partitions_read(store, "report", "day_sales") == {f"day={DAYS[1]}"}, "it is read again"
 
 
 def test_a_long_list_limits_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

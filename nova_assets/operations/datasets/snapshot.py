@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
+from nova_assets.execution.few_rows import FewRowsAtHeads
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.partition_rule import InputState
 from nova_assets.model.partitions import WHOLE
@@ -189,7 +190,7 @@ class StalenessTracker:
     def _make_task_inputs(
         self, now: datetime, states_by_channel: PartitionStatesByChannel, heads: Mapping[str, int]
     ) -> TaskInputs:
-        inputs = InputState(states_by_channel.existing_partitions, self.runtime.few_rows.lookup(heads))
+        inputs = InputState(states_by_channel.existing_partitions, FewRowsAtHeads(self.runtime.few_rows, lambda: heads))
 
         def find_task_inputs(dataset: str, partition: str) -> Sequence[tuple[str, Sequence[str]]]:
             found = self.queries[dataset].required_reads(partition, now, inputs)

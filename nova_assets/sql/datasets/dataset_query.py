@@ -185,7 +185,9 @@ class DatasetQuery:
         session's zone, while nova prunes partitions in UTC.
         """
         zone = ctx.spark.conf.get("spark.sql.session.timeZone")
-        if "timestamp" in self.query.variables.values() and zone not in ("UTC", "Etc/UTC", "GMT", "Z"):
+        is_pruned_by_time = not self.reads_all_partitions and self.graph.depends_on_zone(self.name)
+        uses_timestamps = "timestamp" in self.query.variables.values() or is_pruned_by_time
+        if uses_timestamps and zone not in ("UTC", "Etc/UTC", "GMT", "Z"):
             raise SettingsError(
                 f"dataset {self.name!r} uses timestamps, and the time zone of the Spark session is not UTC",
                 found=zone,

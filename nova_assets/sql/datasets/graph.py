@@ -310,6 +310,10 @@ class Graph:
                 )
         return tuple(tasks.partitions.names[n] for n in sorted(task_positions))
 
+    def depends_on_zone(self, name: str) -> bool:
+        """Whether conditions of a dataset's query that were evaluated so far depend on the time zone."""
+        return self._pruner(name).memo.depends_on_zone
+
     def _pruner(self, name: str) -> PartitionPruner:
         # Spark's sessions run in UTC. Only the header has a time zone of its own.
         pruner = self._pruner_by_dataset.get(name)

@@ -35,6 +35,9 @@ RULE_MODULES = (literals_and_casts, dates, logic, numbers, texts, text_search)
 MAX_DEPTH = 200
 """Greatest nesting depth of an expression that is evaluated."""
 
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
+"""Comparisons, which are unknown if a side depends on data."""
+
 ResolveColumn = Callable[[exp.Column | exp.Placeholder], tuple[Key, DataType] | None]
 """Returns key and Spark type of a column or variable. None if its value depends on data."""
 
@@ -56,7 +59,12 @@ class Evaluator:
         used = _ExpressionUsage()
         operand = self._compile_operand(node, used, leave_unknown, 0)
         return Evaluable(
-            operand.value, frozenset(used.keys), operand.type, used.depends_on_data, tuple(used.not_understood)
+            operand.value,
+            frozenset(used.keys),
+            operand.type,
+            used.depends_on_data,
+            used.depends_on_zone,
+            tuple(used.not_understood),
         )
 
     def compile_strictly(self, text: SqlText, node: exp.Expr) -> Evaluable:
@@ -97,6 +105,7 @@ class Evaluator:
             self.zone,
             lambda part: self._compile_operand(part, inner_usage, on_undecided, depth + 1),
             on_undecided,
+            inner_usage.mark_zone_used,
         )
         try:
             if depth > MAX_DEPTH:
@@ -111,6 +120,9 @@ class Evaluator:
             return DATA_DEPENDENT
         usage.keys |= inner_usage.keys
         usage.depends_on_data |= inner_usage.depends_on_data
+        is_unknown = inner_usage.depends_on_data and isinstance(node, _COMPARISONS)
+        reads_clock = operand.type == TIMESTAMP or isinstance(node, exp.Interval)
+        usage.depends_on_zone |= (inner_usage.depends_on_zone or reads_clock) and not is_unknown
         usage.not_understood += inner_usage.not_understood
         return operand
 
@@ -125,6 +137,7 @@ class Evaluator:
             return DATA_DEPENDENT
         key, type_ = resolved
         usage.keys.add(key)
+        usage.depends_on_zone |= type_ == TIMESTAMP
         return Operand(type_, self._make_value_reader(key, type_))
 
     def _make_value_reader(self, key: Key, type_: DataType) -> ValueFunction:
@@ -142,10 +155,15 @@ class _ExpressionUsage:
     Args:
         is_strict: whether every part must have a rule.
         depends_on_data: whether some of the part depends on data.
+        depends_on_zone: whether the value may depend on the time zone.
         not_understood: parts with partition columns that no rule can evaluate.
     """
 
     is_strict: bool = False
     keys: set[Key] = field(default_factory=set)
     depends_on_data: bool = False
+    depends_on_zone: bool = False
     not_understood: list[NotUnderstood] = field(default_factory=list)
+
+    def mark_zone_used(self) -> None:
+        self.depends_on_zone = True

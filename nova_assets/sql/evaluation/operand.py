@@ -62,6 +62,7 @@ class Evaluable:
         keys: the columns and variables that the expression uses.
         type: its Spark type. None if the type depends on data.
         depends_on_data: whether some of the expression depends on data.
+        depends_on_zone: whether the value may depend on the time zone in which timestamps are read.
         not_understood: parts with partition columns that no rule can evaluate, each with the reason.
     """
 
@@ -69,6 +70,7 @@ class Evaluable:
     keys: frozenset[Key]
     type: DataType | None = None
     depends_on_data: bool = False
+    depends_on_zone: bool = False
     not_understood: tuple[NotUnderstood, ...] = field(default=(), compare=False)
     keys_by_source: Mapping[str, tuple[Key, ...]] = field(init=False, compare=False, repr=False)
     """Source in the query -> the keys of its columns."""

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from sqlglot import exp
 
 from nova_assets.model.schema import DataType
-from nova_assets.sql.evaluation.casting import make_cast
+from nova_assets.sql.evaluation.casting import TIMESTAMP, make_cast
 from nova_assets.sql.evaluation.operand import DATA_DEPENDENT, NotUnderstood, OnUndecided, Operand, Undecided
 from nova_assets.sql.evaluation.values import UNKNOWN, Value, Values
 from nova_assets.sql.types.widening import VOID
@@ -29,12 +29,14 @@ class RuleContext:
         zone: time zone in which timestamps are converted to days.
         compile_part: compiles a part into an operand.
         on_undecided: called with the reason if a value is undecided.
+        on_zone_used: called if a cast depends on the zone.
     """
 
     node: exp.Expr
     zone: tzinfo
     compile_part: Callable[[exp.Expr], Operand]
     on_undecided: OnUndecided
+    on_zone_used: Callable[[], None] = lambda: None
 
     def operand(self, argument: str = "this") -> Operand:
         """The compiled argument of the syntax node."""
@@ -73,6 +75,8 @@ class RuleContext:
             return DATA_DEPENDENT
         if operand.type == type_:
             return operand
+        if TIMESTAMP in (operand.type, type_):
+            self.on_zone_used()
         cast_value = make_cast(operand.type, type_, self.zone)
         if cast_value is None:
             raise self.not_understood()

@@ -46,7 +46,7 @@ class CostCorrections:
             corrections = CostCorrections(maintenance.get("corrections", {}))
             strategy = maintenance["strategy"]
             estimated = maintenance["estimated_cpu_seconds"].get(strategy)
-            if estimated is None or cpu_seconds is None:
+            if not estimated or cpu_seconds is None:
                 return corrections
             return corrections.after_execution(strategy, estimated, cpu_seconds)
         return CostCorrections()

@@ -40,4 +40,5 @@ def add_up(change: pa.Table) -> pa.Table:
 
 
 def _with_weight(rows: pa.Table, weight: int) -> pa.Table:
+    rows = pa.Table.from_arrays(rows.columns, rows.column_names)  # whose columns can be null
     return rows.append_column(WEIGHT, pa.repeat(pa.scalar(weight, pa.int64()), rows.num_rows))

@@ -13,6 +13,11 @@ from nova_assets.sql.pruning.equality_index import EqualityMatcher
 from nova_assets.sql.pruning.select_inputs import SelectInputs
 from nova_assets.sql.pruning.select_source import MAX_COMBINATIONS, SelectSource
 
+_MAX_TESTS = 2_000_000
+"""Most pairs of values for which a condition is evaluated, if equal values cannot be looked up. A condition with more
+pairs prunes nothing.
+"""
+
 
 class ConditionTester:
     """Tests conditions of one SELECT. Where there are too many combinations, every test says that a row may pass.
@@ -65,6 +70,8 @@ class ConditionTester:
         passing_rows = self._equality_matcher.find_matching_rows(condition, source, columns, other_values)
         positions_by_values = source.positions_by_values(columns)
         if passing_rows is None:
+            if len(positions_by_values) * len(other_values) > _MAX_TESTS:
+                return None
             may_pass = self._make_condition_test(condition, evaluable, source.name, other_values)
             passing_rows = [row for row in positions_by_values if may_pass(dict(zip(keys, row, strict=True)))]
         return [n for row in passing_rows for n in positions_by_values[row]]
@@ -75,7 +82,7 @@ class ConditionTester:
         """
         [key] = evaluable.keys_by_source[source.name]
         other_values = self._value_combinations(condition, evaluable.keys_by_source, source.name)
-        if other_values is None:
+        if other_values is None or len(source.output_values[key[1]]) * len(other_values) > _MAX_TESTS:
             return
         may_pass = self._make_condition_test(condition, evaluable, source.name, other_values)
         source.output_values[key[1]] = source.output_values[key[1]].matching(lambda value: may_pass({key: value}))

@@ -31,6 +31,9 @@ class QueryMemo:
     their ids.
     """
 
+    depends_on_zone = False
+    """Whether a condition that was evaluated depends on the time zone."""
+
     def __init__(self) -> None:
         self._values: dict[Hashable, Any] = {}
 

@@ -89,9 +89,11 @@ class SelectInputs:
 
     def compile_expression(self, node: exp.Expr) -> Evaluable:
         """The compiled expression, memoized for the query."""
-        return self.memo.memoize(
+        evaluable = self.memo.memoize(
             ("compiled expression", id(node), self._column_types_key), lambda: self._evaluator.compile_expression(node)
         )
+        self.memo.depends_on_zone |= evaluable.depends_on_zone
+        return evaluable
 
     def value_combinations(self, source_name: str, keys: Sequence[Key]) -> list[dict[Key, Value]] | None:
         """Distinct combinations of the values of some columns of one source. None if there are too many."""
