@@ -14,9 +14,9 @@ _MAX_ERROR = 2
 
 _MAX_FACTOR = 50
 
-_START_SECONDS = 5.0
-"""Seconds of CPU that the first statements of a Spark session can take beyond their estimates. They are not blamed on
-a strategy.
+_FIXED_SECONDS = 5.0
+"""Seconds of CPU by which costs may differ from estimates, whatever the sizes are: the first statements of a session
+take longer, and later ones less. They tell nothing about executions of other sizes.
 """
 
 _DECAY = 0.8
@@ -69,9 +69,9 @@ class CostCorrections:
         """
         factors = {other: factor**_DECAY for other, factor in self.factors.items() if other != strategy}
         factor = self.factors.get(strategy, 1.0)
-        if cpu_seconds - _START_SECONDS > _MAX_ERROR * corrected_seconds:
-            factor *= (cpu_seconds - _START_SECONDS) / corrected_seconds
-        elif cpu_seconds * _MAX_ERROR < corrected_seconds:
-            factor *= cpu_seconds / corrected_seconds
+        if cpu_seconds - _FIXED_SECONDS > _MAX_ERROR * corrected_seconds:
+            factor *= (cpu_seconds - _FIXED_SECONDS) / corrected_seconds
+        elif (cpu_seconds + _FIXED_SECONDS) * _MAX_ERROR < corrected_seconds:
+            factor *= (cpu_seconds + _FIXED_SECONDS) / corrected_seconds
         factors[strategy] = min(max(factor, 1 / _MAX_FACTOR), _MAX_FACTOR)
         return CostCorrections({s: round(f, 2) for s, f in factors.items() if round(f, 1) != 1.0})
