@@ -93,7 +93,7 @@ TICKET_ROWS = [
 @pytest.mark.parametrize("query", QUERIES)
 def test_the_partitions_that_are_read_give_the_whole_result(query: str, condition: str) -> None:
     sql, rng = query.format(condition=condition), random.Random(condition + query)
-    for _ in range(examples(2, 10)):
+    for _ in range(examples(1, 10)):
         calendar = random_calendar(rng)
         read = partitions_read(sql, calendar)
         tickets = [row for row in TICKET_ROWS if f"day={row['day']}/store={row['store']}" in read]

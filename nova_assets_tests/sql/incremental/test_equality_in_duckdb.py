@@ -39,7 +39,7 @@ from nova_assets_tests.sql.incremental.random_queries import TABLES, QueryWriter
 from nova_assets_tests.sql.incremental.random_subqueries import SubqueryWriter
 from nova_assets_tests.sql.incremental.test_equality import Rows, comparable, random_history, rows_with_keys
 
-QUERIES, ACCUMULATIONS = examples(20, 100), examples(15, 80)
+QUERIES, ACCUMULATIONS = examples(12, 100), examples(8, 80)
 SEED = int(os.environ.get("NOVA_FUZZ_SEED", "27"))
 STEPS = 6
 
