@@ -13,7 +13,6 @@ from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.rendering import MAX_LISTED_PARTITIONS, print_table, print_title
 from nova_assets.errors import DefinitionError
-from nova_assets.execution.few_rows import FewRowsAtHeads
 from nova_assets.model.partition_rule import InputState
 from nova_assets.model.project import Project
 from nova_assets.sql.datasets.dataset_bindings import dataset_queries_by_name
@@ -70,7 +69,7 @@ def _find_dataset_query(project: Project, name: str) -> DatasetQuery:
 def _input_state(store: Store) -> InputState:
     return InputState(
         lambda channel: [p.partition for p in store.partitions(channel) if not p.is_dropped],
-        FewRowsAtHeads(store.runtime.few_rows, store.catalog.heads),
+        store.runtime.few_rows.at_newest_heads(),
     )
 
 

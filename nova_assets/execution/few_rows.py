@@ -38,6 +38,10 @@ class FewRowsReader:
         heads = {pin.channel: pin.head for pin in pins}
         return FewRowsAtHeads(self, lambda: heads)
 
+    def at_newest_heads(self) -> FewRowsAtHeads:
+        """The rows at the heads at the time of the first question."""
+        return FewRowsAtHeads(self, self._catalog.heads)
+
     def rows_at(self, channel: str, head: int) -> FewRows | None:
         """Rows of a channel at a head; None if they are many.
 

@@ -25,7 +25,7 @@ from nova_assets.execution.commit_request import build_commit_request
 from nova_assets.execution.conflict_retry import plan_again_after_conflict
 from nova_assets.execution.data_checks import check_failed_error, run_all_checks
 from nova_assets.execution.dead_staging import delete_dead_staging
-from nova_assets.execution.few_rows import FewRowsAtHeads, FewRowsReader
+from nova_assets.execution.few_rows import FewRowsReader
 from nova_assets.execution.lease import heartbeat, this_process
 from nova_assets.execution.pins import plan_run_from_pins
 from nova_assets.execution.run_state import PortFrames, RunState, RunStateCache, with_backfill_outcome
@@ -342,7 +342,7 @@ class Runtime:
 
     def _begin_request(self, bound: Binding, partition: str, *, whole: bool) -> tuple[BeginRequest, dict[str, int]]:
         """The request, and the heads of the channels whose rows it depends on."""
-        few_rows, lease = FewRowsAtHeads(self.few_rows, self.catalog.heads), self.lease
+        few_rows, lease = self.few_rows.at_newest_heads(), self.lease
         request = build_begin_request(
             self.catalog, bound, partition, whole=whole, owner=self.owner, lease_seconds=lease, few_rows=few_rows
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cache, partial
 from typing import NamedTuple
 
 from nova_assets.errors import BlockCollected, ModelChanged
@@ -137,8 +138,7 @@ def plan_run(
     Raises:
         ModelChanged: a task would write a delta on a channel whose merge model was changed (R18).
     """
-    partitions = {c: {b.partition for b in h.blocks} for c, h in histories.items()}
-    inputs = InputState(lambda channel: partitions.get(channel, ()), few_rows)
+    inputs = InputState(cache(partial(_existing_partitions, histories)), few_rows)
     steps = tuple(
         _plan_step(
             binding,
@@ -155,6 +155,10 @@ def plan_run(
     checks = tuple(_plan_check(binding, check, pins, histories, ports_without_new_data) for check in binding.checks)
     cursors, heads = _cursor_moves(binding, pins, partition), _required_heads(binding, pins)
     return RunPlan(binding.name, partition, dict(pins), steps, cursors, heads, checks)
+
+
+def _existing_partitions(histories: Mapping[str, History], channel: str) -> frozenset[str]:
+    return frozenset(b.partition for b in histories[channel].blocks) if channel in histories else frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ def check(folder: Path, condition: str, table: str, zone: str) -> None:
         ("t.day IN (SELECT DATE_FORMAT(text, 'yyyy-MM-dd') FROM openings)", "tickets"),
         ("CAST(t.hour AS DATE) = DATE '2022-03-30'", "hours"),
         ("t.hour >= '2022-03-30'", "hours"),
+        ("t.day = '2022-03-30 12:00:00' + INTERVAL 1 DAY", "tickets"),
         ("t.day = CAST(CAST(TIMESTAMP '2022-03-30 23:30:00Z' AS DATE) AS STRING)", "tickets"),
     ],
 )
@@ -53,6 +54,7 @@ def test_a_condition_that_depends_on_the_zone(tmp_path: Path, condition: str, ta
         ("t.day IN (SELECT day FROM openings)", "tickets"),
         ("t.day = '2022-03-30' AND t.at > TIMESTAMP '2022-03-30 22:00:00'", "tickets"),
         ("t.day = '2022-03-30' OR t.at > TIMESTAMP '2022-03-30 22:00:00'", "tickets"),
+        ("t.day = CAST(DATE '2022-03-31' - INTERVAL 1 DAY AS STRING)", "tickets"),
         ("t.day = CAST(DATE_SUB(DATE '2022-03-31', 1) AS STRING)", "tickets"),
     ],
 )

@@ -56,10 +56,6 @@ class LazySparkSession:
         self._worker_check: tuple[int, bool] | None = None
 
     @property
-    def is_started(self) -> bool:
-        return self._session is not None
-
-    @property
     def current(self) -> SparkSession | None:
         """The session, which may have ended; None if none was started."""
         return self._session

@@ -128,11 +128,8 @@ def _add_interval(context: RuleContext, operand: Operand, interval: Interval, si
     if type_ == VOID:
         return NULL
     if type_ == DATE and interval.is_in_days:
-        return context.null_propagating_operand(
-            DATE,
-            lambda day: shift_days(_shift_months(day, sign * interval.months), sign * interval.duration.days),
-            operand,
-        )
+        months, days = sign * interval.months, sign * interval.duration.days
+        return context.null_propagating_operand(DATE, lambda day: shift_days(_shift_months(day, months), days), operand)
     if type_ in (DATE, TIMESTAMP):
         return context.null_propagating_operand(
             TIMESTAMP,
@@ -144,6 +141,7 @@ def _add_interval(context: RuleContext, operand: Operand, interval: Interval, si
             TIMESTAMP_NTZ, lambda local: _shift_local_time(local, interval, sign), operand
         )
     if type_ == STRING:  # Spark returns the result as text
+        context.on_zone_used()
         return text_operand(
             context,
             lambda said: cast_to_text(_shift_timestamp(parse_timestamp(said, zone), interval, sign, zone)),

@@ -121,8 +121,7 @@ class Evaluator:
         usage.keys |= inner_usage.keys
         usage.depends_on_data |= inner_usage.depends_on_data
         is_unknown = inner_usage.depends_on_data and isinstance(node, _COMPARISONS)
-        reads_clock = operand.type == TIMESTAMP or isinstance(node, exp.Interval)
-        usage.depends_on_zone |= (inner_usage.depends_on_zone or reads_clock) and not is_unknown
+        usage.depends_on_zone |= (inner_usage.depends_on_zone or operand.type == TIMESTAMP) and not is_unknown
         usage.not_understood += inner_usage.not_understood
         return operand
 

@@ -29,7 +29,7 @@ class RuleContext:
         zone: time zone in which timestamps are converted to days.
         compile_part: compiles a part into an operand.
         on_undecided: called with the reason if a value is undecided.
-        on_zone_used: called if a cast depends on the zone.
+        on_zone_used: called if the value depends on the zone.
     """
 
     node: exp.Expr

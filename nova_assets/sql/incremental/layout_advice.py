@@ -65,30 +65,31 @@ def advise_layouts(
         rows: dataset -> its rows.
         changed: datasets with unread changes.
     """
-    searches = [*_searches_by_key(channels, changed), *_searches_by_operators(root, changed)]
+    by_key = [(search, _CLOCK_TYPES) for search in _searches_by_key(channels, changed)]
+    by_operators = [(search, _ORDERED_TYPES) for search in _searches_by_operators(root, changed)]
     found = dict[str, LayoutAdvice]()
-    for dataset, column, reason in searches:
+    for (dataset, column, reason), types in (*by_key, *by_operators):
         channel = channels[dataset]
-        if dataset not in found and rows.get(dataset, 0) >= MIN_ROWS and _would_be_new(channel, column):
+        is_large = rows.get(dataset, 0) >= MIN_ROWS
+        if dataset not in found and is_large and _can_be_clustered(channel, column, types):
             found[dataset] = LayoutAdvice(dataset, channel.name, column, reason, rows[dataset])
     return list(found.values())
 
 
-def _would_be_new(channel: Channel, column: str) -> bool:
-    """Whether the rows of a channel can be clustered by a column, and are not clustered by anything."""
-    type_ = None if channel.schema is None or column not in channel.schema else channel.schema.field(column).type
-    is_partitioned = column in channel.partition_columns
-    can_cluster = column in channel.merge.key and type_ is not None and type_.name in _ORDERED_TYPES | _CLOCK_TYPES
-    return can_cluster and not is_partitioned and not channel.cluster_by
+def _can_be_clustered(channel: Channel, column: str, types: Collection[str]) -> bool:
+    """Whether the rows of a channel can be clustered by a column of certain types, and its author chose no layout."""
+    is_known = channel.schema is not None and column in channel.schema
+    if channel.cluster_by or not is_known or column not in channel.merge.key or column in channel.partition_columns:
+        return False
+    assert channel.schema is not None
+    return channel.schema.field(column).type.name in types
 
 
 def _searches_by_key(channels: Mapping[str, Channel], changed: Collection[str]) -> Iterator[tuple[str, str, str]]:
     """Earlier rows of changed keys, which lie close together if the key has a time."""
     for dataset in changed:
-        schema = channels[dataset].schema
         for column in channels[dataset].merge.key:
-            if schema is not None and column in schema and schema.field(column).type.name in _CLOCK_TYPES:
-                yield dataset, column, "the earlier rows of changed keys are looked up"
+            yield dataset, column, "the earlier rows of changed keys are looked up"
 
 
 def _searches_by_operators(root: Operator, changed: Collection[str]) -> Iterator[tuple[str, str, str]]:

@@ -71,4 +71,8 @@ def test_what_needs_no_layout() -> None:
     assert advice(JOIN, ["orders"], lines=clustered) == [], "its author has chosen a layout"
     assert advice("SELECT o.id FROM orders o JOIN log l ON l.id = o.id", ["orders"]) == [], "log has no key"
     assert advice("SELECT id, SUM(line) AS n FROM lines GROUP BY id", ["lines"]) == [], "added to stored groups"
+    times = nova.Channel("lines", schema="id timestamp, line int", merge=nova.Upsert(key=["line", "id"]))
+    moments = nova.Channel("orders", schema="id timestamp, k int", merge=nova.Upsert(key="k"))
+    timed = "SELECT l.line FROM lines l JOIN orders o ON l.id = o.id"
+    assert advice(timed, ["orders"], lines=times, orders=moments) == [], "bounds of timestamps are not used"
     assert advice("SELECT l.id FROM lines l JOIN orders o ON l.id + 1 = o.id", ["orders"]) == [], "computed"
