@@ -37,9 +37,10 @@ def show(deployment: Deployment, dataset: str | None, partition: tuple[str, ...]
     nova cannot use for partition pruning are listed with the reason.
 
     JSON: {"dataset", "file", "reads", "schema", "scopes": [{"partition", "variables"}], "refresh": {"refresh",
-    "reason", "steps": [{"depth", "step", "rule"}]}}; with a partition: {"dataset", "partition", "scope": [{"name",
-    "value", "type"}], "columns": [...], "dependencies": [{"dataset", "mode", "partition"}], "not_pruned": [text],
-    "refresh", "schema", "query"}; without a dataset: {"datasets": [{"dataset", "file", "reads", "partitioned_by"}]}
+    "reason", "steps": [{"depth", "step", "rule"}]}, "freshness", "frozen_where"}; with a partition: {"dataset",
+    "partition", "scope": [{"name", "value", "type"}], "columns": [...], "dependencies": [{"dataset", "mode",
+    "partition"}], "not_pruned": [text], "refresh", "schema", "query"}; without a dataset: {"datasets": [{"dataset",
+    "file", "reads", "partitioned_by"}]}
     """
     with deployment.open_read_only(with_project=True) as store:
         if dataset is None:
@@ -193,6 +194,8 @@ def _dataset_result(query: DatasetQuery, now: datetime) -> CommandResult:
         "schema": query.schema.as_json(),
         "scopes": [{"partition": p, "variables": v} for p, v in variables_by_partition.items()],
         "refresh": query.refresh.as_json(),
+        "freshness": query.freshness,
+        "frozen_where": query.frozen_where,
     }
 
     def show(console: Console) -> None:
@@ -206,6 +209,7 @@ def _dataset_result(query: DatasetQuery, now: datetime) -> CommandResult:
         for read in query.reads or ("(nothing)",):
             console.print(f"- {read}")
         _show_refresh(console, query)
+        _show_limits(console, query)
         _show_schema(console, query)
 
     return CommandResult(data, show)
@@ -222,6 +226,15 @@ def _show_refresh(console: Console, query: DatasetQuery) -> None:
     console.print("incremental: the changes of the inputs pass through these steps, from the last line to the first")
     lines = describe_operators(refresh.operators)
     print_table(console, ("step", "how a change passes through"), [("  " * n + step, rule) for n, step, rule in lines])
+
+
+def _show_limits(console: Console, query: DatasetQuery) -> None:
+    if query.freshness:
+        print_title(console, "Freshness")
+        console.print(query.freshness)
+    if query.frozen_where:
+        print_title(console, "Rows that are never made again")
+        console.print(query.frozen_where, markup=False, soft_wrap=True)
 
 
 def _show_schema(console: Console, query: DatasetQuery) -> None:

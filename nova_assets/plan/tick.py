@@ -32,6 +32,7 @@ class SchedulerState:
         failures_by_task: failures of tasks whose last run failed.
         freshness: how long the changes of a dataset's inputs may wait.
         unread_since: returns since when the oldest unread data of a task has waited.
+        is_frozen: (dataset, partition) -> whether the partition is never made again for changes of its inputs.
         incremental_datasets: datasets that are maintained from changes. They take data that arrives later as a change,
             so they do not wait until a channel is complete.
     """
@@ -45,6 +46,7 @@ class SchedulerState:
     incremental_datasets: Collection[str] = ()
     freshness: FreshnessLimits = field(default_factory=FreshnessLimits)
     unread_since: UnreadSince = lambda dataset, partition, names: None
+    is_frozen: Callable[[str, str], bool] = lambda dataset, partition: False
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,7 @@ class _TickPlanner:
         self.state = state
         self.policy = policy
         self.inputs_in_use = self._inputs_of_running_tasks()
-        self._freshness_wait_by_task: dict[tuple[str, str], str | None] = {}
+        self._reason_to_hold_by_task: dict[tuple[str, str], str | None] = {}
 
     def decide(self) -> Tick:
         ready: list[tuple[str, str, StaleReason]] = []
@@ -174,7 +176,7 @@ class _TickPlanner:
             reason = self.reason_to_run(dataset, partition)
             if reason is None or (dataset, partition) in self.state.running_tasks:
                 continue
-            obstacle = self._freshness_wait(dataset, partition) or self._blocking_reason(dataset, partition)
+            obstacle = self._reason_to_hold(dataset, partition) or self._blocking_reason(dataset, partition)
             if obstacle is None:
                 ready.append((dataset, partition, reason))
             else:
@@ -213,15 +215,19 @@ class _TickPlanner:
             return "dirty"
         return None if stale is None else stale.reason
 
-    def _freshness_wait(self, dataset: str, partition: str) -> str | None:
-        """What a stale task waits for although it could run, because its freshness limit allows it."""
+    def _reason_to_hold(self, dataset: str, partition: str) -> str | None:
+        """What a stale task waits for although it could run: its freshness limit, or nothing if it is frozen."""
         task = (dataset, partition)
-        if task not in self._freshness_wait_by_task:
-            is_late = self.reason_to_run(dataset, partition) == "late data"
-            self._freshness_wait_by_task[task] = (
-                self.state.freshness.reason_to_wait(*task, self.state.now, self.state.unread_since) if is_late else None
-            )
-        return self._freshness_wait_by_task[task]
+        if task not in self._reason_to_hold_by_task:
+            self._reason_to_hold_by_task[task] = self._find_reason_to_hold(*task)
+        return self._reason_to_hold_by_task[task]
+
+    def _find_reason_to_hold(self, dataset: str, partition: str) -> str | None:
+        if self.reason_to_run(dataset, partition) != "late data":
+            return None
+        if self.state.is_frozen(dataset, partition):
+            return "another FROZEN WHERE"
+        return self.state.freshness.reason_to_wait(dataset, partition, self.state.now, self.state.unread_since)
 
     def _blocking_reason(self, dataset: str, partition: str) -> str | None:
         """Reason why a task has to wait; None if it can run."""
@@ -250,14 +256,14 @@ class _TickPlanner:
 
     def _is_up_to_date(self, name: str, partition: str) -> bool:
         """Whether an input partition exists and will not be recomputed first. Readers do not wait for a task that its
-        freshness limit holds back.
+        freshness limit holds back, or for a partition that is frozen.
         """
         if name not in self.partitions_by_dataset:
             return self.state.is_complete(name, partition)
         if (name, partition) in self.state.running_tasks:
             return False
         if partition in self.partitions_by_dataset[name]:
-            return self.reason_to_run(name, partition) is None or self._freshness_wait(name, partition) is not None
+            return self.reason_to_run(name, partition) is None or self._reason_to_hold(name, partition) is not None
         return partition in self.state.existing_partitions.get(name, {})
 
     def _inputs_of_running_tasks(self) -> frozenset[tuple[str, str]]:

@@ -110,9 +110,10 @@ def _inputs(query: DatasetQuery) -> list[Channel]:
 
 
 def _isolate(query: DatasetQuery, refresh: Any) -> Datasets:
-    """The dataset alone, with its inputs as channels."""
+    """The dataset alone, without the options of its statement, and with its inputs as channels."""
     own = query.graph.dataset(query.name).channel
-    graph = build_graph([query.statement.text], [*_inputs(query)], query.graph.function_types)
+    text = query.statement.options.blank_out(query.statement.text)
+    graph = build_graph([text], [*_inputs(query)], query.graph.function_types)
     assert graph.dataset(query.name).channel.partition_columns == own.partition_columns
     return Datasets(graph, {query.name: query.late}, query.sql_functions, refresh)
 

@@ -27,6 +27,7 @@ from nova_assets.operations.maintenance import ChannelMaintenance
 from nova_assets.plan.freshness import FreshnessLimits, freshness_limits
 from nova_assets.plan.tick import Batch, Policy, SchedulerState, Tick, decide_from_staleness
 from nova_assets.sql.datasets.dataset_query import DatasetQuery
+from nova_assets.sql.datasets.maintained_dataset import MaintainedDataset
 
 log = get_logger("nova_assets.scheduler")
 
@@ -75,6 +76,7 @@ class DatasetScheduler:
             self.staleness_tracker.datasets_with_cursors,
             _freshness_limits(self.staleness_tracker.queries, self.runtime.project),
             _UnreadData(self.catalog, snapshot),
+            partial(_is_frozen, self.staleness_tracker.queries, snapshot.now),
         )
         return decide_from_staleness(
             snapshot.partition_ordinals, snapshot.staleness_by_dataset, snapshot.task_inputs, scheduler_state, policy
@@ -177,6 +179,11 @@ class _UnreadData:
                 at = self.catalog.oldest_data_time(name, versions[name], partitions)
                 times += [] if at is None else [datetime.min.replace(tzinfo=at.tzinfo) if name in waited else at]
         return min(times, default=None)
+
+
+def _is_frozen(queries: Mapping[str, DatasetQuery], now: datetime, dataset: str, partition: str) -> bool:
+    query = queries[dataset]
+    return isinstance(query, MaintainedDataset) and query.is_frozen(partition, now)
 
 
 def _freshness_limits(queries: Mapping[str, DatasetQuery], project: Project) -> FreshnessLimits:

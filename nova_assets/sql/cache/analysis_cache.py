@@ -25,16 +25,17 @@ from nova_assets.model.partitions import Dimension
 from nova_assets.model.schema import Schema
 from nova_assets.nova_error import NovaError
 from nova_assets.sql.cache.disk_cache import DiskCache, DiskCacheSession
-from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.parse.tree_encoding import decode_tree, encode_tree
 from nova_assets.sql.query.resolved_query import Query, resolve_query
 from nova_assets.sql.query.scans import Scan
 from nova_assets.sql.query.table_function_calls import table_function_schemas
+from nova_assets.sql.statement.dataset_options import DatasetOptions
 from nova_assets.sql.statement.dataset_statement import (
     DatasetStatement,
     header_from_tree,
     make_header_tree,
     parse_dataset_statement,
+    parse_without_options,
 )
 from nova_assets.sql.statement.header import StatementHeader
 from nova_assets.sql.text import SqlText
@@ -97,6 +98,7 @@ class AnalysisCache:
             "query_start": statement.query_start,
             "description": statement.description,
             "owner": statement.owner,
+            "options": asdict(statement.options),
         }
         self._put_record(statement_hash(statement.text), record, lambda: make_header_tree(statement))
 
@@ -173,14 +175,22 @@ class AnalysisCache:
 
 
 def _statement_from_record(
-    disk_cache: DiskCache, text: SqlText, key: bytes, *, scans: Any, called_functions: Sequence[str], **record: Any
+    disk_cache: DiskCache,
+    text: SqlText,
+    key: bytes,
+    *,
+    scans: Any,
+    called_functions: Sequence[str],
+    options: Mapping[str, Any],
+    **record: Any,
 ) -> DatasetStatement:
     return DatasetStatement(
         text=text,
         scans=tuple(Scan(**{**s, "span": tuple(s["span"])}) for s in scans),
         called_functions=frozenset(called_functions),
+        options=DatasetOptions.from_json(options),
         **record,
-        load_tree=partial(parse_statement, text),
+        load_tree=partial(parse_without_options, text),
         load_header=partial(_load_header, disk_cache, text, key),
     )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args, overload
+from typing import Literal, cast, get_args, overload
 
 from nova_assets.errors import DefinitionError, SqlError
 from nova_assets.model.binding import Binding, bind
@@ -32,6 +32,7 @@ from nova_assets.sql.datasets.refresh_decision import Refresh, RefreshDecision
 from nova_assets.sql.datasets.scan_inputs import consumed_edges
 from nova_assets.sql.incremental.incremental_query import IncrementalQuery
 from nova_assets.sql.query.user_functions import Functions, SqlFunction, sql_functions_by_name, type_by_function
+from nova_assets.sql.statement.dataset_statement import DatasetStatement
 from nova_assets.sql.text import SqlText
 from nova_assets.suggestions import did_you_mean
 
@@ -60,10 +61,10 @@ class Datasets(Sequence[Binding]):
         freshness: Freshness | Mapping[str, Freshness] | None = None,
     ) -> None:
         late_by_dataset = late or {}
-        self._freshness = dict.fromkeys(graph.datasets, freshness) if isinstance(freshness, str) else freshness or {}
+        self._freshness = _freshness_by_dataset(freshness, graph)
         self.refresh_decisions: dict[str, RefreshDecision] = {}
         for name in graph.datasets:  # inputs come before their readers
-            requested = refresh if isinstance(refresh, str) else refresh.get(name, "auto")
+            requested = _requested_refresh(refresh, graph.dataset(name).statement)
             decision = decide_refresh(graph, name, requested, late_by_dataset.get(name, "rebuild"))
             self.refresh_decisions[name] = decision
             if decision.is_incremental:  # a base of a full dataset that it reads may remove rows
@@ -193,6 +194,36 @@ def dataset_queries_by_name(project: Project) -> dict[str, DatasetQuery]:
     """The queries of all SQL datasets of a project, by dataset name."""
     found = (t.scoped for b in project.bindings for t in b.tasks)
     return {q.name: q for q in found if isinstance(q, DatasetQuery)}
+
+
+def _requested_refresh(refresh: Refresh | Mapping[str, Refresh], statement: DatasetStatement) -> Refresh:
+    """How a dataset is to be brought up to date. Its statement goes before what the folder says."""
+    written = cast("Refresh | Literal['']", statement.options.refresh)
+    by_name = None if isinstance(refresh, str) else refresh.get(statement.name)
+    _check_agreement("refresh", statement, written, by_name)
+    return written or by_name or (refresh if isinstance(refresh, str) else "auto")
+
+
+def _freshness_by_dataset(freshness: Freshness | Mapping[str, Freshness] | None, graph: Graph) -> dict[str, Freshness]:
+    """Dataset -> how long changes may wait. Its statement goes before what the folder says."""
+    by_name = {} if isinstance(freshness, str) else freshness or {}
+    found = dict.fromkeys(graph.datasets, freshness) if isinstance(freshness, str) else dict(by_name)
+    for name, dataset in graph.datasets.items():
+        written = dataset.statement.options.freshness
+        _check_agreement("freshness", dataset.statement, written, by_name.get(name))
+        if written:
+            found[name] = written
+    return found
+
+
+def _check_agreement(argument: str, statement: DatasetStatement, written: str, by_name: str | None) -> None:
+    if written and by_name is not None and by_name != written:
+        raise statement.text.error(
+            f"{argument.upper()} is {written} here, and nova.datasets(...) says {argument}={{{statement.name!r}: "
+            f"{by_name!r}}}",
+            statement.options.span,
+            expected="one of them",
+        )
 
 
 def _check_policies(argument: str, policies: Mapping[str, str], choices: Sequence[str], graph: Graph) -> None:

@@ -76,6 +76,12 @@ class DatasetQuery:
         return self.is_maintained and not self.partition_columns
 
     @property
+    def frozen_where(self) -> str:
+        """``WHERE condition`` of the rows that are never made again; empty if there are none."""
+        span = self.statement.options.frozen_span
+        return "" if span is None else " ".join(self.statement.text.substring(span).split())
+
+    @property
     def source_file(self) -> str:
         """Path of the SQL file."""
         return self.statement.text.name
@@ -180,13 +186,17 @@ class DatasetQuery:
         """The Python functions that the query calls. Their modules have to reach Spark's workers."""
         return self.function_calls.python_functions
 
+    @property
+    def depends_on_zone(self) -> bool:
+        """Whether a time zone determines which partitions the tasks read or write."""
+        return not self.reads_all_partitions and self.graph.depends_on_zone(self.name)
+
     def check_session_timezone_is_utc(self, ctx: Context) -> None:
         """Raise SettingsError unless the session's time zone is UTC. Spark derives days from timestamps in the
         session's zone, while nova prunes partitions in UTC.
         """
         zone = ctx.spark.conf.get("spark.sql.session.timeZone")
-        is_pruned_by_time = not self.reads_all_partitions and self.graph.depends_on_zone(self.name)
-        uses_timestamps = "timestamp" in self.query.variables.values() or is_pruned_by_time
+        uses_timestamps = "timestamp" in self.query.variables.values() or self.depends_on_zone
         if uses_timestamps and zone not in ("UTC", "Etc/UTC", "GMT", "Z"):
             raise SettingsError(
                 f"dataset {self.name!r} uses timestamps, and the time zone of the Spark session is not UTC",

@@ -14,12 +14,15 @@ from nova_assets.model.schema import Field, Schema, parse_type
 from nova_assets.sql.cache.analysis_cache import AnalysisCache, DatasetAnalysis
 from nova_assets.sql.cache.disk_cache import DiskCache
 from nova_assets.sql.datasets.graph import Dataset, Graph
-from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.pruning.prune import required_partitions
 from nova_assets.sql.pruning.select_source import Partition
 from nova_assets.sql.query.resolved_query import Query, resolve_query
 from nova_assets.sql.query.table_function_calls import table_function_schemas
-from nova_assets.sql.statement.dataset_statement import DatasetStatement, parse_dataset_statement
+from nova_assets.sql.statement.dataset_statement import (
+    DatasetStatement,
+    parse_dataset_statement,
+    parse_without_options,
+)
 from nova_assets.sql.statement.external_table import ExternalView, is_external_view, parse_external_view
 from nova_assets.sql.statement.header import partition_dimensions
 from nova_assets.sql.text import SqlText
@@ -193,7 +196,7 @@ def _read_statement(text: SqlText, analysis_cache: AnalysisCache | None) -> Data
     cached = None if analysis_cache is None else analysis_cache.get_statement(text)
     if cached is not None:
         return cached
-    statement = parse_statement(text)
+    statement = parse_without_options(text)
     if is_external_view(statement):
         return parse_external_view(text, statement)
     dataset_statement = parse_dataset_statement(text, statement)

@@ -6,19 +6,20 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from nova_assets.errors import SqlError
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import Append, Multiset
 from nova_assets.model.partition_rule import InputState
-from nova_assets.model.schema import Schema
+from nova_assets.model.schema import DataType, Schema, parse_type
 from nova_assets.model.value_comparison import can_be_key
 from nova_assets.sql.datasets.dataset_query import DatasetQuery, Late
 from nova_assets.sql.datasets.graph import Dataset, Graph
 from nova_assets.sql.datasets.refresh_decision import Refresh, RefreshDecision
 from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
+from nova_assets.sql.incremental.frozen_rows import FrozenRows
 from nova_assets.sql.incremental.incremental_query import IncrementalQuery
 from nova_assets.sql.incremental.maintained_query import QueryScope
 from nova_assets.sql.incremental.operators import NotMaintainable, Operator
@@ -31,16 +32,26 @@ def decide_refresh(graph: Graph, name: str, refresh: Refresh, late: Late) -> Ref
     """Decide how a dataset is brought up to date. No data is read.
 
     Raises:
-        SqlError: ``refresh`` is ``incremental``, and the dataset cannot be maintained.
+        SqlError: ``refresh`` is ``incremental``, or the dataset has frozen rows, and it cannot be maintained.
     """
+    dataset = graph.dataset(name)
+    frozen = _frozen_rows(dataset)
+    if refresh == "full" and frozen is not None:
+        raise frozen.text.error(
+            "FROZEN WHERE in a dataset that is computed again", frozen.condition, expected='refresh="auto"'
+        )
     if refresh == "full":
         return RefreshDecision()
     try:
-        return RefreshDecision(_build_operators(graph, graph.dataset(name), late), requested=refresh)
+        operators = _build_operators(graph, dataset, late)
     except SqlError as error:
-        if refresh == "incremental":
+        if refresh == "incremental" or frozen is not None:
             raise
         return RefreshDecision(reason=error.what, requested=refresh)
+    if frozen is not None:
+        frozen.check_columns(dataset.schema.names)
+        frozen.check_operators(operators, {column: column for column in operators.columns})
+    return RefreshDecision(operators, requested=refresh)
 
 
 def multiset_channel(channel: Channel) -> Channel:
@@ -57,6 +68,28 @@ class MaintainedDataset(DatasetQuery):
 
     def input_partitions(self, partition: str, now: datetime, inputs: InputState) -> dict[str, frozenset[str]]:
         return {} if self.reads_all_partitions else super().input_partitions(partition, now, inputs)
+
+    @cached_property
+    def frozen(self) -> FrozenRows | None:
+        """The rows that are never made again; None if there are none."""
+        return _frozen_rows(self.graph.dataset(self.name))
+
+    def is_frozen(self, partition: str, now: datetime) -> bool:
+        """Whether all rows of a partition are frozen."""
+        if self.frozen is None or not self.partition_columns:
+            return False
+        values = self.header.partition_values_of(self.scope(partition, now))
+        types = self._partition_column_types
+        return self.frozen.holds_for_all({n.lower(): (value, types[n.lower()]) for n, value in values.items()}, now)
+
+    @property
+    def depends_on_zone(self) -> bool:
+        is_frozen_by_time = self.frozen is not None and self.frozen.depends_on_zone(self._partition_column_types)
+        return super().depends_on_zone or is_frozen_by_time
+
+    @property
+    def _partition_column_types(self) -> dict[str, DataType]:
+        return {name.lower(): parse_type(type_) for name, type_ in self.header.partition_column_types.items()}
 
     def as_json(self) -> dict[str, Any]:
         return {**super().as_json(), "refresh": "incremental by partition" if self.partition_columns else "incremental"}
@@ -98,7 +131,14 @@ def _incremental_query(
         readers=readers,
         check_columns=partial(check_spark_columns, dataset.query, columns),
         scope=scope,
+        frozen=_frozen_rows(dataset),
     )
+
+
+def _frozen_rows(dataset: Dataset) -> FrozenRows | None:
+    """The frozen rows of a dataset; None if there are none. Raises SqlError."""
+    span = dataset.statement.options.frozen_span
+    return None if span is None else FrozenRows.parse(dataset.statement.text, span)
 
 
 def _build_operators(graph: Graph, dataset: Dataset, late: Late) -> Operator:

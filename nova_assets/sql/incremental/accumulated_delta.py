@@ -15,15 +15,19 @@ from nova_assets.sql.incremental.operator_sql import KEY, output_list, quote_col
 _AGAIN = "nova_groups_again"
 
 
-def add_changed_groups(relations: MaintenanceSql, stored: StoredAccumulation, stored_frame: str) -> str:
+def add_changed_groups(
+    relations: MaintenanceSql, stored: StoredAccumulation, stored_frame: str, is_frozen: str = ""
+) -> str:
     """Add the relation with the groups that a change concerns, and return its name.
 
     Args:
         stored_frame: frame of the stored rows, with the hidden columns.
+        is_frozen: condition over the columns of group keys for groups that are left out; empty if there are none.
     """
     rows = stored.accumulation.aggregation.input
-    change = relations.add_relation("nova_group_changes", select_group_changes(stored, relations.change(rows)))
-    may_cancel_out = relations.may_cancel_out(rows)
+    select = select_group_changes(stored, relations.change(rows))
+    change = relations.add_unfrozen("nova_group_changes", select, is_frozen, is_read_often=bool(is_frozen))
+    may_cancel_out = relations.changed.may_cancel_out(rows)
     groups = select_changed_groups(stored, change, stored_frame, rows_may_cancel_out=may_cancel_out)
     return relations.add_relation(CHANGED_GROUPS, groups, is_read_often=True)
 

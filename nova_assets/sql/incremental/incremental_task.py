@@ -9,7 +9,9 @@ from nova_assets.errors import DefinitionError
 from nova_assets.model.edge import Produces
 from nova_assets.model.names import check_name
 from nova_assets.model.task import Task
+from nova_assets.sql.incremental.frozen_rows import FrozenRows
 from nova_assets.sql.incremental.incremental_query import IncrementalQuery
+from nova_assets.sql.statement.dataset_options import parse_options
 from nova_assets.sql.text import SqlText
 from nova_assets.suggestions import did_you_mean
 
@@ -42,6 +44,10 @@ def incremental(
     something else has written to the channel, the next execution computes the whole query, and corrects the stored
     rows.
 
+    ``FROZEN WHERE condition`` before the query names rows that are never made again, for example
+    ``FROZEN WHERE day < CURRENT_DATE - INTERVAL 30 DAYS SELECT day, ...``. The condition names columns of the key.
+    Changes of these rows are left out, and reported.
+
     Args:
         name: the task's name.
         sql: one SELECT statement.
@@ -59,8 +65,8 @@ def incremental(
             f"task {name!r}: refresh={refresh!r} is not a policy{did_you_mean(str(refresh), ('incremental', 'auto'))}",
             expected="incremental or auto",
         )
-    prefers_changes = refresh == "incremental"
-    query = IncrementalQuery(SqlText(f"task {name}", sql), produces.port, prefers_changes=prefers_changes)
+    text, frozen = _split_frozen(SqlText(f"task {name}", sql))
+    query = IncrementalQuery(text, produces.port, prefers_changes=refresh == "incremental", frozen=frozen)
     if produces.kind != "delta":
         raise DefinitionError(
             f"task {name!r} writes changes of its result, not a base", expected=f"produces=nova.delta({produces.port})"
@@ -78,3 +84,17 @@ def incremental(
         can_replace=True,
         description=sql.strip(),
     )
+
+
+def _split_frozen(text: SqlText) -> tuple[SqlText, FrozenRows | None]:
+    """The query without its options, and its frozen rows.
+
+    Raises:
+        SqlError: the condition is invalid, or the query has options that the arguments of the task give.
+    """
+    options = parse_options(text)
+    if options.refresh or options.freshness:
+        expected = "FROZEN WHERE only, and nova.incremental(..., refresh=...)"
+        raise text.error("REFRESH and FRESHNESS belong to datasets", options.span, expected=expected)
+    frozen = None if options.frozen_span is None else FrozenRows.parse(text, options.frozen_span)
+    return options.blank_out(text), frozen

@@ -20,6 +20,7 @@ from nova_assets.sql.incremental.build_operators import SourceTable, build_opera
 from nova_assets.sql.incremental.confirmation import compare_plans, has_equal_columns, regenerate
 from nova_assets.sql.incremental.dataset_change import DatasetChange
 from nova_assets.sql.incremental.expressions import PARAMETER_PREFIX, can_stand_for_current_time
+from nova_assets.sql.incremental.frozen_rows import FrozenRows
 from nova_assets.sql.incremental.maintenance import frame_name
 from nova_assets.sql.incremental.maintenance_sql import MaintenanceSql
 from nova_assets.sql.incremental.operator_sql import quote_column
@@ -77,6 +78,7 @@ class MaintainedQuery:
         readers: known readers of the result's changes.
         check_columns: raises an error if the columns that Spark derives are not those that nova derived.
         scope: the scope of a dataset with partitions; None for a query without a scope.
+        frozen: the rows of the result that are never made again; None if there are none.
 
     Attributes:
         analyses: analyses of earlier executions in this process, by the inputs' columns, the session's settings, and
@@ -95,11 +97,13 @@ class MaintainedQuery:
         readers: int = 0,
         check_columns: Callable[[Schema], None] = lambda schema: None,
         scope: QueryScope | None = None,
+        frozen: FrozenRows | None = None,
     ) -> None:
         self.check_columns = check_columns
         self.prefers_changes = prefers_changes
         self.readers = readers
         self.scope = scope
+        self.frozen = frozen
         self.text = text
         self.output_port = output_port
         tree = parse_statement(text)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from sqlglot import exp
 
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import Append, MergeModel, Multiset
@@ -24,10 +25,12 @@ from nova_assets.sql.incremental.computed_relation import ComputedRelation
 from nova_assets.sql.incremental.dataset_change import DatasetChange
 from nova_assets.sql.incremental.delta_rows import delta_rows
 from nova_assets.sql.incremental.delta_sql import RESULT, select_delta, select_delta_once, select_missing_rows
+from nova_assets.sql.incremental.expressions import column_of
+from nova_assets.sql.incremental.frozen_condition import FrozenCondition
 from nova_assets.sql.incremental.maintenance_cost import MaintenanceCost, estimate_from_row_counts
 from nova_assets.sql.incremental.maintenance_sql import MaintenanceSql
 from nova_assets.sql.incremental.netted_change import add_up, is_exact, net_change
-from nova_assets.sql.incremental.operator_sql import KEY, WEIGHT, quote_column, sum_weights, used_values
+from nova_assets.sql.incremental.operator_sql import FROZEN, KEY, WEIGHT, quote_column, sum_weights, used_values
 from nova_assets.sql.incremental.operators import Operator
 from nova_assets.sql.incremental.unique_keys import exact_unique_key
 
@@ -45,6 +48,10 @@ class Maintenance:
         values: values of the query's variables.
         accumulation: the accumulation that the stored rows are; None if they are none.
         is_accumulated: whether the stored rows have the hidden columns of the accumulation.
+        frozen: the rows of the result that stay as they are; None if there are none.
+
+    Attributes:
+        frozen_changes: number of computed changes of frozen rows, which are left out. Only few changes are counted.
     """
 
     def __init__(
@@ -57,7 +64,10 @@ class Maintenance:
         values: Mapping[str, Any],
         accumulation: StoredAccumulation | None,
         is_accumulated: bool,
+        frozen: FrozenCondition | None = None,
     ) -> None:
+        self.frozen = frozen
+        self.frozen_changes = 0
         self.accumulation = accumulation
         self.is_accumulated = is_accumulated
         self.ctx = ctx
@@ -105,15 +115,24 @@ class Maintenance:
         if accumulation is not None:
             return self._add_to_groups(maintenance, accumulation, removes_by_value=removes_by_value)
         names = dict(zip(self.operators.columns, self.schema.names, strict=True))
+        is_frozen = self._is_frozen({name: column_of(column) for column, name in names.items()})
         if self.operators.rounded:
             key = exact_unique_key(self.operators)
             assert key is not None  # otherwise the whole result is compared
-            maintenance.add_result_by_key(sorted(key), "stored", names)
+            maintenance.add_result_by_key(sorted(key), "stored", names, is_frozen)
             return self._delta_of_result(maintenance, names, select_delta_once(self.target.merge, names))
-        maintenance.add_result()
+        maintenance.add_result(is_frozen)
         if removes_by_value and self._has_missing_rows(maintenance, names):
             return None
         return self._delta_of_result(maintenance, names, select_delta(self.target.merge, names))
+
+    def _is_frozen(self, columns: Mapping[str, exp.Expr]) -> str:
+        """Condition for frozen rows; empty if there are none.
+
+        Args:
+            columns: column of the result -> expression for it.
+        """
+        return "" if self.frozen is None else self.frozen.over(columns)
 
     def _delta_of_result(self, maintenance: MaintenanceSql, names: Mapping[str, str], select: str) -> Any:
         """The delta that follows from the change of the result.
@@ -151,7 +170,9 @@ class Maintenance:
         self, maintenance: MaintenanceSql, accumulation: StoredAccumulation, *, removes_by_value: bool
     ) -> Any:
         """The delta that adds the changes to the stored groups."""
-        groups = add_changed_groups(maintenance, accumulation, "stored")
+        keys = enumerate(accumulation.accumulation.key_columns)
+        is_frozen = self._is_frozen({accumulation.fields[c].name: column_of(f"{KEY}{n}") for n, c in keys})
+        groups = add_changed_groups(maintenance, accumulation, "stored", is_frozen)
         computed = maintenance.computed(groups)
         if computed is not None and "nova_again" not in computed.columns_with_true:
             rows = self._frames[computed.frame]()
@@ -182,7 +203,8 @@ class Maintenance:
     def _query(self, sql: str, values: Mapping[str, Any]) -> Any:
         """Frame of a statement over those frames and values that it names."""
         used_frames = {name: load() for name, load in self._frames.items() if f"{{{name}}}" in sql}
-        return self.ctx.query(sql, used_values(sql, {**self.values, **values}), used_frames)
+        known_values = {**self.values, **({} if self.frozen is None else self.frozen.values), **values}
+        return self.ctx.query(sql, used_values(sql, known_values), used_frames)
 
     def _compute(self, sql: str, values: Mapping[str, Any]) -> ComputedRelation | None:
         """Compute a relation now, and add it to the frames; None if its rows are too many."""
@@ -201,7 +223,11 @@ class Maintenance:
         return self._keep(self.ctx.compute(added_up))
 
     def _keep(self, rows: pa.Table) -> ComputedRelation:
-        """Add computed rows to the frames."""
+        """Add computed rows to the frames. Frozen rows are left out, and counted."""
+        if FROZEN in rows.column_names:
+            kept = rows.filter(pc.invert(rows.column(FROZEN))).drop_columns([FROZEN])
+            self.frozen_changes += rows.num_rows - kept.num_rows
+            rows = kept
         name = frame_name("computed", len(self._frames))
         self._frames[name] = lambda: rows
         keys = [column for column in rows.column_names if column.startswith(KEY)]

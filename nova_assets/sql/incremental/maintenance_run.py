@@ -18,6 +18,7 @@ from nova_assets.sql.incremental.build_operators import SourceTable
 from nova_assets.sql.incremental.cost_corrections import CostCorrections
 from nova_assets.sql.incremental.delta_sql import RESULT, added_up_difference, select_delta, select_keyed_difference
 from nova_assets.sql.incremental.expressions import column_of
+from nova_assets.sql.incremental.frozen_condition import FrozenCondition
 from nova_assets.sql.incremental.maintained_query import MaintainedQuery, QueryAnalysis
 from nova_assets.sql.incremental.maintenance import Maintenance, with_columns
 from nova_assets.sql.incremental.maintenance_choice import MaintenanceChoice, ResultState, choose_strategy
@@ -29,7 +30,12 @@ from nova_assets.sql.incremental.result_channel import (
     key_error,
     reason_without_operators,
 )
-from nova_assets.sql.incremental.result_record import HiddenColumns, ResultRecord, find_hidden_columns
+from nova_assets.sql.incremental.result_record import (
+    HiddenColumns,
+    ResultRecord,
+    find_frozen_until,
+    find_hidden_columns,
+)
 from nova_assets.sql.query.spark_query import INNER_QUERY_ALIAS
 
 
@@ -59,6 +65,8 @@ class MaintenanceRun:
         if not self._is_partition:
             models = [self.ctx.channels[d].merge for d in self.query.datasets]
             check_channel(self.target, schema, self.query.text.name, models, self.ctx.partition, lambda: self.plan)
+        if self._frozen_condition is not None:
+            self._frozen_condition.check(self.target, schema.names, self.plan.operators)
         choice = self._choose()
         output = self._output(choice)
         if output is None:
@@ -68,8 +76,9 @@ class MaintenanceRun:
         self.ctx.log.info("strategy %r: %s", choice.strategy, choice.reason)
         if choice.strategy == "comparison" and self._has_dropped_partitions():
             self.ctx.log.warning("rows of %s that came from dropped partitions are deleted (R19)", self.target.name)
-        self.ctx.report["maintenance"] = choice.as_json() | self._corrections.as_json()
-        replace(self._record, hidden=self._hidden_after(choice)).report(self.ctx)
+        self.ctx.report["maintenance"] = choice.as_json() | self._corrections.as_json() | self._frozen_report(choice)
+        until = "" if self._frozen_condition is None else self._frozen_condition.until.isoformat()
+        replace(self._record, hidden=self._hidden_after(choice), frozen_until=until).report(self.ctx)
         return output
 
     def _computed_as_whole(self, reason: str) -> MaintenanceChoice:
@@ -91,6 +100,8 @@ class MaintenanceRun:
     def _choose(self) -> MaintenanceChoice:
         """How this execution brings the result up to date."""
         ctx, target, views, port = self.ctx, self.target, self.views.values(), self.query.output_port
+        if self._frozen is not None and self._is_partition and self._frozen.holds_for_partition:
+            return MaintenanceChoice("no change", "FROZEN WHERE is true for all rows of the partition")
 
         def may_replace() -> bool:  # the result keeps rows that came from dropped partitions (R19)
             return ctx.may_replace(port) and (self._is_partition or not self._has_dropped_partitions())
@@ -106,9 +117,7 @@ class MaintenanceRun:
             is_changed=any(view.is_changed for view in views),
             is_redefined=any(view.has_new_definition for view in views),
             reason_without_operators=lambda: reason_without_operators(self.plan, target.merge),
-            has_stored_rows=lambda: (
-                bool(ctx.pins.get(target.name)) and _has_rows(ctx, "SELECT 1 FROM {rows} LIMIT 1", self.stored)
-            ),
+            has_stored_rows=lambda: self._has_stored_rows,
             reason_to_distrust=lambda: self._record.reason_to_compare(
                 self._last_execution,
                 ctx.cursors,
@@ -197,6 +206,7 @@ class MaintenanceRun:
             self.values,
             self._accumulation(self._new_token if stored is None else stored.token),
             stored is not None and stored.is_complete,
+            self._frozen,
         )
 
     @cached_property
@@ -244,7 +254,15 @@ class MaintenanceRun:
 
     @cached_property
     def rows_to_store(self) -> Any:
-        """Frame of the whole result with its hidden columns."""
+        """Frame of the whole result with its hidden columns. Frozen rows are the stored ones."""
+        rows = self._computed_rows_to_store
+        if self._frozen is None:
+            return rows
+        stored = with_columns(self.ctx, self.stored, self.schema)
+        return self._frozen.keep_stored(self.ctx, rows, stored, self.schema.names)
+
+    @property
+    def _computed_rows_to_store(self) -> Any:
         known = self.plan.accumulation
         accumulation = None if known is None else self._accumulation(known.fingerprint)
         if accumulation is None or not accumulation.hidden:
@@ -277,6 +295,42 @@ class MaintenanceRun:
     def _has_dropped_partitions(self) -> bool:
         return any(view.has_dropped_partitions for view in self.views.values())
 
+    # frozen rows
+
+    @cached_property
+    def _has_stored_rows(self) -> bool:
+        has_version = bool(self.ctx.pins.get(self.target.name))
+        return has_version and _has_rows(self.ctx, "SELECT 1 FROM {rows} LIMIT 1", self.stored)
+
+    @cached_property
+    def _frozen(self) -> FrozenCondition | None:
+        """The rows that stay as they are; None if there are none. Without stored rows, all rows are made."""
+        return self._frozen_condition if self._frozen_condition is not None and self._has_stored_rows else None
+
+    @cached_property
+    def _frozen_condition(self) -> FrozenCondition | None:
+        if self.query.frozen is None:
+            return None
+        types = {} if self.query.scope is None else self.query.scope.partition_column_types
+        values = {f"partition_{c}": self.values[f"partition_{c}"] for c in types}
+        last = find_frozen_until(self._last_execution.reports, self.target.name)
+        assert self.ctx.started is not None
+        until = self.ctx.started if last is None else max(self.ctx.started, last)
+        return FrozenCondition(self.query.frozen, until, types, values)
+
+    def _without_frozen(self, rows: Any) -> Any:
+        return rows if self._frozen is None else self._frozen.leave_out(self.ctx, rows, self.schema.names)
+
+    def _frozen_report(self, choice: MaintenanceChoice) -> dict[str, Any]:
+        """What is recorded about frozen rows. Only few changes of frozen rows are counted."""
+        if self._frozen is None:
+            return {}
+        is_counted = choice.strategy == "changes" and self._maintenance is not None
+        changes = self._maintenance.frozen_changes if is_counted and self._maintenance is not None else None
+        if changes:
+            self.ctx.log.warning("%d changes of frozen rows of %s are left out", changes, self.target.name)
+        return {"frozen_changes": changes}
+
     # the whole result
 
     def _with_partition_columns(self) -> Any:
@@ -299,6 +353,7 @@ class MaintenanceRun:
                 next="maintain the query in a new channel",
             )
         frames = {"rows_now": self.rows_now, "stored": with_columns(ctx, self.stored, schema)}
+        frames = {name: self._without_frozen(frame) for name, frame in frames.items()}
         if target.merge.key:
             difference = select_keyed_difference("{rows_now}", "{stored}", schema.names, target.merge.key)
             return ctx.query(difference, {}, frames)
@@ -312,7 +367,7 @@ class MaintenanceRun:
             return
         key = ", ".join(map(quote_column, self.target.merge.key))
         repeated = f"SELECT 1 FROM {{rows}} GROUP BY {key} HAVING COUNT(*) > 1 LIMIT 1"
-        if _has_rows(self.ctx, repeated, self.rows_now):
+        if _has_rows(self.ctx, repeated, self._without_frozen(self.rows_now)):
             raise key_error(self.query.text.name, self.target, self.plan)
 
 

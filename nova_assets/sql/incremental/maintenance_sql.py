@@ -15,12 +15,14 @@ from typing import Any
 from sqlglot import exp
 
 from nova_assets.model.value_comparison import can_be_key, has_unequal_representations
+from nova_assets.sql.incremental.changed_operators import ChangedOperators
 from nova_assets.sql.incremental.column_bounds import ColumnBounds
 from nova_assets.sql.incremental.computed_relation import ComputedRelation, ComputeRelation
 from nova_assets.sql.incremental.dataset_change import DatasetChange
 from nova_assets.sql.incremental.delta_sql import RESULT
 from nova_assets.sql.incremental.expressions import column_of
 from nova_assets.sql.incremental.operator_sql import (
+    FROZEN,
     KEY,
     WEIGHT,
     column_list,
@@ -60,6 +62,7 @@ class MaintenanceSql:
         add_up: computes a change, and adds it up; None if only Spark adds up.
 
     Attributes:
+        changed: the operators whose rows change.
         values: parameter of the SQL -> its value.
     """
 
@@ -77,19 +80,37 @@ class MaintenanceSql:
         self._add_up = add_up
         self._computed: dict[str, ComputedRelation] = {}
         self._numbers = {id(operator): n for n, operator in enumerate(walk(root))}
-        self._changed = {id(o) for o in walk(root) if self._reads_change(o)}
+        self.changed = ChangedOperators(root, changes)
         self._relations: dict[str, str] = {}
 
-    def add_result(self) -> None:
-        """Add the relation ``nova_result``: the change of the result, added up."""
-        select = f"SELECT * FROM {self.change(self.root)}"
+    def add_result(self, is_frozen: str = "") -> None:
+        """Add the relation ``nova_result``: the change of the result, added up.
+
+        Args:
+            is_frozen: condition for rows that are left out; empty if there are none.
+        """
+        select = f"SELECT *{_frozen_column(is_frozen)} FROM {self.change(self.root)}"
         is_added_up_here = self._add_up is not None and _can_be_added_up(self.root)
         if is_added_up_here and self._keep_computed(RESULT, self._add_up, select):
             return
-        body = sum_weights(self.root.columns, select)
-        self.add_relation(RESULT, body, is_read_often=not is_added_up_here)  # or it has too many rows
+        body = sum_weights(self.root.columns, f"SELECT * FROM {self.change(self.root)}")
+        self.add_unfrozen(RESULT, body, is_frozen, is_read_often=not is_added_up_here)  # or it has too many rows
 
-    def add_result_by_key(self, key: Sequence[str], stored: str, names: Mapping[str, str]) -> None:
+    def add_unfrozen(self, name: str, body: str, is_frozen: str, *, is_read_often: bool) -> str:
+        """Add a relation without its frozen rows, and return its name. If few rows are computed now, the frozen ones
+        are counted.
+
+        Args:
+            is_frozen: condition for frozen rows; empty if there are none.
+        """
+        if not is_frozen:
+            return self.add_relation(name, body, is_read_often=is_read_often)
+        self.add_relation(name, f"SELECT * FROM ({body}) WHERE NOT {is_frozen}")
+        if is_read_often:
+            self._keep_computed(name, self._compute, f"SELECT *{_frozen_column(is_frozen)} FROM ({body})")
+        return name
+
+    def add_result_by_key(self, key: Sequence[str], stored: str, names: Mapping[str, str], is_frozen: str = "") -> None:
         """Add the relation ``nova_result`` for a result with rounded numbers. Rows do not cancel out if their digits
         differ, so the change of the result is the difference between the rows with changed keys as they are now, and
         as they are stored.
@@ -98,6 +119,7 @@ class MaintenanceSql:
             key: columns that identify a row, without rounded numbers.
             stored: frame of the stored rows.
             names: output column -> name of the channel's column.
+            is_frozen: condition for rows that are left out; empty if there are none.
         """
         stored_columns = output_list((column, column_of(name)) for column, name in names.items())
         sides = [
@@ -117,7 +139,8 @@ class MaintenanceSql:
             f"{select_with_weight(self.root.columns, weight)} FROM {side}"
             for weight, side in zip((1, -1), sides, strict=True)
         ]
-        self.add_relation(RESULT, sum_weights(self.root.columns, " UNION ALL ".join(parts)), is_read_often=True)
+        body = sum_weights(self.root.columns, " UNION ALL ".join(parts))
+        self.add_unfrozen(RESULT, body, is_frozen, is_read_often=True)
 
     @property
     def has_few_rows(self) -> bool:
@@ -146,25 +169,6 @@ class MaintenanceSql:
         """A statement that computes the whole result after the change by the operators."""
         rows = self.rows(self.root, "new")
         return self.with_relations(f"SELECT * FROM {rows}")
-
-    def _reads_change(self, operator: Operator) -> bool:
-        return any(isinstance(o, Scan) and self.changes[o.dataset].is_changed for o in walk(operator))
-
-    def is_changed(self, operator: Operator) -> bool:
-        """Whether a dataset that the operator reads has changed."""
-        return id(operator) in self._changed
-
-    def may_cancel_out(self, operator: Operator) -> bool:
-        """Whether the operator's change may have added rows that are not there after the change, or removed rows that
-        were not there before it. Such rows have equal rows of the other sign.
-
-        The terms of an inner join have such rows if both sides change.
-        """
-        if isinstance(operator, Join):
-            changed = [i for i in operator.inputs if self.is_changed(i)]
-            return operator.kind == "inner" and (len(changed) > 1 or any(map(self.may_cancel_out, changed)))
-        passes_rows_on = isinstance(operator, Projection | Filter | LateralView | UnionAll)
-        return passes_rows_on and any(map(self.may_cancel_out, operator.inputs))
 
     def add_relation(self, name: str, body: str, *, is_read_often: bool = False) -> str:
         """Add a relation, and return its name. A relation that is read more than once is computed now, if its rows are
@@ -212,7 +216,7 @@ class MaintenanceSql:
 
     def rows(self, operator: Operator, version: str) -> str:
         """Name of the relation with the operator's rows. ``version`` is ``new`` or ``old``."""
-        version = version if self.is_changed(operator) else "new"
+        version = version if self.changed.is_changed(operator) else "new"
         name = f"nova_{self._numbers[id(operator)]}_{version}"
         if name not in self._relations:
             body = self._rows_sql(operator, version)
@@ -232,7 +236,7 @@ class MaintenanceSql:
         """Name of the relation with the operator's change."""
         name = f"nova_{self._numbers[id(operator)]}_change"
         if name not in self._relations:
-            body = self._change_sql(operator) if self.is_changed(operator) else self._no_change_sql(operator)
+            body = self._change_sql(operator) if self.changed.is_changed(operator) else self._no_change_sql(operator)
             self.add_relation(name, body)
         return name
 
@@ -275,10 +279,10 @@ class MaintenanceSql:
     def _inner_join_change_sql(self, operator: Join) -> str:
         """One term for each changed side: its change with the other side before, or after, its own change."""
         left, right, terms = operator.left, operator.right, []
-        if self.is_changed(left):
+        if self.changed.is_changed(left):
             partners = self._possible_partners(right, "new", operator.equal_keys, left)
             terms.append(select_over(operator, [self.change(left), partners], with_weight=True))
-        if self.is_changed(right):
+        if self.changed.is_changed(right):
             keys = [(of_right, of_left) for of_left, of_right in operator.equal_keys]
             partners = self._possible_partners(left, "old", keys, right)
             terms.append(select_over(operator, [partners, self.change(right)], with_weight=True))
@@ -296,28 +300,12 @@ class MaintenanceSql:
         """
         rows = self.rows(operator, version)
         pairs = [(key, other) for key, other in keys if isinstance(key, exp.Column) and isinstance(other, exp.Column)]
-        bounds = [(other, self._bounds_of_change(changed, key.name)) for key, other in pairs]
+        bounds = [(other, self.changed.bounds_of_change(changed, key.name)) for key, other in pairs]
         conditions = [self.is_within(to_sql(other), b) for other, b in bounds if b is not None]
         if not conditions:
             return rows
         name = f"{rows}_of_{self._numbers[id(changed)]}"
         return self.add_relation(name, f"SELECT * FROM {rows} WHERE {' AND '.join(conditions)}")
-
-    def _bounds_of_change(self, operator: Operator, column: str) -> ColumnBounds | None:
-        """Bounds of a column's values in all rows of an operator's change; None if they are not known."""
-        if isinstance(operator, Scan):
-            return self.changes[operator.dataset].bounds.get(column.lower())
-        if isinstance(operator, Projection):
-            expression = dict(operator.outputs).get(column)
-            if isinstance(expression, exp.Column):
-                return self._bounds_of_change(operator.input, expression.name)
-        if isinstance(operator, Filter | LateralView):
-            return self._bounds_of_change(operator.input, column) if column in operator.input.columns else None
-        if isinstance(operator, Join) and operator.kind == "inner":
-            changed = [i for i in operator.inputs if self.is_changed(i)]
-            if len(changed) == 1 and column in changed[0].columns:
-                return self._bounds_of_change(changed[0], column)
-        return None
 
     @_change_sql.register
     def _(self, operator: GroupedOperator) -> str:
@@ -352,7 +340,7 @@ class MaintenanceSql:
         parts = [
             f"SELECT {', '.join(f'{to_sql(k)} AS {KEY}{n}' for n, k in enumerate(keys))} FROM {self.change(i)}"
             for i, keys in keyed_inputs
-            if self.is_changed(i)
+            if self.changed.is_changed(i)
         ]
         names = ", ".join(f"{KEY}{n}" for n in range(len(keyed_inputs[0][1])))
         name = f"nova_{self._numbers[id(operator)]}_keys"
@@ -374,6 +362,10 @@ class MaintenanceSql:
             again = self.add_relation(f"nova_{number}_again_{version}", select_over(operator, inputs))
             parts.append(f"{select_with_weight(operator.columns, weight)} FROM {again}")
         return " UNION ALL ".join(parts)
+
+
+def _frozen_column(is_frozen: str) -> str:
+    return f", {is_frozen} AS {FROZEN}" if is_frozen else ""
 
 
 def _can_be_added_up(operator: Operator) -> bool:

@@ -26,6 +26,9 @@ from nova_assets.sql.parse.dialect import DIALECT
 WEIGHT = "nova_weight"
 """Column of a change: 1 for an added row, -1 for a removed one; after adding up, how often more or less often."""
 
+FROZEN = "nova_is_frozen"
+"""Column of a computed relation: whether a row is frozen, and is left out."""
+
 KEY = "nova_key_"
 """Beginning of the names of key columns."""
 

@@ -101,8 +101,8 @@ def function_names(node: exp.Func) -> frozenset[str]:
     return frozenset(name.lower() for name in type(node).sql_names()) | _NAMES_BY_CLASS.get(type(node), frozenset())
 
 
-def check_query(tree: exp.Query) -> None:
-    """Check that the query depends on its data only. Raises NotRepeatable."""
+def check_query(tree: exp.Expr) -> None:
+    """Check that the query, or a condition, depends on its data only. Raises NotRepeatable."""
     for node in tree.walk():
         if isinstance(node, exp.TableSample):
             raise NotRepeatable("TABLESAMPLE chooses rows at random", node, "a condition in WHERE")

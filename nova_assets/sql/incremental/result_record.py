@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from typing import Any
 
 from sqlglot import exp
@@ -49,8 +50,8 @@ class ResultRecord:
     """The result that an execution of a maintained query leaves in its channel.
 
     Args:
-        query: fingerprint of the query and of the values of its variables. Layout, comments and the case of names and
-            keywords do not matter.
+        query: fingerprint of the query, of its frozen rows, and of the values of its variables. Layout, comments and
+            the case of names and keywords do not matter.
         settings: fingerprint of the session's settings; empty if they are not known.
         channel: channel of the result.
         head: version of the channel that the execution read.
@@ -58,6 +59,7 @@ class ResultRecord:
         partitions: dataset -> fingerprint of the partitions that the execution read. Only for a dataset's partition,
             whose query determines which partitions it reads.
         hidden: the hidden columns of the stored rows; None if no row has hidden columns.
+        frozen_until: time up to which ``FROZEN WHERE`` was evaluated, in ISO 8601; empty without frozen rows.
     """
 
     query: str
@@ -67,6 +69,7 @@ class ResultRecord:
     inputs: Mapping[str, tuple[str, int]]
     partitions: Mapping[str, str] = field(default_factory=dict)
     hidden: HiddenColumns | None = None
+    frozen_until: str = ""
 
     @staticmethod
     def of_execution(
@@ -86,7 +89,7 @@ class ResultRecord:
         channels = {dataset: ctx.channels[dataset].name for dataset in query.datasets}
         inputs = {dataset: (channel, ctx.pins.get(channel, 0)) for dataset, channel in channels.items()}
         return ResultRecord(
-            query_fingerprint(query.tree, values),
+            query_fingerprint(query.tree, values, "" if query.frozen is None else query.frozen.sql),
             settings,
             target.name,
             ctx.pins.get(target.name, 0),
@@ -157,10 +160,19 @@ def _records_by_channel(reports: Iterable[Mapping[str, Any]]) -> dict[str, Mappi
     return {r[_REPORT_KEY]["channel"]: r[_REPORT_KEY] for r in reports if _REPORT_KEY in r}
 
 
-def query_fingerprint(tree: exp.Query, values: Mapping[str, Any]) -> str:
-    """Fingerprint of a query and of the values of its variables."""
+def find_frozen_until(last_reports: Iterable[Mapping[str, Any]], channel: str) -> datetime | None:
+    """Time up to which ``FROZEN WHERE`` was evaluated for a stored result; None if it was not. Arguments as for
+    ``find_hidden_columns``.
+    """
+    until = _records_by_channel(last_reports).get(channel, {}).get("frozen_until")
+    return datetime.fromisoformat(until) if until else None
+
+
+def query_fingerprint(tree: exp.Query, values: Mapping[str, Any], frozen: str = "") -> str:
+    """Fingerprint of a query, of the condition of its frozen rows, and of the values of its variables."""
     sql = normalize_identifiers(tree.copy(), dialect="spark").sql("spark", comments=False)
-    return _fingerprint(sql, *(f"{name}={values[name]!r}" for name in sorted(values)))
+    frozen_rows = [f"FROZEN WHERE {frozen}"] if frozen else []
+    return _fingerprint(sql, *frozen_rows, *(f"{name}={values[name]!r}" for name in sorted(values)))
 
 
 def fingerprint_partitions(partitions: Mapping[str, Iterable[str]]) -> dict[str, str]:

@@ -11,6 +11,7 @@ Everything from ``INSERT`` on is Spark SQL. The header is a comprehension, as in
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -27,7 +28,7 @@ from nova_assets.sql.parse import spark_functions
 from nova_assets.sql.parse.spark_syntax import TYPED_LITERAL_KEY, WRITTEN_PARENTHESES_KEY, check_tree
 from nova_assets.sql.parse.spark_tokens import check_tokens, convert_keywords_to_names, find_unclosed_quote
 from nova_assets.sql.parse.table_functions import convert_table_functions
-from nova_assets.sql.text import SqlText
+from nova_assets.sql.text import Span, SqlText
 
 
 class For(exp.Expression):
@@ -225,10 +226,7 @@ def parse_statement(text: SqlText) -> exp.Expr:
             f"syntax error: {text.substring(open_quote)} is not closed", open_quote, expected="Spark's SQL"
         )
     with convert_parser_errors(text):
-        tokens = convert_keywords_to_names(DIALECT.tokenize(text.sql))
-        check_tokens(text, tokens)
-        _check_no_pipes(text, tokens)
-        made = DIALECT.parser().parse(tokens, text.sql)
+        made = DIALECT.parser().parse(_checked_tokens(text), text.sql)
         found = [s for s in made if s is not None and not isinstance(s, exp.Semicolon)]  # kept for comments
         for statement in found:
             check_tree(text, statement)
@@ -241,6 +239,32 @@ def parse_statement(text: SqlText) -> exp.Expr:
     if isinstance(found[0], exp.Command):
         raise text.error("is not a query", None, expected="one query: SELECT ..., or FOR ... INSERT ...")
     return convert_table_functions(found[0])
+
+
+def parse_condition(text: SqlText, span: Span) -> exp.Expr:
+    """Parse a condition that stands in a text after ``WHERE``.
+
+    Args:
+        span: the characters of ``WHERE condition``.
+
+    Raises:
+        SqlError: the condition cannot be parsed.
+    """
+    start, end = span
+    alone = SqlText(text.name, re.sub(r"\S", " ", text.sql[:start]) + text.sql[start:end])
+    with convert_parser_errors(text):
+        where = DIALECT.parser().parse_into(exp.Where, _checked_tokens(alone), text.sql)[0]
+        assert where is not None
+        check_tree(text, where)
+    condition: exp.Expr = where.this.unnest()
+    return condition
+
+
+def _checked_tokens(text: SqlText) -> list[Token]:
+    tokens: list[Token] = convert_keywords_to_names(DIALECT.tokenize(text.sql))
+    check_tokens(text, tokens)
+    _check_no_pipes(text, tokens)
+    return tokens
 
 
 def _check_parser_not_compiled() -> None:

@@ -18,10 +18,9 @@ from nova_assets.model.names import check_name
 from nova_assets.sql.parse.dialect import DIALECT, For, parse_statement
 from nova_assets.sql.query.resolved_query import mark_calls
 from nova_assets.sql.query.scans import Scan, mark_scans
+from nova_assets.sql.statement.dataset_options import QUERY_START_TOKENS, DatasetOptions, parse_options
 from nova_assets.sql.statement.header import StatementHeader, parse_header
 from nova_assets.sql.text import SqlText
-
-_QUERY_START_TOKENS = (TokenType.SELECT, TokenType.WITH, TokenType.FROM)
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,7 @@ class DatasetStatement:
         query_start: character offset at which the query begins.
         description: the comment before the statement.
         owner: the contact, from a line ``owner: ...`` of that comment.
+        options: how the dataset is brought up to date, as far as the statement says so.
         load_tree: loads the syntax tree of the statement.
         load_header: loads the header.
     """
@@ -53,6 +53,7 @@ class DatasetStatement:
     query_start: int = 0
     description: str = ""
     owner: str = ""
+    options: DatasetOptions = field(default_factory=DatasetOptions)
     load_tree: Callable[[], exp.Expr] = field(kw_only=True, compare=False, repr=False)
     load_header: Callable[[], StatementHeader] = field(kw_only=True, compare=False, repr=False)
 
@@ -72,16 +73,22 @@ class DatasetStatement:
         return tuple(dict.fromkeys(s.dataset for s in self.scans))
 
 
+def parse_without_options(text: SqlText) -> exp.Expr:
+    """Syntax tree of a dataset statement without its options. Raises SqlError."""
+    return parse_statement(parse_options(text).blank_out(text))
+
+
 def parse_dataset_statement(text: SqlText, statement: exp.Expr | None = None) -> DatasetStatement:
     """Parse a dataset statement.
 
     Args:
-        statement: the syntax tree of the text, if it is parsed already.
+        statement: the syntax tree of the text without its options, if it is parsed already.
 
     Raises:
-        SqlError: the text holds no query, or the header is invalid.
+        SqlError: the text holds no query, or the header or an option is invalid.
     """
-    statement = parse_statement(text) if statement is None else statement
+    statement = parse_without_options(text) if statement is None else statement
+    options = parse_options(text)
     parts = _split_statement(text, statement)
     head = parse_header(text, parts.for_node, parts.partition)
     description, owner = comment_and_owner(statement)
@@ -94,9 +101,10 @@ def parse_dataset_statement(text: SqlText, statement: exp.Expr | None = None) ->
         bool(mark_calls(text, marked_query)),
         frozenset(n.name.lower() for n in marked_query.find_all(exp.Anonymous)),
         head.syntax_hash,
-        _query_start(text) if parts.has_insert else 0,
+        _query_start(text, options) if parts.has_insert or options.span else 0,
         description,
         owner,
+        options,
         load_tree=lambda: statement,
         load_header=lambda: head,
     )
@@ -192,14 +200,16 @@ def _partition_clause(text: SqlText, insert_target: exp.Expr | None, for_node: F
     return clause if isinstance(clause, exp.Partition) else None
 
 
-def _query_start(text: SqlText) -> int:
-    """Character offset of the query, after INSERT, the name and PARTITION (...)."""
+def _query_start(text: SqlText, options: DatasetOptions) -> int:
+    """Character offset of the query, after INSERT, the name, PARTITION (...) and the options."""
+    if options.span is not None:
+        return options.span[1]
     depth, inserting, partition = 0, False, False
     for token in DIALECT.tokenize(text.sql):
         if not inserting:
             inserting = token.token_type == TokenType.INSERT
         elif depth == 0 and (
-            token.token_type in _QUERY_START_TOKENS or (token.token_type == TokenType.L_PAREN and not partition)
+            token.token_type in QUERY_START_TOKENS or (token.token_type == TokenType.L_PAREN and not partition)
         ):
             return int(token.start)
         if inserting:

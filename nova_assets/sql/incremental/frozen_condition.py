@@ -1,0 +1,111 @@
+"""The condition of frozen rows in one execution."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlglot import exp
+
+from nova_assets.errors import NotSupported
+from nova_assets.model.channel import Channel
+from nova_assets.model.schema import parse_type
+from nova_assets.model.task import Context
+from nova_assets.sql.incremental.expressions import column_of
+from nova_assets.sql.incremental.frozen_rows import FrozenRows
+from nova_assets.sql.incremental.operator_sql import output_list, used_values
+from nova_assets.sql.incremental.operators import Operator
+
+
+@dataclass(frozen=True)
+class FrozenCondition:
+    """Which rows of a result are frozen in one execution.
+
+    Args:
+        until: time of the execution, or of an earlier one if the clock went back.
+        partition_types: partition column that is the same in all rows -> its Spark type. Its value is a parameter.
+        partition_values: values of these parameters.
+    """
+
+    rows: FrozenRows
+    until: datetime
+    partition_types: Mapping[str, str] = field(default_factory=dict)
+    partition_values: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Values of the condition's parameters."""
+        return {**self.rows.values_at(self.until), **self.partition_values}
+
+    def over(self, columns: Mapping[str, exp.Expr]) -> str:
+        """SQL that is true for frozen rows, and false for all others.
+
+        Args:
+            columns: column of the result -> expression for it.
+        """
+        constants = {
+            name.lower(): exp.cast(exp.Placeholder(this=f"partition_{name}"), type_, dialect="spark")
+            for name, type_ in self.partition_types.items()
+        }
+        return self.rows.is_true({name.lower(): e for name, e in columns.items()} | constants)
+
+    @property
+    def holds_for_partition(self) -> bool:
+        """Whether all rows of the partition are frozen."""
+        values = {
+            name.lower(): (self.partition_values[f"partition_{name}"], parse_type(type_))
+            for name, type_ in self.partition_types.items()
+        }
+        return self.rows.holds_for_all(values, self.until)
+
+    def leave_out(self, ctx: Context, rows: Any, names: Sequence[str]) -> Any:
+        """The rows of a frame that are not frozen.
+
+        Args:
+            names: columns of the result.
+        """
+        return self._query(ctx, f"SELECT * FROM {{rows}} WHERE NOT {self._of_columns(names)}", {"rows": rows})
+
+    def keep_stored(self, ctx: Context, rows: Any, stored: Any, names: Sequence[str]) -> Any:
+        """The rows of a frame that are not frozen, and the stored rows that are. Columns that are not stored are null.
+
+        Args:
+            names: columns of the result.
+        """
+        columns = output_list((n, column_of(n) if n in names else exp.null()) for n in ctx.schema_of(rows).names)
+        is_frozen = self._of_columns(names)
+        kept = f"SELECT {columns} FROM {{stored}} WHERE {is_frozen}"
+        sql = f"SELECT * FROM {{rows}} WHERE NOT {is_frozen} UNION ALL {kept}"
+        return self._query(ctx, sql, {"rows": rows, "stored": stored})
+
+    def check(self, channel: Channel, names: Sequence[str], operators: Operator | None) -> None:
+        """Check that the condition fits the result and its channel.
+
+        Args:
+            names: columns of the result, without the partition columns.
+            operators: the last operator of the query; None if it is not known.
+
+        Raises:
+            SqlError: the result lacks a column of the condition, or the column is computed from several rows.
+            NotSupported: a frozen row can have the key of a row that is not frozen.
+        """
+        self.rows.check_columns([*names, *self.partition_types])
+        if operators is not None:
+            self.rows.check_operators(operators, dict(zip(operators.columns, names, strict=True)))
+        key = {k.lower() for k in (*channel.merge.key, *self.partition_types)}
+        others = sorted(self.rows.columns - key)
+        if channel.merge.key and others:
+            raise NotSupported(
+                f"the frozen rows of channel {channel.name!r} depend on {others[0]!r}, which is no part of its key",
+                found=f"FROZEN {self.rows.written}",
+                expected=f"a condition on the key: {', '.join(channel.merge.key)}",
+                next="add the column to the key, or maintain the query in a Multiset channel",
+            )
+
+    def _of_columns(self, names: Sequence[str]) -> str:
+        return self.over({name: column_of(name) for name in names})
+
+    def _query(self, ctx: Context, sql: str, frames: Mapping[str, Any]) -> Any:
+        return ctx.query(sql, used_values(sql, self.values), frames)

@@ -1,0 +1,259 @@
+"""Rows of a result that are never made again: ``FROZEN WHERE condition``.
+
+Stored rows for which the condition is true stay as they are, whatever happens to the inputs. Computed rows for which it
+is true are left out. As time passes, more rows may become frozen, but no row stops being frozen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any
+
+from sqlglot import exp
+
+from nova_assets.errors import SqlError
+from nova_assets.model.schema import DataType
+from nova_assets.sql.evaluation.evaluator import Evaluator
+from nova_assets.sql.evaluation.operand import Evaluable
+from nova_assets.sql.evaluation.values import Key, Value
+from nova_assets.sql.incremental import repeatability
+from nova_assets.sql.incremental.operator_sql import to_sql
+from nova_assets.sql.incremental.operators import Aggregation, Operator
+from nova_assets.sql.incremental.repeatability import function_names
+from nova_assets.sql.parse.dialect import parse_condition
+from nova_assets.sql.text import Span, SqlText
+from nova_assets.suggestions import did_you_mean
+
+_TODAY, _NOW = "nova_today", "nova_now"
+"""Parameters with the current day and time."""
+
+_DAYS = frozenset({"current_date", "curdate"})
+_TIMES = frozenset({"current_timestamp", "now"})
+
+_GROWING_FUNCTIONS = {
+    **dict.fromkeys(("add_months", "date", "date_add", "date_sub", "last_day", "timestamp", "to_date", "trunc"), 0),
+    "date_trunc": 1,
+}
+"""Function -> number of the argument with which its value grows. The other arguments are constants."""
+
+_GROWING_PATTERNS = frozenset({"yyyy", "yyyy-MM", "yyyy-MM-dd", "yyyyMM", "yyyyMMdd"})
+_GROWING_TYPES = frozenset({"DATE", "TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ", "TEXT", "VARCHAR"})
+
+
+@dataclass(frozen=True)
+class FrozenRows:
+    """The rows of a result that are never made again.
+
+    Args:
+        text: the text in which the condition stands.
+        condition: condition over columns of the result.
+        written: ``WHERE condition`` as its author wrote it.
+    """
+
+    text: SqlText
+    condition: exp.Expr
+    written: str
+
+    @staticmethod
+    def parse(text: SqlText, span: Span) -> FrozenRows:
+        """The rows of ``FROZEN WHERE condition``.
+
+        Args:
+            span: characters of ``WHERE condition``.
+
+        Raises:
+            SqlError: the condition cannot be parsed, depends on more than a row and the time, or rows could stop being
+                frozen as time passes.
+        """
+        frozen = FrozenRows(text, parse_condition(text, span), " ".join(text.substring(span).split()))
+        frozen._check_kinds()
+        frozen._check_clocks(frozen.condition)
+        try:
+            repeatability.check_query(frozen._condition_at(lambda clock: exp.Placeholder(this=clock)))
+        except repeatability.NotRepeatable as error:
+            raise text.error(f"{error.reason}, so FROZEN WHERE has no fixed rows", error.node) from None
+        return frozen
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns of the condition, in lower case."""
+        return frozenset(c.name.lower() for c in self.condition.find_all(exp.Column))
+
+    @property
+    def sql(self) -> str:
+        """The condition, in one spelling."""
+        return self.condition.sql("spark", comments=False)
+
+    def check_columns(self, columns: Iterable[str]) -> None:
+        """Check that the result has the columns of the condition. Raises SqlError."""
+        known = {c.lower(): c for c in columns}
+        for column in self.condition.find_all(exp.Column):
+            if column.name.lower() not in known:
+                similar = did_you_mean(column.name, tuple(known.values()))
+                raise self.text.error(
+                    f"the result has no column {column.name!r}{similar}", column, expected=", ".join(known.values())
+                )
+
+    def check_operators(self, root: Operator, names: Mapping[str, str]) -> None:
+        """Check that a changed input row does not move rows of the result into the frozen ones.
+
+        Args:
+            root: the last operator of the query.
+            names: column of the operator -> column of the result.
+
+        Raises:
+            SqlError: the condition has a column that is computed from several rows, or may differ in its last digits.
+        """
+        outputs = dict(root.outputs) if isinstance(root, Aggregation) else {}
+        keys = {k.sql("spark") for k in root.group_keys} if isinstance(root, Aggregation) else set()
+        computed = {n for n, e in outputs.items() if e.sql("spark") not in keys}
+        for name, column in names.items():
+            if column.lower() in self.columns and name in computed | root.rounded:
+                node = next(c for c in self.condition.find_all(exp.Column) if c.name.lower() == column.lower())
+                what = "is computed from several rows" if name in computed else "may differ in its last digits"
+                raise self.text.error(
+                    f"column {column!r} {what}, so a change could freeze a row",
+                    node,
+                    expected="columns of GROUP BY" if name in computed else "columns with exact values",
+                )
+
+    def is_true(self, columns: Mapping[str, exp.Expr]) -> str:
+        """SQL that is true for frozen rows, and false for all others.
+
+        Args:
+            columns: column in lower case -> expression for its value.
+        """
+        condition = self._condition_at(lambda clock: exp.Placeholder(this=clock))
+        bound = condition.transform(
+            lambda node: columns[node.name.lower()].copy() if isinstance(node, exp.Column) else node
+        )
+        return f"COALESCE({to_sql(bound)}, FALSE)"
+
+    def values_at(self, now: datetime) -> dict[str, Any]:
+        """Values of the condition's parameters at a moment. Days begin in UTC."""
+        return {_TODAY: now.astimezone(UTC).date(), _NOW: now}
+
+    def holds_for_all(self, values: Mapping[str, tuple[Value, DataType]], now: datetime) -> bool:
+        """Whether all rows with some values are frozen, whatever the values of their other columns. Days begin in UTC.
+
+        Args:
+            values: column in lower case -> its value and type.
+        """
+        compiled = self._compile({name: type_ for name, (_, type_) in values.items()}, now)
+        return compiled.value({("", name): value for name, (value, _) in values.items()}) is True
+
+    def depends_on_zone(self, types: Mapping[str, DataType]) -> bool:
+        """Whether it may depend on the session's time zone which values make all rows frozen.
+
+        Args:
+            types: column in lower case -> its type.
+        """
+        return self._compile(types, datetime(2000, 1, 1, tzinfo=UTC)).depends_on_zone
+
+    def _compile(self, types: Mapping[str, DataType], now: datetime) -> Evaluable:
+        """The condition at a moment, over columns of known types."""
+
+        def resolve(column: exp.Column | exp.Placeholder) -> tuple[Key, DataType] | None:
+            name = column.name.lower()
+            return (("", name), types[name]) if isinstance(column, exp.Column) and name in types else None
+
+        clocks = {_TODAY: _date_literal(now.astimezone(UTC).date()), _NOW: None}
+        condition = self._condition_at(lambda clock: clocks[clock] or exp.Placeholder(this=clock))
+        return Evaluator(resolve).compile_expression(condition)
+
+    def _condition_at(self, value_of: Any) -> exp.Expr:
+        """The condition with values in place of the current day and time.
+
+        Args:
+            value_of: returns the expression for a parameter.
+        """
+
+        def insert(node: exp.Expr) -> exp.Expr:
+            clock = _clock(node)
+            return node if clock is None else value_of(clock)
+
+        return self.condition.copy().transform(insert)
+
+    def _check_kinds(self) -> None:
+        forbidden = {
+            exp.Query: "a subquery",
+            exp.Subquery: "a subquery",
+            exp.Exists: "a subquery",
+            exp.AggFunc: "an aggregate",
+            exp.Window: "a window function",
+            exp.Placeholder: "a variable",
+            exp.Parameter: "a variable",
+            exp.Lambda: "a function of each element",
+        }
+        for node in self.condition.walk():
+            what = next((text for kind, text in forbidden.items() if isinstance(node, kind)), None)
+            if what is None and isinstance(node, exp.Column) and node.table:
+                what = "a name with a dot"
+            if what is not None:
+                raise self._error(f"FROZEN WHERE has {what}", node)
+        if not self.columns:
+            raise self._error("FROZEN WHERE names no column of the result", self.condition)
+
+    def _check_clocks(self, node: exp.Expr) -> None:
+        """Check that no row stops being frozen as time passes."""
+        if not _has_clock(node):
+            return
+        if isinstance(node, exp.And | exp.Or | exp.Paren):
+            for part in node.iter_expressions():
+                self._check_clocks(part)
+            return
+        greater = node.expression if isinstance(node, exp.LT | exp.LTE) else node.args.get("this")
+        less = node.args.get("this") if isinstance(node, exp.LT | exp.LTE) else node.args.get("expression")
+        is_comparison = isinstance(node, exp.LT | exp.LTE | exp.GT | exp.GTE)
+        if not is_comparison or less is None or _has_clock(less) or not _grows(greater):
+            raise self._error("rows could stop being frozen as time passes", node)
+
+    def _error(self, what: str, node: exp.Expr) -> SqlError:
+        expected = "a condition on columns of the result, such as day < CURRENT_DATE - INTERVAL 30 DAYS"
+        return self.text.error(what, node, expected=expected)
+
+
+def _clock(node: exp.Expr) -> str | None:
+    """Parameter for a function that returns the current day or time; None for other expressions."""
+    if not isinstance(node, exp.Func) or list(node.iter_expressions()):
+        return None
+    names = function_names(node)
+    return _TODAY if names & _DAYS else _NOW if names & _TIMES else None
+
+
+def _has_clock(node: exp.Expr) -> bool:
+    return any(_clock(part) for part in node.walk())
+
+
+def _grows(node: exp.Expr | None) -> bool:
+    """Whether the value of an expression never becomes less as time passes."""
+    if node is None or _clock(node):
+        return node is not None
+    if isinstance(node, exp.Paren):
+        return _grows(node.this)
+    if isinstance(node, exp.Add | exp.Sub):
+        return _grows(node.this) and _is_constant(node.expression)
+    if isinstance(node, exp.Cast):
+        return _grows(node.this) and node.to.this.value in _GROWING_TYPES
+    if not isinstance(node, exp.Func):
+        return False
+    arguments = list(node.iter_expressions())
+    names = function_names(node)
+    if "date_format" in names:
+        is_known = len(arguments) == 2 and isinstance(arguments[1], exp.Literal)
+        return is_known and arguments[1].name in _GROWING_PATTERNS and _grows(arguments[0])
+    at = next((_GROWING_FUNCTIONS[name] for name in names if name in _GROWING_FUNCTIONS), None)
+    if at is None or at >= len(arguments):
+        return False
+    others = [a for n, a in enumerate(arguments) if n != at]
+    return _grows(arguments[at]) and all(map(_is_constant, others))
+
+
+def _is_constant(node: exp.Expr) -> bool:
+    return not _has_clock(node) and node.find(exp.Column, exp.Placeholder) is None
+
+
+def _date_literal(day: date) -> exp.Expr:
+    return exp.Cast(this=exp.Literal.string(day.isoformat()), to=exp.DataType.build("date"))
