@@ -157,7 +157,7 @@ def check_stored_groups(sql: str, accumulation: Accumulation, rng: random.Random
             )
             maintenance = MaintenanceSql(accumulation.aggregation, register_frames(connection, before, after, changes))
             stored = store_groups(connection, accumulation, rng)
-            if maintenance.is_changed(accumulation.aggregation):
+            if maintenance.changed.is_changed(accumulation.aggregation):
                 groups = add_changed_groups(maintenance, stored, "stored")
                 delta = select_accumulated_delta(maintenance, stored, groups, removes_by_value=True)
                 for row in connection.execute(with_values(with_frames(delta), maintenance.values)).fetchall():
