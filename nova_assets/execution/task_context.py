@@ -27,6 +27,7 @@ def make_task_context(
     row_counts: Mapping[str, Mapping[str, int]],
     viewing: Callable[[Mapping[str, int]], Any],
     may_replace: Callable[[str], bool],
+    damage_by_port: Mapping[str, str],
 ) -> Context:
     """The context of a task or check.
 
@@ -34,6 +35,7 @@ def make_task_context(
         row_counts: input -> mode -> rows in the blocks that the mode opens.
         viewing: creates file views of channels at pinned heads.
         may_replace: whether the task may return a ``Replacement`` for an output.
+        damage_by_port: output -> why its stored rows cannot be read.
     """
     execution = run_state.execution
     heads = {c: p.head for c, p in execution.pins.items()}
@@ -53,7 +55,7 @@ def make_task_context(
         schema_of=engine.schema_of,
         viewing=lambda: viewing(heads),
         may_replace=may_replace,
-        reason_for_base=partial(_reason_for_base, run_state),
+        reason_for_base=lambda port: damage_by_port.get(port) or _reason_for_base(run_state, port),
         row_counts=row_counts,
         cursors={c: p.cursor for c, p in execution.pins.items()},
         last_execution=partial(last_execution, catalog, run_state.binding, execution.partition),

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from nova_assets.errors import TaskFailed
+from nova_assets.errors import FileMissing, TaskFailed
+from nova_assets.execution.damaged_output import find_damaged_output
 from nova_assets.execution.input_view import build_view, count_rows
 from nova_assets.execution.run_state import PortFrames, RunState
 from nova_assets.execution.staging import Staging
 from nova_assets.execution.stopwatch import Stopwatch
 from nova_assets.execution.task_context import has_dropped_partitions, make_task_context, may_replace_output
+from nova_assets.execution.task_result import TaskResultChecker
 from nova_assets.masking import get_logger
 from nova_assets.model import reads
 from nova_assets.model.block import Block, Kind, Manifest
@@ -24,7 +25,6 @@ from nova_assets.model.execution import TaskProgress, TaskReport
 from nova_assets.model.modes_view import View
 from nova_assets.model.read_strategy import CostEstimate
 from nova_assets.model.reads import PrivatePortRead, Read
-from nova_assets.model.replacement import Replacement
 from nova_assets.model.schema import Field, Schema
 from nova_assets.model.task import Task
 from nova_assets.nova_error import NovaError
@@ -83,6 +83,8 @@ class TaskRun:
         self.ports_without_new_data = staging.ports_without_new_data(run_state.execution)
         self.staged_blocks_by_port = staging.uncommitted_blocks_by_port(run_state.execution, run_state.histories)
         self.plan: RunPlan = run_state.plan(self.ports_without_new_data)
+        self._checker = TaskResultChecker(engine, run_state, self._may_replace)
+        self._damage_by_port: dict[str, str] = {}
         self._facts: Mapping[str, Any] = {}
         self._replaced_ports: set[str] = set()
 
@@ -99,8 +101,7 @@ class TaskRun:
             self.staging.record_skipped_task(self.run_state.execution, step)
             return TaskReport(task_name, stopwatch.seconds, self._row_counts_by_input(step), {}, skipped=True)
         with self.compute_with_progress(task):
-            outputs = self._call_task(step, task)
-            rows_by_port = self._stage_outputs(step, task, outputs)
+            rows_by_port = self._compute(step, task)
         self.crash_point("task.after")
         return TaskReport(
             task_name,
@@ -220,6 +221,7 @@ class TaskRun:
                 row_counts={i.name: self._row_counts(i) for i in inputs if i.channel is not None},
                 viewing=lambda heads: None if self.views_factory is None else self.views_factory(heads),
                 may_replace=may_replace,
+                damage_by_port=self._damage_by_port,
             )
         return arguments
 
@@ -238,12 +240,27 @@ class TaskRun:
 
     # the call
 
+    def _compute(self, step: Step, task: Task) -> dict[str, int | None]:
+        """Call a task and stage its outputs. If stored rows that it maintains are damaged, call it again: it then
+        computes these rows again as a whole.
+        """
+        try:
+            return self._stage_outputs(step, task, self._call_task(step, task))
+        except FileMissing as error:
+            damage = find_damaged_output(task, step.outputs, self.run_state.histories, error)
+            if damage is None:
+                raise
+            log.warning("the rows of %s are computed again: %s", damage.port, damage.reason)
+            self._damage_by_port[damage.port] = damage.reason
+            return self._stage_outputs(step, task, self._call_task(step, task))
+
     def _call_task(self, step: Step, task: Task) -> Mapping[str, Frame]:
         with self.wrap_user_errors(task.name):  # matching inputs evaluate lazy frames of an earlier task
             arguments = self.function_arguments(step.inputs, task.wants_context, partial(self._may_replace, task))
             result = task.function(**arguments)
-        self._facts = self._validate_report(task, arguments["ctx"].report) if task.wants_context else {}
-        return self._validate_outputs(step, task, result)
+        self._facts = self._checker.check_report(task, arguments["ctx"].report) if task.wants_context else {}
+        frames, self._replaced_ports = self._checker.frames_by_port(step, task, result)
+        return frames
 
     def _may_replace(self, task: Task, port: str) -> bool:
         execution = self.run_state.execution
@@ -259,41 +276,6 @@ class TaskRun:
         except Exception as error:
             raise self._task_failed_error(task_name, failure_phrase, error) from error
 
-    def _validate_outputs(self, step: Step, task: Task, result: Any) -> Mapping[str, Frame]:
-        ports = [o.port for o in step.outputs]
-        if isinstance(result, Mapping) and set(result) == set(ports):
-            frames = dict(result)
-        elif len(ports) == 1 and not isinstance(result, Mapping):
-            frames = {ports[0]: result}
-        elif not ports and result is None:
-            return {}
-        else:
-            found = (
-                f"a dict of {', '.join(map(repr, result))}" if isinstance(result, Mapping) else type(result).__name__
-            )
-            raise self._wrong_output_error(task, found, _expected_return_text(ports))
-        self._replaced_ports = {port for port, frame in frames.items() if isinstance(frame, Replacement)}
-        if not all(self._may_replace(task, port) for port in self._replaced_ports):
-            raise self._wrong_output_error(task, "a replacement of rows that others read", "a frame")
-        frames |= {port: frames[port].frame for port in self._replaced_ports}
-        for port, frame in frames.items():
-            if frame is None:
-                raise self._wrong_output_error(task, f"None for port {port!r}", "a frame, which may have no rows")
-            if not self.engine.is_frame(frame):
-                raise self._wrong_output_error(task, f"{type(frame).__name__} for port {port!r}", "a Spark DataFrame")
-            if not self.engine.column_names(frame):  # a frame without columns would lose its rows
-                raise self._wrong_output_error(
-                    task, f"a frame without a column for port {port!r}", "a frame with columns"
-                )
-        return frames
-
-    def _validate_report(self, task: Task, report: Mapping[str, Any]) -> Mapping[str, Any]:
-        try:
-            json.dumps(report)
-        except (TypeError, ValueError) as error:
-            raise self._wrong_output_error(task, f"ctx.report with {error}", "values that JSON can hold") from error
-        return report
-
     def _task_failed_error(self, task_name: str, failure_phrase: str, error: Exception) -> TaskFailed:
         summary = summarize_user_error(error)
         execution = self.run_state.execution
@@ -305,16 +287,6 @@ class TaskRun:
             found=summary.location,
             next=f"fix {source}; then nova run {self.run_state.binding.name}{where}",
             task=task_name,
-            binding=self.run_state.binding.name,
-            execution_id=self.run_state.execution.id,
-        )
-
-    def _wrong_output_error(self, task: Task, found: str, expected: str) -> TaskFailed:
-        return TaskFailed(
-            f"task {task.name!r} returned a value that does not match its outputs",
-            found=found,
-            expected=expected,
-            task=task.name,
             binding=self.run_state.binding.name,
             execution_id=self.run_state.execution.id,
         )
@@ -389,11 +361,3 @@ def _private_block_snapshot(block: Block) -> reads.Snapshot:
     """Snapshot that reads the rows of a private block as they were written."""
     base = replace(block, kind="base")
     return reads.Snapshot(block.channel, block.hi, (base,), (), block.manifest.schema, block.merge)
-
-
-def _expected_return_text(ports: list[str]) -> str:
-    if not ports:
-        return "None: the task has no outputs"
-    if len(ports) == 1:
-        return f"a frame for port {ports[0]!r}"
-    return f"a dict with a frame for each of {', '.join(map(repr, ports))}"
