@@ -153,7 +153,7 @@ class StoredAccumulation:
 
 def accumulation_of(operator: Operator) -> Accumulation | None:
     """The operator as an accumulation; None if its new rows do not follow from the stored rows and the change."""
-    if not isinstance(operator, Aggregation):
+    if not isinstance(operator, Aggregation) or operator.unstable is not None:
         return None
     key_columns = _key_columns(operator)
     return None if key_columns is None else _AccumulationBuilder(operator, key_columns).build()

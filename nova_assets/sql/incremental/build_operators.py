@@ -17,6 +17,7 @@ from nova_assets.sql.incremental.expressions import column_of, find_outside_subq
 from nova_assets.sql.incremental.grouped_windows import make_grouped_windows
 from nova_assets.sql.incremental.grouping_sets import KeySet, key_sets, make_grouping_sets
 from nova_assets.sql.incremental.make_operators import (
+    check_stable,
     make_aggregation,
     make_distinct,
     make_filter,
@@ -98,7 +99,9 @@ def build_operators(query: Query, sources: Mapping[str, SourceTable]) -> Operato
     Raises:
         NotMaintainable: no operator represents a part of the query.
     """
-    return _Builder(query, sources).build_query(name_merged_columns(query.tree), {})
+    root = _Builder(query, sources).build_query(name_merged_columns(query.tree), {})
+    check_stable(root)
+    return root
 
 
 class _Builder:

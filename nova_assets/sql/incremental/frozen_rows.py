@@ -110,9 +110,10 @@ class FrozenRows:
         keys = {k.sql("spark") for k in root.group_keys} if isinstance(root, Aggregation) else set()
         computed = {n for n, e in outputs.items() if e.sql("spark") not in keys}
         for name, column in names.items():
-            if column.lower() in self.columns and name in computed | root.rounded:
+            is_unstable = root.unstable is not None and name not in root.group_columns
+            if column.lower() in self.columns and (name in computed | root.rounded or is_unstable):
                 node = next(c for c in self.condition.find_all(exp.Column) if c.name.lower() == column.lower())
-                what = "is computed from several rows" if name in computed else "may differ in its last digits"
+                what = "is computed from several rows" if name in computed else "may differ each time it is computed"
                 raise self.text.error(
                     f"column {column!r} {what}, so a change could freeze a row",
                     node,

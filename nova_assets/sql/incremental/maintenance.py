@@ -108,7 +108,8 @@ class Maintenance:
         compute = (self._compute, self._compute_change) if self.has_small_changes else (None, None)
         maintenance = MaintenanceSql(self.operators, changes, *compute)
         accumulation, removes_by_value = self.accumulation, isinstance(self.target.merge, Multiset)
-        if accumulation is not None or removes_by_value or self.operators.rounded:
+        is_by_stored_rows = bool(self.operators.rounded) or self.operators.unstable is not None
+        if accumulation is not None or removes_by_value or is_by_stored_rows:
             hidden = [] if accumulation is None else list(accumulation.hidden.values())
             stored = with_columns(self.ctx, load_stored(hidden), Schema((*self.schema.fields, *hidden)))
             self._frames["stored"] = lambda: stored
@@ -116,6 +117,9 @@ class Maintenance:
             return self._add_to_groups(maintenance, accumulation, removes_by_value=removes_by_value)
         names = dict(zip(self.operators.columns, self.schema.names, strict=True))
         is_frozen = self._is_frozen({name: column_of(column) for column, name in names.items()})
+        if self.operators.unstable is not None:
+            maintenance.add_result_by_group("stored", names, is_frozen)
+            return self._delta_of_result(maintenance, names, select_delta_once(self.target.merge, names))
         if self.operators.rounded:
             key = exact_unique_key(self.operators)
             assert key is not None  # otherwise the whole result is compared

@@ -110,6 +110,18 @@ class MaintenanceSql:
             self._keep_computed(name, self._compute, f"SELECT *{_frozen_column(is_frozen)} FROM ({body})")
         return name
 
+    def add_result_by_group(self, stored: str, names: Mapping[str, str], is_frozen: str = "") -> None:
+        """Add the relation ``nova_result`` for a result whose rows depend on the order of other rows of their group.
+        The change of the result is the difference between all rows of the changed groups as they are now, and as they
+        are stored. Arguments as for ``add_result_by_key``.
+        """
+        grouped = self.root
+        while isinstance(grouped, Projection | Filter):
+            grouped = grouped.input
+        assert isinstance(grouped, GroupedOperator)
+        keys = self._changed_keys(grouped, [(grouped.input, grouped.group_keys)])
+        self._add_difference(keys, self.root.group_columns, stored, names, is_frozen)
+
     def add_result_by_key(self, key: Sequence[str], stored: str, names: Mapping[str, str], is_frozen: str = "") -> None:
         """Add the relation ``nova_result`` for a result with rounded numbers. Rows do not cancel out if their digits
         differ, so the change of the result is the difference between the rows with changed keys as they are now, and
@@ -121,15 +133,26 @@ class MaintenanceSql:
             names: output column -> name of the channel's column.
             is_frozen: condition for rows that are left out; empty if there are none.
         """
+        key_list = ", ".join(f"{to_sql(column_of(k))} AS {KEY}{n}" for n, k in enumerate(key))
+        changed = f"SELECT DISTINCT {key_list} FROM {self.change(self.root)}"
+        keys = self.add_relation("nova_result_keys", changed, is_read_often=True) if key else None
+        self._add_difference(keys, key, stored, names, is_frozen)
+
+    def _add_difference(
+        self, keys: str | None, key: Sequence[str], stored: str, names: Mapping[str, str], is_frozen: str
+    ) -> None:
+        """Add the difference between the rows with some keys as they are now, and as they are stored.
+
+        Args:
+            keys: relation with the keys; None if all rows are compared.
+            key: columns of the result with the values of these keys.
+        """
         stored_columns = output_list((column, column_of(name)) for column, name in names.items())
         sides = [
             self.rows(self.root, "new"),
             self.add_relation("nova_stored", f"SELECT {stored_columns} FROM {{{stored}}}"),
         ]
-        if key:
-            key_list = ", ".join(f"{to_sql(column_of(k))} AS {KEY}{n}" for n, k in enumerate(key))
-            changed = f"SELECT DISTINCT {key_list} FROM {self.change(self.root)}"
-            keys = self.add_relation("nova_result_keys", changed, is_read_often=True)
+        if keys is not None:
             columns = [column_of(k) for k in key]
             sides = [
                 self.add_relation(f"nova_result_{n}", self.select_with_keys(side, keys, columns))

@@ -21,11 +21,12 @@ from nova_assets.sql.incremental.operators import (
     Outputs,
     Projection,
     Windowed,
+    walk,
 )
 from nova_assets.sql.incremental.repeatability import (
-    check_aggregates,
     check_exact,
-    check_windows,
+    find_unordered_aggregate,
+    find_unordered_window,
     is_generator,
     is_rounded,
 )
@@ -33,7 +34,7 @@ from nova_assets.sql.incremental.repeatability import (
 
 def make_filter(operator: Operator, condition: exp.Expr) -> Filter:
     """The rows for which a condition over the operator's columns is true."""
-    check_exact([condition], operator)
+    unstable = operator.unstable or _unstable_decision([condition], operator, operator.group_columns)
     return Filter(
         operator.columns,
         operator,
@@ -41,6 +42,8 @@ def make_filter(operator: Operator, condition: exp.Expr) -> Filter:
         unique_keys=unique_keys.of_filter(operator, condition),
         row_numbers=operator.row_numbers,
         rounded=operator.rounded,
+        group_columns=operator.group_columns,
+        unstable=unstable,
     )
 
 
@@ -49,8 +52,16 @@ def make_projection(operator: Operator, outputs: Outputs) -> Projection:
     keys, row_numbers = unique_keys.of_projection(operator, outputs), unique_keys.row_numbers_after(operator, outputs)
     check_exact((e for _, e in outputs if is_generator(e)), operator)
     rounded = _rounded_outputs(operator, outputs)
-    columns = _output_columns(operator, outputs)
-    return Projection(columns, operator, outputs, unique_keys=keys, row_numbers=row_numbers, rounded=rounded)
+    return Projection(
+        _output_columns(operator, outputs),
+        operator,
+        outputs,
+        unique_keys=keys,
+        row_numbers=row_numbers,
+        rounded=rounded,
+        group_columns=_copies_of(map(column_of, operator.group_columns), outputs),
+        unstable=operator.unstable,
+    )
 
 
 def make_distinct(operator: Operator) -> Distinct:
@@ -65,27 +76,37 @@ def make_aggregation(
 ) -> Aggregation:
     """One row for each group, or one row if there are no group keys."""
     _check_inputs_of_groups(outputs, operator)
-    decisions = [*group_keys, *([having] if having is not None else [])]
-    check_exact(decisions, operator)
-    check_aggregates([*(e for _, e in outputs), *decisions])
-    keys, rounded = unique_keys.of_aggregation(group_keys, outputs), _rounded_outputs(operator, outputs)
-    columns = _output_columns(operator, outputs)
-    return Aggregation(columns, operator, group_keys, outputs, having, unique_keys=keys, rounded=rounded)
+    check_exact(group_keys, operator)
+    conditions, group_columns = [having] if having is not None else [], _copies_of(group_keys, outputs)
+    unordered = find_unordered_aggregate([*(e for _, e in outputs), *conditions])
+    return Aggregation(
+        _output_columns(operator, outputs),
+        operator,
+        group_keys,
+        outputs,
+        having,
+        unique_keys=unique_keys.of_aggregation(group_keys, outputs),
+        rounded=_rounded_outputs(operator, outputs),
+        group_columns=group_columns,
+        unstable=unordered or _unstable_decision(conditions, operator, group_columns),
+    )
 
 
 def make_windowed(operator: Operator, outputs: Outputs) -> Windowed:
     """Outputs with window functions."""
     windows = [w for _, e in outputs for w in e.find_all(exp.Window)]
     _check_inputs_of_groups(outputs, operator)
-    check_windows(windows, operator)
+    group_keys = _common_partition_keys(windows)
     return Windowed(
         _output_columns(operator, outputs),
         operator,
-        _common_partition_keys(windows),
+        group_keys,
         outputs,
         unique_keys=unique_keys.of_projection(operator, outputs),
         row_numbers=unique_keys.row_number_columns(outputs),
         rounded=_rounded_outputs(operator, outputs),
+        group_columns=_copies_of(group_keys, outputs),
+        unstable=find_unordered_window(windows, operator),
     )
 
 
@@ -102,6 +123,42 @@ def make_join(left: Operator, right: Operator, kind: JoinKind, condition: exp.Ex
     if condition is not None:
         check_exact([condition], Operator(both, rounded=rounded))
     return Join(columns, left, right, kind, condition, equal_keys, unique_keys=keys, rounded=rounded & columns.keys())
+
+
+def check_stable(root: Operator) -> None:
+    """Check that rows whose values depend on the order of other rows are computed and replaced by groups. Raises
+    NotMaintainable.
+
+    Args:
+        root: the last operator of the query.
+    """
+    for operator in walk(root):
+        for below in operator.inputs:
+            if below.unstable is not None and not isinstance(operator, Projection | Filter):
+                raise NotMaintainable("a further step over values that depend on the order of rows", below.unstable)
+    if root.unstable is not None and not root.group_columns:
+        raise NotMaintainable(
+            "a value that depends on the order of rows, without the columns of its group", root.unstable
+        )
+
+
+def _unstable_decision(
+    conditions: Iterable[exp.Expr], operator: Operator, group_columns: Sequence[str]
+) -> exp.Expr | None:
+    """The first condition that depends on rounded numbers; None if there is none. Raises NotMaintainable if no group
+    of rows shares the decision.
+    """
+    condition = next((c for c in conditions if is_rounded(c, operator)), None)
+    if condition is not None and not group_columns:
+        check_exact([condition], operator)
+    return condition
+
+
+def _copies_of(keys: Iterable[exp.Expr], outputs: Outputs) -> tuple[str, ...]:
+    """Output columns that are copies of all keys, in their order; empty if one is missing."""
+    name_by_sql = {e.sql("spark"): name for name, e in reversed(outputs)}
+    names = [name_by_sql.get(key.sql("spark")) for key in keys]
+    return tuple(name for name in names if name is not None) if None not in names else ()
 
 
 def _output_columns(operator: Operator, outputs: Outputs) -> Columns:

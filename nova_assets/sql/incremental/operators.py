@@ -47,12 +47,19 @@ class Operator:
         row_numbers: output column with ``ROW_NUMBER()`` -> output columns by which its window is partitioned.
         rounded: output columns that may differ in the last digits each time they are computed, such as a sum of
             floating-point numbers.
+        group_columns: output columns with the group keys of the grouped operator below, from which a row depends on
+            rows with equal keys only; empty if there is none, or if a key is no output column.
+        unstable: an expression whose value depends on the order in which Spark reads rows with equal group keys; None
+            if there is none. Then the rows of each group belong together: some of them may not be mixed with others
+            that were computed at another time.
     """
 
     columns: Columns
     unique_keys: frozenset[frozenset[str]] = field(kw_only=True, default=frozenset())
     row_numbers: Mapping[str, frozenset[str]] = field(kw_only=True, default_factory=dict)
     rounded: frozenset[str] = field(kw_only=True, default=frozenset())
+    group_columns: tuple[str, ...] = field(kw_only=True, default=())
+    unstable: exp.Expr | None = field(kw_only=True, default=None)
 
     @property
     def inputs(self) -> tuple[Operator, ...]:

@@ -153,13 +153,14 @@ def is_generator(expression: exp.Expr) -> bool:
     )
 
 
-def check_aggregates(expressions: Iterable[exp.Expr]) -> None:
-    """Check that no aggregate depends on the order of rows. Raises NotMaintainable."""
+def find_unordered_aggregate(expressions: Iterable[exp.Expr]) -> exp.Expr | None:
+    """The first aggregate whose value depends on the order of rows; None if there is none."""
     for expression in expressions:
         for node in expression.find_all(exp.Func):
             names = function_names(node) & _ORDER_SENSITIVE_AGGREGATES
             if names and not (names <= _COLLECTORS and _removes_order(node.parent)):
-                raise NotMaintainable(f"{min(names)}(), which depends on the order of the rows", node)
+                return node
+    return None
 
 
 def _removes_order(node: exp.Expr | None) -> bool:
@@ -215,9 +216,9 @@ def check_exact(expressions: Iterable[exp.Expr], operator: Operator) -> None:
             raise NotMaintainable("a decision that depends on a rounded number", expression)
 
 
-def check_windows(windows: Sequence[exp.Window], operator: Operator) -> None:
-    """Check that each window orders its rows completely, or that its function does not depend on the order of equal
-    rows. Raises NotMaintainable.
+def find_unordered_window(windows: Sequence[exp.Window], operator: Operator) -> exp.Expr | None:
+    """The first window that orders its rows only in part, and whose function depends on the order of equal rows; None
+    if there is none. Raises NotMaintainable for a named window.
 
     Args:
         operator: input of the windows, to whose columns they refer.
@@ -237,4 +238,5 @@ def check_windows(windows: Sequence[exp.Window], operator: Operator) -> None:
         parts = [*(window.args.get("partition_by") or ()), *(o.this for o in (order.expressions if order else ()))]
         ordered = {p.name for p in parts if isinstance(p, exp.Column)}
         if not any(key <= ordered for key in operator.unique_keys):
-            raise NotMaintainable("a window that orders its rows only in part", window)
+            return window
+    return None

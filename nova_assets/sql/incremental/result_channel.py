@@ -140,7 +140,8 @@ def reason_without_operators(plan: MaintenancePlan, merge: MergeModel) -> str | 
     """Why the operators do not give the change of a result with this merge model; None if they do."""
     if plan.operators is None:
         return plan.reason
-    if plan.operators.rounded and exact_unique_key(plan.operators) is None:
+    is_by_key = plan.operators.rounded and plan.operators.unstable is None
+    if is_by_key and exact_unique_key(plan.operators) is None:
         return f"{min(plan.operators.rounded)} is rounded, and no key without rounded numbers follows from the query"
     return None
 

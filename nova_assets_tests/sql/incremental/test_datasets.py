@@ -244,7 +244,7 @@ def test_full_and_incremental_datasets_read_each_other(deploy: Any) -> None:
 
 REFUSED = [
     ("SELECT id, RAND() AS r FROM orders", "rand"),
-    ("SELECT user, COLLECT_LIST(amount) AS a FROM orders GROUP BY user", "collect_list"),
+    ("SELECT COLLECT_LIST(amount) AS a FROM orders GROUP BY user", "depends on the order of rows"),
     ("SELECT id, amount FROM orders LIMIT 5", "LIMIT"),
     ("SELECT user FROM NEW(visits)", r"NEW reads a part of the changes itself"),
     ("SELECT id, MAP(id, amount) AS m FROM orders", "column 'm' of the result is a map"),
@@ -252,7 +252,7 @@ REFUSED = [
     (
         "FOR d IN ('2024-01-01') INSERT OVERWRITE t PARTITION (d) SELECT COLLECT_LIST(user) AS users FROM visits v "
         "WHERE v.day = DATE(:d)",
-        "collect_list",
+        "depends on the order of rows",
     ),
 ]
 

@@ -86,6 +86,8 @@ def test_changes_add_up_to_the_recomputed_result(judged: Counter[str], number: i
     sql = WRITERS[number % len(WRITERS)](rng)
     try:
         operators = operators_of(sql)
+        if operators.unstable is not None:  # test_order_of_rows.py
+            raise NotMaintainable("the order of rows", operators.unstable)
         translated = in_duckdb(sql)
         check_changes(sql, operators, translated, rng)
     except NotMaintainable:
