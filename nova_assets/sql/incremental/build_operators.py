@@ -15,7 +15,13 @@ from nova_assets.model.schema import Schema
 from nova_assets.sql.incremental import unique_keys
 from nova_assets.sql.incremental.expressions import column_of, find_outside_subqueries, flatten_columns, has_aggregate
 from nova_assets.sql.incremental.grouped_windows import make_grouped_windows
-from nova_assets.sql.incremental.grouping_sets import KeySet, key_sets, make_grouping_sets
+from nova_assets.sql.incremental.grouping_sets import (
+    KeySet,
+    check_group_keys,
+    key_sets,
+    make_grouping_sets,
+    plain_group_keys,
+)
 from nova_assets.sql.incremental.make_operators import (
     check_stable,
     make_aggregation,
@@ -37,6 +43,7 @@ from nova_assets.sql.incremental.operators import (
     SetOperation,
     UnionAll,
 )
+from nova_assets.sql.incremental.pivots import make_pivot
 from nova_assets.sql.incremental.qualify import split_qualify
 from nova_assets.sql.incremental.repeatability import check_exact, is_generator
 from nova_assets.sql.incremental.subqueries import GROUP_SOURCE, SUBQUERY_SOURCE, SubqueryBuilder, split_conditions
@@ -203,7 +210,7 @@ class _Builder:
         if is_aggregation:
             if (sets := None if group is None else key_sets(group)) is not None:
                 return _build_grouping_sets(select, operator, sets, named, condition)
-            group_keys = _plain_group_keys(group)
+            group_keys = plain_group_keys(group, [e for _, e in named])
             if any(e is not None and e.find(exp.Query) for e in (*(e for _, e in named), condition)):
                 if windows:
                     raise NotMaintainable("window functions over groups beside a subquery", windows[0])
@@ -233,10 +240,10 @@ class _Builder:
             raise NotMaintainable(f"{node.key} in FROM", node)
         number = scan_number(node)
         if isinstance(node, exp.Subquery):
-            if extra := _set_clauses(node) - {"this", "alias"}:
+            if extra := _set_clauses(node) - {"this", "alias", "pivots"}:
                 raise NotMaintainable(f"a subquery with {', '.join(sorted(extra))}", node)
             operator = _rename_columns(self.build_query(node.this, ctes), node.args.get("alias"))
-        elif extra := _set_clauses(node) - {"this", "alias"}:
+        elif extra := _set_clauses(node) - {"this", "alias", "pivots"}:
             raise NotMaintainable(f"a source with {', '.join(sorted(extra))}", node)
         elif number is not None:
             operator = self._build_scan(number, node)
@@ -244,7 +251,8 @@ class _Builder:
             operator = _rename_columns(ctes[node.name.lower()], node.args.get("alias"))
         else:
             raise NotMaintainable("a source that is not a dataset", node)
-        return _with_qualified_names(operator, _source_name(node.alias_or_name, node))
+        operator = _with_qualified_names(operator, _source_name(node.alias_or_name, node))
+        return make_pivot(operator, node.args["pivots"]) if node.args.get("pivots") else operator
 
     def _build_scan(self, number: int, node: exp.Table) -> Operator:
         scan = self.query.scans[number]
@@ -281,7 +289,7 @@ def _build_grouping_sets(
     if any(e.find(exp.Window, exp.Query) for e in expressions):
         raise NotMaintainable("a window function or subquery beside ROLLUP, CUBE or GROUPING SETS", select)
     for keys in sets:
-        _check_group_keys(keys)
+        check_group_keys(keys)
     flat_sets = [tuple(flatten_columns(key, operator) for key in keys) for keys in sets]
     flat_having = None if having is None else flatten_columns(having, operator)
     return make_grouping_sets(operator, flat_sets, _flatten_outputs(named, operator), flat_having)
@@ -372,23 +380,3 @@ def _join(left: Operator, right: Operator, join: exp.Join) -> Operator:
     if condition is None and kind != "inner":
         raise NotMaintainable("an outer join without ON", join)
     return make_join(left, right, kind, condition)
-
-
-def _plain_group_keys(group: exp.Group | None) -> tuple[exp.Expr, ...]:
-    if group is None:
-        return ()
-    if _set_clauses(group) - {"expressions"}:
-        raise NotMaintainable("this form of GROUP BY", group)
-    keys = tuple(key.unnest() for key in group.expressions)
-    _check_group_keys(keys)
-    return keys
-
-
-def _check_group_keys(keys: Iterable[exp.Expr]) -> None:
-    for key in keys:
-        if key.find(exp.Query):
-            raise NotMaintainable("a subquery in GROUP BY", key)
-        if key.find(exp.Cube, exp.Rollup, exp.GroupingSets, exp.AggFunc):
-            raise NotMaintainable("this GROUP BY", key)
-        if key.find(exp.Column) is None:  # a number is the position of an output column
-            raise NotMaintainable("GROUP BY without a column", key)

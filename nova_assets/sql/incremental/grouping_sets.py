@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import reduce
 from itertools import combinations, product
 from typing import TypeAlias
 
 from sqlglot import exp
 
-from nova_assets.sql.incremental.expressions import type_of
+from nova_assets.sql.incremental.expressions import has_aggregate, type_of
 from nova_assets.sql.incremental.make_operators import make_aggregation
 from nova_assets.sql.incremental.operators import NotMaintainable, Operator, Outputs, UnionAll
 
@@ -19,6 +19,39 @@ _MAX_SETS = 64
 
 ALL_ROWS = exp.cast(exp.Literal.number(0), "INT")
 """Group key of the set without keys. Without rows, this set has no group, unlike a query without ``GROUP BY``."""
+
+
+def plain_group_keys(group: exp.Group | None, outputs: Sequence[exp.Expr]) -> KeySet:
+    """The keys of a GROUP BY with a single set of keys.
+
+    Args:
+        outputs: the outputs of the SELECT. ``GROUP BY ALL`` groups by those without an aggregate.
+
+    Raises:
+        NotMaintainable: the clause is written in a form without a rule.
+    """
+    if group is None:
+        return ()
+    clauses = {name for name, value in group.args.items() if value}
+    if clauses == {"all"}:
+        keys = tuple(e.unnest() for e in outputs if not has_aggregate(e))
+    elif clauses - {"expressions"}:
+        raise NotMaintainable("this form of GROUP BY", group)
+    else:
+        keys = tuple(key.unnest() for key in group.expressions)
+    check_group_keys(keys)
+    return keys
+
+
+def check_group_keys(keys: Iterable[exp.Expr]) -> None:
+    """Check that each key is an expression over columns. Raises NotMaintainable."""
+    for key in keys:
+        if key.find(exp.Query):
+            raise NotMaintainable("a subquery in GROUP BY", key)
+        if key.find(exp.Cube, exp.Rollup, exp.GroupingSets, exp.AggFunc):
+            raise NotMaintainable("this GROUP BY", key)
+        if key.find(exp.Column) is None:  # a number is the position of an output column
+            raise NotMaintainable("GROUP BY without a column", key)
 
 
 def key_sets(group: exp.Group) -> list[KeySet] | None:
@@ -106,11 +139,24 @@ def _replacement(
         if isinstance(node, exp.Grouping):
             return _grouping(node, keys, left_out)
         if isinstance(node, exp.AnonymousAggFunc) and node.name.lower() == "grouping_id":
-            raise NotMaintainable("GROUPING_ID", node)
+            return _grouping_id(node, list(keys), left_out)
         is_kept = sql in keys or isinstance(node, exp.AggFunc | exp.Filter)  # a key keeps keys that are parts of it
         return node.copy() if is_kept else node  # a copy is not visited
 
     return lambda expression: expression.copy().transform(insert)
+
+
+def _grouping_id(node: exp.AnonymousAggFunc, keys: Sequence[str], left_out: Collection[str]) -> exp.Expr:
+    """``GROUPING_ID(...)``: the values of GROUPING of all keys, as the digits of a binary number.
+
+    Args:
+        keys: all keys, in the order of GROUP BY.
+    """
+    arguments = [e.sql("spark") for e in node.expressions]
+    if arguments and arguments != list(keys):  # as Spark requires
+        raise NotMaintainable("GROUPING_ID of other columns than those of GROUP BY, in their order", node)
+    digits = "".join("1" if key in left_out else "0" for key in keys)
+    return exp.cast(exp.Literal.number(int(digits, 2)), "BIGINT", dialect="spark")
 
 
 def _grouping(node: exp.Grouping, keys: Collection[str], left_out: Collection[str]) -> exp.Expr:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from sqlglot import exp
 
+from nova_assets.sql.incremental.existence import replace_by_counts
 from nova_assets.sql.incremental.expressions import (
     column_of,
     find_outside_subqueries,
@@ -97,7 +98,7 @@ class SubqueryBuilder:
             return self._filter_by_exists(operator, test, ctes, is_negated=is_negated)
         if isinstance(test, exp.In) and test.args.get("query") is not None:
             return self._filter_by_in(operator, test, ctes, is_negated=is_negated)
-        [(_, flat)], operator = self.join_scalars([("", condition)], operator, ctes)
+        [(_, flat)], operator = self.join_scalars([("", condition)], operator, ctes, are_conditions=True)
         return make_filter(operator, flatten_columns(flat, operator))
 
     def _filter_by_exists(self, operator: Operator, test: exp.Exists, ctes: Ctes, *, is_negated: bool) -> Operator:
@@ -171,15 +172,16 @@ class SubqueryBuilder:
     # scalar subqueries
 
     def join_scalars(
-        self, named: NamedExpressions, operator: Operator, ctes: Ctes
+        self, named: NamedExpressions, operator: Operator, ctes: Ctes, *, are_conditions: bool = False
     ) -> tuple[NamedExpressions, Operator]:
-        """The expressions with a column in place of each scalar subquery, and the rows with these columns."""
+        """The expressions with a column in place of each subquery, and the rows with these columns."""
         replaced = []
         for name, expression in named:
             holder = exp.Paren(this=expression.copy())
+            replace_by_counts(holder, is_condition=are_conditions)
             for node in list(find_outside_subqueries(holder, exp.Query)):
-                if not isinstance(node, exp.Subquery) or isinstance(node.parent, exp.Exists) or node.arg_key == "query":
-                    raise NotMaintainable("EXISTS or IN with a subquery under OR or in another expression", node)
+                if not isinstance(node, exp.Subquery):
+                    raise NotMaintainable("a subquery in this place", node)
                 if node.find_ancestor(exp.Lambda):
                     raise NotMaintainable("a subquery in a lambda function", node)
                 value = self._next_name()

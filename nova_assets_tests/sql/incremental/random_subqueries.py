@@ -54,7 +54,10 @@ class SubqueryWriter:
             return f"SELECT {key} AS g, COUNT(*) AS n, SUM({value}) AS s {rows} GROUP BY {key}"
         if kind == "outputs":
             scalar = self.scalar(outer, 1)
-            output = self.rng.choice([scalar, f"{scalar} + 1", f"COALESCE({scalar}, -1)", f"{value} = {scalar}"])
+            _, matches = self.rows(outer, "i", 0, only_equal=True)
+            is_there = f"CASE WHEN EXISTS (SELECT 1 {matches}) THEN {value} ELSE -7 END"
+            of_scalar = [scalar, f"{scalar} + 1", f"COALESCE({scalar}, -1)", f"{value} = {scalar}"]
+            output = self.rng.choice([is_there, *of_scalar])
             return f"SELECT {key} AS g, {output} AS z, {value} AS v {rows}"
         grouped = Source("", (key,))
         aggregate = self.rng.choice([f"SUM({value})", "COUNT(*)", f"MAX({value})", f"COUNT(DISTINCT {value})"])
@@ -94,7 +97,9 @@ class SubqueryWriter:
             depth: how deeply subqueries may contain others.
         """
         column = self.int(outer)
-        kind = self.rng.choice(["exists", "exists", "in", "in", "in", "in query", "scalar", "scalar", "pair"])
+        kind = self.rng.choice("exists exists in in in in_query scalar scalar pair or or".split())
+        if kind == "or":
+            return f"({self.test_under_or(outer)} OR {self.plain(outer)})"
         word = self.rng.choice(["", "NOT "])
         if kind == "exists":
             return f"{word}EXISTS (SELECT {self.rng.choice(['1', '*'])} {self.rows(outer, 'i', depth)[1]})"
@@ -111,10 +116,19 @@ class SubqueryWriter:
                 else f"{inner.ints[0]}, {inner.ints[0]} AS v2"
             )
             return f"({column}, {self.int(outer)}) {word}IN (SELECT {values} {rows})"
-        if kind == "in query":
+        if kind == "in_query":
             return f"{column} {word}IN ({self.many_rows()})"
         scalar = self.scalar(outer, depth)
         return self.rng.choice([f"{column} > {scalar}", f"({column} = {scalar} OR {column} = 1)", f"NOT {scalar} > 1"])
+
+    def test_under_or(self, outer: Source) -> str:
+        """A test that can stand under OR and in outputs, as a count of rows."""
+        if self.rng.random() < 0.5:
+            _, rows = self.rows(outer, "i", 0, only_equal=True)
+            return f"{self.rng.choice(['', 'NOT '])}EXISTS (SELECT 1 {rows})"
+        inner = self.source("i", is_single=True)
+        where = self.rng.choice(["", f" WHERE {self.plain(inner)}"])
+        return f"({self.plain(outer)} AND {self.int(outer)} IN (SELECT {self.int(inner)} FROM {inner.sql}{where}))"
 
     def many_rows(self) -> str:
         """A subquery with one column, whose rows are more than the rows of FROM and WHERE."""

@@ -122,7 +122,7 @@ def test_a_complete_order_is_accepted(sql: str) -> None:
     [
         "SELECT id FROM orders WHERE user IN (SELECT code FROM users)",
         "SELECT id, (SELECT MAX(uid) FROM users LIMIT 1) AS m FROM orders",
-        "SELECT user, GROUPING_ID() AS n FROM orders GROUP BY ROLLUP (user)",
+        "SELECT user, GROUPING_ID(day, user) AS n FROM orders GROUP BY ROLLUP (user, day)",
         "SELECT user, GROUPING(user + 1) AS n FROM orders GROUP BY ROLLUP (user)",
         "SELECT user, RANK() OVER (ORDER BY COUNT(*)) AS r FROM orders GROUP BY ROLLUP (user)",
         "SELECT SUBSTR(note, 1, 2) AS s, COUNT(*) AS n FROM clicks GROUP BY CUBE (SUBSTR(note, 1, 2))",

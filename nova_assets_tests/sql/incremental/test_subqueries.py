@@ -64,8 +64,10 @@ def test_a_source_of_the_subquery_hides_an_outer_source_of_the_same_name() -> No
 @pytest.mark.parametrize(
     ("sql", "reason"),
     [
-        ("SELECT id FROM orders WHERE amount = 1 OR user IN (SELECT uid FROM users)", "under OR"),
-        ("SELECT id FROM orders WHERE COALESCE(EXISTS (SELECT 1 FROM users), TRUE)", "in another expression"),
+        ("SELECT id FROM orders WHERE amount = 1 OR NOT user IN (SELECT uid FROM users)", "in another expression"),
+        ("SELECT id FROM orders o WHERE amount = 1 OR o.id IN (SELECT o.uid FROM users o)", "the same names"),
+        ("SELECT id FROM orders WHERE amount = 1 OR user IN (SELECT MAX(uid) FROM users)", "with aggregates"),
+        ("SELECT id FROM orders WHERE amount = 1 OR EXISTS (SELECT 1 FROM users WHERE uid > user)", "more than equal"),
         ("SELECT id, user IN (SELECT uid FROM users) AS u FROM orders", "in another expression"),
         ("SELECT o.id FROM orders o JOIN users u ON u.uid = (SELECT MAX(uid) FROM users)", "a subquery in ON"),
         ("SELECT COUNT(*) AS n FROM orders GROUP BY user + (SELECT MAX(uid) FROM users)", "a subquery in GROUP BY"),

@@ -1,0 +1,81 @@
+"""``EXISTS`` and ``IN`` inside of other expressions, as counts of matching rows: ``(SELECT COUNT(*) ...) > 0``."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from nova_assets.sql.incremental.expressions import find_outside_subqueries
+from nova_assets.sql.incremental.operators import NotMaintainable
+from nova_assets.sql.incremental.repeatability import is_generator
+
+_SELECT_CLAUSES = frozenset("expressions from_ joins laterals where with_ distinct order".split())
+"""Clauses of a subquery that decide nothing but which rows there are."""
+
+
+def replace_by_counts(holder: exp.Expr, *, is_condition: bool) -> None:
+    """Write counts in place of EXISTS and IN in an expression.
+
+    ``IN`` is null, rather than false, if a null prevents a decision. A condition does not distinguish the two, unless
+    ``IN`` is negated or an argument of a function.
+
+    Args:
+        holder: node with the expression. It is changed.
+        is_condition: whether rows are kept if the expression is true.
+
+    Raises:
+        NotMaintainable: a test is not known to be such a count.
+    """
+    for node in list(find_outside_subqueries(holder, exp.Exists)):
+        node.replace(_has_rows(_rows_of(node.this, node)))
+    tests = [n for n in find_outside_subqueries(holder, exp.In) if n.args.get("query") is not None]
+    for node in tests:
+        assert isinstance(node, exp.In)
+        if not is_condition or not _is_part_of_condition(node, holder):
+            raise NotMaintainable("IN with a subquery in another expression than AND and OR of a condition", node)
+        node.replace(_has_rows(_matching_rows(node)))
+
+
+def _matching_rows(test: exp.In) -> exp.Select:
+    """The rows of the subquery of IN that equal the value."""
+    select, this = _rows_of(test.args["query"], test), test.this.unnest()
+    values = this.expressions if isinstance(this, exp.Tuple) else [this]
+    columns = [e.unalias() for e in select.expressions]
+    if len(values) != len(columns) or any(is_generator(c) or c.find(exp.Query) for c in (*values, *columns)):
+        raise NotMaintainable("IN with a subquery under OR, of this kind", test)
+    outer_sources = {c.table.lower() for value in values for c in value.find_all(exp.Column)}
+    if outer_sources & _source_names(select):
+        raise NotMaintainable("IN with a subquery under OR, whose sources have the same names", test)
+    for value, column in zip(values, columns, strict=True):
+        select = select.where(exp.EQ(this=column.copy(), expression=value.copy()), copy=False)
+    return select
+
+
+def _rows_of(query: exp.Expr, test: exp.Expr) -> exp.Select:
+    """A copy of a subquery that gives one row for each row of FROM and WHERE."""
+    select = query.unnest()
+    clauses = {name for name, value in select.args.items() if value not in (None, False, [], "")}
+    if not isinstance(select, exp.Select) or clauses - _SELECT_CLAUSES:
+        raise NotMaintainable("EXISTS or IN under OR, with a subquery of this kind", test)
+    if any(is_generator(e) or e.find(exp.AggFunc, exp.Window) for e in select.expressions):
+        raise NotMaintainable("EXISTS or IN under OR, with aggregates, windows or generators", test)
+    return select.copy()
+
+
+def _has_rows(select: exp.Select) -> exp.Expr:
+    for clause in ("distinct", "order"):
+        select.set(clause, None)
+    select.set("expressions", [exp.alias_(exp.Count(this=exp.Star(), big_int=True), "n")])
+    return exp.Paren(this=exp.GT(this=exp.Subquery(this=select), expression=exp.Literal.number(0)))
+
+
+def _is_part_of_condition(node: exp.Expr, holder: exp.Expr) -> bool:
+    parent = node.parent
+    while parent is not None and parent is not holder:
+        if not isinstance(parent, exp.And | exp.Or | exp.Paren):
+            return False
+        parent = parent.parent
+    return True
+
+
+def _source_names(select: exp.Select) -> set[str]:
+    return {t.alias_or_name.lower() for t in select.find_all(exp.Table, exp.Subquery, exp.Lateral)}
