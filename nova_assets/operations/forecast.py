@@ -20,6 +20,7 @@ from nova_assets.plan.run import reason_for_base
 from nova_assets.plan.run_plan import Input, RunPlan, Step
 from nova_assets.sql.incremental.build_operators import SourceTable
 from nova_assets.sql.incremental.cost_corrections import CostCorrections
+from nova_assets.sql.incremental.current_frozen_rows import FROZEN_PARTITION, find_frozen_condition
 from nova_assets.sql.incremental.incremental_query import IncrementalQuery
 from nova_assets.sql.incremental.layout_advice import LayoutAdvice, advise_layouts
 from nova_assets.sql.incremental.maintenance import STORED_ROWS
@@ -28,7 +29,7 @@ from nova_assets.sql.incremental.maintenance_cost import MaintenanceCost, estima
 from nova_assets.sql.incremental.operator_text import OperatorLine, describe_operators
 from nova_assets.sql.incremental.operators import Operator
 from nova_assets.sql.incremental.result_channel import MaintenancePlan, reason_without_operators
-from nova_assets.sql.incremental.result_record import ResultRecord, find_hidden_columns, query_fingerprint
+from nova_assets.sql.incremental.result_record import ResultRecord, find_hidden_columns, fingerprint_query
 
 
 @dataclass(frozen=True)
@@ -121,10 +122,25 @@ class _Forecast:
             plan = MaintenancePlan(None, f"input {without_columns[0]} has no columns yet")
         else:
             plan = self.query.unconfirmed_plan(sources)
-        choice = choose_strategy(self._state(plan), prefers_changes=self.query.prefers_changes)
+        choice = self._choose(plan)
         earlier = tuple(self._earlier(max_earlier))
         advice = () if plan.operators is None else self._advice(plan.operators)
         return MaintenanceForecast(self.step.task, self.channel.name, plan.operators, choice, earlier, advice)
+
+    def _choose(self, plan: MaintenancePlan) -> MaintenanceChoice:
+        frozen = find_frozen_condition(
+            self.query, self._values, self.catalog.now(), self._last_execution, self.channel.name
+        )
+        if frozen is not None and self.is_partition and frozen.holds_for_partition and self._has_stored_rows():
+            return FROZEN_PARTITION
+        return choose_strategy(self._state(plan), prefers_changes=self.query.prefers_changes)
+
+    def _has_stored_rows(self) -> bool:
+        return count_rows(self.inputs[STORED_ROWS].reads["all"]) > 0
+
+    @cached_property
+    def _values(self) -> Mapping[str, Any]:
+        return self.query.values(self.run_plan.partition, self.catalog.now(), self.binding.params)
 
     def _advice(self, operators: Operator) -> tuple[LayoutAdvice, ...]:
         channels = {i.name: self.binding.channels[i.port] for i in self.datasets}
@@ -149,7 +165,7 @@ class _Forecast:
             is_changed=not all(map(_is_unchanged, self.datasets)),
             is_redefined=any(has_new_definition(i.reads, self.binding.channels[i.port].merge) for i in self.datasets),
             reason_without_operators=lambda: reason_without_operators(plan, merge),
-            has_stored_rows=lambda: count_rows(self.inputs[STORED_ROWS].reads["all"]) > 0,
+            has_stored_rows=self._has_stored_rows,
             reason_to_distrust=lambda: self._reason_to_distrust(head),
             may_replace=lambda: (
                 may_replace_output(self.catalog, self.binding, self.step.task, port, self.run_plan.partition)
@@ -173,8 +189,7 @@ class _Forecast:
     def _reason_to_distrust(self, head: int) -> str | None:
         binding, partition, pins = self.binding.name, self.run_plan.partition, self.run_plan.pins
         inputs = {i.name: (i.channel or "", pins[i.channel or ""].head) for i in self.datasets}
-        values = self.query.values(partition, self.catalog.now(), self.binding.params)
-        record = ResultRecord(query_fingerprint(self.query.tree, values), "", self.channel.name, head, inputs)
+        record = ResultRecord(fingerprint_query(self.query, self._values), "", self.channel.name, head, inputs)
         at_cursors = {i.name: list_partitions(i.reads["old"]) for i in self.datasets} if self.is_partition else {}
         return record.reason_to_compare(
             self._last_execution,

@@ -16,6 +16,7 @@ from nova_assets.model.task import Context, LastExecution
 from nova_assets.sql.incremental.accumulation import StoredAccumulation
 from nova_assets.sql.incremental.build_operators import SourceTable
 from nova_assets.sql.incremental.cost_corrections import CostCorrections
+from nova_assets.sql.incremental.current_frozen_rows import FROZEN_PARTITION, find_frozen_condition
 from nova_assets.sql.incremental.delta_sql import RESULT, added_up_difference, select_delta, select_keyed_difference
 from nova_assets.sql.incremental.expressions import column_of
 from nova_assets.sql.incremental.frozen_condition import FrozenCondition
@@ -33,7 +34,6 @@ from nova_assets.sql.incremental.result_channel import (
 from nova_assets.sql.incremental.result_record import (
     HiddenColumns,
     ResultRecord,
-    find_frozen_until,
     find_hidden_columns,
 )
 from nova_assets.sql.query.spark_query import INNER_QUERY_ALIAS
@@ -101,7 +101,7 @@ class MaintenanceRun:
         """How this execution brings the result up to date."""
         ctx, target, views, port = self.ctx, self.target, self.views.values(), self.query.output_port
         if self._frozen is not None and self._is_partition and self._frozen.holds_for_partition:
-            return MaintenanceChoice("no change", "FROZEN WHERE is true for all rows of the partition")
+            return FROZEN_PARTITION
 
         def may_replace() -> bool:  # the result keeps rows that came from dropped partitions (R19)
             return ctx.may_replace(port) and (self._is_partition or not self._has_dropped_partitions())
@@ -311,12 +311,8 @@ class MaintenanceRun:
     def _frozen_condition(self) -> FrozenCondition | None:
         if self.query.frozen is None:
             return None
-        types = {} if self.query.scope is None else self.query.scope.partition_column_types
-        values = {f"partition_{c}": self.values[f"partition_{c}"] for c in types}
-        last = find_frozen_until(self._last_execution.reports, self.target.name)
         assert self.ctx.started is not None
-        until = self.ctx.started if last is None else max(self.ctx.started, last)
-        return FrozenCondition(self.query.frozen, until, types, values)
+        return find_frozen_condition(self.query, self.values, self.ctx.started, self._last_execution, self.target.name)
 
     def _without_frozen(self, rows: Any) -> Any:
         return rows if self._frozen is None else self._frozen.leave_out(self.ctx, rows, self.schema.names)

@@ -89,7 +89,7 @@ class ResultRecord:
         channels = {dataset: ctx.channels[dataset].name for dataset in query.datasets}
         inputs = {dataset: (channel, ctx.pins.get(channel, 0)) for dataset, channel in channels.items()}
         return ResultRecord(
-            query_fingerprint(query.tree, values, "" if query.frozen is None else query.frozen.sql),
+            fingerprint_query(query, values),
             settings,
             target.name,
             ctx.pins.get(target.name, 0),
@@ -166,6 +166,11 @@ def find_frozen_until(last_reports: Iterable[Mapping[str, Any]], channel: str) -
     """
     until = _records_by_channel(last_reports).get(channel, {}).get("frozen_until")
     return datetime.fromisoformat(until) if until else None
+
+
+def fingerprint_query(query: MaintainedQuery, values: Mapping[str, Any]) -> str:
+    """Fingerprint of a maintained query, of its frozen rows, and of the values of its variables."""
+    return query_fingerprint(query.tree, values, "" if query.frozen is None else query.frozen.sql)
 
 
 def query_fingerprint(tree: exp.Query, values: Mapping[str, Any], frozen: str = "") -> str:

@@ -70,6 +70,8 @@ def test_changes_of_frozen_rows_are_reported(spark: Any, tmp_path: Path) -> None
             store.insert("orders", [{**order, "day": date(2024, 5, d), "id": d} for d in (18, 19, 20, 21)])
             world.run()
             store.insert("orders", [{**order, "day": date(2024, 5, d), "id": d, "amount": 6} for d in (18, 19, 21)])
+            [forecast] = store.forecast(store.plan("totals"))
+            assert forecast.choice.strategy == "changes"
             world.run()
             facts = store.timeline("totals")[-1].details["tasks"][0]["facts"]["maintenance"]
             assert facts["strategy"] == "changes"
@@ -186,6 +188,10 @@ def test_ticks_leave_frozen_partitions_as_they_are(spark: Any, tmp_path: Path) -
         [waiting] = store.next_tick().waits
         assert (waiting.dataset, waiting.partition[-2:], waiting.waits_for) == ("daily", "18", "another FROZEN WHERE")
         assert counts() == {"18": 1, "19": 1, "20": 1, "21": 2}
+        for day, strategy in (("18", "no change"), ("20", "no change"), ("21", "no change")):
+            [forecast] = store.forecast(store.plan("daily", f"day=2024-05-{day}"))
+            assert forecast.choice.strategy == strategy
+            assert ("FROZEN WHERE" in forecast.choice.reason) == (day == "18")
         store.backfill("daily", "day=2024-05-18")
         assert ran() == ["copied 18", "daily 18 as it was"]
         assert counts()["18"] == 1
