@@ -121,7 +121,7 @@ class _Forecast:
         if without_columns:
             plan = MaintenancePlan(None, f"input {without_columns[0]} has no columns yet")
         else:
-            plan = self.query.unconfirmed_plan(sources)
+            plan = self.query.unconfirmed_plan(sources, self._values)
         choice = self._choose(plan)
         earlier = tuple(self._earlier(max_earlier))
         advice = () if plan.operators is None else self._advice(plan.operators)

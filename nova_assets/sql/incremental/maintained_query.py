@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
 from sqlglot import exp
@@ -30,6 +30,7 @@ from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.query.resolved_query import Query, mark_calls, resolve_query
 from nova_assets.sql.query.scans import mark_scans
 from nova_assets.sql.query.spark_query import RunnableSql, make_runnable_without_schemas
+from nova_assets.sql.statement.header import spark_type_name
 from nova_assets.sql.text import SqlText
 
 
@@ -144,16 +145,17 @@ class MaintainedQuery:
         assert started is not None
         return self.scope.values_of(partition, started)
 
-    def unconfirmed_plan(self, sources: Mapping[str, SourceTable]) -> MaintenancePlan:
+    def unconfirmed_plan(self, sources: Mapping[str, SourceTable], values: Mapping[str, Any]) -> MaintenancePlan:
         """The plan of the query, as far as it is known without Spark.
 
         Args:
             sources: dataset -> its schema and key.
+            values: values of the query's variables.
         """
-        key = tuple(sources.items())
+        key = (*sources.items(), *self._variable_types(sources, values).items())
         if key not in self._unconfirmed_plans:
             try:
-                operators = build_operators(self._resolve(sources), sources)
+                operators = build_operators(self._resolve(sources, values), sources)
                 self._unconfirmed_plans[key] = MaintenancePlan(operators, "", accumulation_of(operators))
             except NotMaintainable as error:
                 self._unconfirmed_plans[key] = MaintenancePlan(None, error.reason)
@@ -176,12 +178,12 @@ class MaintainedQuery:
             schema: columns of the result.
             values: values of the query's variables.
         """
-        plan = self.unconfirmed_plan(sources)
+        plan = self.unconfirmed_plan(sources, values)
         if plan.operators is None:
             return plan
         if clock_value := next((v for v in values.values() if can_stand_for_current_time(v)), None):
             return MaintenancePlan(None, f"{clock_value!r} can stand for the current day or time")
-        regenerated = regenerate(self._resolve(sources), self.frame_by_dataset)
+        regenerated = regenerate(self._resolve(sources, values), self.frame_by_dataset)
         return self._confirm(ctx, views, sources, regenerated, plan, rows_now, schema, values)
 
     @property
@@ -239,7 +241,7 @@ class MaintainedQuery:
             return plan
         names = {n: f"{HIDDEN_PREFIX}{n}" for n in accumulation.hidden}
         try:
-            rows = ctx.query(self.sql_with_hidden(sources, accumulation, names), values, frames)
+            rows = ctx.query(self.sql_with_hidden(sources, values, accumulation, names), values, frames)
         except QueryRefused:
             return MaintenancePlan(plan.operators)
         schema = ctx.schema_of(rows)
@@ -252,24 +254,48 @@ class MaintainedQuery:
         return replace(plan, hidden_types={n: schema.field(name).type for n, name in names.items()})
 
     def sql_with_hidden(
-        self, sources: Mapping[str, SourceTable], accumulation: Accumulation, names: Mapping[int, str]
+        self,
+        sources: Mapping[str, SourceTable],
+        values: Mapping[str, Any],
+        accumulation: Accumulation,
+        names: Mapping[int, str],
     ) -> str:
         """SQL of the query with the hidden columns of an accumulation.
 
         Args:
             sources: dataset -> its schema and key.
+            values: values of the query's variables.
             names: number of a hidden accumulator -> name of its column.
         """
-        return regenerate(self._resolve(sources), self.frame_by_dataset, accumulation.hidden_outputs(names))
+        query = self._resolve(sources, values)
+        return regenerate(query, self.frame_by_dataset, accumulation.hidden_outputs(names))
 
-    def _resolve(self, sources: Mapping[str, SourceTable]) -> Query:
+    def _variable_types(self, sources: Mapping[str, SourceTable], values: Mapping[str, Any]) -> dict[str, str]:
+        """Types of the query's variables, as far as they are known. A parameter that has the name of a column is left
+        out, since a name without a colon could be either.
+        """
+        if self.scope is not None:
+            return dict(self.scope.variable_types)
+        columns = {f.name.lower() for source in sources.values() for f in source.schema.fields}
+        names = [name for name in self.runnable.variables if name.lower() not in columns]
+        return {name: spark_type_name(values[name]) for name in names if _has_one_type(values[name])}
+
+    def _resolve(self, sources: Mapping[str, SourceTable], values: Mapping[str, Any]) -> Query:
         tree = parse_statement(self.text)
         assert isinstance(tree, exp.Query)
-        types = dict(self.scope.variable_types) if self.scope is not None else {}
-        for parameter in tree.find_all(exp.Placeholder) if self.scope is None else ():
-            parameter.set("this", f"{PARAMETER_PREFIX}{parameter.name}")  # a name that no column has
-            types[parameter.name] = "string"
+        types = self._variable_types(sources, values)
+        for parameter in tree.find_all(exp.Placeholder):
+            if parameter.name not in types and self.scope is None:
+                parameter.set("this", f"{PARAMETER_PREFIX}{parameter.name}")  # a name that no column has
+                types[parameter.name] = "string"
         return resolve_query(self.text, tree, {d: s.schema for d, s in sources.items()}, types)
+
+
+def _has_one_type(value: object) -> bool:
+    """Whether a parameter has one type in Spark. The type of a decimal depends on its digits, and the time zone of a
+    time may be that of the session.
+    """
+    return isinstance(value, bool | int | str | date) and not isinstance(value, datetime)
 
 
 @contextmanager

@@ -268,7 +268,7 @@ class MaintenanceRun:
         if accumulation is None or not accumulation.hidden:
             return self.rows_now
         names = {n: f.name for n, f in accumulation.hidden.items()}
-        sql = self.query.sql_with_hidden(self.sources, accumulation.accumulation, names)
+        sql = self.query.sql_with_hidden(self.sources, self.values, accumulation.accumulation, names)
         frames = {frame: self.views[d].all for d, frame in self.query.frame_by_dataset.items()}
         rows = self.ctx.query(sql, {name: self.values[name] for name in self.query.runnable.variables}, frames)
         visible = [(field.name, column_of(column)) for column, field in accumulation.fields.items()]  # as written

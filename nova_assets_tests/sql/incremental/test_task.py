@@ -274,16 +274,17 @@ def test_added_rows_of_append_channels_are_appended(bench: Any) -> None:
     assert len(kept.run()) == 12
 
 
-def test_a_query_without_rules_is_compared_with_the_stored_rows(bench: Any, caplog: Any) -> None:
-    sql = "SELECT id, amount FROM orders WHERE user IN (SELECT uid FROM users WHERE name LIKE :pattern)"
-    kept = bench(sql, nova.Channel("chosen", merge=nova.Upsert(key="id")), pattern="A%")
+@pytest.mark.parametrize("name", ["pattern", "amount"])
+def test_parameters_have_types_unless_they_are_called_like_columns(bench: Any, caplog: Any, name: str) -> None:
+    sql = f"SELECT id, amount FROM orders WHERE user IN (SELECT uid FROM users WHERE name LIKE :{name})"
+    kept = bench(sql, nova.Channel("chosen", merge=nova.Upsert(key="id")), **{name: "A%"})
     kept.store.insert("orders", [{"id": n, "user": n % 3, "amount": n} for n in range(9)])
     kept.store.insert("users", [{"uid": 0, "name": "Ada"}, {"uid": 1, "name": "Bo"}])
     kept.run()
     kept.store.insert("users", [{"uid": 0, "name": "Bo"}, {"uid": 1, "name": "Al"}])
     with caplog.at_level(logging.INFO, logger="nova_assets.task"):
         assert kept.run() == ["(1, 1)", "(4, 4)", "(7, 7)"]
-    assert "strategy 'comparison': a parameter" in caplog.text
+    assert {"pattern": "strategy 'changes'", "amount": "'comparison': a parameter"}[name] in caplog.text
 
 
 def test_limit_and_ties_are_compared_with_the_stored_rows(bench: Any) -> None:
