@@ -163,6 +163,7 @@ class _Forecast:
             has_run=all(pins[i.channel or ""].has_run and not i.reason_without_change for i in self.datasets),
             reason_without_change=next((i.reason_without_change for i in self.datasets if i.reason_without_change), ""),
             is_changed=not all(map(_is_unchanged, self.datasets)),
+            has_frozen_rows=self.query.frozen is not None,
             is_redefined=any(has_new_definition(i.reads, self.binding.channels[i.port].merge) for i in self.datasets),
             reason_without_operators=lambda: reason_without_operators(plan, merge),
             has_stored_rows=self._has_stored_rows,

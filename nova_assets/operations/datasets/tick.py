@@ -76,11 +76,18 @@ class DatasetScheduler:
             self.staleness_tracker.datasets_with_cursors,
             _freshness_limits(self.staleness_tracker.queries, self.runtime.project),
             _UnreadData(self.catalog, snapshot),
-            partial(_is_frozen, self.staleness_tracker.queries, snapshot.now),
+            self._is_frozen,
         )
         return decide_from_staleness(
             snapshot.partition_ordinals, snapshot.staleness_by_dataset, snapshot.task_inputs, scheduler_state, policy
         )
+
+    def _is_frozen(self, dataset: str, partition: str) -> bool:
+        """Whether a partition has rows, all of which are frozen."""
+        query = self.staleness_tracker.queries[dataset]
+        if not isinstance(query, MaintainedDataset) or not query.is_frozen(partition, self.catalog.now()):
+            return False
+        return any(state.rows for state in self.catalog.partitions(dataset, partition))
 
     def run_tick(
         self, tick: Tick, on_task_end: Callable[[TaskOutcome], None] = lambda ran: None, run_id: str | None = None
@@ -179,11 +186,6 @@ class _UnreadData:
                 at = self.catalog.oldest_data_time(name, versions[name], partitions)
                 times += [] if at is None else [datetime.min.replace(tzinfo=at.tzinfo) if name in waited else at]
         return min(times, default=None)
-
-
-def _is_frozen(queries: Mapping[str, DatasetQuery], now: datetime, dataset: str, partition: str) -> bool:
-    query = queries[dataset]
-    return isinstance(query, MaintainedDataset) and query.is_frozen(partition, now)
 
 
 def _freshness_limits(queries: Mapping[str, DatasetQuery], project: Project) -> FreshnessLimits:

@@ -28,7 +28,7 @@ from nova_assets.sql.datasets.maintained_dataset import (
     decide_refresh,
     multiset_channel,
 )
-from nova_assets.sql.datasets.refresh_decision import Refresh, RefreshDecision
+from nova_assets.sql.datasets.refresh_decision import FloatPolicy, Refresh, RefreshDecision
 from nova_assets.sql.datasets.scan_inputs import consumed_edges
 from nova_assets.sql.incremental.incremental_query import IncrementalQuery
 from nova_assets.sql.query.user_functions import Functions, SqlFunction, sql_functions_by_name, type_by_function
@@ -47,6 +47,7 @@ class Datasets(Sequence[Binding]):
         bodies: user-defined functions, by name.
         refresh: how the datasets are brought up to date: for all, or by dataset.
         freshness: how long changes may wait: for all, or by dataset.
+        float: how sums of floating-point numbers are maintained: for all, or by dataset.
 
     Attributes:
         refresh_decisions: dataset -> how it is brought up to date, and why.
@@ -59,13 +60,16 @@ class Datasets(Sequence[Binding]):
         bodies: Mapping[str, SqlFunction] | None = None,
         refresh: Refresh | Mapping[str, Refresh] = "auto",
         freshness: Freshness | Mapping[str, Freshness] | None = None,
+        float: FloatPolicy | Mapping[str, FloatPolicy] = "exact",
     ) -> None:
         late_by_dataset = late or {}
         self._freshness = _freshness_by_dataset(freshness, graph)
         self.refresh_decisions: dict[str, RefreshDecision] = {}
         for name in graph.datasets:  # inputs come before their readers
             requested = _requested_refresh(refresh, graph.dataset(name).statement)
-            decision = decide_refresh(graph, name, requested, late_by_dataset.get(name, "rebuild"))
+            adds_floats = (float if isinstance(float, str) else float.get(name)) == "fast"
+            late_data = late_by_dataset.get(name, "rebuild")
+            decision = decide_refresh(graph, name, requested, late_data, adds_floats=adds_floats)
             self.refresh_decisions[name] = decision
             if decision.is_incremental:  # a base of a full dataset that it reads may remove rows
                 graph = _with_multisets(graph, [name, *datasets_that_lose_rows(graph, graph.dataset(name).reads)])
@@ -140,6 +144,7 @@ def datasets(
     late: Mapping[str, Late] | None = None,
     refresh: Refresh | Mapping[str, Refresh] = "auto",
     freshness: Freshness | Mapping[str, Freshness] | None = None,
+    float: FloatPolicy | Mapping[str, FloatPolicy] = "exact",
 ) -> Datasets:
     """The datasets of a folder. Every ``.sql`` file in the folder and its subfolders holds one statement.
 
@@ -167,6 +172,9 @@ def datasets(
             again when its oldest unread change is ten minutes old. With ``"downstream"``, a tick makes a dataset again
             when one of its readers is due. Missing partitions and backfills do not wait. By default, no changes wait.
             A mapping gives the limit by dataset: ``{"totals": "10 minutes"}``.
+        float: how sums and averages of floating-point numbers are maintained. With ``"exact"`` (the default), groups
+            that changed are computed again. With ``"fast"``, the change is added to the stored sum, which drifts. A
+            mapping gives the choice by dataset.
 
     Raises:
         DefinitionError: the folder does not exist or holds no ``.sql`` file.
@@ -186,8 +194,9 @@ def datasets(
     check_new_scans(graph)
     _check_policies("late", late or {}, get_args(Late), graph)
     _check_policies("refresh", {"": refresh} if isinstance(refresh, str) else refresh, get_args(Refresh), graph)
+    _check_policies("float", {"": float} if isinstance(float, str) else float, get_args(FloatPolicy), graph)
     _check_freshness({"": freshness} if isinstance(freshness, str) else freshness or {}, graph)
-    return Datasets(graph, late, sql_functions_by_name(functions), refresh, freshness)
+    return Datasets(graph, late, sql_functions_by_name(functions), refresh, freshness, float)
 
 
 def dataset_queries_by_name(project: Project) -> dict[str, DatasetQuery]:

@@ -22,14 +22,19 @@ from nova_assets.sql.incremental.build_operators import SourceTable, build_opera
 from nova_assets.sql.incremental.frozen_rows import FrozenRows
 from nova_assets.sql.incremental.incremental_query import IncrementalQuery
 from nova_assets.sql.incremental.maintained_query import QueryScope
-from nova_assets.sql.incremental.operators import NotMaintainable, Operator
+from nova_assets.sql.incremental.operators import Aggregation, NotMaintainable, Operator
 from nova_assets.sql.query.spark_confirmation import check_spark_columns
 from nova_assets.sql.query.spark_query import make_runnable
 from nova_assets.sql.text import SqlText
 
 
-def decide_refresh(graph: Graph, name: str, refresh: Refresh, late: Late) -> RefreshDecision:
+def decide_refresh(
+    graph: Graph, name: str, refresh: Refresh, late: Late, *, adds_floats: bool = False
+) -> RefreshDecision:
     """Decide how a dataset is brought up to date. No data is read.
+
+    Args:
+        adds_floats: whether changes of floating-point numbers may be added to stored sums, which then drift.
 
     Raises:
         SqlError: ``refresh`` is ``incremental``, or the dataset has frozen rows, and it cannot be maintained.
@@ -43,7 +48,7 @@ def decide_refresh(graph: Graph, name: str, refresh: Refresh, late: Late) -> Ref
     if refresh == "full":
         return RefreshDecision()
     try:
-        operators = _build_operators(graph, dataset, late)
+        operators = _build_operators(graph, dataset, late, adds_floats=adds_floats)
     except SqlError as error:
         if refresh == "incremental" or frozen is not None:
             raise
@@ -98,7 +103,10 @@ class MaintainedDataset(DatasetQuery):
         """The function of the task. The arguments are those of ``IncrementalQuery``."""
         dataset = self.graph.dataset(self.name)
         scope = self._query_scope() if self.partition_columns else None
-        return _incremental_query(dataset, prefers_changes=prefers_changes, readers=readers, scope=scope)
+        adds_floats = isinstance(self.refresh.operators, Aggregation) and self.refresh.operators.adds_floats
+        return _incremental_query(
+            dataset, prefers_changes=prefers_changes, readers=readers, scope=scope, adds_floats=adds_floats
+        )
 
     def _query_scope(self) -> QueryScope:
         return QueryScope(
@@ -114,7 +122,12 @@ class MaintainedDataset(DatasetQuery):
 
 
 def _incremental_query(
-    dataset: Dataset, *, prefers_changes: bool = True, readers: int = 0, scope: QueryScope | None = None
+    dataset: Dataset,
+    *,
+    prefers_changes: bool = True,
+    readers: int = 0,
+    scope: QueryScope | None = None,
+    adds_floats: bool = False,
 ) -> IncrementalQuery:
     """The function of the task of a maintained dataset.
 
@@ -132,6 +145,7 @@ def _incremental_query(
         check_columns=partial(check_spark_columns, dataset.query, columns),
         scope=scope,
         frozen=_frozen_rows(dataset),
+        adds_floats=adds_floats,
     )
 
 
@@ -141,14 +155,14 @@ def _frozen_rows(dataset: Dataset) -> FrozenRows | None:
     return None if span is None else FrozenRows.parse(dataset.statement.text, span)
 
 
-def _build_operators(graph: Graph, dataset: Dataset, late: Late) -> Operator:
+def _build_operators(graph: Graph, dataset: Dataset, late: Late, *, adds_floats: bool) -> Operator:
     """The operators of a dataset. Raises SqlError with the reason if the dataset cannot be maintained."""
     _check_statement(graph, dataset, late)
     _check_no_reader_of_new_rows(graph, dataset)
     _incremental_query(dataset)
     sources = {name: _source_table(graph, name) for name in dataset.reads}
     try:
-        operators = build_operators(dataset.query, sources)
+        operators = build_operators(dataset.query, sources, adds_floats=adds_floats)
     except NotMaintainable as error:
         reason = f"{error.reason} has no rule by which changes pass through it"
         raise dataset.statement.text.error(reason, error.node, expected='refresh="auto" or refresh="full"') from None

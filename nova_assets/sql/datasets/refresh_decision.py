@@ -15,6 +15,12 @@ each execution chooses the cheaper of changes and replacement.
 """
 
 
+FloatPolicy: TypeAlias = Literal["exact", "fast"]
+"""How sums of floating-point numbers are maintained. ``exact``: groups that changed are computed again. ``fast``: the
+change is added to the stored sum, which drifts.
+"""
+
+
 @dataclass(frozen=True)
 class RefreshDecision:
     """How a dataset is brought up to date.

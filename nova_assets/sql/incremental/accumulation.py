@@ -29,6 +29,8 @@ _MAX_PRECISION = 38
 _DOUBLE_DIGITS = 15
 """Spark computes averages of decimals as doubles if their result has at most this many digits."""
 
+FLOATS = frozenset({"float", "double"})
+
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 
 _ORDERED_TYPES = _INTEGERS | {"decimal", "date", "timestamp", "timestamp_ntz", "string", "boolean"}
@@ -87,6 +89,18 @@ class Accumulation:
     values: Mapping[str, exp.Expr]
     having: exp.Expr | None
     count_limits: Mapping[int, int]
+
+    def values_of_keys(self, keys: Mapping[str, exp.Expr]) -> dict[str, exp.Expr]:
+        """Output column that is computed from group keys alone -> its expression.
+
+        Args:
+            keys: group key -> expression in its place.
+        """
+        return {
+            column: value.copy().transform(lambda n: keys[n.name].copy() if isinstance(n, exp.Column) else n)
+            for column, value in self.values.items()
+            if all(c.name in keys for c in value.find_all(exp.Column))
+        }
 
     @property
     def hidden(self) -> tuple[int, ...]:
@@ -268,6 +282,8 @@ class _AccumulationBuilder:
 
     def _of_sum(self, value: exp.Expr, type_: DataType) -> exp.Expr:
         """A sum. Sums of floating-point numbers drift if they are added to and subtracted from."""
+        if self.aggregation.adds_floats and type_.name in FLOATS:
+            return _reference(self.add("sum", value))
         if type_.name not in _INTEGERS and not (type_.name == "decimal" and type_.args[0] + 10 < _MAX_PRECISION):
             raise _NotAccumulated
         return _reference(self.add("sum", value))
@@ -280,6 +296,9 @@ class _AccumulationBuilder:
         rounding twice gives another number only if the quotient is nearer to the middle of two results than 10^-digits
         of a result's last digit. It is at least 1 / (2 * count) away.
         """
+        if self.aggregation.adds_floats and type_.name in FLOATS:
+            total = self.add("sum", value)
+            return self._divide(_reference(total), total, "DOUBLE")
         if type_.name in _INTEGERS:
             added = value if type_.name != "bigint" else _cast(value.copy(), "DECIMAL(19, 0)")
             total = self.add("sum", added)
@@ -322,7 +341,7 @@ def _has_ordered_type(value: exp.Expr, columns: Mapping[str, DataType | None]) -
     """
     is_struct = isinstance(value, exp.Anonymous) and value.name.lower() == "named_struct"
     types = [value_type(part, columns) for part in (value.expressions[1::2] if is_struct else [value])]
-    allowed = _ORDERED_TYPES | {"float", "double"} if is_struct else _ORDERED_TYPES
+    allowed = _ORDERED_TYPES | FLOATS if is_struct else _ORDERED_TYPES
     return all(type_ is not None and type_.name in allowed for type_ in types)
 
 

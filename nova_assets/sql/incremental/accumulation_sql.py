@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nova_assets.sql.incremental.accumulation import ACCUMULATOR, Accumulation, Accumulator, StoredAccumulation
+from nova_assets.sql.incremental.accumulation import ACCUMULATOR, FLOATS, Accumulation, Accumulator, StoredAccumulation
 from nova_assets.sql.incremental.operator_sql import KEY, WEIGHT, column_list, quote_column, to_sql
 
 OLD = "nova_old_"
@@ -171,6 +171,9 @@ def _reasons_to_compute_again(stored: StoredAccumulation, before: list[str], new
     for n, accumulator in enumerate(accumulation.accumulators):
         if accumulator.kind == "count" and stored.field_of(n) is None:
             yield f"nova_change_{n} < 0"
+        if accumulator.kind == "sum" and stored.type_of(n).name in FLOATS:
+            # nothing can be subtracted from an infinite sum, or from a sum that is no number
+            yield f"NOT COALESCE(ABS({new[n]}) < CAST('Infinity' AS DOUBLE), TRUE)"
     for number, limit in accumulation.count_limits.items():
         yield f"{new[number]} >= {limit}L"
 

@@ -7,7 +7,7 @@ represents raises ``NotMaintainable``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
@@ -21,6 +21,7 @@ from nova_assets.sql.incremental.grouping_sets import (
     key_sets,
     make_grouping_sets,
     plain_group_keys,
+    written_keys,
 )
 from nova_assets.sql.incremental.make_operators import (
     check_stable,
@@ -32,6 +33,7 @@ from nova_assets.sql.incremental.make_operators import (
     make_windowed,
 )
 from nova_assets.sql.incremental.operators import (
+    Aggregation,
     Columns,
     JoinKind,
     LateralView,
@@ -96,19 +98,20 @@ _SET_KINDS: Mapping[tuple[type[exp.Expr], bool], SetKind] = {
 }
 
 
-def build_operators(query: Query, sources: Mapping[str, SourceTable]) -> Operator:
+def build_operators(query: Query, sources: Mapping[str, SourceTable], *, adds_floats: bool = False) -> Operator:
     """The operators of a query.
 
     Args:
         query: the query.
         sources: the datasets that it reads, by name.
+        adds_floats: as for ``Aggregation``.
 
     Raises:
         NotMaintainable: no operator represents a part of the query.
     """
     root = _Builder(query, sources).build_query(name_merged_columns(query.tree), {})
     check_stable(root)
-    return root
+    return replace(root, adds_floats=adds_floats) if isinstance(root, Aggregation) else root
 
 
 class _Builder:
@@ -209,7 +212,8 @@ class _Builder:
         is_aggregation = is_aggregation or any(a is not w.this for w in windows for a in w.find_all(exp.AggFunc))
         if is_aggregation:
             if (sets := None if group is None else key_sets(group)) is not None:
-                return _build_grouping_sets(select, operator, sets, named, condition)
+                assert group is not None
+                return _build_grouping_sets(operator, group, sets, named, condition)
             group_keys = plain_group_keys(group, [e for _, e in named])
             if any(e is not None and e.find(exp.Query) for e in (*(e for _, e in named), condition)):
                 if windows:
@@ -278,8 +282,8 @@ def _named_outputs(select: exp.Select) -> list[tuple[str, exp.Expr]]:
 
 
 def _build_grouping_sets(
-    select: exp.Select,
     operator: Operator,
+    group: exp.Group,
     sets: Sequence[KeySet],
     named: Sequence[tuple[str, exp.Expr]],
     having: exp.Expr | None,
@@ -287,12 +291,13 @@ def _build_grouping_sets(
     """A SELECT with ROLLUP, CUBE or GROUPING SETS."""
     expressions = [*(e for _, e in named), *([having] if having is not None else [])]
     if any(e.find(exp.Window, exp.Query) for e in expressions):
-        raise NotMaintainable("a window function or subquery beside ROLLUP, CUBE or GROUPING SETS", select)
+        raise NotMaintainable("a window function or subquery beside ROLLUP, CUBE or GROUPING SETS", group)
     for keys in sets:
         check_group_keys(keys)
     flat_sets = [tuple(flatten_columns(key, operator) for key in keys) for keys in sets]
+    flat_keys = tuple(flatten_columns(key, operator) for key in written_keys(group))
     flat_having = None if having is None else flatten_columns(having, operator)
-    return make_grouping_sets(operator, flat_sets, _flatten_outputs(named, operator), flat_having)
+    return make_grouping_sets(operator, flat_sets, flat_keys, _flatten_outputs(named, operator), flat_having)
 
 
 def _flatten_outputs(outputs: Iterable[tuple[str, exp.Expr]], operator: Operator) -> Outputs:

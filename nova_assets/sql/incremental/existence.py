@@ -52,13 +52,22 @@ def _matching_rows(test: exp.In) -> exp.Select:
 
 def _rows_of(query: exp.Expr, test: exp.Expr) -> exp.Select:
     """A copy of a subquery that gives one row for each row of FROM and WHERE."""
-    select = query.unnest()
+    select = unwrap(query)
     clauses = {name for name, value in select.args.items() if value not in (None, False, [], "")}
     if not isinstance(select, exp.Select) or clauses - _SELECT_CLAUSES:
         raise NotMaintainable("EXISTS or IN under OR, with a subquery of this kind", test)
     if any(is_generator(e) or e.find(exp.AggFunc, exp.Window) for e in select.expressions):
         raise NotMaintainable("EXISTS or IN under OR, with aggregates, windows or generators", test)
     return select.copy()
+
+
+def unwrap(query: exp.Expr) -> exp.Expr:
+    """The query inside of parentheses. Raises NotMaintainable if other clauses follow the parentheses."""
+    while isinstance(query, exp.Subquery):
+        if any(value for clause, value in query.args.items() if clause not in ("this", "alias")):
+            raise NotMaintainable("a subquery with clauses after its parentheses", query)
+        query = query.this
+    return query
 
 
 def _has_rows(select: exp.Select) -> exp.Expr:

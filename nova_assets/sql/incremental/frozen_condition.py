@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from nova_assets.errors import NotSupported
+from nova_assets.errors import NotSupported, SettingsError
 from nova_assets.model.channel import Channel
 from nova_assets.model.schema import parse_type
 from nova_assets.model.task import Context
@@ -80,20 +80,34 @@ class FrozenCondition:
         sql = f"SELECT * FROM {{rows}} WHERE NOT {is_frozen} UNION ALL {kept}"
         return self._query(ctx, sql, {"rows": rows, "stored": stored})
 
-    def check(self, channel: Channel, names: Sequence[str], operators: Operator | None) -> None:
-        """Check that the condition fits the result and its channel.
+    def check(self, ctx: Context, channel: Channel, names: Sequence[str], operators: Operator | None) -> None:
+        """Check that the condition fits the result, its channel and the session.
 
         Args:
             names: columns of the result, without the partition columns.
-            operators: the last operator of the query; None if it is not known.
+            operators: the last operator of the query; None if nova has no rules for the query.
 
         Raises:
             SqlError: the result lacks a column of the condition, or the column is computed from several rows.
-            NotSupported: a frozen row can have the key of a row that is not frozen.
+            NotSupported: a frozen row can have the key of a row that is not frozen, or nova has no rules for the query.
+            SettingsError: the condition depends on the time, and the time zone of the session is not UTC.
         """
+        zone = "UTC" if ctx.spark is None else ctx.spark.conf.get("spark.sql.session.timeZone")
+        if self.rows.depends_on_time and zone not in ("UTC", "Etc/UTC", "GMT", "Z"):
+            raise SettingsError(
+                f"FROZEN {self.rows.written} depends on the time, and the time zone of the Spark session is not UTC",
+                found=zone,
+                expected="spark.sql.session.timeZone = UTC",
+                next="set it on the session that you pass to nova",
+            )
         self.rows.check_columns([*names, *self.partition_types])
-        if operators is not None:
-            self.rows.check_operators(operators, dict(zip(operators.columns, names, strict=True)))
+        if operators is None:
+            raise self.rows.text.error(
+                "FROZEN WHERE in a query for which nova has no rules",
+                self.rows.condition,
+                expected="a query that nova plan shows with its steps",
+            )
+        self.rows.check_operators(operators, dict(zip(operators.columns, names, strict=True)))
         key = {k.lower() for k in (*channel.merge.key, *self.partition_types)}
         others = sorted(self.rows.columns - key)
         if channel.merge.key and others:

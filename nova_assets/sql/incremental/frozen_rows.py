@@ -20,8 +20,9 @@ from nova_assets.sql.evaluation.operand import Evaluable
 from nova_assets.sql.evaluation.values import Key, Value
 from nova_assets.sql.incremental import repeatability
 from nova_assets.sql.incremental.operator_sql import to_sql
-from nova_assets.sql.incremental.operators import Aggregation, Operator
+from nova_assets.sql.incremental.operators import Operator
 from nova_assets.sql.incremental.repeatability import function_names
+from nova_assets.sql.incremental.row_values import is_of_several_rows
 from nova_assets.sql.parse.dialect import parse_condition
 from nova_assets.sql.text import Span, SqlText
 from nova_assets.suggestions import did_you_mean
@@ -32,11 +33,18 @@ _TODAY, _NOW = "nova_today", "nova_now"
 _DAYS = frozenset({"current_date", "curdate"})
 _TIMES = frozenset({"current_timestamp", "now"})
 
+_DATE_FUNCTIONS = frozenset({"add_months", "date", "date_add", "date_sub", "last_day", "to_date", "trunc"})
+"""Functions that return a date."""
+
 _GROWING_FUNCTIONS = {
-    **dict.fromkeys(("add_months", "date", "date_add", "date_sub", "last_day", "timestamp", "to_date", "trunc"), 0),
-    "date_trunc": 1,
+    **dict.fromkeys(("date", "last_day", "timestamp", "to_date"), (0, 1)),
+    **dict.fromkeys(("add_months", "date_add", "date_sub", "trunc"), (0, 2)),
+    "date_trunc": (1, 2),
 }
-"""Function -> number of the argument with which its value grows. The other arguments are constants."""
+"""Function -> number of the argument with which its value grows, and of arguments. The others are constants."""
+
+_FIXED_UNITS = frozenset({"WEEK", "DAY", "HOUR", "MINUTE", "SECOND"})
+_CALENDAR_UNITS = frozenset({"MONTH", "QUARTER", "YEAR"})
 
 _GROWING_PATTERNS = frozenset({"yyyy", "yyyy-MM", "yyyy-MM-dd", "yyyyMM", "yyyyMMdd"})
 _GROWING_TYPES = frozenset({"DATE", "TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ", "TEXT", "VARCHAR"})
@@ -82,6 +90,11 @@ class FrozenRows:
         return frozenset(c.name.lower() for c in self.condition.find_all(exp.Column))
 
     @property
+    def depends_on_time(self) -> bool:
+        """Whether more rows become frozen as time passes."""
+        return _has_clock(self.condition)
+
+    @property
     def sql(self) -> str:
         """The condition, in one spelling."""
         return self.condition.sql("spark", comments=False)
@@ -97,28 +110,27 @@ class FrozenRows:
                 )
 
     def check_operators(self, root: Operator, names: Mapping[str, str]) -> None:
-        """Check that a changed input row does not move rows of the result into the frozen ones.
+        """Check that the values of the condition's columns do not depend on other rows, which may change.
 
         Args:
             root: the last operator of the query.
             names: column of the operator -> column of the result.
 
         Raises:
-            SqlError: the condition has a column that is computed from several rows, or may differ in its last digits.
+            SqlError: the condition has a column that is computed from several rows, or that may differ each time.
         """
-        outputs = dict(root.outputs) if isinstance(root, Aggregation) else {}
-        keys = {k.sql("spark") for k in root.group_keys} if isinstance(root, Aggregation) else set()
-        computed = {n for n, e in outputs.items() if e.sql("spark") not in keys}
         for name, column in names.items():
+            if column.lower() not in self.columns:
+                continue
             is_unstable = root.unstable is not None and name not in root.group_columns
-            if column.lower() in self.columns and (name in computed | root.rounded or is_unstable):
-                node = next(c for c in self.condition.find_all(exp.Column) if c.name.lower() == column.lower())
-                what = "is computed from several rows" if name in computed else "may differ each time it is computed"
-                raise self.text.error(
-                    f"column {column!r} {what}, so a change could freeze a row",
-                    node,
-                    expected="columns of GROUP BY" if name in computed else "columns with exact values",
-                )
+            if is_of_several_rows(root, name):
+                what, expected = "is computed from several rows", "columns of single rows, or of GROUP BY"
+            elif name in root.rounded or is_unstable:
+                what, expected = "may differ each time it is computed", "columns with exact values"
+            else:
+                continue
+            node = next(c for c in self.condition.find_all(exp.Column) if c.name.lower() == column.lower())
+            raise self.text.error(f"column {column!r} {what}, so a change could freeze a row", node, expected=expected)
 
     def is_true(self, columns: Mapping[str, exp.Expr]) -> str:
         """SQL that is true for frozen rows, and false for all others.
@@ -229,13 +241,13 @@ def _has_clock(node: exp.Expr) -> bool:
 
 
 def _grows(node: exp.Expr | None) -> bool:
-    """Whether the value of an expression never becomes less as time passes."""
+    """Whether the value of an expression never becomes less as time passes, in UTC."""
     if node is None or _clock(node):
         return node is not None
     if isinstance(node, exp.Paren):
         return _grows(node.this)
     if isinstance(node, exp.Add | exp.Sub):
-        return _grows(node.this) and _is_constant(node.expression)
+        return _grows(node.this) and _is_shift(node.expression, is_date=_is_date(node.this))
     if isinstance(node, exp.Cast):
         return _grows(node.this) and node.to.this.value in _GROWING_TYPES
     if not isinstance(node, exp.Func):
@@ -245,11 +257,38 @@ def _grows(node: exp.Expr | None) -> bool:
     if "date_format" in names:
         is_known = len(arguments) == 2 and isinstance(arguments[1], exp.Literal)
         return is_known and arguments[1].name in _GROWING_PATTERNS and _grows(arguments[0])
-    at = next((_GROWING_FUNCTIONS[name] for name in names if name in _GROWING_FUNCTIONS), None)
-    if at is None or at >= len(arguments):
+    found = next((_GROWING_FUNCTIONS[name] for name in names if name in _GROWING_FUNCTIONS), None)
+    if found is None or len(arguments) != found[1]:
         return False
-    others = [a for n, a in enumerate(arguments) if n != at]
-    return _grows(arguments[at]) and all(map(_is_constant, others))
+    return _grows(arguments[found[0]]) and all(map(_is_constant, arguments[: found[0]] + arguments[found[0] + 1 :]))
+
+
+def _is_shift(node: exp.Expr, *, is_date: bool) -> bool:
+    """Whether adding or subtracting a constant keeps the order of times. Months have different lengths, so of two times
+    in the last days of a month, the later one can come before the other one after months were subtracted.
+    """
+    if not _is_constant(node):
+        return False
+    if not isinstance(node, exp.Interval):
+        return is_date and isinstance(node.unnest(), exp.Literal)
+    unit = node.args.get("unit")
+    name = unit.name.upper().rstrip("S") if isinstance(unit, exp.Var) else ""
+    return name in _FIXED_UNITS or (is_date and name in _CALENDAR_UNITS)
+
+
+def _is_date(node: exp.Expr) -> bool:
+    """Whether a growing expression is a date, rather than a time or a text."""
+    if isinstance(node, exp.Paren):
+        return _is_date(node.this)
+    if isinstance(node, exp.Cast):
+        return bool(node.to.this == exp.DataType.Type.DATE)
+    if isinstance(node, exp.Add | exp.Sub):
+        unit = node.expression.args.get("unit") if isinstance(node.expression, exp.Interval) else None
+        return _is_date(node.this) and (
+            unit is None or unit.name.upper().rstrip("S") not in ("HOUR", "MINUTE", "SECOND")
+        )
+    names = function_names(node) if isinstance(node, exp.Func) else frozenset[str]()
+    return _clock(node) == _TODAY or bool(names & _DATE_FUNCTIONS)
 
 
 def _is_constant(node: exp.Expr) -> bool:

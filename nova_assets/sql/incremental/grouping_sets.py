@@ -33,6 +33,8 @@ def plain_group_keys(group: exp.Group | None, outputs: Sequence[exp.Expr]) -> Ke
     if group is None:
         return ()
     clauses = {name for name, value in group.args.items() if value}
+    if clauses == {"all"} and any(e.find(exp.Window) for e in outputs):
+        raise NotMaintainable("GROUP BY ALL beside window functions", group)
     if clauses == {"all"}:
         keys = tuple(e.unnest() for e in outputs if not has_aggregate(e))
     elif clauses - {"expressions"}:
@@ -75,6 +77,20 @@ def key_sets(group: exp.Group) -> list[KeySet] | None:
     return sets
 
 
+def written_keys(group: exp.Group) -> KeySet:
+    """All keys of a GROUP BY, in the order in which the clause names them first."""
+    keys = [key for e in group.expressions for key in _keys_below(e)]
+    return tuple({key.sql("spark"): key for key in keys}.values())
+
+
+def _keys_below(node: exp.Expr) -> Iterator[exp.Expr]:
+    if isinstance(node, exp.GroupingSets | exp.Rollup | exp.Cube | exp.Tuple):
+        for part in node.expressions:
+            yield from _keys_below(part)
+    else:
+        yield node.unnest()
+
+
 def _sets_of(node: exp.Expr) -> Iterator[KeySet]:
     """The sets of keys of one part of GROUP BY."""
     if isinstance(node, exp.GroupingSets):
@@ -98,15 +114,20 @@ def _keys_of(node: exp.Expr) -> KeySet:
 
 
 def make_grouping_sets(
-    operator: Operator, sets: Sequence[KeySet], outputs: Outputs, having: exp.Expr | None
+    operator: Operator,
+    sets: Sequence[KeySet],
+    written_keys: KeySet,
+    outputs: Outputs,
+    having: exp.Expr | None,
 ) -> Operator:
     """The groups of each set of keys, one set below the other.
 
     Args:
+        written_keys: all keys, in the order in which the clause names them.
         sets: sets of expressions over the operator's columns.
         outputs: expressions over the operator's columns.
     """
-    key_by_sql = {key.sql("spark"): key for keys in sets for key in keys}
+    key_by_sql = {key.sql("spark"): key for key in (*written_keys, *(key for keys in sets for key in keys))}
 
     def groups_of(keys: KeySet) -> Operator:
         left_out = key_by_sql.keys() - {key.sql("spark") for key in keys}

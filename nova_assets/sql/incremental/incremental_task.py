@@ -22,6 +22,7 @@ def incremental(
     *,
     produces: Produces,
     refresh: Literal["incremental", "auto"] = "incremental",
+    float: Literal["exact", "fast"] = "exact",  # shadows the builtin, since users name the type
     retries: int = 0,
     retry_delay: float = 0.0,
 ) -> Task:
@@ -54,19 +55,31 @@ def incremental(
         produces: the output edge, ``nova.delta(channel)``.
         refresh: with ``"incremental"``, executions prefer changes, as above. With ``"auto"``, each execution chooses
             what is estimated to cost less: the changes, or the whole query.
+        float: how sums and averages of floating-point numbers are maintained. With ``"exact"``, groups that changed are
+            computed again. With ``"fast"``, the change is added to the stored sum. Such a sum drifts: each change can
+            add an error in the last digits of the greatest sum that the group ever had.
         retries, retry_delay: as for ``nova.task``.
 
     Raises:
         SqlError: the query cannot be parsed, or depends on more than its data, such as a clock.
-        DefinitionError: the output edge is not a delta, the query reads its own result, or ``refresh`` is unknown.
+        DefinitionError: the output edge is not a delta, the query reads its own result, or ``refresh`` or ``float`` is
+            unknown.
     """
+    if float not in ("exact", "fast"):
+        raise DefinitionError(f"task {name!r}: float={float!r} is not a policy", expected="exact or fast")
     if refresh not in ("incremental", "auto"):
         raise DefinitionError(
             f"task {name!r}: refresh={refresh!r} is not a policy{did_you_mean(str(refresh), ('incremental', 'auto'))}",
             expected="incremental or auto",
         )
     text, frozen = _split_frozen(SqlText(f"task {name}", sql))
-    query = IncrementalQuery(text, produces.port, prefers_changes=refresh == "incremental", frozen=frozen)
+    query = IncrementalQuery(
+        text,
+        produces.port,
+        prefers_changes=refresh == "incremental",
+        frozen=frozen,
+        adds_floats=float == "fast",
+    )
     if produces.kind != "delta":
         raise DefinitionError(
             f"task {name!r} writes changes of its result, not a base", expected=f"produces=nova.delta({produces.port})"

@@ -80,6 +80,7 @@ class MaintainedQuery:
         check_columns: raises an error if the columns that Spark derives are not those that nova derived.
         scope: the scope of a dataset with partitions; None for a query without a scope.
         frozen: the rows of the result that are never made again; None if there are none.
+        adds_floats: whether changes of floating-point numbers may be added to stored sums, which then drift.
 
     Attributes:
         analyses: analyses of earlier executions in this process, by the inputs' columns, the session's settings, and
@@ -99,12 +100,14 @@ class MaintainedQuery:
         check_columns: Callable[[Schema], None] = lambda schema: None,
         scope: QueryScope | None = None,
         frozen: FrozenRows | None = None,
+        adds_floats: bool = False,
     ) -> None:
         self.check_columns = check_columns
         self.prefers_changes = prefers_changes
         self.readers = readers
         self.scope = scope
         self.frozen = frozen
+        self.adds_floats = adds_floats
         self.text = text
         self.output_port = output_port
         tree = parse_statement(text)
@@ -155,7 +158,8 @@ class MaintainedQuery:
         key = (*sources.items(), *self._variable_types(sources, values).items())
         if key not in self._unconfirmed_plans:
             try:
-                operators = build_operators(self._resolve(sources, values), sources)
+                query = self._resolve(sources, values)
+                operators = build_operators(query, sources, adds_floats=self.adds_floats)
                 self._unconfirmed_plans[key] = MaintenancePlan(operators, "", accumulation_of(operators))
             except NotMaintainable as error:
                 self._unconfirmed_plans[key] = MaintenancePlan(None, error.reason)

@@ -174,8 +174,9 @@ class Maintenance:
         self, maintenance: MaintenanceSql, accumulation: StoredAccumulation, *, removes_by_value: bool
     ) -> Any:
         """The delta that adds the changes to the stored groups."""
-        keys = enumerate(accumulation.accumulation.key_columns)
-        is_frozen = self._is_frozen({accumulation.fields[c].name: column_of(f"{KEY}{n}") for n, c in keys})
+        by_key = {c: column_of(f"{KEY}{n}") for n, c in enumerate(accumulation.accumulation.key_columns)}
+        values = by_key | accumulation.accumulation.values_of_keys(by_key)
+        is_frozen = self._is_frozen({accumulation.fields[c].name: value for c, value in values.items()})
         groups = add_changed_groups(maintenance, accumulation, "stored", is_frozen)
         computed = maintenance.computed(groups)
         if computed is not None and "nova_again" not in computed.columns_with_true:

@@ -64,6 +64,7 @@ class ResultState:
         reason_to_distrust: why the stored rows may not be the result of this query; None if they are.
         may_replace: whether the result may be replaced, without effects beyond its rows.
         estimate: estimates the cost; None if the sizes of the inputs are not known.
+        has_frozen_rows: whether changes of some rows are left out once rows are stored.
     """
 
     channel: str
@@ -80,6 +81,7 @@ class ResultState:
     reason_to_distrust: Callable[[], str | None]
     may_replace: Callable[[], bool]
     estimate: Callable[[], MaintenanceCost | None]
+    has_frozen_rows: bool = False
 
 
 def choose_strategy(state: ResultState, *, prefers_changes: bool) -> MaintenanceChoice:
@@ -105,6 +107,8 @@ def choose_strategy(state: ResultState, *, prefers_changes: bool) -> Maintenance
         return MaintenanceChoice(computed_as_whole, "the definition of an input has changed")
     if not state.is_changed:
         return MaintenanceChoice("no change", "no input has changed")
+    if state.has_frozen_rows and state.has_deletions and not state.has_stored_rows():
+        return MaintenanceChoice(computed_as_whole, "no row is stored, so no row is frozen")
     if reason := state.reason_without_operators():
         is_replaced = not prefers_changes and state.may_replace()
         return MaintenanceChoice("replacement" if is_replaced else computed_as_whole, reason)

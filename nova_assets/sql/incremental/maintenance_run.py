@@ -66,7 +66,8 @@ class MaintenanceRun:
             models = [self.ctx.channels[d].merge for d in self.query.datasets]
             check_channel(self.target, schema, self.query.text.name, models, self.ctx.partition, lambda: self.plan)
         if self._frozen_condition is not None:
-            self._frozen_condition.check(self.target, schema.names, self.plan.operators)
+            operators = self.query.unconfirmed_plan(self.sources, self.values).operators
+            self._frozen_condition.check(self.ctx, self.target, schema.names, operators)
         choice = self._choose()
         output = self._output(choice)
         if output is None:
@@ -116,6 +117,7 @@ class MaintenanceRun:
             reason_without_change=next((v.reason_without_change for v in views if v.reason_without_change), ""),
             is_changed=any(view.is_changed for view in views),
             is_redefined=any(view.has_new_definition for view in views),
+            has_frozen_rows=self.query.frozen is not None,
             reason_without_operators=lambda: reason_without_operators(self.plan, target.merge),
             has_stored_rows=lambda: self._has_stored_rows,
             reason_to_distrust=lambda: self._record.reason_to_compare(

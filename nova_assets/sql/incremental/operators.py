@@ -133,9 +133,14 @@ class GroupedOperator(OneInput):
 
 @dataclass(frozen=True, eq=False)
 class Aggregation(GroupedOperator):
-    """One row for each group (``GROUP BY``), if the group fulfils ``having``."""
+    """One row for each group (``GROUP BY``), if the group fulfils ``having``.
+
+    Args:
+        adds_floats: whether changes of floating-point numbers may be added to stored sums, which then drift.
+    """
 
     having: exp.Expr | None = None
+    adds_floats: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from sqlglot import exp
 
 from nova_assets.model.schema import DataType
-from nova_assets.sql.incremental.expressions import column_of, flatten_columns
+from nova_assets.sql.incremental.expressions import column_of, flatten_columns, type_of
 from nova_assets.sql.incremental.make_operators import make_aggregation
 from nova_assets.sql.incremental.operators import NotMaintainable, Operator
 from nova_assets.sql.incremental.repeatability import function_names
@@ -16,10 +16,14 @@ from nova_assets.sql.parse import spark_functions
 _TYPES = frozenset({"string", "boolean", "tinyint", "smallint", "int", "bigint", "date"})
 """Types of which equal values are the same in every respect."""
 
+_TYPES_OF_CELLS = frozenset({"boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal"})
+"""Types of aggregates that Spark computes per group and value first (PivotFirst)."""
+
 
 def make_pivot(operator: Operator, pivots: Sequence[exp.Pivot]) -> Operator:
     """The rows of a source after ``PIVOT``. The groups are those of all columns that the clause does not name. A column
-    is null for a group without rows of its value, also if it counts.
+    is null for a group without rows of its value, also if it counts. Spark computes this differently if an aggregate is
+    neither a number nor a boolean.
 
     Args:
         operator: the source, whose columns are called ``source.column``.
@@ -38,6 +42,9 @@ def make_pivot(operator: Operator, pivots: Sequence[exp.Pivot]) -> Operator:
     for aggregate, node in zip(aggregates, pivot.expressions, strict=True):
         if not isinstance(aggregate, exp.AggFunc) or not function_names(aggregate) & spark_functions.AGGREGATES:
             raise NotMaintainable("PIVOT with an expression over aggregates", node)
+        type_ = type_of(aggregate, operator)
+        if type_ is None or type_.name not in _TYPES_OF_CELLS:
+            raise NotMaintainable("PIVOT with an aggregate that is not known to be a number", node)
     used = {c.name for e in (*columns, *aggregates) for c in e.find_all(exp.Column)}
     source, prefix = next(iter(operator.columns)).partition(".")[0], f"{pivot.alias.lower()}."
     keys = [name for name in operator.columns if name not in used]
@@ -54,6 +61,9 @@ def _cells(
     field: exp.In, columns: Sequence[exp.Expr], aggregates: Sequence[exp.Expr], operator: Operator
 ) -> Iterator[exp.Expr]:
     """The aggregates over the rows of each value, in the order of the clause."""
+    written = [(n.this if isinstance(n, exp.PivotAlias | exp.Alias) else n).sql("spark") for n in field.expressions]
+    if len(set(written)) < len(written):
+        raise NotMaintainable("PIVOT with a value that is listed twice", field)
     for node in field.expressions:
         values = _parts(node.this if isinstance(node, exp.PivotAlias | exp.Alias) else node)
         if len(values) != len(columns):

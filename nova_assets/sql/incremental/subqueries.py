@@ -12,7 +12,7 @@ from typing import Protocol
 
 from sqlglot import exp
 
-from nova_assets.sql.incremental.existence import replace_by_counts
+from nova_assets.sql.incremental.existence import replace_by_counts, unwrap
 from nova_assets.sql.incremental.expressions import (
     column_of,
     find_outside_subqueries,
@@ -102,7 +102,7 @@ class SubqueryBuilder:
         return make_filter(operator, flatten_columns(flat, operator))
 
     def _filter_by_exists(self, operator: Operator, test: exp.Exists, ctes: Ctes, *, is_negated: bool) -> Operator:
-        select = _unwrap(test.this)
+        select = unwrap(test.this)
         rows, outer_conditions, ctes = self._rows_of(select, ctes)
         if outer_conditions:
             rows, conditions, _ = _correlate(select, rows, outer_conditions, operator, self._next_name(), ())
@@ -117,7 +117,7 @@ class SubqueryBuilder:
     def _filter_by_in(self, operator: Operator, test: exp.In, ctes: Ctes, *, is_negated: bool) -> Operator:
         this = test.this.unnest()
         left = [flatten_columns(e, operator) for e in (this.expressions if isinstance(this, exp.Tuple) else [this])]
-        select = _unwrap(test.args["query"])
+        select = unwrap(test.args["query"])
         rows, outer_conditions, ctes = self._rows_of(select, ctes)
         name, conditions = self._next_name(), list[exp.Expr]()
         if outer_conditions or (isinstance(select, exp.Select) and _is_plain(select)):
@@ -192,7 +192,7 @@ class SubqueryBuilder:
 
     def _join_scalar(self, node: exp.Subquery, name: str, operator: Operator, ctes: Ctes) -> Operator:
         """The operator's rows with the value of a subquery as the column ``name``."""
-        select = _unwrap(node)
+        select = unwrap(node)
         if not isinstance(select, exp.Select) or not _has_one_row(select):
             raise NotMaintainable("a subquery that is not known to have one row", node)
         rows, outer_conditions, ctes = self._rows_of(select, ctes)
@@ -341,15 +341,6 @@ def _flatten_over_both(condition: exp.Expr, rows: Operator, operator: Operator, 
     return flat.transform(
         lambda node: column_of(names[node.name]) if isinstance(node, exp.Column) and node.name in names else node
     )
-
-
-def _unwrap(query: exp.Expr) -> exp.Expr:
-    """The query inside of parentheses."""
-    while isinstance(query, exp.Subquery):
-        if any(value for clause, value in query.args.items() if clause not in ("this", "alias")):
-            raise NotMaintainable("a subquery with clauses after its parentheses", query)
-        query = query.this
-    return query
 
 
 def _is_plain(select: exp.Select) -> bool:

@@ -166,7 +166,8 @@ def _is_option(tokens: Sequence[Token], at: int) -> bool:
 def _query_start(text: SqlText, tokens: Sequence[Token], start: int) -> int:
     depth = 0
     for n in range(start, len(tokens)):
-        if depth == 0 and tokens[n].token_type in QUERY_START_TOKENS:
+        is_distinct_from = n > 0 and tokens[n - 1].token_type == TokenType.DISTINCT
+        if depth == 0 and tokens[n].token_type in QUERY_START_TOKENS and not is_distinct_from:
             return n
         depth += _depth_change(tokens[n])
     span = (int(tokens[start].start), int(tokens[start].end) + 1)

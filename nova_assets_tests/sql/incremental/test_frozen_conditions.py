@@ -16,6 +16,8 @@ from nova_assets.sql.statement.dataset_options import parse_options
 from nova_assets.sql.text import SqlText
 from nova_assets_tests.sql.incremental.frozen_world import NOON, datasets_of
 
+SEVERAL = "is computed from several rows, so a change could freeze a row"
+
 
 def frozen_rows(condition: str) -> FrozenRows:
     text = SqlText("sql/totals.sql", f"FROZEN WHERE {condition} SELECT day, n FROM orders")
@@ -38,6 +40,10 @@ def frozen_rows(condition: str) -> FrozenRows:
         ("day < CURRENT_DATE OR n > 3", date(2024, 5, 19), True),
         ("day IS NULL", None, True),
         ("day < CURRENT_DATE", None, False),
+        ("day < CURRENT_DATE - INTERVAL 1 MONTH", date(2024, 4, 19), True),
+        ("day < ADD_MONTHS(CURRENT_DATE, -1)", date(2024, 4, 20), False),
+        ("day < DATE(NOW()) - 3", date(2024, 5, 20), False),
+        ("day IS DISTINCT FROM DATE '2024-05-01'", date(2024, 4, 30), True),
     ],
 )
 def test_partitions_are_frozen_if_the_condition_is_true_for_all_their_rows(
@@ -53,6 +59,9 @@ def test_partitions_are_frozen_if_the_condition_is_true_for_all_their_rows(
         ("NOT (day < CURRENT_DATE)", "rows could stop being frozen as time passes", "day < CURRENT_DATE"),
         ("day = CURRENT_DATE", "rows could stop being frozen as time passes", "day = CURRENT_DATE"),
         ("day < DATE_SUB(CURRENT_DATE, n)", "rows could stop being frozen", "day < DATE_SUB(CURRENT_DATE, n)"),
+        ("t < CURRENT_TIMESTAMP - INTERVAL 1 MONTH", "rows could stop being frozen", "t < CURRENT_TIMESTAMP"),
+        ("t < NOW() - INTERVAL '1' YEAR", "rows could stop being frozen", "t < NOW"),
+        ("day < TO_DATE(NOW(), 'yyyy-dd-MM')", "rows could stop being frozen", "day < TO_DATE"),
         ("n < RAND()", "rand() depends on more than the data", "RAND"),
         ("day < 'yesterday'", "'yesterday' can stand for the current day", "'yesterday'"),
         ("mine(day) = 1", "mine() is not known to be deterministic", "mine"),
@@ -133,9 +142,25 @@ def test_the_statement_goes_before_the_folder(tmp_path: Path) -> None:
             "column 'n' is computed from several rows, so a change could freeze a row",
         ),
         (
+            "FROZEN WHERE t > 3 SELECT user, t FROM (SELECT user, SUM(amount) AS t FROM orders GROUP BY user)",
+            {},
+            SEVERAL,
+        ),
+        ("FROZEN WHERE r > 1 SELECT day, RANK() OVER (PARTITION BY day ORDER BY id) AS r FROM orders", {}, SEVERAL),
+        ("FROZEN WHERE n > 1 SELECT DISTINCT n FROM (SELECT COUNT(*) AS n FROM orders GROUP BY day)", {}, SEVERAL),
+        ("FROZEN WHERE n > 1 SELECT day, COUNT(*) AS n FROM orders GROUP BY ROLLUP (day)", {}, SEVERAL),
+        ("FROZEN WHERE m > 1 SELECT id, (SELECT MAX(amount) FROM orders) AS m FROM orders", {}, SEVERAL),
+        ("FROZEN WHERE id < 3 SELECT day, FIRST(id) AS id FROM orders GROUP BY day", {}, SEVERAL),
+        (
+            "FROZEN WHERE id < 3 SELECT day, id FROM orders QUALIFY "
+            "ROW_NUMBER() OVER (PARTITION BY day ORDER BY user) = 1",
+            {},
+            "column 'id' may differ each time it is computed",
+        ),
+        (
             "FROZEN WHERE w > 3 SELECT w FROM (SELECT day, SUM(weight) AS w FROM orders GROUP BY day)",
             {},
-            "column 'w' may differ each time it is computed",
+            SEVERAL,
         ),
         ("FROZEN WHERE day < '2024' SELECT day FROM orders", {"refresh": "full"}, "FROZEN WHERE in a dataset that is"),
         ("FROZEN WHERE day < '2024' SELECT day FROM orders LIMIT 3", {}, "has no rule by which changes pass"),
@@ -153,3 +178,18 @@ def test_datasets_whose_frozen_rows_are_not_fixed_are_refused(
 def test_a_task_in_python_takes_frozen_rows_only() -> None:
     with pytest.raises(SqlError, match="REFRESH and FRESHNESS belong to datasets"):
         nova.incremental("t", "REFRESH full SELECT 1 AS n", produces=nova.delta("totals"))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "FROZEN WHERE y < 2020 SELECT day, YEAR(day) AS y, SUM(amount) AS s FROM orders GROUP BY day",
+        "FROZEN WHERE d < DATE '2024-01-01' SELECT day, day AS d, SUM(amount) AS s FROM orders GROUP BY day",
+        "FROZEN WHERE region = 'eu' AND day IS NOT DISTINCT FROM DATE '2024-01-01' "
+        "SELECT day, 'eu' AS region, COUNT(*) AS n FROM orders GROUP BY day",
+        "FROZEN WHERE day < DATE '2024-01-01' SELECT a.day, b.id FROM orders a LEFT JOIN orders b ON a.id = b.user",
+        "FROZEN WHERE day < DATE '2024-01-01' SELECT day FROM orders UNION SELECT day FROM orders",
+    ],
+)
+def test_columns_of_single_rows_and_groups_say_what_is_frozen(tmp_path: Path, sql: str) -> None:
+    assert datasets_of(tmp_path, sql).refresh_decisions["totals"].is_incremental

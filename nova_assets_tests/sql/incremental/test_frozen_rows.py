@@ -91,6 +91,51 @@ def test_without_rows_everything_is_made(spark: Any, tmp_path: Path) -> None:
         assert sorted(row["day"].day for row in world.stored()) == [18, 21]
 
 
+def test_an_empty_result_is_made_again_with_all_rows(spark: Any, tmp_path: Path) -> None:
+    world = World(tmp_path, spark, QUERIES["sums"], "day < DATE '2024-05-20'", random.Random(1))
+    with world.store as store:
+        for orders in ([order(21, 5)], [order(18, 10)], [{**order(21, 5), "_deleted": True}]):
+            store.insert("orders", orders)
+            world.run()
+        assert world.stored() == []
+        store.insert("orders", [order(18, 5, id=7)])
+        store.run("totals")
+        assert [(row["day"].day, row["n"], int(row["s"])) for row in world.stored()] == [(18, 2, 15)]
+
+
+def test_the_session_of_a_condition_on_the_time_is_in_utc(spark: Any, tmp_path: Path) -> None:
+    world = World(tmp_path, spark, QUERIES["sums"], "day < CURRENT_DATE - INTERVAL 2 DAYS", random.Random(1))
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    with world.store as store:
+        store.insert("orders", [order(18, 5)])
+        spark.conf.set("spark.sql.session.timeZone", "Europe/Paris")
+        try:
+            with pytest.raises(nova.SettingsError, match="depends on the time, and the time zone"):
+                store.run("totals")
+        finally:
+            spark.conf.set("spark.sql.session.timeZone", zone)
+        store.run("totals")
+        assert len(world.stored()) == 1
+
+
+def test_other_columns_of_a_group_say_what_is_frozen(spark: Any, tmp_path: Path) -> None:
+    sql = "SELECT day, YEAR(day) * 100 + MONTH(day) AS month, AVG(amount) AS mean FROM orders GROUP BY day"
+    datasets = datasets_of(tmp_path, f"FROZEN WHERE month < 202405 {sql}", refresh="incremental")
+    project = nova.Project(datasets, channels=[ORDERS])
+    with nova.open(project, f"sqlite:///{tmp_path}/catalog.db", tmp_path / "warehouse", spark) as store:
+        store.register(project)
+        april = {**order(1, 5), "day": date(2024, 4, 30)}
+        store.insert("orders", [april, order(2, 5)])
+        store.run("totals")
+        store.insert("orders", [{**april, "amount": 7}, order(2, 9)])
+        facts = store.run("totals").tasks[0].facts["maintenance"]
+        assert (facts["strategy"], facts["frozen_changes"]) == ("changes", 1)
+        assert {r["month"]: int(r["mean"]) for r in store.read("totals").to_arrow().to_pylist()} == {
+            202404: 5,
+            202405: 9,
+        }
+
+
 def test_rows_stay_frozen_if_the_clock_goes_back(spark: Any, tmp_path: Path) -> None:
     world = World(tmp_path, spark, QUERIES["sums"], "day < CURRENT_DATE - INTERVAL 2 DAYS", random.Random(1))
     with world.store as store:

@@ -30,6 +30,8 @@ CLAUSES = [
     "SELECT g, v, GROUPING_ID() AS i, GROUPING_ID(g, v) AS j, COUNT(*) AS n FROM a GROUP BY CUBE (g, v)",
     "SELECT g, s, GROUPING_ID() + 1 AS i, SUM(n) AS n FROM d GROUP BY g, s WITH ROLLUP HAVING GROUPING_ID() < 3",
     "SELECT g, v, s, GROUPING_ID() AS i, COUNT(*) AS n FROM a GROUP BY GROUPING SETS ((v, s), (g), ())",
+    "SELECT g, v, s, GROUPING_ID() AS i, COUNT(*) AS n FROM a GROUP BY GROUPING SETS ((g), (v)), s",
+    "SELECT g, v, s, GROUPING_ID(g, v, s) AS i, COUNT(*) AS n FROM a GROUP BY GROUPING SETS ((g), (v)), CUBE (s)",
     "SELECT g, v % 2 AS odd, SUM(id) AS t, COUNT(*) + 1 AS n FROM a GROUP BY ALL",
     "SELECT SUM(id) AS t FROM a GROUP BY ALL",
     "SELECT id FROM a WHERE v > 1 OR EXISTS (SELECT 1 FROM b WHERE b.g = a.g AND b.w > 0)",
@@ -62,6 +64,10 @@ class NoJudge(DuckdbJudge):
 @pytest.mark.parametrize(
     ("sql", "reason"),
     [
+        ("SELECT * FROM (SELECT g, s, v FROM a) PIVOT (COUNT(*) AS n, MAX(s) AS m FOR v IN (1, 2))", "to be a number"),
+        ("SELECT * FROM (SELECT g, v FROM a) PIVOT (SUM(v) FOR g IN (1 AS x, 1 AS y))", "listed twice"),
+        ("SELECT id FROM a WHERE v = 9 OR g IN ((SELECT n FROM d ORDER BY n) LIMIT 1)", "after its parentheses"),
+        ("SELECT g, SUM(v) AS s FROM a GROUP BY ALL QUALIFY ROW_NUMBER() OVER (ORDER BY g) < 3", "GROUP BY ALL beside"),
         ("SELECT * FROM (SELECT x, v FROM c) PIVOT (SUM(v) FOR x IN (1, 2))", "a column of this type"),
         ("SELECT id, k, n FROM (SELECT id, g, v FROM a) UNPIVOT (n FOR k IN (g, v))", "UNPIVOT"),
     ],
