@@ -19,6 +19,7 @@ from nova_assets.sql.incremental.accumulation import Accumulation, accumulation_
 from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
 from nova_assets.sql.incremental.confirmation import compare_plans, has_equal_columns, regenerate
 from nova_assets.sql.incremental.dataset_change import DatasetChange
+from nova_assets.sql.incremental.expanded_size import StatementTooLarge
 from nova_assets.sql.incremental.expressions import PARAMETER_PREFIX, can_stand_for_current_time
 from nova_assets.sql.incremental.frozen_rows import FrozenRows
 from nova_assets.sql.incremental.maintenance import frame_name
@@ -218,7 +219,7 @@ class MaintainedQuery:
         try:
             regenerated_rows = ctx.query(regenerated, values, frames)
             rows_by_operators = ctx.query(MaintenanceSql(plan.operators, changes).rows_statement(), values, frames)
-        except QueryRefused:
+        except (QueryRefused, StatementTooLarge):
             return MaintenancePlan(None, "Spark does not accept the query as nova writes it")
         verdict = compare_plans(ctx, rows_now, regenerated_rows)
         if verdict is None:

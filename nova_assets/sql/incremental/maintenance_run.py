@@ -18,6 +18,7 @@ from nova_assets.sql.incremental.build_operators import SourceTable
 from nova_assets.sql.incremental.cost_corrections import CostCorrections
 from nova_assets.sql.incremental.current_frozen_rows import FROZEN_PARTITION, find_frozen_condition
 from nova_assets.sql.incremental.delta_sql import RESULT, added_up_difference, select_delta, select_keyed_difference
+from nova_assets.sql.incremental.expanded_size import StatementTooLarge
 from nova_assets.sql.incremental.expressions import column_of
 from nova_assets.sql.incremental.frozen_condition import FrozenCondition
 from nova_assets.sql.incremental.maintained_query import MaintainedQuery, QueryAnalysis
@@ -69,7 +70,11 @@ class MaintenanceRun:
             operators = self.query.unconfirmed_plan(self.sources, self.values).operators
             self._frozen_condition.check(self.ctx, self.target, schema.names, operators)
         choice = self._choose()
-        output = self._output(choice)
+        try:
+            output = self._output(choice)
+        except StatementTooLarge:
+            choice = self._computed_as_whole("Spark would plan the changes for longer than the whole query")
+            output = self._output(choice)
         if output is None:
             choice = self._computed_as_whole(f"channel {self.target.name} lacks rows of the earlier result")
             self.ctx.log.warning("the whole query is computed: %s", choice.reason)

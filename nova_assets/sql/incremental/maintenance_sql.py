@@ -7,7 +7,6 @@ the semi-joins with changed keys down to the datasets.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import singledispatchmethod
 from typing import Any
@@ -20,12 +19,18 @@ from nova_assets.sql.incremental.column_bounds import ColumnBounds
 from nova_assets.sql.incremental.computed_relation import ComputedRelation, ComputeRelation
 from nova_assets.sql.incremental.dataset_change import DatasetChange
 from nova_assets.sql.incremental.delta_sql import RESULT
+from nova_assets.sql.incremental.expanded_size import (
+    MAX_EXPANDED_RELATIONS,
+    RELATION_NAME,
+    StatementTooLarge,
+    expanded_size,
+)
 from nova_assets.sql.incremental.expressions import column_of
 from nova_assets.sql.incremental.operator_sql import (
-    FROZEN,
     KEY,
     WEIGHT,
     column_list,
+    frozen_column,
     output_list,
     select_over,
     select_with_weight,
@@ -48,7 +53,6 @@ from nova_assets.sql.incremental.operators import (
     walk,
 )
 
-_NAME = re.compile(r"\bnova_\w+\b")
 CHANGED_GROUPS = "nova_groups"
 """Relation with the groups of an accumulation that a change concerns."""
 
@@ -89,7 +93,7 @@ class MaintenanceSql:
         Args:
             is_frozen: condition for rows that are left out; empty if there are none.
         """
-        select = f"SELECT *{_frozen_column(is_frozen)} FROM {self.change(self.root)}"
+        select = f"SELECT *{frozen_column(is_frozen)} FROM {self.change(self.root)}"
         is_added_up_here = self._add_up is not None and _can_be_added_up(self.root)
         if is_added_up_here and self._keep_computed(RESULT, self._add_up, select):
             return
@@ -107,7 +111,7 @@ class MaintenanceSql:
             return self.add_relation(name, body, is_read_often=is_read_often)
         self.add_relation(name, f"SELECT * FROM ({body}) WHERE NOT {is_frozen}")
         if is_read_often:
-            self._keep_computed(name, self._compute, f"SELECT *{_frozen_column(is_frozen)} FROM ({body})")
+            self._keep_computed(name, self._compute, f"SELECT *{frozen_column(is_frozen)} FROM ({body})")
         return name
 
     def add_result_by_group(self, stored: str, names: Mapping[str, str], is_frozen: str = "") -> None:
@@ -175,7 +179,9 @@ class MaintenanceSql:
         return self._computed.get(name)
 
     def with_relations(self, select: str) -> str:
-        """The SELECT with those relations that it reads."""
+        """The SELECT with those relations that it reads. Raises StatementTooLarge."""
+        if expanded_size(select, self._relations) > MAX_EXPANDED_RELATIONS:
+            raise StatementTooLarge
         read = {*self._read_relations([select])}
         relations = [f"{name} AS ({body})" for name, body in self._relations.items() if name in read]
         return f"WITH {', '.join(relations)} {select}" if relations else select
@@ -183,7 +189,7 @@ class MaintenanceSql:
     def _read_relations(self, texts: Iterable[str]) -> Iterator[str]:
         visited, waiting = set[str](), list(texts)
         while waiting:
-            found = {n for n in _NAME.findall(waiting.pop()) if n in self._relations} - visited
+            found = {n for n in RELATION_NAME.findall(waiting.pop()) if n in self._relations} - visited
             visited |= found
             waiting += [self._relations[n] for n in found]
             yield from found
@@ -385,10 +391,6 @@ class MaintenanceSql:
             again = self.add_relation(f"nova_{number}_again_{version}", select_over(operator, inputs))
             parts.append(f"{select_with_weight(operator.columns, weight)} FROM {again}")
         return " UNION ALL ".join(parts)
-
-
-def _frozen_column(is_frozen: str) -> str:
-    return f", {is_frozen} AS {FROZEN}" if is_frozen else ""
 
 
 def _can_be_added_up(operator: Operator) -> bool:

@@ -123,6 +123,15 @@ def semi_join(rows: str, keys: str, pairs: Iterable[tuple[str, str]]) -> str:
     return f"{rows} LEFT SEMI JOIN {keys} ON {condition}"
 
 
+def frozen_column(is_frozen: str) -> str:
+    """The column that says whether a row is frozen, after other columns of a SELECT.
+
+    Args:
+        is_frozen: condition for frozen rows; empty if there are none.
+    """
+    return f", {is_frozen} AS {FROZEN}" if is_frozen else ""
+
+
 def sum_weights(columns: Iterable[str], change: str) -> str:
     """SELECT of a change, added up: each different row once, without rows whose weights cancel out."""
     names = column_list(columns)

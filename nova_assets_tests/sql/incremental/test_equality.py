@@ -27,6 +27,7 @@ from nova_assets.sql.incremental.column_bounds import column_bounds, columns_wit
 from nova_assets.sql.incremental.computed_relation import ComputedRelation, ComputeRelation
 from nova_assets.sql.incremental.dataset_change import DatasetChange
 from nova_assets.sql.incremental.delta_sql import RESULT
+from nova_assets.sql.incremental.expanded_size import StatementTooLarge
 from nova_assets.sql.incremental.maintenance_sql import MaintenanceSql
 from nova_assets.sql.incremental.operator_sql import used_values
 from nova_assets.sql.incremental.operators import NotMaintainable, Operator
@@ -243,6 +244,8 @@ def test_changes_pass_through_subqueries(spark: Any, duckdb_judge: DuckdbJudge, 
     judge = Judge(spark, SubqueryWriter(rng).query(), random.Random(number))
     try:
         check_changes(judge, duckdb_judge, rng)
+    except StatementTooLarge:
+        pytest.skip(f"the whole query is computed: {judge.sql}")
     except QueryRefused as error:
         if judge.is_accepted:
             raise
