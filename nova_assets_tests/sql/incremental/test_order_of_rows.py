@@ -120,7 +120,7 @@ class Stored:
 
 @pytest.mark.parametrize("sql", WITH_ONE_RESULT)
 def test_the_result_is_that_of_a_recompute(sql: str) -> None:
-    for number in range(examples(6, 60)):
+    for number in range(examples(4, 60)):
         rng = random.Random(f"{SEED} {number}")
         stored, history = Stored(sql, rng), history_with_ties(rng)
         before, _ = next(history)
@@ -133,7 +133,7 @@ def test_the_result_is_that_of_a_recompute(sql: str) -> None:
 
 @pytest.mark.parametrize("sql", ONE_PER_GROUP)
 def test_each_group_has_one_of_its_rows(sql: str) -> None:
-    for number in range(examples(6, 60)):
+    for number in range(examples(4, 60)):
         rng = random.Random(f"{SEED} {number}")
         stored, history = Stored(sql, rng), history_with_ties(rng)
         before, _ = next(history)
