@@ -7,7 +7,7 @@ avoids repeated work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, partial
@@ -17,6 +17,7 @@ from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
+from nova_assets.model.channel_state import PartitionState
 from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.project import Project
@@ -76,18 +77,24 @@ class DatasetScheduler:
             self.staleness_tracker.datasets_with_cursors,
             _freshness_limits(self.staleness_tracker.queries, self.runtime.project),
             _UnreadData(self.catalog, snapshot),
-            self._is_frozen,
+            partial(self._is_frozen, cache(self.catalog.partitions)),
         )
         return decide_from_staleness(
             snapshot.partition_ordinals, snapshot.staleness_by_dataset, snapshot.task_inputs, scheduler_state, policy
         )
 
-    def _is_frozen(self, dataset: str, partition: str) -> bool:
-        """Whether a partition has rows, all of which are frozen."""
+    def _is_frozen(
+        self, load_partitions: Callable[[str], Sequence[PartitionState]], dataset: str, partition: str
+    ) -> bool:
+        """Whether a partition has rows, all of which are frozen.
+
+        Args:
+            load_partitions: returns the partitions of a dataset. It asks the catalog once per tick.
+        """
         query = self.staleness_tracker.queries[dataset]
         if not isinstance(query, MaintainedDataset) or not query.is_frozen(partition, self.catalog.now()):
             return False
-        return any(state.rows for state in self.catalog.partitions(dataset, partition))
+        return any(state.rows for state in load_partitions(dataset) if state.partition == partition)
 
     def run_tick(
         self, tick: Tick, on_task_end: Callable[[TaskOutcome], None] = lambda ran: None, run_id: str | None = None

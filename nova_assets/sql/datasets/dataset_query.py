@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
-from nova_assets.errors import NotSupported, PartitionError, SettingsError
+from nova_assets.errors import NotSupported, PartitionError
 from nova_assets.model.engine import Engine
 from nova_assets.model.partition_rule import InputState
 from nova_assets.model.schema import Schema
@@ -20,6 +20,7 @@ from nova_assets.sql.datasets.scan_inputs import input_by_frame, input_name
 from nova_assets.sql.query.column_lineage import trace_lineage
 from nova_assets.sql.query.resolved_query import Query
 from nova_assets.sql.query.scans import Scan
+from nova_assets.sql.query.session_zone import check_session_is_utc
 from nova_assets.sql.query.spark_confirmation import check_spark_columns, convert_spark_rejections
 from nova_assets.sql.query.spark_query import RunnableSql, make_runnable
 from nova_assets.sql.query.table_function_calls import scalar_function_types, table_function_schemas
@@ -78,8 +79,7 @@ class DatasetQuery:
     @property
     def frozen_where(self) -> str:
         """``WHERE condition`` of the rows that are never made again; empty if there are none."""
-        span = self.statement.options.frozen_span
-        return "" if span is None else " ".join(self.statement.text.substring(span).split())
+        return ""
 
     @property
     def source_file(self) -> str:
@@ -195,15 +195,9 @@ class DatasetQuery:
         """Raise SettingsError unless the session's time zone is UTC. Spark derives days from timestamps in the
         session's zone, while nova prunes partitions in UTC.
         """
-        zone = ctx.spark.conf.get("spark.sql.session.timeZone")
-        uses_timestamps = "timestamp" in self.query.variables.values() or self.depends_on_zone
-        if uses_timestamps and zone not in ("UTC", "Etc/UTC", "GMT", "Z"):
-            raise SettingsError(
-                f"dataset {self.name!r} uses timestamps, and the time zone of the Spark session is not UTC",
-                found=zone,
-                expected="spark.sql.session.timeZone = UTC",
-                next="set it on the session that you pass to nova; TIMESERIES(tz => ...) takes the time zone of days",
-            )
+        if "timestamp" in self.query.variables.values() or self.depends_on_zone:
+            advice = "; TIMESERIES(tz => ...) takes the time zone of days"
+            check_session_is_utc(ctx, f"dataset {self.name!r} uses timestamps", advice)
 
     def input_partitions(self, partition: str, now: datetime, inputs: InputState) -> dict[str, frozenset[str]]:
         """Input -> the partitions that the task reads. Inputs read as a whole are left out."""

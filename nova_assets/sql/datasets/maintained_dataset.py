@@ -79,6 +79,10 @@ class MaintainedDataset(DatasetQuery):
         """The rows that are never made again; None if there are none."""
         return _frozen_rows(self.graph.dataset(self.name))
 
+    @property
+    def frozen_where(self) -> str:
+        return "" if self.frozen is None else self.frozen.written
+
     def is_frozen(self, partition: str, now: datetime) -> bool:
         """Whether all rows of a partition are frozen."""
         if self.frozen is None or not self.partition_columns:

@@ -174,10 +174,9 @@ def accumulation_of(operator: Operator) -> Accumulation | None:
 
 
 def _key_columns(aggregation: Aggregation) -> tuple[str, ...] | None:
-    name_by_sql = {e.sql("spark"): name for name, e in reversed(aggregation.outputs)}
-    names = [name_by_sql.get(key.sql("spark")) for key in aggregation.group_keys]
-    found = tuple(name for name in names if name is not None)
-    return found if len(found) == len(names) and len(set(found)) == len(found) else None
+    columns = aggregation.group_columns
+    are_complete = len(columns) == len(aggregation.group_keys) == len(set(columns))
+    return columns if are_complete else None
 
 
 def hidden_fields(token: str, types: Mapping[int, DataType]) -> dict[int, Field]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from nova_assets.errors import NotSupported, SettingsError
+from nova_assets.errors import NotSupported
 from nova_assets.model.channel import Channel
 from nova_assets.model.schema import parse_type
 from nova_assets.model.task import Context
@@ -17,6 +17,7 @@ from nova_assets.sql.incremental.expressions import column_of
 from nova_assets.sql.incremental.frozen_rows import FrozenRows
 from nova_assets.sql.incremental.operator_sql import output_list, used_values
 from nova_assets.sql.incremental.operators import Operator
+from nova_assets.sql.query.session_zone import check_session_is_utc
 
 
 @dataclass(frozen=True)
@@ -92,14 +93,8 @@ class FrozenCondition:
             NotSupported: a frozen row can have the key of a row that is not frozen, or nova has no rules for the query.
             SettingsError: the condition depends on the time, and the time zone of the session is not UTC.
         """
-        zone = "UTC" if ctx.spark is None else ctx.spark.conf.get("spark.sql.session.timeZone")
-        if self.rows.depends_on_time and zone not in ("UTC", "Etc/UTC", "GMT", "Z"):
-            raise SettingsError(
-                f"FROZEN {self.rows.written} depends on the time, and the time zone of the Spark session is not UTC",
-                found=zone,
-                expected="spark.sql.session.timeZone = UTC",
-                next="set it on the session that you pass to nova",
-            )
+        if self.rows.depends_on_time:
+            check_session_is_utc(ctx, f"FROZEN {self.rows.written} depends on the time")
         self.rows.check_columns([*names, *self.partition_types])
         if operators is None:
             raise self.rows.text.error(

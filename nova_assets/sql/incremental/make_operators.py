@@ -85,7 +85,7 @@ def make_aggregation(
         group_keys,
         outputs,
         having,
-        unique_keys=unique_keys.of_aggregation(group_keys, outputs),
+        unique_keys=unique_keys.of_aggregation(group_keys, group_columns),
         rounded=_rounded_outputs(operator, outputs),
         group_columns=group_columns,
         unstable=unordered or _unstable_decision(conditions, operator, group_columns),

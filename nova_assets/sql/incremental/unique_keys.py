@@ -60,11 +60,9 @@ def _is_one(node: exp.Expr) -> bool:
     return isinstance(node, exp.Literal) and not node.is_string and node.name == "1"
 
 
-def of_aggregation(group_keys: Sequence[exp.Expr], outputs: Outputs) -> Keys:
+def of_aggregation(group_keys: Sequence[exp.Expr], group_columns: Sequence[str]) -> Keys:
     """The group keys, if all of them are output columns. One row, without group keys, has the empty key."""
-    name_by_sql = {e.sql("spark"): name for name, e in reversed(outputs)}
-    names = [name_by_sql.get(k.sql("spark")) for k in group_keys]
-    return frozenset() if None in names else frozenset({frozenset(n for n in names if n is not None)})
+    return frozenset({frozenset(group_columns)}) if len(group_columns) == len(group_keys) else frozenset()
 
 
 def of_join(kind: JoinKind, left: Operator, right: Operator, equal_keys: Sequence[tuple[exp.Expr, exp.Expr]]) -> Keys:
