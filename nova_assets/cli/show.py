@@ -39,8 +39,8 @@ def show(deployment: Deployment, dataset: str | None, partition: tuple[str, ...]
     JSON: {"dataset", "file", "reads", "schema", "scopes": [{"partition", "variables"}], "refresh": {"refresh",
     "reason", "steps": [{"depth", "step", "rule"}]}, "freshness", "frozen_where"}; with a partition: {"dataset",
     "partition", "scope": [{"name", "value", "type"}], "columns": [...], "dependencies": [{"dataset", "mode",
-    "partition"}], "not_pruned": [text], "refresh", "schema", "query"}; without a dataset: {"datasets": [{"dataset",
-    "file", "reads", "partitioned_by"}]}
+    "partition"}], "not_pruned": [text], "refresh", "freshness", "frozen_where", "schema", "query"}; without a dataset:
+    {"datasets": [{"dataset", "file", "reads", "partitioned_by"}]}
     """
     with deployment.open_read_only(with_project=True) as store:
         if dataset is None:
@@ -134,6 +134,8 @@ def _task_result(task: _DatasetTask) -> CommandResult:
         "dependencies": [d._asdict() for d in task.dependencies],
         "not_pruned": list(task.not_pruned),
         "refresh": query.refresh.as_json(),
+        "freshness": query.freshness,
+        "frozen_where": query.frozen_where,
         "schema": query.schema.as_json(),
         "query": query.runnable.display_sql,
     }
@@ -163,6 +165,7 @@ def _show_task(console: Console, task: _DatasetTask) -> None:
             console.print(f"- {line}", markup=False, soft_wrap=True)
     if not task.variables:
         _show_refresh(console, task.query)
+        _show_limits(console, task.query)
     _show_schema(console, task.query)
     print_title(console, "Query")
     console.print(task.query.runnable.display_sql)
