@@ -190,10 +190,14 @@ class SparkEngine:
             return frame
         return self._session.to_table(frame)
 
-    def compute_few_rows(self, frame: Any, max_rows: int) -> Any | None:
-        if isinstance(frame, pa.Table):
-            return frame if frame.num_rows <= max_rows else None
-        return self._session.to_table_of_few(frame, max_rows)
+    def compute_query(
+        self, sql: str, values: Mapping[str, Any], frames: Mapping[str, Any], max_rows: int
+    ) -> Any | None:
+        from nova_assets.engine.rows.table_files import frames_with_files
+        from nova_assets.engine.tasks.sql_query import analyze_query
+
+        with frames_with_files(self.session, frames) as spark_frames:
+            return self._session.to_table_of_few(analyze_query(self.session, sql, values, spark_frames), max_rows)
 
     def to_pandas(self, frame: Any) -> pd.DataFrame:
         """All rows of a frame as a pandas DataFrame."""

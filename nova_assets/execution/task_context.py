@@ -51,7 +51,7 @@ def make_task_context(
         is_backfill=run_state.is_backfill,
         frame=engine.to_frame,
         query=engine.create_query_frame,
-        compute=partial(engine.compute_few_rows, max_rows=MAX_COMPUTED_ROWS),
+        compute=partial(engine.compute_query, max_rows=MAX_COMPUTED_ROWS),
         schema_of=engine.schema_of,
         viewing=lambda: viewing(heads),
         may_replace=may_replace,

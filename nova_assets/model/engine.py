@@ -144,9 +144,15 @@ class Engine(Protocol):
     def to_arrow(self, frame: Frame) -> Any:
         """All rows of a frame, as a ``pyarrow.Table``."""
 
-    def compute_few_rows(self, frame: Frame, max_rows: int) -> Frame | None:
-        """Compute a frame now, and return it with its rows in this process; None if it has more rows, or if its types
-        have no equal in this process."""
+    def compute_query(
+        self, sql: str, values: Mapping[str, Any], frames: Mapping[str, Frame], max_rows: int
+    ) -> Frame | None:
+        """Compute a SQL query now, and return its rows in this process; None if it has more rows, or if its types have
+        no equal in this process.
+
+        Args:
+            sql, values, frames: as for ``create_query_frame``.
+        """
 
     def is_empty(self, frame: Frame) -> bool:
         """Whether a frame has no rows; evaluates as little as possible."""

@@ -55,7 +55,7 @@ class Context:
             ``store.insert`` accepts, such as rows or an Arrow table.
         query: function that builds an analysed frame from a SQL query. In the query, ``:name`` stands for a value, and
             ``{name}`` stands for a frame.
-        compute: function that computes a frame now, and returns it with its rows in this process; None if the rows are
+        compute: function that computes such a query now, and returns its rows as an Arrow table; None if the rows are
             too many.
         schema_of: function that returns the columns of a frame.
         viewing: function that creates the file views for ``views``.
@@ -83,7 +83,7 @@ class Context:
     is_backfill: bool = False
     frame: Callable[[Any, Schema], Any] = lambda data, schema: data
     query: Callable[[str, Mapping[str, Any], Mapping[str, Any]], Any] = lambda sql, values, frames: None
-    compute: Callable[[Any], Any | None] = lambda frame: None
+    compute: Callable[[str, Mapping[str, Any], Mapping[str, Any]], Any | None] = lambda sql, values, frames: None
     schema_of: Callable[[Any], Schema] = lambda frame: Schema(())
     viewing: Callable[[], Any] = lambda: None
     may_replace: Callable[[str], bool] = lambda port: False

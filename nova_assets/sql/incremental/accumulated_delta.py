@@ -25,7 +25,9 @@ def add_changed_groups(
         is_frozen: condition over the columns of group keys for groups that are left out; empty if there are none.
     """
     rows = stored.accumulation.aggregation.input
-    select = select_group_changes(stored, relations.change(rows))
+    select = select_group_changes(
+        stored, relations.change(rows), has_single_rows=relations.changed.has_single_rows(rows)
+    )
     change = relations.add_unfrozen("nova_group_changes", select, is_frozen, is_read_often=bool(is_frozen))
     may_cancel_out = relations.changed.may_cancel_out(rows)
     groups = select_changed_groups(stored, change, stored_frame, rows_may_cancel_out=may_cancel_out)

@@ -11,18 +11,24 @@ OLD = "nova_old_"
 """Beginning of the names of stored values: those of the output columns, then those of the hidden columns."""
 
 
-def select_group_changes(stored: StoredAccumulation, change: str) -> str:
+def select_group_changes(stored: StoredAccumulation, change: str, *, has_single_rows: bool) -> str:
     """SELECT of what a change adds to the accumulators of each group.
 
     ``nova_change_0``, ``nova_change_1``, ... are added numbers, added sums, and the least or greatest added values.
     ``nova_lost_0``, ... are the least or greatest values of removed rows.
+
+    Args:
+        change: relation with the change of the grouped rows.
+        has_single_rows: whether all weights are 1 or -1.
     """
     accumulation = stored.accumulation
     aggregation = accumulation.aggregation
-    single = (
-        f"SELECT {column_list(aggregation.input.columns)}, IF({WEIGHT} > 0, 1L, -1L) AS {WEIGHT} FROM {change} "
-        f"LATERAL VIEW explode(array_repeat(0, CAST(ABS({WEIGHT}) AS INT))) nova_rows AS nova_row"
-    )
+    single = f"SELECT * FROM {change}"
+    if not has_single_rows:
+        single = (
+            f"SELECT {column_list(aggregation.input.columns)}, IF({WEIGHT} > 0, 1L, -1L) AS {WEIGHT} FROM {change} "
+            f"LATERAL VIEW explode(array_repeat(0, CAST(ABS({WEIGHT}) AS INT))) nova_rows AS nova_row"
+        )
     parts = [f"{to_sql(k)} AS {KEY}{n}" for n, k in enumerate(aggregation.group_keys)]
     for n, accumulator in enumerate(accumulation.accumulators):
         parts += _group_changes(n, accumulator, str(stored.type_of(n)))

@@ -48,6 +48,19 @@ class ChangedOperators:
         passes_rows_on = isinstance(operator, Projection | Filter | LateralView | UnionAll)
         return passes_rows_on and any(map(self.may_cancel_out, operator.inputs))
 
+    def has_single_rows(self, operator: Operator) -> bool:
+        """Whether each row of an operator's change stands for one row only, so that its weight is 1 or -1.
+
+        An operator that computes keys or groups again makes such rows.
+        """
+        if isinstance(operator, Scan):
+            return self.changes[operator.dataset].has_single_rows
+        passes_rows_on = isinstance(operator, Projection | Filter | LateralView | UnionAll)
+        is_inner_join = isinstance(operator, Join) and operator.kind == "inner"
+        if not passes_rows_on and not is_inner_join:
+            return True
+        return all(self.has_single_rows(i) for i in operator.inputs if self.is_changed(i))
+
     def bounds_of_change(self, operator: Operator, column: str) -> ColumnBounds | None:
         """Bounds of a column's values in all rows of an operator's change; None if they are not known."""
         if isinstance(operator, Scan):

@@ -19,6 +19,7 @@ class DatasetChange:
         added_frame: rows that are there after the change. A row of both frames has not changed.
         is_changed: whether there is a change.
         netted_frame: the change, added up, with weights; None if Spark adds it up.
+        has_single_rows: whether each row of the change stands for one row only, so that its weight is 1 or -1.
         bounds: lower-case column -> bounds of its values in all rows of the change, as far as they are known.
     """
 
@@ -28,4 +29,5 @@ class DatasetChange:
     added_frame: str
     is_changed: bool = True
     netted_frame: str | None = None
+    has_single_rows: bool = False
     bounds: Mapping[str, ColumnBounds] = field(default_factory=dict)

@@ -29,7 +29,7 @@ from nova_assets.sql.incremental.expressions import column_of
 from nova_assets.sql.incremental.frozen_condition import FrozenCondition
 from nova_assets.sql.incremental.maintenance_cost import MaintenanceCost, estimate_from_row_counts
 from nova_assets.sql.incremental.maintenance_sql import MaintenanceSql
-from nova_assets.sql.incremental.netted_change import add_up, is_exact, net_change
+from nova_assets.sql.incremental.netted_change import add_up, has_single_rows, is_exact, net_change
 from nova_assets.sql.incremental.operator_sql import FROZEN, KEY, WEIGHT, quote_column, sum_weights, used_values
 from nova_assets.sql.incremental.operators import Operator
 from nova_assets.sql.incremental.unique_keys import exact_unique_key
@@ -149,7 +149,7 @@ class Maintenance:
         rows = None if change is None else delta_rows(self.target.merge, names, change)
         if rows is not None:
             return rows
-        return self._compute_few(maintenance, self._query(maintenance.with_relations(select), maintenance.values))
+        return self._delta_of_statement(maintenance, maintenance.with_relations(select))
 
     def _computed_result(self, maintenance: MaintenanceSql) -> pa.Table | None:
         """The change of the result; None if its rows are not in this process."""
@@ -183,7 +183,7 @@ class Maintenance:
             rows = self._frames[computed.frame]()
             return accumulated_rows(accumulation, rows, removes_by_value=removes_by_value)
         sql = select_accumulated_delta(maintenance, accumulation, groups, removes_by_value=removes_by_value)
-        return self._compute_few(maintenance, self._query(sql, maintenance.values))
+        return self._delta_of_statement(maintenance, sql)
 
     def _add_frames(self, number: int, dataset: str) -> DatasetChange:
         """Add the frames of a dataset."""
@@ -202,30 +202,40 @@ class Maintenance:
             added_frame=frame_name("added", number),
             is_changed=view.is_changed if netted is None else netted.num_rows > 0,
             netted_frame=None if netted is None else frame_name("netted", number),
+            has_single_rows=isinstance(merge, Append) if netted is None else has_single_rows(netted),
             bounds={} if netted is None else {c.lower(): b for c, b in column_bounds(netted).items()},
         )
 
     def _query(self, sql: str, values: Mapping[str, Any]) -> Any:
         """Frame of a statement over those frames and values that it names."""
-        used_frames = {name: load() for name, load in self._frames.items() if f"{{{name}}}" in sql}
-        known_values = {**self.values, **({} if self.frozen is None else self.frozen.values), **values}
-        return self.ctx.query(sql, used_values(sql, known_values), used_frames)
+        return self.ctx.query(sql, self._values_of(sql, values), self._frames_of(sql))
+
+    def _compute_rows(self, sql: str, values: Mapping[str, Any]) -> pa.Table | None:
+        """Rows of a statement, computed now; None if they are too many."""
+        return self.ctx.compute(sql, self._values_of(sql, values), self._frames_of(sql))
+
+    def _values_of(self, sql: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        frozen_values = {} if self.frozen is None else self.frozen.values
+        return used_values(sql, {**self.values, **frozen_values, **values})
+
+    def _frames_of(self, sql: str) -> dict[str, Any]:
+        return {name: load() for name, load in self._frames.items() if f"{{{name}}}" in sql}
 
     def _compute(self, sql: str, values: Mapping[str, Any]) -> ComputedRelation | None:
         """Compute a relation now, and add it to the frames; None if its rows are too many."""
-        rows = self.ctx.compute(self._query(sql, values))
+        rows = self._compute_rows(sql, values)
         return None if rows is None else self._keep(rows)
 
     def _compute_change(self, sql: str, values: Mapping[str, Any]) -> ComputedRelation | None:
         """Compute a change now, add it up, and add it to the frames; None if its rows are too many."""
-        change = self.ctx.compute(self._query(sql, values))
+        change = self._compute_rows(sql, values)
         if change is None:
             return None
         if all(map(is_exact, change.schema.types)):
             return self._keep(add_up(change))
         columns = [name for name in change.column_names if name != WEIGHT]
-        added_up = self.ctx.query(sum_weights(columns, "SELECT * FROM {change}"), {}, {"change": change})
-        return self._keep(self.ctx.compute(added_up))
+        added_up = self.ctx.compute(sum_weights(columns, "SELECT * FROM {change}"), {}, {"change": change})
+        return None if added_up is None else self._keep(added_up)
 
     def _keep(self, rows: pa.Table) -> ComputedRelation:
         """Add computed rows to the frames. Frozen rows are left out, and counted."""
@@ -238,10 +248,11 @@ class Maintenance:
         keys = [column for column in rows.column_names if column.startswith(KEY)]
         return ComputedRelation(name, column_bounds(rows.select(keys)), columns_with_true(rows))
 
-    def _compute_few(self, maintenance: MaintenanceSql, delta: Any) -> Any:
-        """The delta, with its rows in this process if they are few. They are written without a Spark job."""
-        rows = self.ctx.compute(delta) if maintenance.has_few_rows else None
-        return delta if rows is None else rows
+    def _delta_of_statement(self, maintenance: MaintenanceSql, sql: str) -> Any:
+        """The delta of a statement, with its rows in this process if they are few. They are written without a Spark
+        job."""
+        rows = self._compute_rows(sql, maintenance.values) if maintenance.has_few_rows else None
+        return self._query(sql, maintenance.values) if rows is None else rows
 
 
 def frame_name(role: str, number: int) -> str:

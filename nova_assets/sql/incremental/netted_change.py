@@ -39,6 +39,11 @@ def add_up(change: pa.Table) -> pa.Table:
     return added_up.filter(pc.field(WEIGHT) != 0)
 
 
+def has_single_rows(change: pa.Table) -> bool:
+    """Whether all weights of a change are 1 or -1."""
+    return bool(pc.all(pc.equal(pc.abs(change.column(WEIGHT)), 1), min_count=0).as_py())
+
+
 def _with_weight(rows: pa.Table, weight: int) -> pa.Table:
     rows = pa.Table.from_arrays(rows.columns, rows.column_names)  # whose columns can be null
     return rows.append_column(WEIGHT, pa.repeat(pa.scalar(weight, pa.int64()), rows.num_rows))
