@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from nova_assets.execution.input_view import MAX_LOCAL_ROWS, count_rows, has_new_definition, list_partitions
+from nova_assets.execution.input_view import count_rows, has_new_definition, is_small_change, list_partitions
 from nova_assets.execution.task_context import has_dropped_partitions, last_execution, may_replace_output
 from nova_assets.model import reads
 from nova_assets.model.binding import Binding
@@ -212,7 +212,7 @@ class _Forecast:
             row_counts,
             {i.name: self.binding.channels[i.port].merge for i in self.datasets},
             STORED_ROWS,
-            is_change_small=all(row_counts[i.name]["new"] <= MAX_LOCAL_ROWS for i in self.datasets),
+            is_change_small=all(is_small_change(i.reads["new"]) for i in self.datasets),
             readers=self.query.readers,
             accumulation=plan.accumulation_in(self.channel),
             is_accumulated=self._is_accumulated(plan),

@@ -77,10 +77,7 @@ def _frame_of_file(spark: SparkSession, table: pa.Table, path: Path) -> DataFram
 
 def _can_be_file(spark: Any, table: pa.Table) -> bool:
     """Whether Spark can read files of this process, and gets the same columns from the file."""
-    names = {name.lower() for name in table.column_names}
-    has_flat_columns = len(names) == table.num_columns and all(
-        any(is_(t) for is_ in _TYPES) for t in table.schema.types
-    )
+    has_flat_columns = all(any(is_kind(t) for is_kind in _TYPES) for t in table.schema.types)
     if not has_flat_columns or is_connect_session(spark):
         return False
     settings = spark.sparkContext.getConf()

@@ -31,31 +31,49 @@ from nova_assets.sql.incremental.operators import (
 _REPLACEMENT_SECONDS, _CHANGES_SECONDS, _STATEMENT_SECONDS = 0.6, 0.2, 0.4
 """Seconds for a replacement, for computing changes, and for each statement of the latter, whatever their size."""
 
-_READ_ROW_SECONDS, _SEARCH_ROW_SECONDS, _WRITE_ROW_SECONDS = 0.1e-6, 0.25e-6, 1.5e-6
-"""Seconds for reading a row, for deciding whether it has a changed key, and for writing a row."""
+_READ_ROW_SECONDS, _SEARCH_ROW_SECONDS, _WRITE_VALUE_SECONDS = 0.05e-6, 0.1e-6, 0.4e-6
+"""Seconds for reading a row, for deciding whether it has a changed key, and for writing a value of a row."""
 
-_SMALL_MERGE_ROW_SECONDS, _MERGE_SECONDS, _MERGE_ROW_SECONDS = 3e-6, 0.4, 1.2e-6
+_SMALL_MERGE_ROW_SECONDS, _MERGE_SECONDS, _MERGE_ROW_SECONDS = 3e-6, 0.3, 0.1e-6
 """Seconds for merging the changes of a dataset with its rows: for each of few rows; and for many rows, of any number,
 and for each of them."""
 
-_LOOKUP_ROW_SECONDS = 0.08e-6
+_LOOKUP_ROW_SECONDS = 0.04e-6
 """Seconds for a row of a dataset in which few changed rows are looked up by the channel's key."""
 
 _DIFFERENCE_SECONDS, _DIFFERENCE_ROW_SECONDS = 0.3, 0.3e-6
 """Seconds for the difference between two bases of any size, and for each of their rows."""
 
-_CHANGED_INPUT_ROW_SECONDS, _CHANGED_ROW_SECONDS = 25e-6, 4e-6
-"""Seconds for a changed row of a dataset, and for a changed row of any step."""
-
 _COMPUTE_ROW_SECONDS: Mapping[type[Operator], float] = {
-    Join: 0.25e-6,
-    Aggregation: 0.2e-6,
-    Windowed: 1.5e-6,
+    Join: 0.08e-6,
+    Aggregation: 0.1e-6,
+    Windowed: 0.3e-6,
     Distinct: 0.8e-6,
     SetOperation: 0.8e-6,
     LateralView: 0.3e-6,
 }
 """Operator -> seconds for a row of its inputs. Other operators cost almost nothing."""
+
+
+@dataclass(frozen=True)
+class ChangeRates:
+    """Seconds for the rows of changes.
+
+    Args:
+        input_row: for a changed row of a dataset.
+        row: for a changed row of an operator.
+        result_row: for a changed row of the result.
+        evaluations: number of times that a change is computed for each operator that reads its keys.
+    """
+
+    input_row: float
+    row: float
+    result_row: float
+    evaluations: int
+
+
+_SMALL, _LARGE = ChangeRates(3e-6, 0.5e-6, 2e-6, 1), ChangeRates(25e-6, 4e-6, 0.0, 2)
+"""Rates of changes in this process, which are computed once; and of others, which Spark computes each time."""
 
 _ROWS_PER_GROUP = 10
 """Rows that are computed again for a changed row, if nothing better is known."""
@@ -119,10 +137,11 @@ def estimate_maintenance(
         accumulation: the accumulation that the stored rows are; None if they are none.
         is_accumulated: whether the stored rows have the hidden columns of the accumulation.
     """
-    estimates = _Estimates(sizes, 1 if is_change_small else 2, _groups_of_result(root, stored_rows))
+    rates = _SMALL if is_change_small else _LARGE
+    estimates = _Estimates(sizes, rates, _groups_of_result(root, stored_rows))
     statements = 1 + sum(1 for o in walk(root) if _needs_changed_keys(o) and estimates.changed_rows(o))
     if accumulation is None:
-        changes = estimates.change_seconds(root)
+        changes = estimates.change_seconds(root) + rates.result_row * estimates.changed_rows(root)
     else:
         changes = estimates.accumulation_seconds(accumulation, is_accumulated=is_accumulated)
         changes += _SEARCH_ROW_SECONDS * stored_rows
@@ -130,7 +149,10 @@ def estimate_maintenance(
     comparisons = readers * (_DIFFERENCE_SECONDS + 2 * _DIFFERENCE_ROW_SECONDS * result_rows)
     return MaintenanceCost(
         _CHANGES_SECONDS + _STATEMENT_SECONDS * statements + changes,
-        _REPLACEMENT_SECONDS + estimates.seconds(root) + _WRITE_ROW_SECONDS * result_rows + comparisons,
+        _REPLACEMENT_SECONDS
+        + estimates.seconds(root)
+        + _WRITE_VALUE_SECONDS * len(root.columns) * result_rows
+        + comparisons,
     )
 
 
@@ -174,15 +196,15 @@ class _Estimates:
     """Sizes and costs of operators.
 
     Args:
-        evaluations: number of times that a change is computed for each operator that reads its keys.
+        rates: seconds for the rows of changes.
         groups: aggregation -> number of its groups, if it is known.
     """
 
     def __init__(
-        self, sizes: Mapping[str, DatasetSize], evaluations: int, groups: Mapping[Operator, float] | None = None
+        self, sizes: Mapping[str, DatasetSize], rates: ChangeRates, groups: Mapping[Operator, float] | None = None
     ) -> None:
         self.sizes = sizes
-        self.evaluations = evaluations
+        self.rates = rates
         self.groups = groups or {}
 
     def rows(self, operator: Operator) -> float:
@@ -236,14 +258,15 @@ class _Estimates:
             return 0
         if isinstance(operator, Scan):
             size = self.sizes[operator.dataset]
-            rate = _LOOKUP_ROW_SECONDS if self.evaluations == 1 else _SEARCH_ROW_SECONDS * self.evaluations
+            evaluations = self.rates.evaluations
+            rate = _LOOKUP_ROW_SECONDS if evaluations == 1 else _SEARCH_ROW_SECONDS * evaluations
             lookups = 2 * rate * size.rows if size.has_deletions else 0
-            return lookups + _CHANGED_INPUT_ROW_SECONDS * size.changed_rows
+            return lookups + self.rates.input_row * size.changed_rows
         if isinstance(operator, Join) and operator.kind == "inner":
             return self._inner_join_change_seconds(operator)
         if _needs_changed_keys(operator):
             return self._again_seconds(operator)
-        return sum(map(self.change_seconds, operator.inputs)) + _CHANGED_ROW_SECONDS * self.changed_rows(operator)
+        return sum(map(self.change_seconds, operator.inputs)) + self.rates.row * self.changed_rows(operator)
 
     def accumulation_seconds(self, accumulation: Accumulation, *, is_accumulated: bool) -> float:
         """Seconds for adding a change to stored groups. Groups are computed again if their accumulators are not stored,
@@ -259,7 +282,7 @@ class _Estimates:
         return seconds + chance * again
 
     def _inner_join_change_seconds(self, operator: Join) -> float:
-        seconds = _CHANGED_ROW_SECONDS * self.changed_rows(operator)
+        seconds = self.rates.row * self.changed_rows(operator)
         for side, other in ((operator.left, operator.right), (operator.right, operator.left)):
             if self.changed_rows(side):
                 seconds += self.change_seconds(side) + self.seconds(other) + _SEARCH_ROW_SECONDS * self.rows(other)
@@ -269,14 +292,14 @@ class _Estimates:
         """Seconds for the rows with changed keys, before and after the change."""
         if not _has_keys(operator):
             return 2 * self.seconds(operator)
-        keys = self.evaluations * sum(map(self.change_seconds, operator.inputs))
+        keys = self.rates.evaluations * sum(map(self.change_seconds, operator.inputs))
         searched = sum(self.seconds(i) + _SEARCH_ROW_SECONDS * self.rows(i) for i in operator.inputs)
         changed = sum(map(self.changed_rows, operator.inputs))
         rows = sum(map(self.rows, operator.inputs))
         rows_per_group = rows / self.groups[operator] if operator in self.groups else _ROWS_PER_GROUP
         matching = min(changed * rows_per_group, rows)
         rate = _COMPUTE_ROW_SECONDS.get(type(operator), 0.0)
-        return keys + 2 * (searched + rate * matching) + _CHANGED_ROW_SECONDS * self.changed_rows(operator)
+        return keys + 2 * (searched + rate * matching) + self.rates.row * self.changed_rows(operator)
 
 
 def _groups_of_result(root: Operator, stored_rows: int) -> dict[Operator, float]:

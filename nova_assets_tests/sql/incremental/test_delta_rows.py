@@ -77,3 +77,9 @@ def test_large_types_keep_their_values() -> None:
         {"k": 1, "t": "a", "_deleted": True},
         {"k": 2, "t": "b", "_deleted": False},
     ]
+
+
+def test_rows_that_stand_for_several_rows() -> None:
+    once = pa.table({"a": [1, 2], WEIGHT: pa.array([1, -1], pa.int64())})
+    twice = pa.table({"a": [1, 2], WEIGHT: pa.array([1, -2], pa.int64())})
+    assert [has_single_rows(c) for c in (once, twice, twice.slice(0, 0))] == [True, False, True]

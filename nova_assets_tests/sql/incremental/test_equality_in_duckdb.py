@@ -29,7 +29,7 @@ from nova_assets.sql.incremental.dataset_change import DatasetChange
 from nova_assets.sql.incremental.delta_sql import RESULT
 from nova_assets.sql.incremental.expanded_size import StatementTooLarge
 from nova_assets.sql.incremental.maintenance_sql import MaintenanceSql
-from nova_assets.sql.incremental.netted_change import add_up, is_exact, net_change
+from nova_assets.sql.incremental.netted_change import add_up, has_single_rows, is_exact, net_change
 from nova_assets.sql.incremental.operators import NotMaintainable, Operator
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.query.resolved_query import resolve_query
@@ -271,13 +271,15 @@ def register_frames(connection: Any, before: Rows, after: Rows, changes: Rows) -
         removed = f"{name}_removed" if table.key else None
         netted = net_change(arrow_table(table, frames["removed"]), arrow_table(table, frames["added"]))
         if not table.key or netted is None or sum(map(len, changes.values())) % 2:  # in half of the changes
-            is_changed = bool(changes[name])
-            change = DatasetChange(f"{name}_all", f"{name}_old", removed, f"{name}_added", is_changed)
+            is_changed, is_single = bool(changes[name]), not table.key
+            change = DatasetChange(
+                f"{name}_all", f"{name}_old", removed, f"{name}_added", is_changed, has_single_rows=is_single
+            )
         else:
             connection.register(f"{name}_netted", netted)
-            bounds, is_changed = column_bounds(netted), netted.num_rows > 0
+            bounds, is_changed, is_single = column_bounds(netted), netted.num_rows > 0, has_single_rows(netted)
             change = DatasetChange(
-                f"{name}_all", f"{name}_old", removed, f"{name}_added", is_changed, f"{name}_netted", bounds
+                f"{name}_all", f"{name}_old", removed, f"{name}_added", is_changed, f"{name}_netted", is_single, bounds
             )
         dataset_changes[name] = change
     return dataset_changes
