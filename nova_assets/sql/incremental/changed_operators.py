@@ -40,11 +40,11 @@ class ChangedOperators:
         """Whether the operator's change may have added rows that are not there after the change, or removed rows that
         were not there before it. Such rows have equal rows of the other sign.
 
-        The terms of an inner join have such rows if both sides change.
+        The terms of a join have such rows if both sides change.
         """
         if isinstance(operator, Join):
             changed = [i for i in operator.inputs if self.is_changed(i)]
-            return operator.kind == "inner" and (len(changed) > 1 or any(map(self.may_cancel_out, changed)))
+            return operator.kind != "full" and (len(changed) > 1 or any(map(self.may_cancel_out, changed)))
         passes_rows_on = isinstance(operator, Projection | Filter | LateralView | UnionAll)
         return passes_rows_on and any(map(self.may_cancel_out, operator.inputs))
 
@@ -56,8 +56,8 @@ class ChangedOperators:
         if isinstance(operator, Scan):
             return self.changes[operator.dataset].has_single_rows
         passes_rows_on = isinstance(operator, Projection | Filter | LateralView | UnionAll)
-        is_inner_join = isinstance(operator, Join) and operator.kind == "inner"
-        if not passes_rows_on and not is_inner_join:
+        joins_rows = isinstance(operator, Join) and operator.kind != "full"
+        if not passes_rows_on and not joins_rows:
             return True
         return all(self.has_single_rows(i) for i in operator.inputs if self.is_changed(i))
 
@@ -71,10 +71,11 @@ class ChangedOperators:
                 return self.bounds_of_change(operator.input, expression.name)
         if isinstance(operator, Filter | LateralView):
             return self.bounds_of_change(operator.input, column) if column in operator.input.columns else None
-        if isinstance(operator, Join) and operator.kind == "inner":
-            changed = [i for i in operator.inputs if self.is_changed(i)]
-            if len(changed) == 1 and column in changed[0].columns:
-                return self.bounds_of_change(changed[0], column)
+        if isinstance(operator, Join):
+            changed = [side for side in (0, 1) if self.is_changed(operator.inputs[side])]
+            if len(changed) == 1 and operator.is_linear_in(changed[0]):
+                side = operator.inputs[changed[0]]
+                return self.bounds_of_change(side, column) if column in side.columns else None
         return None
 
     def _reads_change(self, operator: Operator) -> bool:

@@ -105,14 +105,12 @@ def _searches_by_operators(root: Operator, changed: Collection[str]) -> Iterator
 
 
 def _searches_of_join(join: Join, changed: Collection[str]) -> Iterator[tuple[str, str, str]]:
-    """Searches in the side that did not change; in both sides if rows of both are computed again."""
+    """Searches in the side that did not change; in both sides if rows with changed keys are joined again."""
     reason = f"rows are joined with changes by {_text([key for pair in join.equal_keys for key in pair])}"
-    for side, partner, keys in (
-        (join.left, join.right, [a for a, _ in join.equal_keys]),
-        (join.right, join.left, [b for _, b in join.equal_keys]),
-    ):
-        if _reads_any(partner, changed) or (join.kind != "inner" and _reads_any(side, changed)):
-            yield from _origins([(side, key) for key in keys], reason)
+    for n, side in enumerate(join.inputs):
+        is_joined_again = not join.is_linear_in(n) and _reads_any(side, changed)
+        if _reads_any(join.inputs[1 - n], changed) or is_joined_again:
+            yield from _origins([(side, pair[n]) for pair in join.equal_keys], reason)
 
 
 def _origins(keys: Sequence[tuple[Operator, exp.Expr]], reason: str) -> Iterator[tuple[str, str, str]]:

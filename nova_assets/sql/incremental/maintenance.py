@@ -32,6 +32,7 @@ from nova_assets.sql.incremental.maintenance_sql import MaintenanceSql
 from nova_assets.sql.incremental.netted_change import add_up, has_single_rows, is_exact, net_change
 from nova_assets.sql.incremental.operator_sql import FROZEN, KEY, WEIGHT, quote_column, sum_weights, used_values
 from nova_assets.sql.incremental.operators import Operator
+from nova_assets.sql.incremental.result_change import add_result, add_result_by_group, add_result_by_key
 from nova_assets.sql.incremental.unique_keys import exact_unique_key
 
 STORED_ROWS = "stored_rows"
@@ -118,14 +119,14 @@ class Maintenance:
         names = dict(zip(self.operators.columns, self.schema.names, strict=True))
         is_frozen = self._is_frozen({name: column_of(column) for column, name in names.items()})
         if self.operators.unstable is not None:
-            maintenance.add_result_by_group("stored", names, is_frozen)
+            add_result_by_group(maintenance, "stored", names, is_frozen)
             return self._delta_of_result(maintenance, names, select_delta_once(self.target.merge, names))
         if self.operators.rounded:
             key = exact_unique_key(self.operators)
             assert key is not None  # otherwise the whole result is compared
-            maintenance.add_result_by_key(sorted(key), "stored", names, is_frozen)
+            add_result_by_key(maintenance, sorted(key), "stored", names, is_frozen)
             return self._delta_of_result(maintenance, names, select_delta_once(self.target.merge, names))
-        maintenance.add_result(is_frozen)
+        add_result(maintenance, is_frozen)
         if removes_by_value and self._has_missing_rows(maintenance, names):
             return None
         return self._delta_of_result(maintenance, names, select_delta(self.target.merge, names))

@@ -139,7 +139,7 @@ def estimate_maintenance(
     """
     rates = _SMALL if is_change_small else _LARGE
     estimates = _Estimates(sizes, rates, _groups_of_result(root, stored_rows))
-    statements = 1 + sum(1 for o in walk(root) if _needs_changed_keys(o) and estimates.changed_rows(o))
+    statements = 1 + sum(1 for o in walk(root) if estimates.needs_changed_keys(o))
     if accumulation is None:
         changes = estimates.change_seconds(root) + rates.result_row * estimates.changed_rows(root)
     else:
@@ -262,9 +262,9 @@ class _Estimates:
             rate = _LOOKUP_ROW_SECONDS if evaluations == 1 else _SEARCH_ROW_SECONDS * evaluations
             lookups = 2 * rate * size.rows if size.has_deletions else 0
             return lookups + self.rates.input_row * size.changed_rows
-        if isinstance(operator, Join) and operator.kind == "inner":
-            return self._inner_join_change_seconds(operator)
-        if _needs_changed_keys(operator):
+        if isinstance(operator, Join) and operator.kind != "full":
+            return self._join_change_seconds(operator)
+        if self.needs_changed_keys(operator):
             return self._again_seconds(operator)
         return sum(map(self.change_seconds, operator.inputs)) + self.rates.row * self.changed_rows(operator)
 
@@ -281,12 +281,22 @@ class _Estimates:
         again = _STATEMENT_SECONDS + self.seconds(below) + _SEARCH_ROW_SECONDS * self.rows(below)
         return seconds + chance * again
 
-    def _inner_join_change_seconds(self, operator: Join) -> float:
-        seconds = self.rates.row * self.changed_rows(operator)
-        for side, other in ((operator.left, operator.right), (operator.right, operator.left)):
+    def _join_change_seconds(self, join: Join) -> float:
+        """Seconds for the terms of a join. Rows of an outer join with changed keys are joined again."""
+        seconds = self.rates.row * self.changed_rows(join)
+        searches = [self.seconds(i) + _SEARCH_ROW_SECONDS * self.rows(i) for i in join.inputs]
+        for n, side in enumerate(join.inputs):
             if self.changed_rows(side):
-                seconds += self.change_seconds(side) + self.seconds(other) + _SEARCH_ROW_SECONDS * self.rows(other)
+                is_linear = join.is_linear_in(n)
+                seconds += self.change_seconds(side) * (1 if is_linear else self.rates.evaluations)
+                seconds += searches[1 - n] if is_linear else 2 * sum(searches)
         return seconds
+
+    def needs_changed_keys(self, operator: Operator) -> bool:
+        """Whether the keys of changed rows are computed before the change of an operator."""
+        if isinstance(operator, Join):
+            return any(self.changed_rows(i) and not operator.is_linear_in(n) for n, i in enumerate(operator.inputs))
+        return isinstance(operator, GroupedOperator | Distinct | SetOperation) and bool(self.changed_rows(operator))
 
     def _again_seconds(self, operator: Operator) -> float:
         """Seconds for the rows with changed keys, before and after the change."""
@@ -309,12 +319,6 @@ def _groups_of_result(root: Operator, stored_rows: int) -> dict[Operator, float]
         operator = operator.input
     is_known = isinstance(operator, Aggregation) and operator.having is None and stored_rows > 0
     return {operator: stored_rows} if is_known else {}
-
-
-def _needs_changed_keys(operator: Operator) -> bool:
-    return isinstance(operator, GroupedOperator | Distinct | SetOperation) or (
-        isinstance(operator, Join) and operator.kind != "inner"
-    )
 
 
 def _has_keys(operator: Operator) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import singledispatchmethod
+from types import MappingProxyType
 from typing import Any
 
 from sqlglot import exp
@@ -31,7 +32,6 @@ from nova_assets.sql.incremental.operator_sql import (
     WEIGHT,
     column_list,
     frozen_column,
-    output_list,
     select_over,
     select_with_weight,
     semi_join,
@@ -87,19 +87,6 @@ class MaintenanceSql:
         self.changed = ChangedOperators(root, changes)
         self._relations: dict[str, str] = {}
 
-    def add_result(self, is_frozen: str = "") -> None:
-        """Add the relation ``nova_result``: the change of the result, added up.
-
-        Args:
-            is_frozen: condition for rows that are left out; empty if there are none.
-        """
-        select = f"SELECT *{frozen_column(is_frozen)} FROM {self.change(self.root)}"
-        is_added_up_here = self._add_up is not None and _can_be_added_up(self.root)
-        if is_added_up_here and self._keep_computed(RESULT, self._add_up, select):
-            return
-        body = sum_weights(self.root.columns, f"SELECT * FROM {self.change(self.root)}")
-        self.add_unfrozen(RESULT, body, is_frozen, is_read_often=not is_added_up_here)  # or it has too many rows
-
     def add_unfrozen(self, name: str, body: str, is_frozen: str, *, is_read_often: bool) -> str:
         """Add a relation without its frozen rows, and return its name. If few rows are computed now, the frozen ones
         are counted.
@@ -114,60 +101,16 @@ class MaintenanceSql:
             self._keep_computed(name, self._compute, f"SELECT *{frozen_column(is_frozen)} FROM ({body})")
         return name
 
-    def add_result_by_group(self, stored: str, names: Mapping[str, str], is_frozen: str = "") -> None:
-        """Add the relation ``nova_result`` for a result whose rows depend on the order of other rows of their group.
-        The change of the result is the difference between all rows of the changed groups as they are now, and as they
-        are stored. Arguments as for ``add_result_by_key``.
+    def add_added_up(self, name: str, select: str) -> bool:
+        """Compute a change now, add it up, and add it as a relation. Returns False, and adds nothing, if its rows are
+        too many, or if only Spark adds up.
         """
-        grouped = self.root
-        while isinstance(grouped, Projection | Filter):
-            grouped = grouped.input
-        assert isinstance(grouped, GroupedOperator)
-        keys = self._changed_keys(grouped, [(grouped.input, grouped.group_keys)])
-        self._add_difference(keys, self.root.group_columns, stored, names, is_frozen)
+        return self._keep_computed(name, self._add_up, select)
 
-    def add_result_by_key(self, key: Sequence[str], stored: str, names: Mapping[str, str], is_frozen: str = "") -> None:
-        """Add the relation ``nova_result`` for a result with rounded numbers. Rows do not cancel out if their digits
-        differ, so the change of the result is the difference between the rows with changed keys as they are now, and
-        as they are stored.
-
-        Args:
-            key: columns that identify a row, without rounded numbers.
-            stored: frame of the stored rows.
-            names: output column -> name of the channel's column.
-            is_frozen: condition for rows that are left out; empty if there are none.
-        """
-        key_list = ", ".join(f"{to_sql(column_of(k))} AS {KEY}{n}" for n, k in enumerate(key))
-        changed = f"SELECT DISTINCT {key_list} FROM {self.change(self.root)}"
-        keys = self.add_relation("nova_result_keys", changed, is_read_often=True) if key else None
-        self._add_difference(keys, key, stored, names, is_frozen)
-
-    def _add_difference(
-        self, keys: str | None, key: Sequence[str], stored: str, names: Mapping[str, str], is_frozen: str
-    ) -> None:
-        """Add the difference between the rows with some keys as they are now, and as they are stored.
-
-        Args:
-            keys: relation with the keys; None if all rows are compared.
-            key: columns of the result with the values of these keys.
-        """
-        stored_columns = output_list((column, column_of(name)) for column, name in names.items())
-        sides = [
-            self.rows(self.root, "new"),
-            self.add_relation("nova_stored", f"SELECT {stored_columns} FROM {{{stored}}}"),
-        ]
-        if keys is not None:
-            columns = [column_of(k) for k in key]
-            sides = [
-                self.add_relation(f"nova_result_{n}", self.select_with_keys(side, keys, columns))
-                for n, side in enumerate(sides)
-            ]
-        parts = [
-            f"{select_with_weight(self.root.columns, weight)} FROM {side}"
-            for weight, side in zip((1, -1), sides, strict=True)
-        ]
-        body = sum_weights(self.root.columns, " UNION ALL ".join(parts))
-        self.add_unfrozen(RESULT, body, is_frozen, is_read_often=True)
+    @property
+    def adds_up(self) -> bool:
+        """Whether changes of few rows are added up outside Spark."""
+        return self._add_up is not None
 
     @property
     def has_few_rows(self) -> bool:
@@ -285,7 +228,7 @@ class MaintenanceSql:
         if change.removed_frame is None:
             return added
         both = f"{added} UNION ALL {select_with_weight(operator.columns, -1)} FROM {{{change.removed_frame}}}"
-        return sum_weights(operator.columns, both) if _can_be_added_up(operator) else both
+        return sum_weights(operator.columns, both) if can_be_added_up(operator) else both
 
     @_change_sql.register(Projection)
     @_change_sql.register(Filter)
@@ -299,23 +242,30 @@ class MaintenanceSql:
 
     @_change_sql.register
     def _(self, operator: Join) -> str:
-        if operator.kind == "inner":
-            return self._inner_join_change_sql(operator)
-        left_keys, right_keys = [a for a, _ in operator.equal_keys], [b for _, b in operator.equal_keys]
-        keys = self._changed_keys(operator, [(operator.left, left_keys), (operator.right, right_keys)])
-        return self._again(operator, keys, [left_keys, right_keys])
+        if operator.kind == "full":
+            left_keys, right_keys = [a for a, _ in operator.equal_keys], [b for _, b in operator.equal_keys]
+            keys = self.changed_keys(operator, [(operator.left, left_keys), (operator.right, right_keys)])
+            return self._again(operator, keys, [left_keys, right_keys])
+        # the left side changes first, and then the right side
+        versions = ("new", "old")
+        changed = [side for side in (0, 1) if self.changed.is_changed(operator.inputs[side])]
+        return " UNION ALL ".join(self._join_term(operator, side, versions[side]) for side in changed)
 
-    def _inner_join_change_sql(self, operator: Join) -> str:
-        """One term for each changed side: its change with the other side before, or after, its own change."""
-        left, right, terms = operator.left, operator.right, []
-        if self.changed.is_changed(left):
-            partners = self._possible_partners(right, "new", operator.equal_keys, left)
-            terms.append(select_over(operator, [self.change(left), partners], with_weight=True))
-        if self.changed.is_changed(right):
-            keys = [(of_right, of_left) for of_left, of_right in operator.equal_keys]
-            partners = self._possible_partners(left, "old", keys, right)
-            terms.append(select_over(operator, [partners, self.change(right)], with_weight=True))
-        return " UNION ALL ".join(terms)
+    def _join_term(self, join: Join, side: int, version: str) -> str:
+        """What the change of one side changes in a join, while the other side stays as it is.
+
+        Args:
+            side: 0 for the left side, 1 for the right side.
+            version: version of the other side.
+        """
+        changed, other = join.inputs[side], join.inputs[1 - side]
+        if join.is_linear_in(side):
+            keys = [(pair[side], pair[1 - side]) for pair in join.equal_keys]
+            inputs = [self.change(changed), self._possible_partners(other, version, keys, changed)]
+            return select_over(join, inputs if side == 0 else inputs[::-1], with_weight=True)
+        keys_by_input = [[pair[n] for pair in join.equal_keys] for n in (0, 1)]
+        changed_keys = self.changed_keys(join, [(changed, keys_by_input[side])])
+        return self._again(join, changed_keys, keys_by_input, {1 - side: version})
 
     def _possible_partners(
         self, operator: Operator, version: str, keys: Sequence[tuple[exp.Expr, exp.Expr]], changed: Operator
@@ -338,29 +288,29 @@ class MaintenanceSql:
 
     @_change_sql.register
     def _(self, operator: GroupedOperator) -> str:
-        keys = self._changed_keys(operator, [(operator.input, operator.group_keys)])
+        keys = self.changed_keys(operator, [(operator.input, operator.group_keys)])
         change = self._again(operator, keys, [operator.group_keys])
         is_one_row = isinstance(operator, Aggregation) and not operator.group_keys
-        if is_one_row and _can_be_added_up(operator):  # often joined with many rows, which stay if the row stays
+        if is_one_row and can_be_added_up(operator):  # often joined with many rows, which stay if the row stays
             return sum_weights(operator.columns, change)
         return change
 
     @_change_sql.register
     def _(self, operator: Distinct) -> str:
         columns = [column_of(name) for name in operator.columns]
-        return self._again(operator, self._changed_keys(operator, [(operator.input, columns)]), [columns])
+        return self._again(operator, self.changed_keys(operator, [(operator.input, columns)]), [columns])
 
     @_change_sql.register
     def _(self, operator: SetOperation) -> str:
         if not operator.has_equal_types:
             return self._again(operator, None, [[], []])
         columns = [[column_of(name) for name in i.columns] for i in operator.inputs]
-        keys = self._changed_keys(operator, list(zip(operator.inputs, columns, strict=True)))
+        keys = self.changed_keys(operator, list(zip(operator.inputs, columns, strict=True)))
         return self._again(operator, keys, columns)
 
     # groups that changed are computed again
 
-    def _changed_keys(
+    def changed_keys(
         self, operator: Operator, keyed_inputs: Sequence[tuple[Operator, Sequence[exp.Expr]]]
     ) -> str | None:
         """Name of the relation with the keys of all changed input rows; None without keys."""
@@ -376,24 +326,36 @@ class MaintenanceSql:
         body = f"SELECT DISTINCT {names} FROM ({' UNION ALL '.join(parts)})"
         return self.add_relation(name, body, is_read_often=True)
 
-    def _again(self, operator: Operator, keys: str | None, keys_by_input: Sequence[Sequence[exp.Expr]]) -> str:
-        """The operator over the rows with changed keys, before and after the change."""
+    def _again(
+        self,
+        operator: Operator,
+        keys: str | None,
+        keys_by_input: Sequence[Sequence[exp.Expr]],
+        version_by_input: Mapping[int, str] = MappingProxyType({}),
+    ) -> str:
+        """The operator over the rows with changed keys, before and after the change.
+
+        Args:
+            keys: relation with the changed keys; None if all rows are computed again.
+            keys_by_input: for each input, the expressions that are equal to the keys.
+            version_by_input: number of an input -> its version before and after the change, if it stays the same.
+        """
         number, parts = self._numbers[id(operator)], []
         for version, weight in (("new", 1), ("old", -1)):
             inputs = []
             for n, (operand, key_columns) in enumerate(zip(operator.inputs, keys_by_input, strict=True)):
-                rows = self.rows(operand, version)
+                input_version = version_by_input.get(n, version)
+                rows = self.rows(operand, input_version)
                 if keys is not None:
-                    rows = self.add_relation(
-                        f"nova_{number}_input_{n}_{version}", self.select_with_keys(rows, keys, key_columns)
-                    )
+                    name = f"nova_{number}_input_{n}_{input_version}"
+                    rows = self.add_relation(name, self.select_with_keys(rows, keys, key_columns))
                 inputs.append(rows)
             again = self.add_relation(f"nova_{number}_again_{version}", select_over(operator, inputs))
             parts.append(f"{select_with_weight(operator.columns, weight)} FROM {again}")
         return " UNION ALL ".join(parts)
 
 
-def _can_be_added_up(operator: Operator) -> bool:
+def can_be_added_up(operator: Operator) -> bool:
     """Whether equal rows of the operator are the same in every respect, by the types of its columns."""
     return all(
         t is not None and can_be_key(t) and not has_unequal_representations(t) for t in operator.columns.values()

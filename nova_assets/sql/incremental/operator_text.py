@@ -119,9 +119,11 @@ def _(operator: Join) -> tuple[str, str]:
     condition = "every row with every row" if operator.condition is None else f"on {_text([operator.condition])}"
     if operator.kind == "inner":
         return f"join {condition}", "the changed rows of one side are joined with the other side"
-    if not operator.equal_keys:
-        return f"{operator.kind} join {condition}", "all rows are joined again"
-    return f"{operator.kind} join {condition}", "rows with a join key that changed are joined again"
+    again = "rows with a join key that changed are joined again" if operator.equal_keys else "all rows are joined again"
+    if operator.kind != "full":
+        linear, other = ("right", "left") if operator.is_linear_in(1) else ("left", "right")
+        again = f"changed rows of the {linear} side are joined; if the {other} side changes, {again}"
+    return f"{operator.kind} join {condition}", again
 
 
 @_describe.register

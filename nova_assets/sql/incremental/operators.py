@@ -187,6 +187,19 @@ class Join(TwoInputs):
     def is_monotone(self) -> bool:
         return self.kind == "inner" and super().is_monotone
 
+    def is_linear_in(self, side: int) -> bool:
+        """Whether each row of a side is joined by itself, whatever the other rows of this side are.
+
+        A left join, for example, keeps a row of the left side if no row of the right side matches. So the rows of the
+        right side do not count by themselves.
+
+        Args:
+            side: 0 for the left side, 1 for the right side.
+        """
+        if self.kind in ("inner", "full"):
+            return self.kind == "inner"
+        return side == (1 if self.kind == "right" else 0)
+
 
 @dataclass(frozen=True, eq=False)
 class UnionAll(TwoInputs):

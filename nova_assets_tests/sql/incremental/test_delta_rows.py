@@ -14,6 +14,8 @@ import nova_assets as nova
 from nova_assets.model.merge import MergeModel
 from nova_assets.sql.incremental.delta_rows import delta_rows
 from nova_assets.sql.incremental.delta_sql import RESULT, select_delta, select_delta_once
+from nova_assets.sql.incremental.netted_change import has_single_rows
+from nova_assets.sql.incremental.operator_sql import WEIGHT
 from nova_assets_tests.sql.incremental.duckdb_judge import translate
 from nova_assets_tests.sql.incremental.test_equality_in_duckdb import connect
 

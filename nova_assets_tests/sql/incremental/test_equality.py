@@ -31,6 +31,7 @@ from nova_assets.sql.incremental.expanded_size import StatementTooLarge
 from nova_assets.sql.incremental.maintenance_sql import MaintenanceSql
 from nova_assets.sql.incremental.operator_sql import used_values
 from nova_assets.sql.incremental.operators import NotMaintainable, Operator
+from nova_assets.sql.incremental.result_change import add_result
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.query.resolved_query import Query, resolve_query
 from nova_assets.sql.query.scans import mark_scans
@@ -134,7 +135,7 @@ class Judge:
             )
         maintenance = MaintenanceSql(self.operators, dataset_changes, self.compute_function(frames))
         if not accumulates:
-            maintenance.add_result()
+            add_result(maintenance)
             sql = maintenance.with_relations(f"SELECT * FROM {RESULT}")
             return list(self.analyze(sql, maintenance.values, frames).collect())
         assert self.accumulation is not None

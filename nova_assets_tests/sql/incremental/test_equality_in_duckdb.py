@@ -31,6 +31,7 @@ from nova_assets.sql.incremental.expanded_size import StatementTooLarge
 from nova_assets.sql.incremental.maintenance_sql import MaintenanceSql
 from nova_assets.sql.incremental.netted_change import add_up, has_single_rows, is_exact, net_change
 from nova_assets.sql.incremental.operators import NotMaintainable, Operator
+from nova_assets.sql.incremental.result_change import add_result
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.query.resolved_query import resolve_query
 from nova_assets.sql.text import SqlText
@@ -239,7 +240,7 @@ def change_statement(connection: Any, operators: Operator, before: Rows, after: 
     dataset_changes = register_frames(connection, before, after, changes)
     has_few_rows = sum(map(len, changes.values())) % 3 > 0
     maintenance = MaintenanceSql(operators, dataset_changes, add_up=add_up_here if has_few_rows else None)
-    maintenance.add_result()
+    add_result(maintenance)
     return with_values(with_frames(maintenance.with_relations(f"SELECT * FROM {RESULT}")), maintenance.values)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine.rows import table_files
+from nova_assets.engine.tasks import table_files
 
 pytestmark = pytest.mark.spark
 
@@ -61,7 +61,9 @@ def test_results_of_files_are_those_of_spark(
         for step in range(3):
             store.insert("orders", _orders(rng, deletes=step > 0, is_bag=isinstance(merge, nova.Multiset)))
             if step != 1:
-                store.insert("users", [{"uid": int(n), "city": f"c{rng.integers(3)}"} for n in rng.choice(9, 3, replace=False)])
+                store.insert(
+                    "users", [{"uid": int(n), "city": f"c{rng.integers(3)}"} for n in rng.choice(9, 3, replace=False)]
+                )
             frames = {name: store.read(name).to_spark() for name in ("orders", "users")}
             for name, (sql, _, _) in QUERIES.items():
                 store.run(name)

@@ -19,6 +19,7 @@ import nova_assets as nova
 from nova_assets.errors import SqlError
 from nova_assets.sql.incremental.delta_sql import RESULT
 from nova_assets.sql.incremental.maintenance_sql import MaintenanceSql
+from nova_assets.sql.incremental.result_change import add_result_by_group
 from nova_assets_tests.effort import examples
 from nova_assets_tests.sql.incremental.test_equality import Rows, comparable, random_history
 from nova_assets_tests.sql.incremental.test_equality_in_duckdb import (
@@ -101,7 +102,7 @@ class Stored:
         maintenance = MaintenanceSql(self.operators, frames)
         if not maintenance.changed.is_changed(self.operators):
             return
-        maintenance.add_result_by_group("stored", {name: name for name in self.operators.columns})
+        add_result_by_group(maintenance, "stored", {name: name for name in self.operators.columns})
         select = maintenance.with_relations(f"SELECT * FROM {RESULT}")
         delta = self.connection.execute(with_values(with_frames(select), maintenance.values)).fetchall()
         for *row, weight in delta:
