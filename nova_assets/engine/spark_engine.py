@@ -193,8 +193,8 @@ class SparkEngine:
     def compute_query(
         self, sql: str, values: Mapping[str, Any], frames: Mapping[str, Any], max_rows: int
     ) -> Any | None:
+        from nova_assets.engine.read.table_files import frames_with_files
         from nova_assets.engine.tasks.sql_query import analyze_query
-        from nova_assets.engine.tasks.table_files import frames_with_files
 
         with frames_with_files(self.session, frames) as spark_frames:
             return self._session.to_table_of_few(analyze_query(self.session, sql, values, spark_frames), max_rows)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine.tasks import table_files
+from nova_assets.engine.read import table_files
 
 pytestmark = pytest.mark.spark
 
