@@ -23,7 +23,7 @@ AccumulatorKind: TypeAlias = Literal["count", "sum", "min", "max"]
 ACCUMULATOR = "nova_accumulator_"
 """Beginning of the names of accumulators in the SQL."""
 
-_MAX_PRECISION = 38
+MAX_PRECISION, _MAX_SCALE_OF_ADDITION = 38, 6
 """Greatest number of digits of a decimal in Spark."""
 
 _DOUBLE_DIGITS = 15
@@ -280,12 +280,17 @@ class _AccumulationBuilder:
         return self._of_sum(value, type_) if isinstance(node, exp.Sum) else self._of_average(value, type_)
 
     def _of_sum(self, value: exp.Expr, type_: DataType) -> exp.Expr:
-        """A sum. Sums of floating-point numbers drift if they are added to and subtracted from."""
-        if self.aggregation.adds_floats and type_.name in FLOATS:
+        """A sum. Sums of floating-point numbers drift if they are added to and subtracted from.
+
+        A sum of decimals with many digits may exceed its type (``may_exceed_type``). Spark adds two such sums without
+        losing digits if there are few digits after the point.
+        """
+        is_exact_decimal = type_.name == "decimal" and (
+            type_.args[0] + 10 < MAX_PRECISION or type_.args[1] <= _MAX_SCALE_OF_ADDITION
+        )
+        if type_.name in _INTEGERS or is_exact_decimal or (self.aggregation.adds_floats and type_.name in FLOATS):
             return _reference(self.add("sum", value))
-        if type_.name not in _INTEGERS and not (type_.name == "decimal" and type_.args[0] + 10 < _MAX_PRECISION):
-            raise _NotAccumulated
-        return _reference(self.add("sum", value))
+        raise _NotAccumulated
 
     def _of_average(self, value: exp.Expr, type_: DataType) -> exp.Expr:
         """An average as Spark computes it. Spark divides integers, and decimals of few digits, as doubles.

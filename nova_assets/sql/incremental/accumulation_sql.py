@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nova_assets.sql.incremental.accumulation import ACCUMULATOR, FLOATS, Accumulation, Accumulator, StoredAccumulation
+from nova_assets.model.schema import DataType
+from nova_assets.sql.incremental.accumulation import (
+    ACCUMULATOR,
+    FLOATS,
+    MAX_PRECISION,
+    Accumulation,
+    Accumulator,
+    StoredAccumulation,
+)
 from nova_assets.sql.incremental.operator_sql import KEY, WEIGHT, column_list, quote_column, to_sql
 
 OLD = "nova_old_"
@@ -46,6 +54,7 @@ def _group_changes(number: int, accumulator: Accumulator, type_: str) -> Iterato
     elif accumulator.kind == "sum":
         addend = f"CAST({value} AS {type_})"
         yield f"SUM(IF({WEIGHT} > 0, {addend}, -{addend})) AS nova_change_{number}"
+        yield f"COUNT({value}) AS nova_values_{number}"
     else:
         yield f"{accumulator.kind}(IF({WEIGHT} > 0, {value}, NULL)) AS nova_change_{number}"
         yield f"{accumulator.kind}(IF({WEIGHT} < 0, {value}, NULL)) AS nova_lost_{number}"
@@ -166,6 +175,8 @@ def _new_value(stored: StoredAccumulation, number: int) -> str:
     assert accumulator.count is not None
     zero = f"CAST(0 AS {type_})"  # a cast of the change, so that the addition adds one digit only
     total = f"COALESCE({before}, {zero}) + COALESCE(CAST({change} AS {type_}), {zero})"
+    if may_exceed_type(type_):
+        total = f"IF({_can_be_added(stored, number)}, {total}, NULL)"
     has_values = f"{_new_value(stored, accumulator.count)} > 0"
     if stored.field_of(accumulator.count) is None:
         has_values = f"{before} IS NOT NULL OR nova_change_{accumulator.count} > 0"
@@ -180,8 +191,23 @@ def _reasons_to_compute_again(stored: StoredAccumulation, before: list[str], new
         if accumulator.kind == "sum" and stored.type_of(n).name in FLOATS:
             # nothing can be subtracted from an infinite sum, or from a sum that is no number
             yield f"NOT COALESCE(ABS({new[n]}) < CAST('Infinity' AS DOUBLE), TRUE)"
+        if accumulator.kind == "sum" and may_exceed_type(stored.type_of(n)):
+            yield f"(nova_change_{n} IS NULL AND nova_values_{n} > 0) OR NOT ({_can_be_added(stored, n)})"
     for number, limit in accumulation.count_limits.items():
         yield f"{new[number]} >= {limit}L"
+
+
+def may_exceed_type(type_: DataType) -> bool:
+    """Whether a sum may have more digits than its type. Spark then fails, or returns null."""
+    return type_.name == "decimal" and type_.args[0] == MAX_PRECISION
+
+
+def _can_be_added(stored: StoredAccumulation, number: int) -> str:
+    """Condition for a stored sum of decimals and its change to be far from the greatest value of their type."""
+    type_ = stored.type_of(number)
+    limit = f"CAST('1{'0' * (type_.args[0] - type_.args[1] - 2)}' AS {type_})"
+    parts = (_stored_value(stored, number), f"CAST(nova_change_{number} AS {type_})")
+    return " AND ".join(f"COALESCE(ABS({part}) < {limit}, TRUE)" for part in parts)
 
 
 def _lost_values(stored: StoredAccumulation, before: list[str], rows_may_cancel_out: bool) -> Iterator[str]:
