@@ -277,10 +277,10 @@ class MaintenanceRun:
         names = {n: f.name for n, f in accumulation.hidden.items()}
         sql = self.query.sql_with_hidden(self.sources, self.values, accumulation.accumulation, names)
         frames = {frame: self.views[d].all for d, frame in self.query.frame_by_dataset.items()}
-        rows = self.ctx.query(sql, {name: self.values[name] for name in self.query.runnable.variables}, frames)
         visible = [(field.name, column_of(column)) for column, field in accumulation.fields.items()]  # as written
         columns = output_list([*visible, *((name, column_of(name)) for name in names.values())])
-        return self.ctx.query(f"SELECT {columns} FROM {{rows}}", {}, {"rows": rows})
+        values = {name: self.values[name] for name in self.query.runnable.variables}
+        return self.ctx.query(f"SELECT {columns} FROM ({sql}) AS {INNER_QUERY_ALIAS}", values, frames)
 
     @cached_property
     def _record(self) -> ResultRecord:
