@@ -83,6 +83,8 @@ MAINTAINED = {
     # subqueries elsewhere
     "EXISTS with AND": "SELECT price FROM items i WHERE EXISTS (SELECT 1 FROM visits v WHERE v.shop = i.shop) "
     "AND price > 5",
+    "EXISTS with OR": "SELECT id FROM items i WHERE EXISTS (SELECT 1 FROM visits v WHERE v.shop = i.shop) "
+    "OR price > 20",
     "NOT EXISTS": "SELECT id FROM items i WHERE NOT EXISTS (SELECT 1 FROM visits v WHERE v.shop = i.shop "
     "AND v.who > 'b')",
     "nested EXISTS": "SELECT sid FROM shops s WHERE EXISTS (SELECT 1 FROM items i WHERE i.shop = s.sid AND EXISTS "
@@ -118,10 +120,6 @@ MAINTAINED = {
     "GROUP BY tag",
 }
 COMPUTED_AGAIN = {
-    "EXISTS with OR": (
-        "SELECT id FROM items i WHERE EXISTS (SELECT 1 FROM visits v WHERE v.shop = i.shop) OR price > 20",
-        "EXISTS or IN with a subquery under OR",
-    ),
     "the first rows of an order": ("SELECT id, price FROM items ORDER BY price DESC, id LIMIT 2", "LIMIT"),
     "LATERAL": (
         "SELECT s.sid, t.n FROM shops s, LATERAL (SELECT COUNT(*) AS n FROM visits v WHERE v.shop = s.sid) t",
