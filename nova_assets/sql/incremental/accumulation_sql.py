@@ -23,7 +23,8 @@ def select_group_changes(stored: StoredAccumulation, change: str, *, has_single_
     """SELECT of what a change adds to the accumulators of each group.
 
     ``nova_change_0``, ``nova_change_1``, ... are added numbers, added sums, and the least or greatest added values.
-    ``nova_lost_0``, ... are the least or greatest values of removed rows.
+    ``nova_lost_0``, ... are the least or greatest values of removed rows. ``nova_values_0``, ... are the numbers of
+    values of sums that may exceed their type.
 
     Args:
         change: relation with the change of the grouped rows.
@@ -39,12 +40,12 @@ def select_group_changes(stored: StoredAccumulation, change: str, *, has_single_
         )
     parts = [f"{to_sql(k)} AS {KEY}{n}" for n, k in enumerate(aggregation.group_keys)]
     for n, accumulator in enumerate(accumulation.accumulators):
-        parts += _group_changes(n, accumulator, str(stored.type_of(n)))
+        parts += _group_changes(n, accumulator, stored.type_of(n))
     group = f" GROUP BY {', '.join(map(to_sql, aggregation.group_keys))}" if aggregation.group_keys else ""
     return f"SELECT {', '.join(parts)} FROM ({single}){group}"
 
 
-def _group_changes(number: int, accumulator: Accumulator, type_: str) -> Iterator[str]:
+def _group_changes(number: int, accumulator: Accumulator, type_: DataType) -> Iterator[str]:
     if accumulator.argument is None:
         yield f"COALESCE(SUM({WEIGHT}), 0L) AS nova_change_{number}"
         return
@@ -54,7 +55,8 @@ def _group_changes(number: int, accumulator: Accumulator, type_: str) -> Iterato
     elif accumulator.kind == "sum":
         addend = f"CAST({value} AS {type_})"
         yield f"SUM(IF({WEIGHT} > 0, {addend}, -{addend})) AS nova_change_{number}"
-        yield f"COUNT({value}) AS nova_values_{number}"
+        if may_exceed_type(type_):
+            yield f"COUNT({value}) AS nova_values_{number}"
     else:
         yield f"{accumulator.kind}(IF({WEIGHT} > 0, {value}, NULL)) AS nova_change_{number}"
         yield f"{accumulator.kind}(IF({WEIGHT} < 0, {value}, NULL)) AS nova_lost_{number}"
