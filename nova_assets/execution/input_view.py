@@ -14,7 +14,7 @@ from nova_assets.model.modes_view import View
 from nova_assets.model.reads import PrivatePortRead, Read, Snapshot
 from nova_assets.model.schema import DELETED, Schema
 
-MAX_LOCAL_ROWS, MAX_LOCAL_BYTES = 1_000_000, 128 * 2**20
+MAX_LOCAL_ROWS, MAX_LOCAL_BYTES = 1_000_000, 64 * 2**20
 """Maximum rows and uncompressed bytes of a change in this process. Spark knows the size of such a change, sends it to
 the other side of a join, and does not compute it again each time it is used. With 400,000 changed rows, a star join
 takes a quarter of the CPU time.
@@ -23,8 +23,10 @@ takes a quarter of the CPU time.
 _MEMORY_PER_FILE_BYTE = 4
 """Approximate bytes in memory per byte in a file."""
 
-MAX_COMPUTED_ROWS = 1_250_000
-"""Maximum rows of a frame that a task computes into this process. Its rows may be wider than those of a change."""
+MAX_COMPUTED_ROWS = 2_500_000
+"""Maximum rows of a frame that a task computes into this process: each row of a change may add one row to a result, and
+remove one.
+"""
 
 
 def build_view(
