@@ -88,7 +88,7 @@ def test_a_query_that_is_maintained_wrongly_fails(spark: Any, project: Any, monk
     expected = [{"user": 0, "n": 3, "total": 6}, {"user": 1, "n": 3, "total": 9}]
     check_sql(cases_pipeline.datasets, "totals", {"orders": rows}, expected, spark=spark)
     right = accumulated_delta.select_group_changes
-    wrong = lambda *arguments: right(*arguments).replace("SUM(IF(", "MAX(IF(")  # noqa: E731
+    wrong = lambda *arguments, **named: right(*arguments, **named).replace("SUM(IF(", "MAX(IF(")  # noqa: E731
     monkeypatch.setattr(accumulated_delta, "select_group_changes", wrong)
     with pytest.raises(AssertionError, match="totals"):
         check_sql(cases_pipeline.datasets, "totals", {"orders": rows}, expected, spark=spark)

@@ -1,4 +1,4 @@
-"""Results maintained from changes that reach Spark as files, and from bags with equal rows."""
+"""Results maintained from changes that reach Spark as files, from bags with equal rows, and by Spark alone."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.engine.read import table_files
+from nova_assets.execution import input_view
+from nova_assets_tests.effort import long_except
 
 pytestmark = pytest.mark.spark
 
@@ -43,10 +45,12 @@ QUERIES: dict[str, tuple[str, str, Sequence[str]]] = {
 }
 
 
+@pytest.mark.parametrize("max_rows", long_except([100, 0], 100))
 @pytest.mark.parametrize("merge", [nova.Upsert(key="id"), nova.Multiset()], ids=lambda m: type(m).__name__)
 def test_results_of_files_are_those_of_spark(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merge: Any
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merge: Any, max_rows: int
 ) -> None:
+    monkeypatch.setattr(input_view, "MAX_LOCAL_ROWS", max_rows)
     orders, rng = nova.Channel("orders", merge=merge, schema=ORDERS), np.random.default_rng(1)
     bindings = []
     for name, (sql, schema, key) in QUERIES.items():
@@ -72,7 +76,7 @@ def test_results_of_files_are_those_of_spark(
                 expected = Counter(map(tuple, spark.sql(sql).collect()))
                 kept = Counter(tuple(r.values()) for r in store.read(name).to_arrow().to_pylist())
                 assert kept == expected, f"{name} after step {step}"
-    assert used, "changes were handed over in files"
+    assert bool(used) == bool(max_rows), "few changes are handed over in files"
 
 
 def _orders(rng: np.random.Generator, *, deletes: bool, is_bag: bool) -> list[dict[str, Any]]:
