@@ -28,8 +28,9 @@ from nova_assets.sql.incremental.operators import (
     walk,
 )
 
-_REPLACEMENT_SECONDS, _CHANGES_SECONDS, _STATEMENT_SECONDS = 0.6, 0.2, 0.4
-"""Seconds for a replacement, for computing changes, and for each statement of the latter, whatever their size."""
+_REPLACEMENT_SECONDS, _CHANGES_SECONDS, _STATEMENT_SECONDS, _TERM_SECONDS = 0.6, 0.3, 0.4, 0.25
+"""Seconds for a replacement, for computing changes, for each statement of the latter, and for each term of a join,
+whatever their size."""
 
 _READ_ROW_SECONDS, _SEARCH_ROW_SECONDS, _WRITE_VALUE_SECONDS = 0.05e-6, 0.1e-6, 0.4e-6
 """Seconds for reading a row, for deciding whether it has a changed key, and for writing a value of a row."""
@@ -284,6 +285,7 @@ class _Estimates:
     def _join_change_seconds(self, join: Join) -> float:
         """Seconds for the terms of a join. Rows of an outer join with changed keys are joined again."""
         seconds = self.rates.row * self.changed_rows(join)
+        seconds += _TERM_SECONDS * sum(1 for i in join.inputs if self.changed_rows(i))
         searches = [self.seconds(i) + _SEARCH_ROW_SECONDS * self.rows(i) for i in join.inputs]
         for n, side in enumerate(join.inputs):
             if self.changed_rows(side):
