@@ -13,15 +13,13 @@ from nova_assets.model.merge import Custom, MergeModel
 from nova_assets.model.modes_view import View
 from nova_assets.model.reads import PrivatePortRead, Read, Snapshot
 from nova_assets.model.schema import DELETED, Schema
+from nova_assets.plan.batch_size import row_width_of_file
 
 MAX_LOCAL_ROWS, MAX_LOCAL_BYTES = 1_000_000, 64 * 2**20
 """Maximum rows and uncompressed bytes of a change in this process. Spark knows the size of such a change, sends it to
 the other side of a join, and does not compute it again each time it is used. With 400,000 changed rows, a star join
 takes a quarter of the CPU time.
 """
-
-_MEMORY_PER_FILE_BYTE = 4
-"""Approximate bytes in memory per byte in a file."""
 
 MAX_COMPUTED_ROWS = 2_500_000
 """Maximum rows of a frame that a task computes into this process: each row of a change may add one row to a result, and
@@ -89,7 +87,7 @@ def build_view(
 def is_small_change(change: Read) -> bool:
     """Whether the rows of a change are few enough for this process."""
     blocks = [b for b in reads.source_blocks(change) if isinstance(b, Block)]
-    size = sum(f.uncompressed_bytes or _MEMORY_PER_FILE_BYTE * f.bytes for b in blocks for f in b.manifest.files)
+    size = sum(row_width_of_file(f).row_bytes * f.rows for b in blocks for f in b.manifest.files)
     return sum(b.rows for b in blocks) <= MAX_LOCAL_ROWS and size <= MAX_LOCAL_BYTES
 
 

@@ -6,6 +6,7 @@ import math
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -83,8 +84,14 @@ def test_a_full_disk_is_no_failure(spark: Any, monkeypatch: pytest.MonkeyPatch) 
         assert frames["rows"].count() == MIN_ROWS_OF_FILE
 
 
-@pytest.mark.parametrize(("setting", "value"), [("spark.io.encryption.enabled", "true"), ("spark.master", "yarn")])
-def test_settings_without_files(spark: Any, monkeypatch: pytest.MonkeyPatch, setting: str, value: str) -> None:
-    settings = spark.sparkContext.getConf().set(setting, value)
-    monkeypatch.setattr(type(spark.sparkContext), "getConf", lambda self: settings)
-    assert not table_files._can_be_file(spark, table(1))
+@pytest.mark.parametrize(
+    ("master", "settings", "is_file"),
+    [
+        ("local[2]", {}, True),
+        ("local[2]", {"spark.io.encryption.enabled": "true"}, False),
+        ("yarn", {}, False),
+    ],
+)
+def test_sessions_without_files(master: str, settings: dict[str, str], is_file: bool) -> None:
+    session = SimpleNamespace(sparkContext=SimpleNamespace(master=master), conf=settings)
+    assert table_files._can_be_file(session, table(1)) == is_file

@@ -72,7 +72,7 @@ def _frame_of_file(spark: SparkSession, table: pa.Table, path: Path) -> DataFram
         return frame_from_arrow(spark, table)
     reader = spark.read.format("parquet").schema(to_struct(from_arrow_schema(table.schema)))
     reader = reader.options(ignoreMissingFiles="false", ignoreCorruptFiles="false", datetimeRebaseMode="CORRECTED")
-    return load_paths(reader, spark, [str(path)])
+    return load_paths(reader, spark, [f"file://{path}"])  # a path alone belongs to Hadoop's default file system
 
 
 def _can_be_file(spark: Any, table: pa.Table) -> bool:
@@ -80,6 +80,5 @@ def _can_be_file(spark: Any, table: pa.Table) -> bool:
     has_flat_columns = all(any(is_kind(t) for is_kind in _TYPES) for t in table.schema.types)
     if not has_flat_columns or is_connect_session(spark):
         return False
-    settings = spark.sparkContext.getConf()
-    is_encrypted = settings.get("spark.io.encryption.enabled", "false").lower() == "true"
-    return not is_encrypted and str(settings.get("spark.master", "")).startswith("local")
+    is_encrypted = spark.conf.get("spark.io.encryption.enabled", "false").lower() == "true"
+    return not is_encrypted and str(spark.sparkContext.master).startswith("local")

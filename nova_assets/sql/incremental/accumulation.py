@@ -24,7 +24,7 @@ ACCUMULATOR = "nova_accumulator_"
 """Beginning of the names of accumulators in the SQL."""
 
 MAX_PRECISION, _MAX_SCALE_OF_ADDITION = 38, 6
-"""Greatest number of digits of a decimal in Spark."""
+"""Greatest number of digits of a decimal in Spark, and of those after the point that an addition is sure to keep."""
 
 _DOUBLE_DIGITS = 15
 """Spark computes averages of decimals as doubles if their result has at most this many digits."""

@@ -39,9 +39,6 @@ _SMALL_MERGE_ROW_SECONDS, _MERGE_SECONDS, _MERGE_ROW_SECONDS = 3e-6, 0.3, 0.1e-6
 """Seconds for merging the changes of a dataset with its rows: for each of few rows; and for many rows, of any number,
 and for each of them."""
 
-_LOOKUP_ROW_SECONDS = 0.04e-6
-"""Seconds for a row of a dataset in which few changed rows are looked up by the channel's key."""
-
 _DIFFERENCE_SECONDS, _DIFFERENCE_ROW_SECONDS = 0.3, 0.3e-6
 """Seconds for the difference between two bases of any size, and for each of their rows."""
 
@@ -61,19 +58,22 @@ class ChangeRates:
     """Seconds for the rows of changes.
 
     Args:
+        lookup_row: for a row of a dataset in which changed rows are looked up by the channel's key.
         input_row: for a changed row of a dataset.
         row: for a changed row of an operator.
         result_row: for a changed row of the result.
         evaluations: number of times that a change is computed for each operator that reads its keys.
     """
 
+    lookup_row: float
     input_row: float
     row: float
     result_row: float
     evaluations: int
 
 
-_SMALL, _LARGE = ChangeRates(3e-6, 0.5e-6, 2e-6, 1), ChangeRates(25e-6, 4e-6, 0.0, 2)
+_SMALL = ChangeRates(0.04e-6, 3e-6, 0.5e-6, 2e-6, evaluations=1)
+_LARGE = ChangeRates(0.2e-6, 25e-6, 4e-6, 0.0, evaluations=2)
 """Rates of changes in this process, which are computed once; and of others, which Spark computes each time."""
 
 _ROWS_PER_GROUP = 10
@@ -259,9 +259,7 @@ class _Estimates:
             return 0
         if isinstance(operator, Scan):
             size = self.sizes[operator.dataset]
-            evaluations = self.rates.evaluations
-            rate = _LOOKUP_ROW_SECONDS if evaluations == 1 else _SEARCH_ROW_SECONDS * evaluations
-            lookups = 2 * rate * size.rows if size.has_deletions else 0
+            lookups = 2 * self.rates.lookup_row * size.rows if size.has_deletions else 0
             return lookups + self.rates.input_row * size.changed_rows
         if isinstance(operator, Join) and operator.kind != "full":
             return self._join_change_seconds(operator)

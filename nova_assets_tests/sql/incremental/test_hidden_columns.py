@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import nova_assets as nova
-from nova_assets.sql.incremental import maintenance_choice
-from nova_assets.sql.incremental.maintenance_choice import MaintenanceChoice
+from nova_assets_tests.sql.incremental.forced_strategy import force_strategy
 
 pytestmark = pytest.mark.spark
 
@@ -189,8 +187,7 @@ def test_a_result_that_is_published_later_loses_its_hidden_columns(
         elif before == "base":
             store.insert("orders", [{**rows[0], "id": 8, "site": "c"}])
             with monkeypatch.context() as patched:
-                replacement = partial(MaintenanceChoice, "replacement", "required")
-                patched.setattr(maintenance_choice, "choose_by_cost", lambda cost, **_: replacement(cost))
+                force_strategy(patched, "replacement")
                 store.run("keep")
             assert store.timeline("result")[-1].blocks[-1].kind == "base"
         assert any(name.startswith("_nova_hidden_") for name in stored_names(store))

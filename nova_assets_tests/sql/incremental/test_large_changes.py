@@ -80,14 +80,13 @@ def test_results_of_files_are_those_of_spark(
 
 
 def _orders(rng: np.random.Generator, *, deletes: bool, is_bag: bool) -> list[dict[str, Any]]:
-    """Some orders, many of them equal in a bag."""
-    rows = []
-    for n in rng.integers(0, 12, 20) if is_bag else rng.choice(12, 8, replace=False):
-        row = {"id": int(n), "user": int(n) % 7, "day": f"2024-01-0{1 + n % 3}", "amount": int(rng.integers(0, 9))}
-        if is_bag:
-            row["amount"] = int(n)
-        rows.append({**row, "_deleted": bool(deletes and not is_bag and rng.random() < 0.3)})
-    return rows if deletes and not is_bag else [{k: v for k, v in r.items() if k != "_deleted"} for r in rows]
+    """Some orders. In a bag, the rows of an order are equal, and only added."""
+    numbers = [int(n) for n in (rng.integers(0, 12, 20) if is_bag else rng.choice(12, 8, replace=False))]
+    rows = [{"id": n, "user": n % 7, "day": f"2024-01-0{1 + n % 3}", "amount": n} for n in numbers]
+    if is_bag:
+        return rows
+    changed = [{**row, "amount": int(rng.integers(0, 9))} for row in rows]
+    return [{**row, "_deleted": bool(rng.random() < 0.3)} for row in changed] if deletes else changed
 
 
 def _count_files(monkeypatch: pytest.MonkeyPatch) -> list[Path]:

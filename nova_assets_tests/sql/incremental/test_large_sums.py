@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import nova_assets as nova
-from nova_assets.sql.incremental import maintenance_choice
-from nova_assets.sql.incremental.maintenance_choice import MaintenanceChoice
+from nova_assets.sql.incremental.accumulation import accumulation_of
 from nova_assets.store.store import Store
 from nova_assets_tests.effort import long_except
+from nova_assets_tests.sql.incremental.forced_strategy import force_strategy
 from nova_assets_tests.sql.incremental.test_fast_floats import operators_of
 
 pytestmark = pytest.mark.spark
@@ -31,8 +30,7 @@ MANY = Decimal("4" * 36 + ".99")
 
 @pytest.fixture(autouse=True)
 def changes_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    choice = partial(MaintenanceChoice, "changes", "required")
-    monkeypatch.setattr(maintenance_choice, "choose_by_cost", lambda cost, **_: choice(cost))
+    force_strategy(monkeypatch, "changes")
 
 
 @contextmanager
@@ -104,8 +102,6 @@ def test_a_sum_that_exceeds_its_type_fails_until_it_fits(spark: Any, tmp_path: P
 
 
 def test_sums_that_lose_digits_in_an_addition_are_not_added_to() -> None:
-    from nova_assets.sql.incremental.accumulation import accumulation_of
-
     for scale, is_accumulated in ((6, True), (7, False)):
         sql = f"SELECT g, SUM(CAST(v AS DECIMAL(38, {scale}))) AS s FROM a GROUP BY g"
         assert (accumulation_of(operators_of(sql, adds_floats=False)) is not None) == is_accumulated

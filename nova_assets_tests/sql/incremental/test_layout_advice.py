@@ -52,6 +52,12 @@ def test_columns_are_traced_to_their_dataset(sql: str) -> None:
     ]
 
 
+def test_the_kept_side_of_a_join_is_searched_if_the_other_side_has_changed() -> None:
+    sql = "SELECT o.amount, l.line FROM orders o LEFT JOIN lines l ON l.id = o.id"
+    assert [a.dataset for a in advice(sql, ["orders"])] == ["lines"]
+    assert {a.dataset for a in advice(sql, ["lines"])} == {"orders", "lines"}
+
+
 def test_a_key_with_a_day_is_looked_up_by_the_day() -> None:
     sql = "SELECT id, COUNT(*) AS n FROM events GROUP BY id"
     assert [(a.cluster_by, a.reason) for a in advice(sql, ["events"])] == [

@@ -21,8 +21,7 @@ import pyarrow as pa
 import pytest
 
 import nova_assets as nova
-from nova_assets.sql.incremental import maintenance_choice
-from nova_assets.sql.incremental.maintenance_choice import MaintenanceChoice
+from nova_assets_tests.sql.incremental.forced_strategy import force_strategy
 from nova_assets_tests.tpc import benchmarks, generate_tpch
 from nova_assets_tests.tpch.comparison import difference
 from nova_assets_tests.tpch.queries import KEYS, input_channels, maintained_queries
@@ -144,9 +143,7 @@ def deployment(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     one = Deployment(spark, root, benchmark.tables, maintained_queries(benchmark.queries))
     with one.store, pytest.MonkeyPatch.context() as patch:
         if STRATEGY == "changes":
-            patch.setattr(
-                maintenance_choice, "choose_by_cost", lambda cost, **_: MaintenanceChoice("changes", "required", cost)
-            )
+            force_strategy(patch, "changes")
         begin = time.perf_counter()
         one.load()
         for number in range(REFRESHES):
