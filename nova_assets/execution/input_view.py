@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
+from typing import Any
 
 from nova_assets.model import reads
 from nova_assets.model.block import Block
@@ -14,6 +15,7 @@ from nova_assets.model.modes_view import View
 from nova_assets.model.reads import PrivatePortRead, Read, Snapshot
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.plan.batch_size import row_width_of_file
+from nova_assets.plan.partial_reads import narrow_columns
 
 MAX_LOCAL_ROWS, MAX_LOCAL_BYTES = 1_000_000, 64 * 2**20
 """Maximum rows and uncompressed bytes of a change in this process. Spark knows the size of such a change, sends it to
@@ -57,11 +59,16 @@ def build_view(
     def load_change() -> Frame:
         return engine.fetch(change) if is_small else read_frame(change)
 
-    def load_changed_rows(mode: str) -> Frame:
+    def load_changed_rows(mode: str, columns: Collection[str] | None) -> Frame:
         """Rows of a mode that have a key of the change; without a key, rows that equal a row of the change."""
         assert channel is not None
-        read = read_by_mode[mode]
-        rows = read if isinstance(read, Snapshot) else read_frame(read)
+        read = read_by_mode[{"before": "old", "after": "all"}[mode]]
+        if not isinstance(read, Snapshot):
+            rows: Any = read_frame(read)
+        elif columns is None or read.schema is None or not channel.merge.key:
+            rows = read
+        else:
+            rows = narrow_columns(read, [name for name in read.schema.names if name.lower() in columns])
         return engine.filter_by_keys(rows, load_change(), channel.merge.key, may_be_table=is_small)
 
     merge = None if channel is None else channel.merge
@@ -70,8 +77,7 @@ def build_view(
         lambda: read_frame(read_by_mode["all"]),
         load_change,
         lambda: read_frame(read_by_mode["old"]),
-        before=(lambda: load_changed_rows("old")) if has_changed_rows else None,
-        after=(lambda: load_changed_rows("all")) if has_changed_rows else None,
+        changed_rows=load_changed_rows if has_changed_rows else None,
         to_frame=lambda rows: engine.to_frame(rows, None),
         has_run=has_run,
         is_changed=is_changed,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from nova_assets.model.schema import Schema
@@ -15,6 +15,11 @@ class View:
     Frames are built on first access. ``all = old ⊕ new`` always holds, because the three modes share one pin.
     On a channel whose rows can be deleted, ``.before`` and ``.after`` are the changed rows only, as they were and as
     they are now.
+
+    Args:
+        all, new, old: load the rows of a mode.
+        changed_rows: loads the rows of ``before`` or ``after``, with the columns that are necessary; None if rows can
+            not be deleted.
 
     Attributes:
         has_run: whether the binding has read the channel before. Otherwise ``.old`` is empty.
@@ -32,8 +37,7 @@ class View:
         new: Callable[[], Any],
         old: Callable[[], Any],
         *,
-        before: Callable[[], Any] | None = None,
-        after: Callable[[], Any] | None = None,
+        changed_rows: Callable[[str, Collection[str] | None], Any] | None = None,
         to_frame: Callable[[Any], Any] = lambda rows: rows,
         has_run: bool = True,
         is_changed: bool = True,
@@ -52,17 +56,17 @@ class View:
         self.has_small_change = has_small_change
         self.has_new_definition = has_new_definition
         self._build = {"all": all, "new": new, "old": old}
-        if before is not None and after is not None:
-            self._build |= {"before": before, "after": after}
+        self._changed_rows = changed_rows
         self._to_frame = to_frame
         self._has_dropped_partitions = has_dropped_partitions
-        self._rows: dict[str, Any] = {}
+        self._rows: dict[tuple[str, frozenset[str] | None], Any] = {}
         self._frames: dict[str, Any] = {}
 
     @classmethod
     def of(cls, *, all: Any = None, new: Any = None, old: Any = None, before: Any = None, after: Any = None) -> View:
         """Build a view from existing frames, so that a unit test can call a task that takes a view."""
-        return cls(lambda: all, lambda: new, lambda: old, before=lambda: before, after=lambda: after)
+        rows = {"before": before, "after": after}
+        return cls(lambda: all, lambda: new, lambda: old, changed_rows=lambda mode, columns: rows[mode])
 
     @property
     def has_dropped_partitions(self) -> bool:
@@ -74,15 +78,24 @@ class View:
             self._frames[mode] = self._to_frame(self.rows(mode))
         return self._frames[mode]
 
-    def rows(self, mode: str) -> Any:
+    def rows(self, mode: str, columns: Collection[str] | None = None) -> Any:
         """Rows of a mode: a table if they are in this process, otherwise a frame.
 
         Args:
             mode: such as ``new``, ``before`` or ``after``.
+            columns: names of the necessary columns, in lower case, if the mode is ``before`` or ``after``; None for all
+                columns. There may be others.
         """
-        if mode not in self._rows:
-            self._rows[mode] = self._build[mode]()
-        return self._rows[mode]
+        key = (mode, None if columns is None else frozenset(columns))
+        if key not in self._rows:
+            self._rows[key] = self._load(mode, columns)
+        return self._rows[key]
+
+    def _load(self, mode: str, columns: Collection[str] | None) -> Any:
+        if mode in self._build:
+            return self._build[mode]()
+        assert self._changed_rows is not None
+        return self._changed_rows(mode, columns)
 
     @property
     def all(self) -> Any:

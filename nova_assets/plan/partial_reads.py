@@ -19,10 +19,15 @@ from nova_assets.model.reads import (
     merge_model_of,
     source_blocks,
 )
-from nova_assets.model.schema import Schema
+from nova_assets.model.schema import DataType, Schema
 
 MAX_PORTION_BYTES = 256 * 2**20
 """Maximum bytes of files in a portion that is read at once. A larger partition is a portion of its own."""
+
+_BYTES_BY_TYPE = {"boolean": 1, "tinyint": 1, "smallint": 2, "int": 4, "date": 4, "float": 4}
+_BYTES_BY_TYPE |= {"bigint": 8, "double": 8, "timestamp": 8, "timestamp_ntz": 8, "decimal": 8}
+_OTHER_TYPE_BYTES = 24
+"""Bytes of a value, such as a short text, whose type is not in ``_BYTES_BY_TYPE``."""
 
 _Blocks: TypeAlias = Snapshot | DeltaChain | SnapshotDiff
 BlocksT = TypeVar("BlocksT", bound=_Blocks)
@@ -61,6 +66,16 @@ def narrow_columns(read: BlocksT, column_names: Collection[str]) -> BlocksT:
         return read
     needed_columns = {*column_names, *_merge_columns(merge_model_of(read))}
     return replace(read, schema=read.schema.select_columns(n for n in read.schema.names if n in needed_columns))
+
+
+def share_of_row(columns: Schema, row: Schema) -> float:
+    """Approximate share of some columns in the bytes of whole rows, between 0 and 1."""
+    whole = sum(_typical_bytes(f.type) for f in row.fields)
+    return min(1.0, sum(_typical_bytes(f.type) for f in columns.fields) / whole) if whole else 1.0
+
+
+def _typical_bytes(type_: DataType) -> int:
+    return _BYTES_BY_TYPE.get(type_.name, _OTHER_TYPE_BYTES)
 
 
 def _merge_columns(model: MergeModel) -> Iterator[str]:

@@ -26,7 +26,7 @@ from nova_assets.model.arrow_types import arrow_type, to_arrow_schema
 from nova_assets.model.block import Block, DataFile
 from nova_assets.model.key_layout import KeyLayout
 from nova_assets.model.merge import MergeModel
-from nova_assets.model.reads import DeltaChain, Snapshot, SnapshotDiff
+from nova_assets.model.reads import DeltaChain, Snapshot, SnapshotDiff, source_blocks
 from nova_assets.model.schema import Schema
 from nova_assets.model.value_conversion import convert_value
 from nova_assets.plan.block_layout import CommonLayout, common_layout
@@ -38,6 +38,7 @@ from nova_assets.plan.merge_units import (
     merge_tasks,
     split_merge_task,
 )
+from nova_assets.plan.partial_reads import share_of_row
 from nova_assets.plan.partition_size import bucket_count_for, sum_sizes
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class MergeUnitReadPlan:
         unit_reads: the reads of the single units.
         schema: schema of the channel's rows.
         has_deleted_column: whether the rows are changes, with ``_deleted``.
-        bytes_to_open: size of the files, or parts of files, that are opened.
+        bytes_to_open: size of the files, or parts of files, that are opened; approximate if only some columns are read.
     """
 
     unit_reads: tuple[MergeUnitRead, ...]
@@ -161,7 +162,8 @@ class MergeUnitReader:
             MergeUnitRead(replace(self.build_unit_task(unit, schema), key_filter=keys), changes_only)
             for unit, keys in units_with_keys
         )
-        bytes_to_open = sum(unit.size.bytes for unit, _ in units_with_keys)
+        stored = next(b.manifest.schema for b in reversed(source_blocks(read)) if isinstance(b, Block))
+        bytes_to_open = int(sum(unit.size.bytes for unit, _ in units_with_keys) * share_of_row(schema, stored))
         return MergeUnitReadPlan(unit_reads, schema, shared_layout.model, layout, changes_only, bytes_to_open)
 
     def _plan_diff(self, read: SnapshotDiff, shared_layout: CommonLayout) -> MergeUnitReadPlan | None:

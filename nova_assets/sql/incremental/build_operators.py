@@ -52,6 +52,7 @@ from nova_assets.sql.incremental.subqueries import GROUP_SOURCE, SUBQUERY_SOURCE
 from nova_assets.sql.incremental.using_joins import name_merged_columns
 from nova_assets.sql.query.resolved_query import Query
 from nova_assets.sql.query.scans import scan_number
+from nova_assets.sql.query.used_columns import used_column_names
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ class _Builder:
     def __init__(self, query: Query, sources: Mapping[str, SourceTable]) -> None:
         self.query = query
         self.sources = sources
+        self.used_names = used_column_names(query.tree)
         self.scans: dict[str, Scan] = {}
         self.subqueries = SubqueryBuilder(self)
 
@@ -263,12 +265,21 @@ class _Builder:
         assert scan.mode == "all", scan.mode
         if scan.dataset not in self.scans:
             source = self.sources[scan.dataset]
-            columns = {f.name.lower(): f.type for f in source.schema.fields}
+            columns: Columns = {f.name.lower(): f.type for f in source.schema.fields}
             if any(name.startswith(_RESERVED_PREFIX) for name in columns):
                 raise NotMaintainable("a dataset with a column of a reserved name (nova_...)", node)
-            keys = frozenset({frozenset(k.lower() for k in source.key)}) if source.key else frozenset()
+            columns = self._used(columns)
+            key = frozenset(k.lower() for k in source.key)
+            keys = frozenset({key}) if key and key <= columns.keys() else frozenset()
             self.scans[scan.dataset] = Scan(columns, scan.dataset, unique_keys=keys)
         return self.scans[scan.dataset]
+
+    def _used(self, columns: Columns) -> Columns:
+        """Those columns of a dataset that the query can use, and at least one."""
+        if self.used_names is None:
+            return columns
+        used = {name: type_ for name, type_ in columns.items() if name in self.used_names}
+        return used or dict(list(columns.items())[:1])
 
 
 def _named_outputs(select: exp.Select) -> list[tuple[str, exp.Expr]]:

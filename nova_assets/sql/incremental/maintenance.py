@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -31,7 +31,7 @@ from nova_assets.sql.incremental.maintenance_cost import MaintenanceCost, estima
 from nova_assets.sql.incremental.maintenance_sql import MaintenanceSql
 from nova_assets.sql.incremental.netted_change import add_up, has_single_rows, is_exact, net_change
 from nova_assets.sql.incremental.operator_sql import FROZEN, KEY, WEIGHT, quote_column, sum_weights, used_values
-from nova_assets.sql.incremental.operators import Operator
+from nova_assets.sql.incremental.operators import Operator, Scan, walk
 from nova_assets.sql.incremental.result_change import add_result, add_result_by_group, add_result_by_key
 from nova_assets.sql.incremental.unique_keys import exact_unique_key
 
@@ -77,6 +77,7 @@ class Maintenance:
         self.views = views
         self.target = target
         self.schema = schema
+        self._used_columns = {o.dataset: tuple(o.columns) for o in walk(operators) if isinstance(o, Scan)}
         self.has_small_changes = all(view.has_small_change for view in views.values())
         self._frames: dict[str, Callable[[], Any]] = {}
 
@@ -103,7 +104,7 @@ class Maintenance:
         Args:
             load_stored: loads the stored rows with some hidden columns.
         """
-        changes = {name: self._add_frames(n, name) for n, name in enumerate(self.views)}
+        changes = {name: self._add_frames(n, name) for n, name in enumerate(self._used_columns)}
         if not any(change.is_changed for change in changes.values()):
             return self.ctx.frame([], self.schema)
         compute = (self._compute, self._compute_change) if self.has_small_changes else (None, None)
@@ -188,11 +189,11 @@ class Maintenance:
 
     def _add_frames(self, number: int, dataset: str) -> DatasetChange:
         """Add the frames of a dataset."""
-        view, merge = self.views[dataset], self.ctx.channels[dataset].merge
+        view, merge, columns = self.views[dataset], self.ctx.channels[dataset].merge, self._used_columns[dataset]
         frame_by_role: dict[str, Callable[[], Any]] = {"all": lambda: view.all}
         if view.is_changed:
-            frame_by_role |= {"old": lambda: view.old} | _changed_rows(view, merge)
-        netted = _netted_change(view, merge)
+            frame_by_role |= {"old": lambda: view.old} | _changed_rows(view, merge, columns)
+        netted = _netted_change(view, merge, columns)
         if netted is not None:
             frame_by_role["netted"] = lambda: netted
         self._frames |= {frame_name(role, number): load for role, load in frame_by_role.items()}
@@ -273,19 +274,21 @@ def with_columns(ctx: Context, frame: Any, schema: Schema) -> Any:
     return ctx.query(f"SELECT {columns} FROM {{frame}}", {}, {"frame": frame})
 
 
-def _netted_change(view: View, merge: MergeModel) -> pa.Table | None:
-    """The change of a dataset, added up; None if its rows are not in this process, or if only Spark can add it up."""
+def _netted_change(view: View, merge: MergeModel, columns: Collection[str]) -> pa.Table | None:
+    """The change of some columns of a dataset, added up; None if its rows are not in this process, or if only Spark can
+    add it up.
+    """
     if not (view.is_changed and view.has_small_change and merge.has_deletions):
         return None
-    before, after = view.rows("before"), view.rows("after")
+    before, after = view.rows("before", columns), view.rows("after", columns)
     are_tables = isinstance(before, pa.Table) and isinstance(after, pa.Table)
-    return net_change(before, after) if are_tables else None
+    return net_change(before, after, columns) if are_tables else None
 
 
-def _changed_rows(view: View, merge: MergeModel) -> dict[str, Callable[[], Any]]:
+def _changed_rows(view: View, merge: MergeModel, columns: Collection[str]) -> dict[str, Callable[[], Any]]:
     """Functions that load the rows that a change adds and removes, by role."""
     if isinstance(merge, Append):
         return {"added": lambda: view.new}
     if merge.has_deletions:
-        return {"removed": lambda: view.rows("before"), "added": lambda: view.rows("after")}
+        return {"removed": lambda: view.rows("before", columns), "added": lambda: view.rows("after", columns)}
     return {"removed": lambda: view.old, "added": lambda: view.all}

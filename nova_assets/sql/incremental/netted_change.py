@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,14 +20,17 @@ def is_exact(type_: pa.DataType) -> bool:
     return any(is_kind(type_) for is_kind in _EXACT_KINDS)
 
 
-def net_change(before: pa.Table, after: pa.Table) -> pa.Table | None:
+def net_change(before: pa.Table, after: pa.Table, columns: Collection[str]) -> pa.Table | None:
     """The change from some rows to others: each different row once, with its weight. Rows that are in both are left
     out. None if only Spark can tell which rows are equal.
+
+    Args:
+        columns: names of the columns that count, in lower case.
     """
-    names = after.column_names
-    if sorted(names) != sorted(before.column_names) or len(set(names)) < len(names):
+    names = [name for name in after.column_names if name.lower() in columns]
+    if sorted(name.lower() for name in names) != sorted(columns) or not set(names) <= set(before.column_names):
         return None
-    before = before.select(names)
+    before, after = before.select(names), after.select(names)
     if before.schema.types != after.schema.types or not all(map(is_exact, after.schema.types)):
         return None
     return add_up(pa.concat_tables([_with_weight(before, -1), _with_weight(after, 1)]))

@@ -30,7 +30,7 @@ from nova_assets.sql.incremental.delta_sql import RESULT
 from nova_assets.sql.incremental.expanded_size import StatementTooLarge
 from nova_assets.sql.incremental.maintenance_sql import MaintenanceSql
 from nova_assets.sql.incremental.netted_change import add_up, has_single_rows, is_exact, net_change
-from nova_assets.sql.incremental.operators import NotMaintainable, Operator
+from nova_assets.sql.incremental.operators import NotMaintainable, Operator, Scan, walk
 from nova_assets.sql.incremental.result_change import add_result
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.query.resolved_query import resolve_query
@@ -162,7 +162,9 @@ def check_stored_groups(sql: str, accumulation: Accumulation, rng: random.Random
                 in_digits_of_spark(recompute(connection, in_duckdb(sql), rows), accumulation.aggregation)
                 for rows in (before, after)
             )
-            maintenance = MaintenanceSql(accumulation.aggregation, register_frames(connection, before, after, changes))
+            maintenance = MaintenanceSql(
+                accumulation.aggregation, register_frames(connection, accumulation.aggregation, before, after, changes)
+            )
             stored = store_groups(connection, accumulation, rng)
             if maintenance.changed.is_changed(accumulation.aggregation):
                 groups = add_changed_groups(maintenance, stored, "stored")
@@ -237,7 +239,7 @@ def change_statement(connection: Any, operators: Operator, before: Rows, after: 
         connection.register("computed", add_up(change))
         return ComputedRelation("computed", {})
 
-    dataset_changes = register_frames(connection, before, after, changes)
+    dataset_changes = register_frames(connection, operators, before, after, changes)
     has_few_rows = sum(map(len, changes.values())) % 3 > 0
     maintenance = MaintenanceSql(operators, dataset_changes, add_up=add_up_here if has_few_rows else None)
     add_result(maintenance)
@@ -257,8 +259,10 @@ def with_frames(statement: str) -> str:
     return in_duckdb(re.sub(r"\{(\w+)\}", r"\1", statement))
 
 
-def register_frames(connection: Any, before: Rows, after: Rows, changes: Rows) -> dict[str, DatasetChange]:
-    dataset_changes = {}
+def register_frames(
+    connection: Any, operators: Operator, before: Rows, after: Rows, changes: Rows
+) -> dict[str, DatasetChange]:
+    dataset_changes, used = {}, {o.dataset: o.columns for o in walk(operators) if isinstance(o, Scan)}
     for table in TABLES:
         name, keys = table.name, {tuple(r[k] for k in table.key) for r in changes[table.name]}
         frames = {
@@ -270,7 +274,9 @@ def register_frames(connection: Any, before: Rows, after: Rows, changes: Rows) -
         for kind, rows in frames.items():
             connection.register(f"{name}_{kind}", arrow_table(table, rows))
         removed = f"{name}_removed" if table.key else None
-        netted = net_change(arrow_table(table, frames["removed"]), arrow_table(table, frames["added"]))
+        columns = used.get(name, {})
+        tables = [arrow_table(table, frames[role]) for role in ("removed", "added")]
+        netted = net_change(*tables, columns) if columns else None
         if not table.key or netted is None or sum(map(len, changes.values())) % 2:  # in half of the changes
             is_changed, is_single = bool(changes[name]), not table.key
             change = DatasetChange(

@@ -98,7 +98,7 @@ class Stored:
         return Counter(comparable(r) for r in self.connection.execute("SELECT * FROM stored").fetchall())
 
     def maintain(self, before: Rows, after: Rows, changes: Rows) -> None:
-        frames = register_frames(self.connection, self.shuffled(before), self.shuffled(after), changes)
+        frames = register_frames(self.connection, self.operators, self.shuffled(before), self.shuffled(after), changes)
         maintenance = MaintenanceSql(self.operators, frames)
         if not maintenance.changed.is_changed(self.operators):
             return
