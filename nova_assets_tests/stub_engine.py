@@ -160,6 +160,9 @@ class StubEngine:
         wanted = {tuple(r[c] for c in key_columns) for r in keys}
         return [r for r in snapshot if tuple(r[c] for c in key_columns) in wanted]
 
+    def drop_deletions(self, change: list[Row]) -> list[Row]:
+        return [{c: v for c, v in r.items() if c != DELETED} for r in change if not r[DELETED]]
+
     def select(self, frame: list[Row], columns: Sequence[str]) -> list[Row]:
         return [{c: r[c] for c in columns} for r in frame]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from nova_assets.engine.buckets import arrow_merge
 from nova_assets.engine.buckets.partitioning import add_derived_columns, parse_partition_value
 from nova_assets.engine.inputs.insert_data import convert_insert_data
 from nova_assets.engine.inputs.large_parquet import LargeParquetFiles
@@ -38,7 +39,7 @@ from nova_assets.model.external_table import ExternalFilesContent
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.read_strategy import ReadStrategy
 from nova_assets.model.reads import DeltaChain, Read, Snapshot
-from nova_assets.model.schema import DataType, Schema
+from nova_assets.model.schema import DELETED, DataType, Schema
 from nova_assets.model.sum_bounds import name_channel_in_overflow_errors
 from nova_assets.model.warehouse_contents import UnfinishedUpload, WarehouseEntry
 from nova_assets.suggestions import did_you_mean
@@ -148,6 +149,13 @@ class SparkEngine:
             return key_rows.limit(0)
         with temporary_settings(self.session, READ_SETTINGS):
             return snapshot.join(key_rows, list(key_columns), "left_semi").select(*map(col, snapshot.columns))
+
+    def drop_deletions(self, change: Any) -> Any:
+        if isinstance(change, pa.Table):
+            return arrow_merge.drop_deletions(change)
+        from nova_assets.engine.rows.spark_columns import col
+
+        return change.where(~col(DELETED)).drop(DELETED)
 
     def add_partition_columns(self, frame: Any, channel: Channel, scope: str, schema: Schema | None) -> Any:
         existing_columns = self.column_names(frame)

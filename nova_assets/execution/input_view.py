@@ -15,6 +15,7 @@ from nova_assets.model.modes_view import View
 from nova_assets.model.reads import PrivatePortRead, Read, Snapshot
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.plan.batch_size import row_width_of_file
+from nova_assets.plan.changed_rows import has_rows_after
 from nova_assets.plan.partial_reads import narrow_columns
 
 MAX_LOCAL_ROWS, MAX_LOCAL_BYTES = 1_000_000, 64 * 2**20
@@ -62,6 +63,8 @@ def build_view(
     def load_changed_rows(mode: str, columns: Collection[str] | None) -> Frame:
         """Rows of a mode that have a key of the change; without a key, rows that equal a row of the change."""
         assert channel is not None
+        if mode == "after" and has_rows_after(change, channel, read_by_mode["all"]):
+            return engine.drop_deletions(load_change())
         read = read_by_mode[{"before": "old", "after": "all"}[mode]]
         if not isinstance(read, Snapshot):
             rows: Any = read_frame(read)

@@ -95,6 +95,9 @@ class Engine(Protocol):
             may_be_table: whether rows that are in this process are returned as a table.
         """
 
+    def drop_deletions(self, change: Frame) -> Frame:
+        """Rows that a change adds, without the column ``_deleted``: a table if the change is one."""
+
     def schema_of(self, frame: Frame) -> Schema:
         """Columns of a frame, including ``_deleted`` if present."""
 

@@ -115,11 +115,12 @@ def _matching_row_indices(keys: pa.Table, key_filter: pa.Table, key_columns: lis
         offsets = np.cumsum(lengths) - lengths
         row_indices: RowIndices = np.repeat(starts - offsets, lengths) + np.arange(int(lengths.sum()))
         return row_indices
+    first_values = key_filter.column(key_columns[0]).combine_chunks()
+    row_indices = np.flatnonzero(pc.is_in(keys.column(key_columns[0]), value_set=first_values).to_numpy())
     if len(key_columns) == 1:
-        [name] = key_columns
-        value_set = key_filter.column(name).combine_chunks()
-        return np.flatnonzero(pc.is_in(keys.column(name), value_set=value_set).to_numpy())
-    return np.flatnonzero(find_key_positions(key_filter, keys, key_columns).is_present)
+        return row_indices
+    candidates = keys.take(pa.array(row_indices))
+    return row_indices[find_key_positions(key_filter, candidates, key_columns).is_present]
 
 
 def _read_key_range(file: pq.ParquetFile, key_range: KeySpan, layout: KeyLayout, columns: list[str]) -> pa.Table:

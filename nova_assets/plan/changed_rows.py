@@ -1,0 +1,41 @@
+"""Rows of a channel that a change concerns, as they are after the change. Pure."""
+
+from __future__ import annotations
+
+from nova_assets.model.block import Block
+from nova_assets.model.channel import Channel
+from nova_assets.model.merge import Custom
+from nova_assets.model.partitions import WHOLE
+from nova_assets.model.reads import DeltaChain, Read, Snapshot, SnapshotDiff, source_blocks
+from nova_assets.model.schema import DELETED
+from nova_assets.plan.partial_reads import columns_of_read
+
+
+def has_rows_after(change: Read, channel: Channel, now: Read) -> bool:
+    """Whether a change without its deletions is exactly the changed rows as they are now, so that they need no lookup.
+
+    This needs a key, by which each changed row replaces the whole earlier row. If the read does not tell this for
+    certain, the result is False.
+
+    Args:
+        change: the change of the channel.
+        now: the channel after the change.
+    """
+    merge = channel.merge
+    if not merge.key or merge.needs_earlier_row or isinstance(merge, Custom):
+        return False
+    if not isinstance(change, DeltaChain | SnapshotDiff) or not isinstance(now, Snapshot) or now.schema is None:
+        return False
+    columns = columns_of_read(change)
+    if columns is None or columns.without_columns(DELETED) != now.schema:
+        return False
+    sources = [*source_blocks(change), *source_blocks(now)]
+    blocks = [s for s in sources if isinstance(s, Block)]
+    are_whole = {b.partition == WHOLE for b in blocks}
+    is_partitioned_by_key = set(channel.partition_columns) <= set(merge.key)
+    return (
+        len(blocks) == len(sources)
+        and len(are_whole) <= 1
+        and is_partitioned_by_key
+        and all(b.merge.as_json() == merge.as_json() for b in blocks)
+    )
