@@ -3,6 +3,7 @@
 from nova_assets.dagster_bridge.definitions import build_definitions
 from nova_assets.dagster_bridge.io_manager import NovaIOManager
 from nova_assets.dagster_bridge.launch import launch_due
+from nova_assets.dagster_bridge.nova_asset import nova_asset
 from nova_assets.dagster_bridge.resources import NovaResource
 
-__all__ = ["NovaIOManager", "NovaResource", "build_definitions", "launch_due"]
+__all__ = ["NovaIOManager", "NovaResource", "build_definitions", "launch_due", "nova_asset"]

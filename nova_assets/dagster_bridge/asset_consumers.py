@@ -42,6 +42,9 @@ from nova_assets.store.store import Store
 MODE_METADATA_KEY = "nova/mode"
 """Metadata key of an input that names the read mode of its channel."""
 
+PRODUCES_METADATA_KEY = "nova/produces"
+"""Metadata key of an asset that writes the channel of its name: ``delta`` or ``base``."""
+
 READ_MODES = ("all", "new", "old", "changes")
 
 _CONSUMER_PREFIX = "asset:"

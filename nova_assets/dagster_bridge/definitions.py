@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from dagster import (
+    AssetsDefinition,
     BetaWarning,
     Definitions,
     ExecutorDefinition,
@@ -21,7 +22,6 @@ from nova_assets.dagster_bridge.arrivals import receive_sensor_job
 from nova_assets.dagster_bridge.assets import build_binding_asset, build_sink_job, external_asset_specs
 from nova_assets.dagster_bridge.binding_job import build_binding_job
 from nova_assets.dagster_bridge.dataset_ticks import tick_sensor_job
-from nova_assets.dagster_bridge.io_manager import NovaIOManager
 from nova_assets.dagster_bridge.lost_runs import build_lost_runs_sensor
 from nova_assets.dagster_bridge.maintenance import maintenance_sensor_job
 from nova_assets.dagster_bridge.published_tables import publish_tables_sensor_job
@@ -29,6 +29,7 @@ from nova_assets.dagster_bridge.resources import IO_MANAGER_KEY, RESOURCE_KEY, N
 from nova_assets.dagster_bridge.sensor_job import SensorJob
 from nova_assets.dagster_bridge.triggers import build_trigger_sensor
 from nova_assets.dagster_bridge.unreported_commits import build_unreported_commits_sensor
+from nova_assets.dagster_bridge.writing_assets import add_writing_assets
 from nova_assets.model.binding import Binding
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.project import Project
@@ -43,6 +44,7 @@ def build_definitions(
     spark: str | None = None,
     spark_config: dict[str, Any] | None = None,
     executor: ExecutorDefinition = in_process_executor,
+    assets: Sequence[AssetsDefinition] = (),
 ) -> Definitions:
     """Dagster definitions of a project: assets, jobs, sensors and resources.
 
@@ -55,25 +57,27 @@ def build_definitions(
         warehouse: folder or URL of the warehouse, as for ``nova.open``.
         spark: origin of the Spark session, as in ``Settings.spark``: ``local``, ``server`` or ``sc://host:port``.
         spark_config: additional settings of the Spark session.
+        assets: users' own assets. Those whose metadata has ``nova/produces`` write channels of the project.
         executor: Dagster executor of the jobs. The in-process default keeps Spark warm from step to step (DESIGN §5).
     """
+    with_assets, own_assets = add_writing_assets(project, assets)
     nova = NovaResource(
         catalog=catalog,
         warehouse=warehouse,
-        project=register_project(project),
+        project=register_project(with_assets),
         spark=spark,
         spark_config=spark_config or {},
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BetaWarning)  # from_graph and asset specs have beta parts
         warnings.simplefilter("ignore", PreviewWarning)
-        has_data = partial(_scope_has_data, nova, project)
-        assets = [build_binding_asset(b, project, has_data) for b in project.bindings if b.writes]
+        has_data = partial(_scope_has_data, nova, with_assets)
+        binding_assets = [build_binding_asset(b, with_assets, has_data) for b in project.bindings if b.writes]
         jobs = {b.name: _build_binding_job(b) for b in project.bindings}
-        background_work = [sensor_job.build_definitions(nova) for sensor_job in _sensor_jobs(project)]
+        background_work = [sensor_job.build_definitions(nova) for sensor_job in _sensor_jobs(with_assets)]
         trigger_sensors = [build_trigger_sensor(b, jobs[b.name], nova) for b in project.bindings]
         return Definitions(
-            assets=[*assets, *external_asset_specs(project)],
+            assets=[*binding_assets, *own_assets, *external_asset_specs(with_assets)],
             jobs=[
                 *jobs.values(),
                 *(job for job, _ in background_work),
@@ -84,7 +88,7 @@ def build_definitions(
                 build_lost_runs_sensor(nova),
                 *(sensor for _, sensor in background_work),
             ],
-            resources={RESOURCE_KEY: nova, IO_MANAGER_KEY: NovaIOManager(nova=nova)},
+            resources={RESOURCE_KEY: nova, IO_MANAGER_KEY: nova},
             executor=executor,
         )
 

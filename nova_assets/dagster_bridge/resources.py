@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from dagster import ConfigurableResource
+from dagster import ConfigurableIOManager, InputContext, OutputContext
 
+from nova_assets.dagster_bridge.channel_inputs import accept_output, load_channel
 from nova_assets.model.channel_registration import definition_fingerprint
 from nova_assets.model.project import Project
 from nova_assets.settings import Settings, load_settings
@@ -16,10 +17,10 @@ from nova_assets.store.store import Store
 from nova_assets.wiring.open_store import open as open_store
 
 RESOURCE_KEY = "nova"
-"""Key of the ``NovaResource`` in the definitions."""
+"""Key of the ``NovaResource`` in the definitions. As an IO manager, it loads and writes channels."""
 
 IO_MANAGER_KEY = "nova_io_manager"
-"""Key of the IO manager that reads channels."""
+"""Another key of the same IO manager."""
 
 _projects: dict[str, Project] = {}
 _stores: dict[tuple[str, str, str], Store] = {}
@@ -41,8 +42,17 @@ def register_project(project: Project) -> str:
     return name
 
 
-class NovaResource(ConfigurableResource):  # type: ignore[type-arg]
+class NovaResource(ConfigurableIOManager):
     """Dagster resource that opens the store. Omitted fields come from ``NOVA_*`` variables and ``[tool.nova]``.
+
+    The resource is also the IO manager of channels. It loads channels into users' assets, in mode ``all`` (default),
+    ``new``, ``old`` or ``changes``. The annotation of an input selects the type of its value: a Spark DataFrame (the
+    default), a ``pyarrow.Table``, a ``pandas.DataFrame``, a ``polars.DataFrame``, or a ``nova.View``. A ``nova.View``
+    offers all modes under one pin. If all inputs of an asset use mode ``all``, and the asset writes no channel, the
+    asset pins nothing and reads the head of each channel.
+
+    An asset whose metadata has ``nova/produces`` writes the channel of its name, if ``build_definitions`` gets it in
+    ``assets=``. The rows become visible, and the cursors of the asset move, in one commit at the end of the step (R2).
 
     Args:
         catalog: SQLAlchemy URL of the catalog.
@@ -60,6 +70,25 @@ class NovaResource(ConfigurableResource):  # type: ignore[type-arg]
     project: str | None = None
     spark: str | None = None
     spark_config: dict[str, Any] = {}  # noqa: RUF012  a field of a pydantic model
+
+    def handle_output(self, context: OutputContext, obj: Any) -> None:
+        """Accept the value of an asset that writes a channel: its step has committed the rows.
+
+        Raises:
+            NotSupported: the asset returned a value, and writes no channel.
+        """
+        accept_output(context, obj)
+
+    def load_input(self, context: InputContext) -> Any:
+        """Load a channel as the annotated type. The metadata ``nova/mode`` of the input names the mode.
+
+        Raises:
+            DefinitionError: the mode or the annotation is not supported.
+            ChannelNotFound: the upstream asset is not a channel.
+            ExecutionInProgress: another run of the asset is reading.
+            NotSupported: this run has pinned other channels but not this channel, or the step makes no asset.
+        """
+        return load_channel(self.store(), context)
 
     def store(self) -> Store:
         """The open store of this process. Opening a store does not start Spark."""

@@ -10,13 +10,13 @@ catalog does). Another process can therefore continue an execution from the cata
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 from nova_assets.crash_points import crash_point
-from nova_assets.errors import CommitConflict, EngineUnavailable, ExecutionNotLive
+from nova_assets.errors import CommitConflict, EngineUnavailable
 from nova_assets.execution.begin_request import build_begin_request, check_rows_unchanged, retry_if_owner_dead
 from nova_assets.execution.changelog import stage_missing_changelogs
 from nova_assets.execution.channel_writer import ChannelWriter
@@ -30,6 +30,7 @@ from nova_assets.execution.lease import heartbeat, this_process
 from nova_assets.execution.pins import plan_run_from_pins
 from nova_assets.execution.run_state import PortFrames, RunState, RunStateCache, with_backfill_outcome
 from nova_assets.execution.staging import Staging
+from nova_assets.execution.task_retries import run_with_retries
 from nova_assets.execution.task_run import FileViewsFactory, Observer, TaskRun, ignore_event
 from nova_assets.masking import get_logger, mask
 from nova_assets.model.binding import Binding
@@ -167,8 +168,8 @@ class Runtime:
             for step in run.plan().steps:
                 if step.outputs and all(o.port in done for o in step.outputs):
                     continue
-                report = self._run_task_with_retries(run, step, notify)
-                notify("task", report)
+                task = run.binding.workflowette.task(step.task)
+                notify("task", run_with_retries(task, partial(self._run_task, run, step, notify)))
             checks = self.run_data_checks(execution, notify)
             if any(c.blocks_commit for c in checks):
                 raise check_failed_error(execution, checks)
@@ -188,8 +189,12 @@ class Runtime:
         whole: bool = False,
         run_id: str | None = None,
         firing_id: str | None = None,
+        scope_by_channel: Mapping[str, str] | None = None,
     ) -> Execution:
         """Open an execution: pin heads and cursors, take the lease. A failed or expired execution is superseded (R4).
+
+        Args:
+            scope_by_channel: partitions that are read of some channels, if the caller decides them.
 
         Raises:
             BindingNotFound, DefinitionConflict, PartitionError, InputsMissing, ExecutionInProgress.
@@ -197,6 +202,8 @@ class Runtime:
         bound = self.project.binding(binding)
         crash_point("begin.before")
         request, checked_heads = self._begin_request(bound, partition, whole=whole)
+        if scope_by_channel is not None:
+            request = replace(request, scope_by_channel={**request.scope_by_channel, **scope_by_channel})
         self.register_binding(bound)
         execution = retry_if_owner_dead(self.catalog.begin, replace(request, run_id=run_id, firing_id=firing_id))
         check_rows_unchanged(self.catalog, execution, checked_heads)
@@ -236,6 +243,10 @@ class Runtime:
         run = self._load_run_state(execution)
         with self._fail_on_error(execution, is_last_attempt), heartbeat(self.catalog, execution, self.lease):
             return self._run_task(run, run.plan().step(task), ignore_event)
+
+    def task_run(self, execution: Execution) -> TaskRun:
+        """The tasks of an execution, for functions that are called elsewhere."""
+        return self._make_task_run(self._load_run_state(execution), ignore_event)
 
     def run_data_checks(self, execution: Execution, observer: Observer | None = None) -> tuple[CheckReport, ...]:
         """Run every check on the staged blocks. The caller must not commit if a report ``blocks_commit``."""
@@ -369,21 +380,6 @@ class Runtime:
     def _make_task_run(self, run: RunState, observer: Observer) -> TaskRun:
         frames = self._run_states.frames_by_port
         return TaskRun(self.engine, self.staging, run, frames, crash_point, observer, self.views_factory)
-
-    def _run_task_with_retries(self, run: RunState, step: Step, observer: Observer) -> TaskReport:
-        """Run a task and retry failures as often as the task declares, with the same pins (R4)."""
-        task = run.binding.workflowette.task(step.task)
-        for attempt in range(task.retries + 1):
-            try:
-                return self._run_task(run, step, observer)
-            except (ExecutionNotLive, CommitConflict):
-                raise
-            except Exception as error:
-                if attempt == task.retries:
-                    raise
-                log.warning("task %s failed, retry %d of %d: %s", task.name, attempt + 1, task.retries, error)
-                time.sleep(task.retry_delay * 2.0**attempt)
-        raise AssertionError("unreachable")
 
     @contextmanager
     def _fail_on_error(self, execution: Execution, counts_as_failure: bool = True) -> Iterator[None]:

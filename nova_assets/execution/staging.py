@@ -23,7 +23,7 @@ from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History
 from nova_assets.nova_error import NovaError
 from nova_assets.plan.read_strategy import estimate_strategies
-from nova_assets.plan.run_plan import Step
+from nova_assets.plan.run_plan import Output
 
 SKIPPED_FOLDER = "(skipped)"
 _CHECKED_PORT = "(checks)"  # parentheses cannot occur in a port's name
@@ -110,11 +110,11 @@ class Staging:
         self.crash_point("stage.recorded")
         return block
 
-    def record_skipped_task(self, execution: Execution, step: Step) -> None:
-        """Record that a task was skipped: its outputs change nothing, and their readers see the pinned state."""
+    def record_unchanged(self, execution: Execution, outputs: Iterable[Output]) -> None:
+        """Record that outputs of a task change nothing, so that their readers see the pinned state."""
         blocks = [
             StagedBlock(uuid.uuid4().hex, execution.id, o.channel, o.port, "delta", SKIPPED_FOLDER, execution.epoch)
-            for o in step.outputs
+            for o in outputs
         ]
         self.catalog.record_staged_blocks(blocks)
         for block in blocks:

@@ -8,13 +8,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from nova_assets.errors import FileMissing, TaskFailed
+from nova_assets.errors import FileMissing
 from nova_assets.execution.damaged_output import find_damaged_output
 from nova_assets.execution.input_view import build_view, count_rows
 from nova_assets.execution.run_state import PortFrames, RunState
 from nova_assets.execution.staging import Staging
 from nova_assets.execution.stopwatch import Stopwatch
 from nova_assets.execution.task_context import has_dropped_partitions, make_task_context, may_replace_output
+from nova_assets.execution.task_failure import task_failed_error
 from nova_assets.execution.task_result import TaskResultChecker
 from nova_assets.masking import get_logger
 from nova_assets.model import reads
@@ -30,7 +31,6 @@ from nova_assets.model.task import Task
 from nova_assets.nova_error import NovaError
 from nova_assets.plan.read_strategy import best_estimate, estimate_strategies
 from nova_assets.plan.run_plan import Input, Output, RunPlan, Step
-from nova_assets.user_code_errors import summarize_user_error
 
 log = get_logger("nova_assets.task")
 
@@ -98,16 +98,60 @@ class TaskRun:
         step = self.plan.step(task_name)
         task = self.run_state.binding.workflowette.task(task_name)
         if self._is_skippable(step):
-            self.staging.record_skipped_task(self.run_state.execution, step)
+            self.staging.record_unchanged(self.run_state.execution, step.outputs)
             return TaskReport(task_name, stopwatch.seconds, self._row_counts_by_input(step), {}, skipped=True)
         with self.compute_with_progress(task):
             rows_by_port = self._compute(step, task)
         self.crash_point("task.after")
+        return self._report(step, stopwatch, rows_by_port)
+
+    def load_input(self, task_name: str, name: str, *, may_be_table: bool) -> Any:
+        """Frame or ``View`` of an input, for a function that is called elsewhere.
+
+        Args:
+            may_be_table: whether few rows are read in this process, as a table.
+        """
+        task_input = next(i for i in self.plan.step(task_name).inputs if i.name == name)
+        if task_input.mode == "changes":
+            return self._view(task_input)
+        read = task_input.reads[task_input.mode]
+        return self._fetch(read) if may_be_table else self._read_frame(read)
+
+    def stage_rows(self, task_name: str, rows_by_port: Mapping[str, Any]) -> TaskReport:
+        """Stage the rows of a function that was called elsewhere. Earlier staged blocks of the task become void (R4).
+
+        Args:
+            rows_by_port: output port -> rows in any form that an insert accepts. Outputs that are missing, or whose
+                rows are None, change nothing.
+        """
+        stopwatch = Stopwatch(self.engine.cpu_seconds)
+        step = self.plan.step(task_name)
+        task = self.run_state.binding.workflowette.task(task_name)
+        unchanged = [o for o in step.outputs if rows_by_port.get(o.port) is None]
+        written = replace(step, outputs=tuple(o for o in step.outputs if o not in unchanged))
+        self.staging.forget_staged_ports(self.run_state.execution, [o.port for o in step.outputs])
+        self.staging.record_unchanged(self.run_state.execution, unchanged)
+        with self.compute_with_progress(task):
+            frames = {o.port: self._to_frame(o, rows_by_port[o.port]) for o in written.outputs}
+            self._checker.frames_by_port(written, task, frames)
+            rows = self._stage_outputs(written, task, frames)
+        self.crash_point("task.after")
+        self.run_state.reports[task_name] = self._report(step, stopwatch, rows)
+        return self.run_state.reports[task_name]
+
+    def _to_frame(self, output: Output, rows: Any) -> Frame:
+        if self.engine.is_frame(rows):
+            return rows
+        channel = self.run_state.binding.channels[output.port]
+        schema = self.run_state.histories[channel.name].schema
+        return self.engine.convert_input(rows, schema, allow_widening=channel.on_schema_change == "evolve")
+
+    def _report(self, step: Step, stopwatch: Stopwatch, rows_by_port: Mapping[str, int | None]) -> TaskReport:
         return TaskReport(
-            task_name,
+            step.task,
             stopwatch.seconds,
             self._row_counts_by_input(step),
-            rows_by_port,
+            dict(rows_by_port),
             estimate_by_input=self._read_estimates_by_input(step),
             facts=self._facts,
             cpu_seconds=stopwatch.cpu_seconds,
@@ -274,22 +318,7 @@ class TaskRun:
         except NovaError:
             raise
         except Exception as error:
-            raise self._task_failed_error(task_name, failure_phrase, error) from error
-
-    def _task_failed_error(self, task_name: str, failure_phrase: str, error: Exception) -> TaskFailed:
-        summary = summarize_user_error(error)
-        execution = self.run_state.execution
-        where = f" --partition {execution.partition}" if execution.partition else ""
-        functions_by_task = {t.name: t.scoped or t.function for t in self.run_state.binding.tasks}
-        source = getattr(functions_by_task.get(task_name), "source_file", None) or "the task"
-        return TaskFailed(
-            f"task {task_name!r} of binding {self.run_state.binding.name!r} {failure_phrase} {summary.message}",
-            found=summary.location,
-            next=f"fix {source}; then nova run {self.run_state.binding.name}{where}",
-            task=task_name,
-            binding=self.run_state.binding.name,
-            execution_id=self.run_state.execution.id,
-        )
+            raise task_failed_error(self.run_state, task_name, failure_phrase, error) from error
 
     # outputs
 

@@ -1,0 +1,122 @@
+"""Values of the inputs of users' assets: frames of channels, converted to the types with which inputs are annotated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dagster import InputContext, OutputContext
+
+from nova_assets.dagster_bridge.asset_consumers import (
+    PRODUCES_METADATA_KEY,
+    build_consumer,
+    channel_of_asset,
+    input_mode,
+    input_partition_scope,
+    pin_consumer_inputs,
+)
+from nova_assets.dagster_bridge.asset_steps import AssetStep, binding_of_step
+from nova_assets.errors import DefinitionError, NotSupported
+from nova_assets.execution.pins import plan_pinned_read
+from nova_assets.model.execution import Pin
+from nova_assets.model.modes_view import View
+from nova_assets.store.store import Store
+
+
+def load_channel(store: Store, context: InputContext) -> Any:
+    """Load a channel as the annotated type. The metadata ``nova/mode`` of the input names the mode.
+
+    Raises:
+        DefinitionError: the mode or the annotation is not supported, or ``old`` is not beside ``new`` (R8).
+        ChannelNotFound: the upstream asset is not a channel.
+        ExecutionInProgress: another run of the asset is reading.
+        NotSupported: this run has pinned other channels but not this channel, or the step makes no asset.
+    """
+    binding = binding_of_step(context.step_context)
+    if binding is not None and any(e.name == context.name for t in binding.tasks for e in t.consumes):
+        consumer = build_consumer(context, store)
+        step = AssetStep.begin_or_attach(store, binding, context.step_context, consumer.scope_by_channel)
+        value = step.load_input(context.name, may_be_table=_is_annotated_with_table(context))
+        return value if isinstance(value, View) else _as_annotated_type(store, value, context)
+    channel = channel_of_asset(context.asset_key)
+    mode = input_mode(context.name, context.definition_metadata, context.dagster_type.typing_type)
+    head = store.catalog.channel(channel).head
+    if mode != "all":
+        store.catalog.channel(channel).channel.refuse_changes()
+    if mode == "all" and not _consumer_has_cursor(store, context):
+        scope = input_partition_scope(context, store, channel, context.name)
+        pin = Pin(channel, head, partition=scope)
+        return _as_annotated_type(store, store.engine.read(plan_pinned_read(store.catalog, pin, "all")), context)
+    execution = pin_consumer_inputs(
+        store, build_consumer(context, store), context.step_context.run_id, context.step_context.instance
+    )
+    pinned = execution.pins.get(channel)
+    if pinned is None:
+        raise NotSupported(
+            f"input {context.name!r} reads channel {channel!r}, but this run has only pinned other channels",
+            next="read several channels in one @dg.asset, or make each step of the graph an asset",
+        )
+    if mode == "changes":
+        return _build_modes_view(store, pinned)
+    return _as_annotated_type(store, store.engine.read(plan_pinned_read(store.catalog, pinned, mode)), context)
+
+
+def accept_output(context: OutputContext, value: Any) -> None:
+    """Accept the value of an asset that writes a channel: its step has committed the rows.
+
+    Raises:
+        NotSupported: the asset returned a value, and writes no channel.
+    """
+    if value is None or binding_of_step(context.step_context) is not None:
+        return
+    asset = context.asset_key.to_user_string()
+    raise NotSupported(
+        f"asset {asset!r} returned a {type(value).__name__} to the nova IO manager, but writes no channel",
+        expected=f'metadata={{"{PRODUCES_METADATA_KEY}": "delta"}} on the asset, and a channel {asset!r}',
+        next="hand the asset to build_definitions(project, assets=[...]), give it another io_manager_key, or return "
+        "None",
+    )
+
+
+def _consumer_has_cursor(store: Store, context: InputContext) -> bool:
+    """Whether any input of the asset has a cursor, so that all its inputs must be read under one pin."""
+    return context.step_context.assets_def is not None and bool(build_consumer(context, store).channels_with_cursor)
+
+
+def _build_modes_view(store: Store, pin: Pin) -> View:
+    engine = store.engine
+    return View(
+        all=lambda: engine.read(plan_pinned_read(store.catalog, pin, "all")),
+        new=lambda: engine.read(plan_pinned_read(store.catalog, pin, "new")),
+        old=lambda: engine.read(plan_pinned_read(store.catalog, pin, "old")),
+    )
+
+
+def _as_annotated_type(store: Store, frame: Any, context: InputContext) -> Any:
+    """The frame as the type with which the input is annotated."""
+    annotation, type_name = context.dagster_type.typing_type, _annotated_type_name(context)
+    if type_name.startswith("pyarrow.") and type_name.endswith(".Table"):
+        return store.engine.to_arrow(frame)
+    if type_name.startswith("pandas.") and type_name.endswith(".DataFrame"):
+        return store.engine.to_arrow(frame).to_pandas()
+    if type_name.startswith("polars.") and type_name.endswith(".DataFrame"):
+        import polars
+
+        return polars.from_arrow(store.engine.to_arrow(frame))
+    if annotation is Any or not isinstance(annotation, type) or isinstance(frame, annotation):
+        return frame
+    raise DefinitionError(
+        f"input {context.name!r} has an annotation into which a channel cannot be converted",
+        found=type_name,
+        expected="pyspark.sql.DataFrame, pyarrow.Table, pandas.DataFrame, polars.DataFrame or nova.View",
+    )
+
+
+def _annotated_type_name(context: InputContext) -> str:
+    annotation = context.dagster_type.typing_type
+    return f"{getattr(annotation, '__module__', '')}.{getattr(annotation, '__qualname__', '')}"
+
+
+def _is_annotated_with_table(context: InputContext) -> bool:
+    """Whether the input becomes a table in this process in any case."""
+    library, _, name = _annotated_type_name(context).rpartition(".")
+    return library.partition(".")[0] in ("pyarrow", "pandas", "polars") and name in ("Table", "DataFrame")

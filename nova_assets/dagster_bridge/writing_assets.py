@@ -1,0 +1,176 @@
+"""Users' assets that write channels. Each of them is a binding of the project whose one task is the asset's function.
+
+Dagster calls the function. ``asset_steps.py`` executes the rest of the binding around this call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dagster import (
+    AssetKey,
+    AssetsDefinition,
+    In,
+    OpDefinition,
+    Out,
+    PartitionsDefinition,
+)
+
+from nova_assets.dagster_bridge.asset_consumers import PRODUCES_METADATA_KEY, input_mode
+from nova_assets.dagster_bridge.asset_steps import ChannelWriter
+from nova_assets.dagster_bridge.partitions import build_partitions_definition
+from nova_assets.dagster_bridge.resources import RESOURCE_KEY
+from nova_assets.errors import DefinitionError
+from nova_assets.model.binding import Binding, bind
+from nova_assets.model.channel import Channel
+from nova_assets.model.edge import Consumes, Produces
+from nova_assets.model.names import check_name
+from nova_assets.model.partitions import Dimension
+from nova_assets.model.project import Project
+from nova_assets.model.task import Task
+from nova_assets.model.workflowette import Workflowette
+from nova_assets.suggestions import did_you_mean
+
+KINDS = ("delta", "base")
+
+CHANNELS_ATTRIBUTE = "nova_channels"
+"""Attribute of an asset's function with the channels that the asset brings along."""
+
+
+def add_writing_assets(project: Project, assets: Iterable[AssetsDefinition]) -> tuple[Project, list[AssetsDefinition]]:
+    """The project with a binding for each asset that writes channels, and the assets as Dagster runs them.
+
+    Assets that write no channel stay as they are.
+
+    Raises:
+        DefinitionError: the metadata or the partitions of an asset do not fit its channels.
+    """
+    assets = list(assets)
+    brought = [c for asset in assets for c in _brought_channels(asset)]
+    channels = {c.name: c for c in (*project.channels, *brought)}
+    bindings = {id(asset): _binding_of_asset(asset, channels) for asset in assets}
+    written = [b for b in bindings.values() if b is not None]
+    if not written:
+        return project, assets
+    extended = Project([*project.bindings, *written], channels=list(channels.values()))
+    names = {asset_id: b.name for asset_id, b in bindings.items() if b is not None}
+    return extended, [_with_channel_writer(a, extended.binding(names[id(a)])) if id(a) in names else a for a in assets]
+
+
+def _brought_channels(asset: AssetsDefinition) -> tuple[Channel, ...]:
+    function = getattr(getattr(asset.node_def, "compute_fn", None), "decorated_fn", None)
+    channels: tuple[Channel, ...] = getattr(function, CHANNELS_ATTRIBUTE, ())
+    return channels
+
+
+def _binding_of_asset(asset: AssetsDefinition, channels: Mapping[str, Channel]) -> Binding | None:
+    """The binding of an asset; None if none of its outputs writes a channel.
+
+    Raises:
+        DefinitionError: the metadata or the partitions of the asset do not fit its channels.
+    """
+    kinds = {key: spec.metadata[PRODUCES_METADATA_KEY] for key, spec in asset.specs_by_key.items() if _writes(spec)}
+    if not kinds:
+        return None
+    name = asset.node_def.name
+    if not isinstance(asset.node_def, OpDefinition):
+        raise DefinitionError(
+            f"asset {name!r} writes a channel, but is made from a graph",
+            expected="@dg.asset or @dg.multi_asset, whose one step writes and commits",
+        )
+    check_name(name, "an asset that writes a channel")
+    produces = tuple(_produces_edge(key, kind, channels) for key, kind in kinds.items())
+    consumes = tuple(_consumes_edges(asset, asset.node_def, channels))
+    task = Task(name, _not_called_here(name), consumes, produces, description=asset.node_def.description)
+    written = [e.channel for e in produces if e.channel is not None]
+    columns = [d.column for d in _dimensions(name, written[0], asset.partitions_def)]
+    return bind(Workflowette(name, [task]), description=task.description, partitions=columns)
+
+
+def _writes(spec: Any) -> bool:
+    return PRODUCES_METADATA_KEY in spec.metadata
+
+
+def _produces_edge(key: AssetKey, kind: Any, channels: Mapping[str, Channel]) -> Produces:
+    kind = getattr(kind, "value", kind)
+    if kind not in KINDS:
+        raise DefinitionError(
+            f"asset {key.to_user_string()!r} has an unknown {PRODUCES_METADATA_KEY}",
+            found=repr(kind),
+            expected=" or ".join(KINDS),
+        )
+    name = key.path[-1]
+    if len(key.path) > 1 or name not in channels:
+        raise DefinitionError(
+            f"asset {key.to_user_string()!r} writes a channel that the project does not have",
+            found=f"no channel {key.to_user_string()!r}{did_you_mean(name, list(channels))}",
+            expected="a channel with the name of the asset",
+            next=f'nova.Project(..., channels=[nova.Channel("{name}", ...)])',
+        )
+    return Produces(name, kind, channels[name])
+
+
+def _consumes_edges(asset: AssetsDefinition, op: OpDefinition, channels: Mapping[str, Channel]) -> Iterable[Consumes]:
+    """An edge for each input that is a channel."""
+    for name, key in asset.keys_by_input_name.items():
+        definition = op.input_def_named(name)
+        channel = channels.get(key.path[-1]) if len(key.path) == 1 else None
+        if channel is None or definition.dagster_type.is_nothing:
+            continue
+        mode: Any = input_mode(name, definition.metadata, definition.dagster_type.typing_type)
+        if mode != "all":
+            channel.refuse_changes()
+        yield Consumes(channel.name, mode, name, channel)
+
+
+def _dimensions(asset: str, channel: Channel, partitions: PartitionsDefinition[Any] | None) -> tuple[Dimension, ...]:
+    """Dimensions of the channel by which an asset is partitioned.
+
+    Raises:
+        DefinitionError: the asset's partitions are not those of the channel.
+    """
+    if partitions is None:
+        return ()
+    expected = build_partitions_definition(channel.partitions)
+    if type(expected) is not type(partitions) and not isinstance(expected, type(partitions)):
+        raise DefinitionError(
+            f"asset {asset!r} is partitioned otherwise than channel {channel.name!r}",
+            found=type(partitions).__name__,
+            expected="no partitions" if expected is None else type(expected).__name__,
+            next='give the channel partitions=, such as nova.daily("day", start="2026-01-01")',
+        )
+    return channel.partitions
+
+
+def _not_called_here(asset: str) -> Any:
+    def function(**inputs: Any) -> Any:
+        raise DefinitionError(
+            f"{asset!r} is a Dagster asset, so Dagster calls its function",
+            next=f"dg launch --assets {asset}, or dagster asset materialize --select {asset}",
+        )
+
+    return function
+
+
+def _with_channel_writer(asset: AssetsDefinition, binding: Binding) -> AssetsDefinition:
+    """The asset with a step that writes its channels."""
+    op = asset.node_def
+    assert isinstance(op, OpDefinition)
+    written = {c.name for c in binding.writes}
+    output_names = {name for name, key in asset.keys_by_output_name.items() if key.path[-1] in written}
+    outs = {d.name: Out.from_definition(d) for d in op.output_defs}
+    writer = OpDefinition(
+        ChannelWriter(op, binding, {n: asset.keys_by_output_name[n].path[-1] for n in output_names}),
+        name=op.name,
+        description=op.description,
+        ins={d.name: In.from_definition(d) for d in op.input_defs},
+        outs={n: out._replace(io_manager_key=RESOURCE_KEY) if n in output_names else out for n, out in outs.items()},
+        config_schema=op.config_schema,
+        required_resource_keys=op.required_resource_keys | {RESOURCE_KEY},
+        tags=op.tags,
+        code_version=op.version,
+        retry_policy=op.retry_policy,
+        pool=op.pool,
+    )
+    return AssetsDefinition.dagster_internal_init(**{**asset.get_attributes_dict(), "node_def": writer})
