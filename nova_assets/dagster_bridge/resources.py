@@ -90,9 +90,14 @@ class NovaResource(ConfigurableIOManager):
         """
         return load_channel(self.store(), context)
 
+    @property
+    def defined_project(self) -> Project | None:
+        """The project of ``build_definitions``, with a binding for each asset that writes channels."""
+        return _projects.get(self.project or "")
+
     def store(self) -> Store:
         """The open store of this process. Opening a store does not start Spark."""
-        registered_project = _projects.get(self.project or "")
+        registered_project = self.defined_project
         project_name = None if registered_project is not None else self.project
         settings = load_settings(catalog=self.catalog, warehouse=self.warehouse, project=project_name, spark=self.spark)
         key = (settings.catalog, settings.warehouse, self.project or "")

@@ -109,7 +109,7 @@ def load_project(settings: Settings) -> Project | None:
     """Import the project that the settings name.
 
     Raises:
-        SettingsError: the project cannot be imported, or is no ``nova.Project``.
+        SettingsError: the project cannot be imported, or is neither a ``nova.Project`` nor Dagster definitions of one.
     """
     if settings.project is None:
         return None
@@ -133,9 +133,21 @@ def load_project(settings: Settings) -> Project | None:
         if getattr(imported.__spec__, "_initializing", False):
             raise _store_opened_on_import_error(settings, module) from error
         raise _project_load_error(settings, error) from error
-    if not isinstance(loaded, Project):
-        raise SettingsError(f"{settings.project} is not a nova.Project", found=type(loaded).__name__)
-    return loaded
+    project = loaded if isinstance(loaded, Project) else _project_of_definitions(loaded)
+    if project is None:
+        raise SettingsError(
+            f"{settings.project} is not a nova.Project",
+            found=type(loaded).__name__,
+            expected="a nova.Project, or the Dagster definitions that build_definitions makes",
+        )
+    return project
+
+
+def _project_of_definitions(loaded: Any) -> Project | None:
+    """The project of Dagster definitions; None for other objects. Does not import Dagster."""
+    resource = (getattr(loaded, "resources", None) or {}).get("nova")
+    project = getattr(resource, "defined_project", None)
+    return project if isinstance(project, Project) else None
 
 
 def _project_load_error(settings: Settings, error: Exception) -> SettingsError:

@@ -1,0 +1,45 @@
+"""SIGKILL at each named point of a run of a plain asset that writes two channels (R1 to R4)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from nova_assets_tests.dagster_bridge.writing_asset_worker import definitions, run_both
+from nova_assets_tests.effort import long_except
+
+pytestmark = [pytest.mark.dagster, pytest.mark.crash, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+POINTS = ["begin.after", "stage.recorded", "stage.written", "task.after", "commit.before", "commit.inside"]
+DURABLE = ["commit.after", "publish.before", "publish.after"]
+
+
+@pytest.mark.parametrize("point", long_except([*POINTS, *DURABLE], "stage.written", "commit.after"))
+def test_a_killed_run_publishes_both_channels_or_none(tmp_path: Path, point: str) -> None:
+    store = definitions(tmp_path).resources["nova"].store()  # type: ignore[index,union-attr]
+    store.register(store.project)
+    store.insert("orders", [{"shop": "a", "amount": 1}, {"shop": "b", "amount": 2}])
+    command = [sys.executable, "-m", "nova_assets_tests.dagster_bridge.writing_asset_worker", str(tmp_path)]
+    killed = subprocess.run(
+        command, env={**os.environ, "NOVA_CRASH_AT": point}, capture_output=True, text=True, timeout=240
+    )
+    assert killed.returncode == -9, killed.stderr[-2000:]
+
+    def amounts(channel: str) -> list[int]:
+        return sorted(r["amount"] for r in store.read(channel).to_arrow().to_pylist())
+
+    expected = [1, 2] if point in DURABLE else []
+    assert (amounts("listed"), amounts("latest")) == (expected, expected)
+    with dg.DagsterInstance.local_temp(str(tmp_path / "home")) as instance:
+        for run in instance.get_runs():  # as the daemon does with a run whose process is gone
+            instance.report_run_failed(run)
+    store.insert("orders", [{"shop": "c", "amount": 3}])
+    assert run_both(tmp_path), "the next run takes over"
+    assert (amounts("listed"), amounts("latest")) == ([1, 2, 3], [1, 2, 3])
+    assert [c.seq for c in store.cursors()] == [2]
+    store.close()
