@@ -9,7 +9,7 @@ from dagster import AssetIn, AssetOut, AssetsDefinition, asset, multi_asset
 
 from nova_assets.dagster_bridge.asset_consumers import MODE_METADATA_KEY, PRODUCES_METADATA_KEY
 from nova_assets.dagster_bridge.resources import RESOURCE_KEY
-from nova_assets.dagster_bridge.writing_assets import CHANNELS_ATTRIBUTE
+from nova_assets.dagster_bridge.writing_assets import EDGES_ATTRIBUTE
 from nova_assets.errors import DefinitionError
 from nova_assets.model.edge import Produces
 
@@ -43,7 +43,7 @@ def nova_asset(
     ins = {name: AssetIn(name, metadata={MODE_METADATA_KEY: mode}) for name, mode in (reads or {}).items()}
 
     def decorate(function: Callable[..., Any]) -> AssetsDefinition:
-        setattr(function, CHANNELS_ATTRIBUTE, tuple(e.channel for e in produces))
+        setattr(function, EDGES_ATTRIBUTE, produces)
         if len(produces) == 1:
             metadata = {**options.pop("metadata", {}), PRODUCES_METADATA_KEY: produces[0].kind}
             one = asset(key=produces[0].port, ins=ins, metadata=metadata, io_manager_key=RESOURCE_KEY, **options)

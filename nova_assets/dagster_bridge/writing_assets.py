@@ -6,11 +6,13 @@ Dagster calls the function. ``asset_steps.py`` executes the rest of the binding 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from dagster import (
     AssetKey,
     AssetsDefinition,
+    AssetSpec,
     In,
     OpDefinition,
     Out,
@@ -19,6 +21,7 @@ from dagster import (
 
 from nova_assets.dagster_bridge.asset_consumers import PRODUCES_METADATA_KEY, input_mode
 from nova_assets.dagster_bridge.asset_steps import ChannelWriter
+from nova_assets.dagster_bridge.assets import build_channel_asset_spec
 from nova_assets.dagster_bridge.partitions import build_partitions_definition
 from nova_assets.dagster_bridge.resources import RESOURCE_KEY
 from nova_assets.errors import DefinitionError
@@ -34,8 +37,8 @@ from nova_assets.suggestions import did_you_mean
 
 KINDS = ("delta", "base")
 
-CHANNELS_ATTRIBUTE = "nova_channels"
-"""Attribute of an asset's function with the channels that the asset brings along."""
+EDGES_ATTRIBUTE = "nova_produces"
+"""Attribute of an asset's function with output edges, whose channels the asset brings along."""
 
 
 def add_writing_assets(project: Project, assets: Iterable[AssetsDefinition]) -> tuple[Project, list[AssetsDefinition]]:
@@ -47,7 +50,7 @@ def add_writing_assets(project: Project, assets: Iterable[AssetsDefinition]) -> 
         DefinitionError: the metadata or the partitions of an asset do not fit its channels.
     """
     assets = list(assets)
-    brought = [c for asset in assets for c in _brought_channels(asset)]
+    brought = [e.channel for asset in assets for e in _declared_edges(asset) if e.channel is not None]
     channels = {c.name: c for c in (*project.channels, *brought)}
     bindings = {id(asset): _binding_of_asset(asset, channels) for asset in assets}
     written = [b for b in bindings.values() if b is not None]
@@ -58,10 +61,11 @@ def add_writing_assets(project: Project, assets: Iterable[AssetsDefinition]) -> 
     return extended, [_with_channel_writer(a, extended.binding(names[id(a)])) if id(a) in names else a for a in assets]
 
 
-def _brought_channels(asset: AssetsDefinition) -> tuple[Channel, ...]:
+def _declared_edges(asset: AssetsDefinition) -> tuple[Produces, ...]:
+    """Output edges of an asset that was made by ``nova_asset``."""
     function = getattr(getattr(asset.node_def, "compute_fn", None), "decorated_fn", None)
-    channels: tuple[Channel, ...] = getattr(function, CHANNELS_ATTRIBUTE, ())
-    return channels
+    edges: tuple[Produces, ...] = getattr(function, EDGES_ATTRIBUTE, ())
+    return edges
 
 
 def _binding_of_asset(asset: AssetsDefinition, channels: Mapping[str, Channel]) -> Binding | None:
@@ -80,7 +84,9 @@ def _binding_of_asset(asset: AssetsDefinition, channels: Mapping[str, Channel]) 
             expected="@dg.asset or @dg.multi_asset, whose one step writes and commits",
         )
     check_name(name, "an asset that writes a channel")
-    produces = tuple(_produces_edge(key, kind, channels) for key, kind in kinds.items())
+    declared = {e.port: e for e in _declared_edges(asset)}
+    edges = (_produces_edge(key, kind, channels) for key, kind in kinds.items())
+    produces = tuple(replace(e, columns=declared[e.port].columns) if e.port in declared else e for e in edges)
     consumes = tuple(_consumes_edges(asset, asset.node_def, channels))
     task = Task(name, _not_called_here(name), consumes, produces, description=asset.node_def.description)
     written = [e.channel for e in produces if e.channel is not None]
@@ -173,4 +179,22 @@ def _with_channel_writer(asset: AssetsDefinition, binding: Binding) -> AssetsDef
         retry_policy=op.retry_policy,
         pool=op.pool,
     )
-    return AssetsDefinition.dagster_internal_init(**{**asset.get_attributes_dict(), "node_def": writer})
+    written_asset = AssetsDefinition.dagster_internal_init(**{**asset.get_attributes_dict(), "node_def": writer})
+    channel_by_key = {AssetKey(c.name): c for c in binding.writes}
+    return written_asset.map_asset_specs(
+        lambda spec: _with_channel_attributes(spec, channel_by_key[spec.key]) if spec.key in channel_by_key else spec
+    )
+
+
+def _with_channel_attributes(spec: AssetSpec, channel: Channel) -> AssetSpec:
+    """The spec of an asset with what its channel adds: what the asset says itself comes first."""
+    own = build_channel_asset_spec(channel, upstream_channels=(), default_group=None)
+    return spec.replace_attributes(
+        description=spec.description or own.description,
+        metadata={**own.metadata, **spec.metadata},
+        group_name=spec.group_name if channel.group is None else channel.group,
+        kinds={*spec.kinds, *own.kinds},
+        owners=list(spec.owners or own.owners),
+        tags={**own.tags, **spec.tags},
+        freshness_policy=spec.freshness_policy or own.freshness_policy,
+    )

@@ -302,7 +302,7 @@ def test_others_treat_the_asset_like_a_binding(deploy: Deploy) -> None:
 def test_the_short_form_brings_its_channel_along(deploy: Deploy) -> None:
     totals = nova.Channel("totals", schema="shop string, total bigint", merge=nova.Upsert("shop"))
 
-    @nova_asset(reads={"orders": "all"}, writes=nova.base(totals))
+    @nova_asset(reads={"orders": "all"}, writes=nova.base(totals, columns={"total": "orders.amount"}))
     def sum_up(orders: pa.Table) -> pa.Table:
         return orders.group_by("shop").aggregate([("amount", "sum")]).rename_columns(["shop", "total"])
 
@@ -312,6 +312,9 @@ def test_the_short_form_brings_its_channel_along(deploy: Deploy) -> None:
     result = world.run("totals")
     assert result.success, failure(result)
     assert world.store.read("totals").to_arrow().to_pylist() == [{"shop": "a", "total": 3}]
+    assert list(materializations(result)[0]["dagster/column_lineage"].deps_by_column) == ["total"]
+    [spec] = [s for s in world.defs.resolve_all_asset_specs() if s.key == dg.AssetKey("totals")]
+    assert spec.kinds == {"spark", "parquet"} and spec.metadata["nova/key"] == "shop"
 
 
 def test_definitions_that_do_not_fit_are_refused(deploy: Deploy) -> None:

@@ -38,6 +38,7 @@ EXPECTED = {
     "guides/arrivals.md": r"1 file, 3 rows, 1 set aside(?s:.*)1 row mended(?s:.*)version 1 4 rows 2 files sealed",
     "guides/publishing.md": r"hive:exports/actions shows 1 as edition 1\niceberg:lake.actions(?s:.*)3 rows\n3 rows",
     "guides/incremental.md": r"\[\{'name': 'Ada', 'orders': 2, 'total': 20, '_deleted': False\}\]\n.*Ada.*Bo",
+    "guides/own-assets.md": r"\[\{'shop': 'Lyon', 'total': 12\}\]",
     "guides/joins.md": r"2\s+5\s+Bo|Bo",
     "guides/repair.md": r"B2 of prices: blocks/\S+ is missing(?s:.*)1 repaired, 0 still wrong",
     "guides/checks.md": r"\('no_debts', True, None\), \('many_shops', False, '1 shops'\)(?s:.*)1 row violates",
