@@ -17,6 +17,7 @@ from dagster import (
     AllPartitionMapping,
     AssetKey,
     AssetRecordsFilter,
+    AssetsDefinition,
     DagsterEventType,
     DagsterInstance,
     InputContext,
@@ -109,24 +110,44 @@ def build_consumer(context: InputContext, store: Store) -> AssetConsumer:
             expected="an asset, because the cursor is stored under the key of the asset",
             next='read it with mode "all", or in an @dg.asset',
         )
-    annotation = context.dagster_type.typing_type
-    modes = {channel_of_asset(context.asset_key): input_mode(context.name, context.definition_metadata, annotation)}
+    own_mode = input_mode(context.name, context.definition_metadata, context.dagster_type.typing_type)
+    modes = {channel_of_asset(context.asset_key): own_mode}
     input_name_by_channel = {channel_of_asset(context.asset_key): context.name}
-    if isinstance(asset.node_def, OpDefinition):  # a graph's inputs say nothing about the modes of its steps
-        for name, key in asset.keys_by_input_name.items():
-            input_definition = asset.node_def.input_def_named(name)
-            if not input_definition.dagster_type.is_nothing and _channel_exists(store, channel_of_asset(key)):
-                modes[channel_of_asset(key)] = input_mode(
-                    name, input_definition.metadata, input_definition.dagster_type.typing_type
-                )
-                input_name_by_channel[channel_of_asset(key)] = name
+    for name, (channel, mode) in input_modes(asset).items():
+        if _channel_exists(store, channel):
+            modes[channel] = mode
+            input_name_by_channel[channel] = name
     keys = "+".join(sorted(k.to_user_string() for k in asset.keys))
     scopes = {
         channel: input_partition_scope(context, store, channel, name) for channel, name in input_name_by_channel.items()
     }
-    return AssetConsumer(
-        _CONSUMER_PREFIX + keys, step.partition_key if step.has_partition_key else WHOLE, modes, scopes
-    )
+    partition = step.partition_key if step.has_partition_key else WHOLE
+    return AssetConsumer(_CONSUMER_PREFIX + keys, partition, modes, scopes)
+
+
+def input_modes(asset: AssetsDefinition) -> dict[str, tuple[str, str]]:
+    """Input -> its channel and read mode, for inputs that are loaded. Empty for a graph, whose inputs say nothing about
+    the modes of its steps.
+
+    Raises:
+        DefinitionError: an input has an unknown mode, or ``old``, because an asset cannot have a second input with
+            ``new`` of the same channel (R8).
+    """
+    if not asset.is_executable or not isinstance(asset.node_def, OpDefinition):
+        return {}
+    inputs = [(n, key, asset.node_def.input_def_named(n)) for n, key in asset.keys_by_input_name.items()]
+    modes = {
+        name: (channel_of_asset(key), input_mode(name, i.metadata, i.dagster_type.typing_type))
+        for name, key, i in inputs
+        if not i.dagster_type.is_nothing
+    }
+    for name, (channel, mode) in modes.items():
+        if mode == "old":
+            raise DefinitionError(
+                f"asset {asset.node_def.name!r} reads old({channel}) without new({channel}) beside it (R8)",
+                next=f"annotate {name!r} as nova.View, which has .old and .new, or read {channel!r} in mode all",
+            )
+    return modes
 
 
 def input_partition_scope(context: InputContext, store: Store, channel: str, input_name: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from dagster import (
     AssetKey,
@@ -19,7 +19,10 @@ from dagster import (
     PartitionsDefinition,
 )
 
-from nova_assets.dagster_bridge.asset_consumers import PRODUCES_METADATA_KEY, input_mode
+from nova_assets.dagster_bridge.asset_consumers import (
+    PRODUCES_METADATA_KEY,
+    input_modes,
+)
 from nova_assets.dagster_bridge.asset_steps import ChannelWriter
 from nova_assets.dagster_bridge.assets import build_channel_asset_spec
 from nova_assets.dagster_bridge.partitions import build_partitions_definition
@@ -27,7 +30,7 @@ from nova_assets.dagster_bridge.resources import RESOURCE_KEY
 from nova_assets.errors import DefinitionError
 from nova_assets.model.binding import Binding, bind
 from nova_assets.model.channel import Channel
-from nova_assets.model.edge import Consumes, Produces
+from nova_assets.model.edge import Consumes, Mode, Produces
 from nova_assets.model.names import check_name
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.project import Project
@@ -50,6 +53,8 @@ def add_writing_assets(project: Project, assets: Iterable[AssetsDefinition]) -> 
         DefinitionError: the metadata or the partitions of an asset do not fit its channels.
     """
     assets = list(assets)
+    for asset in assets:
+        input_modes(asset)  # raises an error for assets that only read, too
     brought = [e.channel for asset in assets for e in _declared_edges(asset) if e.channel is not None]
     channels = {c.name: c for c in (*project.channels, *brought)}
     bindings = {id(asset): _binding_of_asset(asset, channels) for asset in assets}
@@ -63,7 +68,8 @@ def add_writing_assets(project: Project, assets: Iterable[AssetsDefinition]) -> 
 
 def _declared_edges(asset: AssetsDefinition) -> tuple[Produces, ...]:
     """Output edges of an asset that was made by ``nova_asset``."""
-    function = getattr(getattr(asset.node_def, "compute_fn", None), "decorated_fn", None)
+    node = asset.node_def if asset.is_executable else None
+    function = getattr(getattr(node, "compute_fn", None), "decorated_fn", None)
     edges: tuple[Produces, ...] = getattr(function, EDGES_ATTRIBUTE, ())
     return edges
 
@@ -75,7 +81,7 @@ def _binding_of_asset(asset: AssetsDefinition, channels: Mapping[str, Channel]) 
         DefinitionError: the metadata or the partitions of the asset do not fit its channels.
     """
     kinds = {key: spec.metadata[PRODUCES_METADATA_KEY] for key, spec in asset.specs_by_key.items() if _writes(spec)}
-    if not kinds:
+    if not kinds or not asset.is_executable:
         return None
     name = asset.node_def.name
     if not isinstance(asset.node_def, OpDefinition):
@@ -87,7 +93,7 @@ def _binding_of_asset(asset: AssetsDefinition, channels: Mapping[str, Channel]) 
     declared = {e.port: e for e in _declared_edges(asset)}
     edges = (_produces_edge(key, kind, channels) for key, kind in kinds.items())
     produces = tuple(replace(e, columns=declared[e.port].columns) if e.port in declared else e for e in edges)
-    consumes = tuple(_consumes_edges(asset, asset.node_def, channels))
+    consumes = tuple(_consumes_edges(asset, channels))
     task = Task(name, _not_called_here(name), consumes, produces, description=asset.node_def.description)
     written = [e.channel for e in produces if e.channel is not None]
     columns = [d.column for d in _dimensions(name, written[0], asset.partitions_def)]
@@ -117,17 +123,15 @@ def _produces_edge(key: AssetKey, kind: Any, channels: Mapping[str, Channel]) ->
     return Produces(name, kind, channels[name])
 
 
-def _consumes_edges(asset: AssetsDefinition, op: OpDefinition, channels: Mapping[str, Channel]) -> Iterable[Consumes]:
+def _consumes_edges(asset: AssetsDefinition, channels: Mapping[str, Channel]) -> Iterable[Consumes]:
     """An edge for each input that is a channel."""
-    for name, key in asset.keys_by_input_name.items():
-        definition = op.input_def_named(name)
-        channel = channels.get(key.path[-1]) if len(key.path) == 1 else None
-        if channel is None or definition.dagster_type.is_nothing:
+    for name, (channel_name, mode) in input_modes(asset).items():
+        channel = channels.get(channel_name)
+        if channel is None:
             continue
-        mode: Any = input_mode(name, definition.metadata, definition.dagster_type.typing_type)
         if mode != "all":
             channel.refuse_changes()
-        yield Consumes(channel.name, mode, name, channel)
+        yield Consumes(channel.name, cast(Mode, mode), name, channel)
 
 
 def _dimensions(asset: str, channel: Channel, partitions: PartitionsDefinition[Any] | None) -> tuple[Dimension, ...]:

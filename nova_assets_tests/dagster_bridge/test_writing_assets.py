@@ -327,6 +327,9 @@ def test_definitions_that_do_not_fit_are_refused(deploy: Deploy) -> None:
     @dg.asset(key="listed", metadata=DELTA, ins={"orders": dg.AssetIn("orders", metadata={"nova/mode": "old"})})
     def only_old(orders: Any) -> None: ...
 
+    @dg.asset(ins={"orders": dg.AssetIn("orders", metadata={"nova/mode": "old"})})
+    def reads_old(orders: Any) -> None: ...
+
     @dg.asset(key="listed", metadata=DELTA, partitions_def=dg.StaticPartitionsDefinition(["a"]))
     def partitioned() -> None: ...
 
@@ -334,6 +337,7 @@ def test_definitions_that_do_not_fit_are_refused(deploy: Deploy) -> None:
         (misspelt, "listed"),
         (unknown_kind, "delta or base"),
         (only_old, "R8"),
+        (reads_old, "R8"),
         (partitioned, "partitioned otherwise"),
     ]:
         with pytest.raises(DefinitionError, match=text):
@@ -351,3 +355,42 @@ def test_an_asset_that_was_not_handed_over_says_so(deploy: Deploy) -> None:
         instance=world.instance, asset_selection=[dg.AssetKey("other")], raise_on_error=False
     )
     assert "build_definitions(project, assets=[...])" in failure(result)
+
+
+def test_two_dimensions_and_dynamic_partitions(deploy: Deploy) -> None:
+    day, shop = nova.daily("day", start="2026-01-01"), nova.dynamic("shop")
+    both = nova.Channel("both", schema="day date, shop string, n int", partitions=[day, shop])
+    by_shop = nova.Channel("by_shop", schema="shop string, n int", partitions=shop)
+    shops = dg.DynamicPartitionsDefinition(name="shop")
+    grid = dg.MultiPartitionsDefinition(
+        {"day": dg.DailyPartitionsDefinition("2026-01-01", end_offset=1), "shop": shops}
+    )
+
+    @dg.asset(key="both", metadata=DELTA, partitions_def=grid)
+    def cell() -> pa.Table:
+        return pa.table({"n": pa.array([1], pa.int32())})
+
+    @dg.asset(key="by_shop", metadata=DELTA, partitions_def=shops)
+    def one_shop() -> pa.Table:
+        return pa.table({"n": pa.array([2], pa.int32())})
+
+    world = deploy(cell, one_shop, channels=[both, by_shop])
+    world.instance.add_dynamic_partitions("shop", ["x|y"])
+    key = dg.MultiPartitionKey({"day": "2026-01-02", "shop": "x%7Cy"})
+    world.instance.add_dynamic_partitions("shop", ["x%7Cy"])
+    result = world.run("both", partition_key=key)
+    assert result.success, failure(result)
+    [row] = world.store.read("both").to_arrow().to_pylist()
+    assert (str(row["day"]), row["shop"], row["n"]) == ("2026-01-02", "x|y", 1)
+    result = world.run("by_shop", partition_key="x%7Cy")
+    assert result.success, failure(result)
+    assert world.store.read("by_shop").to_arrow().to_pylist() == [{"shop": "x|y", "n": 2}]
+
+
+def test_an_input_without_data_and_an_asset_that_only_waits(deploy: Deploy) -> None:
+    @dg.asset(key="listed", metadata=DELTA, deps=["orders"])
+    def made() -> pa.Table:
+        return pa.table({"shop": ["a"], "amount": [1]})
+
+    world = deploy(made)
+    assert world.run("listed").success and world.amounts() == [1] and world.cursors() == {}
