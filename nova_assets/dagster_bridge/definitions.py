@@ -10,6 +10,7 @@ from typing import Any
 from dagster import (
     AssetsDefinition,
     BetaWarning,
+    ConfigurableResource,
     Definitions,
     ExecutorDefinition,
     JobDefinition,
@@ -25,7 +26,13 @@ from nova_assets.dagster_bridge.dataset_ticks import tick_sensor_job
 from nova_assets.dagster_bridge.lost_runs import build_lost_runs_sensor
 from nova_assets.dagster_bridge.maintenance import maintenance_sensor_job
 from nova_assets.dagster_bridge.published_tables import publish_tables_sensor_job
-from nova_assets.dagster_bridge.resources import IO_MANAGER_KEY, RESOURCE_KEY, NovaResource, register_project
+from nova_assets.dagster_bridge.resources import (
+    IO_MANAGER_KEY,
+    RESOURCE_KEY,
+    NovaResource,
+    register_project,
+    register_pyspark,
+)
 from nova_assets.dagster_bridge.sensor_job import SensorJob
 from nova_assets.dagster_bridge.triggers import build_trigger_sensor
 from nova_assets.dagster_bridge.unreported_commits import build_unreported_commits_sensor
@@ -41,7 +48,7 @@ def build_definitions(
     *,
     catalog: str | None = None,
     warehouse: str | None = None,
-    spark: str | None = None,
+    spark: str | ConfigurableResource[Any] | None = None,
     spark_config: dict[str, Any] | None = None,
     executor: ExecutorDefinition = in_process_executor,
     assets: Sequence[AssetsDefinition] = (),
@@ -55,8 +62,9 @@ def build_definitions(
         project: the project whose bindings and channels are defined.
         catalog: SQLAlchemy URL of the catalog, as for ``nova.open``.
         warehouse: folder or URL of the warehouse, as for ``nova.open``.
-        spark: origin of the Spark session, as in ``Settings.spark``: ``local``, ``server`` or ``sc://host:port``.
-        spark_config: additional settings of the Spark session.
+        spark: origin of the Spark session, as in ``Settings.spark``: ``local``, ``server`` or ``sc://host:port``. Or a
+            resource of dagster-pyspark (``PySparkResource`` or ``LazyPySparkResource``), whose session does all work.
+        spark_config: additional settings of the Spark session, unless ``spark`` is a resource.
         assets: users' own assets. Those whose metadata has ``nova/produces`` write channels of the project.
         executor: Dagster executor of the jobs. The in-process default keeps Spark warm from step to step (DESIGN §5).
     """
@@ -65,7 +73,7 @@ def build_definitions(
         catalog=catalog,
         warehouse=warehouse,
         project=register_project(with_assets),
-        spark=spark,
+        spark=spark if spark is None or isinstance(spark, str) else register_pyspark(spark),
         spark_config=spark_config or {},
     )
     with warnings.catch_warnings():

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from dagster import ConfigurableIOManager, InputContext, OutputContext
+from dagster import ConfigurableIOManager, ConfigurableResource, InputContext, OutputContext
 
 from nova_assets.dagster_bridge.channel_inputs import accept_output, load_channel
+from nova_assets.errors import DefinitionError
 from nova_assets.model.channel_registration import definition_fingerprint
 from nova_assets.model.project import Project
 from nova_assets.settings import Settings, load_settings
@@ -23,6 +24,7 @@ IO_MANAGER_KEY = "nova_io_manager"
 """Another key of the same IO manager."""
 
 _projects: dict[str, Project] = {}
+_pyspark_resources: dict[str, ConfigurableResource[Any]] = {}
 _stores: dict[tuple[str, str, str], Store] = {}
 _lock = threading.Lock()
 
@@ -39,6 +41,24 @@ def register_project(project: Project) -> str:
     }
     name = f"project-{definition_fingerprint(content)}"
     _projects[name] = project
+    return name
+
+
+def register_pyspark(resource: ConfigurableResource[Any]) -> str:
+    """Register dagster-pyspark's resource in this process, and return the name under which ``NovaResource`` finds it.
+
+    Raises:
+        DefinitionError: the resource has no ``spark_session``.
+    """
+    if not hasattr(type(resource), "spark_session"):
+        raise DefinitionError(
+            "spark= is no resource with a Spark session",
+            found=type(resource).__name__,
+            expected="dagster_pyspark.PySparkResource or LazyPySparkResource, or a text such as 'local'",
+        )
+    fields = {name: str(value) for name, value in resource}
+    name = f"pyspark-{definition_fingerprint({'type': type(resource).__qualname__, **fields})}"
+    _pyspark_resources[name] = resource
     return name
 
 
@@ -61,7 +81,7 @@ class NovaResource(ConfigurableIOManager):
             name.
         spark: ``local``, ``server`` or ``sc://host:port``, as in ``Settings.spark``. Use ``server`` or
             ``sc://host:port`` with an executor that runs each step in its own process, so that the steps share a warm
-            Spark.
+            Spark. If ``build_definitions`` gets a resource of dagster-pyspark, it sets the name of this resource.
         spark_config: additional settings of the Spark session. dagster-pyspark's lazy resource builds this session.
     """
 
@@ -97,18 +117,18 @@ class NovaResource(ConfigurableIOManager):
 
     def store(self) -> Store:
         """The open store of this process. Opening a store does not start Spark."""
-        registered_project = self.defined_project
+        registered_project, pyspark = self.defined_project, _pyspark_resources.get(self.spark or "")
         project_name = None if registered_project is not None else self.project
-        settings = load_settings(catalog=self.catalog, warehouse=self.warehouse, project=project_name, spark=self.spark)
+        spark = self.spark if pyspark is None else None
+        settings = load_settings(catalog=self.catalog, warehouse=self.warehouse, project=project_name, spark=spark)
         key = (settings.catalog, settings.warehouse, self.project or "")
+        get_session = partial(self._get_spark_session, settings) if pyspark is None else partial(_session_of, pyspark)
         with _lock:
             store = _stores.get(key)
             if store is None or (
                 registered_project is not None and store.project is not registered_project
             ):  # the definitions were reloaded
-                store = _stores[key] = open_store(
-                    registered_project, spark=partial(self._get_spark_session, settings), settings=settings
-                )
+                store = _stores[key] = open_store(registered_project, spark=get_session, settings=settings)
             return store
 
     def _get_spark_session(self, settings: Settings) -> Any:
@@ -122,3 +142,11 @@ class NovaResource(ConfigurableIOManager):
         return create_session(
             make, settings.spark, settings.default_data_folder, {**settings.spark_config, **self.spark_config}
         )
+
+
+def _session_of(resource: ConfigurableResource[Any]) -> Any:
+    """The session of a user's own resource, which decides all settings."""
+    from nova_assets.engine.session.spark_session import prepare_environment
+
+    prepare_environment()
+    return resource.process_config_and_initialize().spark_session
