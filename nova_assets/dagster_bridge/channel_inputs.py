@@ -6,6 +6,7 @@ from typing import Any
 
 from dagster import InputContext, OutputContext
 
+from nova_assets.dagster_bridge import asset_steps
 from nova_assets.dagster_bridge.asset_consumers import (
     PRODUCES_METADATA_KEY,
     build_consumer,
@@ -14,7 +15,7 @@ from nova_assets.dagster_bridge.asset_consumers import (
     input_partition_scope,
     pin_consumer_inputs,
 )
-from nova_assets.dagster_bridge.asset_steps import AssetStep, binding_of_step
+from nova_assets.dagster_bridge.channel_writer import binding_of_step
 from nova_assets.errors import DefinitionError, NotSupported
 from nova_assets.execution.pins import plan_pinned_read
 from nova_assets.model.execution import Pin
@@ -33,9 +34,10 @@ def load_channel(store: Store, context: InputContext) -> Any:
     """
     binding = binding_of_step(context.step_context)
     if binding is not None and any(e.name == context.name for t in binding.tasks for e in t.consumes):
-        consumer = build_consumer(context, store)
-        step = AssetStep.begin_or_attach(store, binding, context.step_context, consumer.scope_by_channel)
-        value = step.load_input(context.name, may_be_table=_is_annotated_with_table(context))
+        scopes = None if _is_for_range(context) else build_consumer(context, store).scope_by_channel
+        steps = asset_steps.begin_or_attach(store, binding, context.step_context, scopes)
+        may_be_table = _is_annotated_with_table(context)
+        value = asset_steps.load_input(steps, store, context.name, may_be_table=may_be_table)
         return value if isinstance(value, View) else _as_annotated_type(store, value, context)
     channel = channel_of_asset(context.asset_key)
     mode = input_mode(context.name, context.definition_metadata, context.dagster_type.typing_type)
@@ -75,6 +77,25 @@ def accept_output(context: OutputContext, value: Any) -> None:
         next="hand the asset to build_definitions(project, assets=[...]), give it another io_manager_key, or return "
         "None",
     )
+
+
+def _is_for_range(context: InputContext) -> bool:
+    """Whether the step is for several partitions.
+
+    Raises:
+        NotSupported: the input is mapped to other partitions.
+    """
+    step = context.step_context
+    if not step.has_partition_key_range:
+        return False
+    if step.has_asset_partitions_for_input(context.name):
+        keys = set(step.asset_partitions_subset_for_input(context.name).get_partition_keys())
+        if keys != set(asset_steps.keys_of_range(step)):
+            raise NotSupported(
+                f"input {context.name!r} reads other partitions than those that the asset writes",
+                next="@dg.asset(backfill_policy=dg.BackfillPolicy.multi_run())",
+            )
+    return True
 
 
 def _consumer_has_cursor(store: Store, context: InputContext) -> bool:

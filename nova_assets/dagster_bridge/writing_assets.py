@@ -1,6 +1,6 @@
 """Users' assets that write channels. Each of them is a binding of the project whose one task is the asset's function.
 
-Dagster calls the function. ``asset_steps.py`` executes the rest of the binding around this call.
+Dagster calls the function. ``channel_writer.py`` executes the rest of the binding around this call.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from nova_assets.dagster_bridge.asset_consumers import (
     PRODUCES_METADATA_KEY,
     input_modes,
 )
-from nova_assets.dagster_bridge.asset_steps import ChannelWriter
 from nova_assets.dagster_bridge.assets import build_channel_asset_spec
+from nova_assets.dagster_bridge.channel_writer import ChannelWriter
 from nova_assets.dagster_bridge.partitions import build_partitions_definition
 from nova_assets.dagster_bridge.resources import RESOURCE_KEY
 from nova_assets.errors import DefinitionError

@@ -132,17 +132,18 @@ class TaskRun:
         self.staging.forget_staged_ports(self.run_state.execution, [o.port for o in step.outputs])
         self.staging.record_unchanged(self.run_state.execution, unchanged)
         with self.compute_with_progress(task):
-            frames = {o.port: self._to_frame(o, rows_by_port[o.port]) for o in written.outputs}
+            frames = {o.port: self.to_frame(o.port, rows_by_port[o.port]) for o in written.outputs}
             self._checker.frames_by_port(written, task, frames)
             rows = self._stage_outputs(written, task, frames)
         self.crash_point("task.after")
         self.run_state.reports[task_name] = self._report(step, stopwatch, rows)
         return self.run_state.reports[task_name]
 
-    def _to_frame(self, output: Output, rows: Any) -> Frame:
+    def to_frame(self, port: str, rows: Any) -> Frame:
+        """Rows for an output, in any form that an insert accepts, as a frame."""
         if self.engine.is_frame(rows):
             return rows
-        channel = self.run_state.binding.channels[output.port]
+        channel = self.run_state.binding.channels[port]
         schema = self.run_state.histories[channel.name].schema
         return self.engine.convert_input(rows, schema, allow_widening=channel.on_schema_change == "evolve")
 

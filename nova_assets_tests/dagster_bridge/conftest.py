@@ -1,15 +1,18 @@
-"""The daemon's own iterations on a deployment of the test's, with a clock of the test's."""
+"""Deployments: with the daemon's own iterations and a clock of the test's, or with plain assets as the only writers."""
 
 from __future__ import annotations
 
 import runpy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import nova_assets as nova
 from nova_assets.dagster_bridge import resources
+from nova_assets_tests.dagster_bridge.asset_deployment import LATEST, LISTED, ORDERS, Deploy, Deployment
 from nova_assets_tests.dagster_bridge.daemon import Daemon
 from nova_assets_tests.dagster_bridge.deployed import DEFINITIONS, MakeDaemon, opened
 
@@ -30,3 +33,16 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeDaem
 
     with made.held:
         yield with_trigger
+
+
+@pytest.fixture
+def deploy(tmp_path: Path) -> Iterator[Deploy]:
+    made: list[Deployment] = []
+
+    def build(*assets: Any, channels: Sequence[nova.Channel] = (ORDERS, LISTED, LATEST)) -> Deployment:
+        made.append(Deployment(tmp_path, assets, channels))
+        return made[-1]
+
+    yield build
+    for deployment in made:
+        deployment.close()

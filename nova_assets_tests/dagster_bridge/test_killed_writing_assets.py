@@ -9,10 +9,12 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster import build_reconstructable_job
 
 from nova_assets_tests.dagster_bridge.writing_asset_worker import definitions, run_both
 from nova_assets_tests.effort import long_except
 
+WORKER = "nova_assets_tests.dagster_bridge.writing_asset_worker"
 pytestmark = [pytest.mark.dagster, pytest.mark.crash, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 POINTS = ["begin.after", "stage.recorded", "stage.written", "task.after", "commit.before", "commit.inside"]
@@ -24,7 +26,7 @@ def test_a_killed_run_publishes_both_channels_or_none(tmp_path: Path, point: str
     store = definitions(tmp_path).resources["nova"].store()  # type: ignore[index,union-attr]
     store.register(store.project)
     store.insert("orders", [{"shop": "a", "amount": 1}, {"shop": "b", "amount": 2}])
-    command = [sys.executable, "-m", "nova_assets_tests.dagster_bridge.writing_asset_worker", str(tmp_path)]
+    command = [sys.executable, "-m", WORKER, str(tmp_path)]
     killed = subprocess.run(
         command, env={**os.environ, "NOVA_CRASH_AT": point}, capture_output=True, text=True, timeout=240
     )
@@ -42,4 +44,28 @@ def test_a_killed_run_publishes_both_channels_or_none(tmp_path: Path, point: str
     assert run_both(tmp_path), "the next run takes over"
     assert (amounts("listed"), amounts("latest")) == ([1, 2, 3], [1, 2, 3])
     assert [c.seq for c in store.cursors()] == [2]
+    store.close()
+
+
+def test_a_run_that_continues_a_failed_run_has_its_pins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = definitions(tmp_path).resources["nova"].store()  # type: ignore[index,union-attr]
+    store.register(store.project)
+    store.insert("orders", [{"shop": "a", "amount": 1}])
+    (tmp_path / "home").mkdir()
+    (tmp_path / "broken").touch()
+    monkeypatch.setenv("NOVA_TEST_BROKEN", str(tmp_path / "broken"))
+    job = build_reconstructable_job(WORKER, "job_of", (str(tmp_path),))
+    with dg.DagsterInstance.local_temp(str(tmp_path / "home")) as instance:
+        failed = dg.execute_job(job, instance=instance)
+        assert not failed.success
+        store.insert("orders", [{"shop": "b", "amount": 2}])
+        again = dg.execute_job(
+            job,
+            instance=instance,
+            reexecution_options=dg.ReexecutionOptions.from_failure(failed.run_id, instance),
+        )
+        assert again.success
+        assert store.read("listed").to_arrow().to_pylist() == [{"shop": "a", "amount": 1}], "as the first run read it"
+        assert dg.execute_job(job, instance=instance).success
+        assert store.read("listed").to_arrow().num_rows == 2
     store.close()

@@ -1,9 +1,8 @@
-"""Plain Dagster assets that write channels: real Dagster, real SQLite, real files."""
+"""Plain Dagster assets that write channels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
@@ -16,71 +15,18 @@ import nova_assets as nova
 from nova_assets.dagster_bridge import build_definitions, nova_asset
 from nova_assets.dagster_bridge.asset_steps import AssetStep
 from nova_assets.errors import CommitConflict, DefinitionError
+from nova_assets_tests.dagster_bridge.asset_deployment import (
+    BASE,
+    DELTA,
+    LISTED,
+    NEW,
+    ORDERS,
+    Deploy,
+    failure,
+    materializations,
+)
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
-
-ORDERS = nova.Channel("orders", schema="shop string, amount bigint")
-LISTED = nova.Channel("listed", schema="shop string, amount bigint")
-LATEST = nova.Channel("latest", schema="shop string, amount bigint", merge=nova.Upsert("shop"))
-NEW = {"orders": dg.AssetIn("orders", metadata={"nova/mode": "new"})}
-DELTA, BASE = {"nova/produces": "delta"}, {"nova/produces": "base"}
-
-
-class Deployment:
-    """A project whose only writers are plain assets."""
-
-    def __init__(self, root: Path, assets: Sequence[Any], channels: Sequence[nova.Channel]) -> None:
-        project = nova.Project([], channels=channels)
-        self.defs = build_definitions(
-            project, assets=list(assets), catalog=f"sqlite:///{root}/c.db", warehouse=str(root / "wh")
-        )
-        self.store: nova.Store = self.defs.resources["nova"].store()  # type: ignore[index,union-attr]
-        self.store.register(self.store.project)
-        (root / "home").mkdir()
-        self.instance = dg.DagsterInstance.local_temp(str(root / "home"))
-
-    def run(self, selection: str, **how: Any) -> Any:
-        job = self.defs.resolve_implicit_global_asset_job_def()
-        keys = [dg.AssetKey(s) for s in selection.split(",")]
-        return job.execute_in_process(instance=self.instance, asset_selection=keys, raise_on_error=False, **how)
-
-    def insert(self, *amounts: int, shop: str = "a") -> None:
-        self.store.insert("orders", [{"shop": shop, "amount": n} for n in amounts])
-
-    def amounts(self, channel: str = "listed") -> list[int]:
-        return sorted(r["amount"] for r in self.store.read(channel).to_arrow().to_pylist())
-
-    def cursors(self) -> dict[str, int]:
-        return {c.binding: c.seq for c in self.store.cursors()}
-
-    def close(self) -> None:
-        self.store.close()
-        self.instance.dispose()
-
-
-Deploy = Callable[..., Deployment]
-
-
-@pytest.fixture
-def deploy(tmp_path: Path) -> Iterator[Deploy]:
-    made: list[Deployment] = []
-
-    def build(*assets: Any, channels: Sequence[nova.Channel] = (ORDERS, LISTED, LATEST)) -> Deployment:
-        made.append(Deployment(tmp_path, assets, channels))
-        return made[-1]
-
-    yield build
-    for deployment in made:
-        deployment.close()
-
-
-def materializations(result: Any) -> list[dict[str, Any]]:
-    events = [e for e in result.all_events if e.event_type_value == "ASSET_MATERIALIZATION"]
-    return [{k: v.value for k, v in e.materialization.metadata.items()} for e in events]
-
-
-def failure(result: Any) -> str:
-    return "\n".join(e.step_failure_data.error.to_string() for e in result.all_events if e.is_step_failure)
 
 
 @dg.asset(key="listed", io_manager_key="nova", metadata=DELTA, ins=NEW)
@@ -218,15 +164,15 @@ def test_a_blocking_check_comes_before_publication(deploy: Deploy, blocking: boo
 
 
 def test_after_a_conflict_the_step_runs_again(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
-    conflicts, commit, got = [1], AssetStep.commit, list[int]()
+    conflicts, publish, got = [1], AssetStep.publish, list[int]()
 
-    def commit_or_conflict(step: AssetStep) -> Any:
+    def publish_or_conflict(step: AssetStep) -> None:
         if conflicts:
             conflicts.pop()
             world.insert(2)
             world.store.catalog.abort(step.execution.id, "a conflict")
             raise CommitConflict("another commit came first", reason="head")
-        return commit(step)
+        publish(step)
 
     @dg.asset(key="listed", metadata=DELTA, ins=NEW)
     def seen(orders: pa.Table) -> pa.Table:
@@ -234,7 +180,7 @@ def test_after_a_conflict_the_step_runs_again(deploy: Deploy, monkeypatch: pytes
         return orders
 
     world = deploy(seen)
-    monkeypatch.setattr(AssetStep, "commit", commit_or_conflict)
+    monkeypatch.setattr(AssetStep, "publish", publish_or_conflict)
     world.insert(1)
     assert world.run("listed").success and got == [1, 2] and world.amounts() == [1, 2]
 
@@ -242,9 +188,9 @@ def test_after_a_conflict_the_step_runs_again(deploy: Deploy, monkeypatch: pytes
 def test_a_step_that_fails_after_its_commit_does_not_write_twice(
     deploy: Deploy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nova_assets.dagster_bridge import asset_steps
+    from nova_assets.dagster_bridge import channel_writer
 
-    fails, report = [True], asset_steps.timeline_metadata_by_channel
+    fails, report = [True], channel_writer.timeline_metadata_by_channel
 
     def report_or_fail(*args: Any) -> Any:
         if fails:
@@ -256,36 +202,10 @@ def test_a_step_that_fails_after_its_commit_does_not_write_twice(
         return pa.table({"shop": ["a"], "amount": [1]})
 
     world = deploy(once)
-    monkeypatch.setattr(asset_steps, "timeline_metadata_by_channel", report_or_fail)
+    monkeypatch.setattr(channel_writer, "timeline_metadata_by_channel", report_or_fail)
     result = world.run("listed")
     assert result.success and world.amounts() == [1], failure(result)
     assert [m["nova/seq"] for m in materializations(result)] == [1]
-
-
-def test_an_asset_of_a_partition(deploy: Deploy) -> None:
-    day = nova.daily("day", start="2026-01-01")
-    clicks = nova.Channel("clicks", schema="day date, n int", partitions=day)
-    counts = nova.Channel("counts", schema="day date, n int", partitions=day)
-    daily = dg.DailyPartitionsDefinition("2026-01-01", end_offset=1)
-
-    @dg.asset(
-        key="counts",
-        metadata=BASE,
-        partitions_def=daily,
-        ins={"clicks": dg.AssetIn("clicks", metadata={"nova/mode": "all"})},
-    )
-    def count(context, clicks: pa.Table) -> pa.Table:  # type: ignore[no-untyped-def]
-        assert context.partition_key == "2026-01-02"
-        return pa.table({"n": pa.array([clicks.num_rows], pa.int32())})
-
-    world = deploy(count, channels=[clicks, counts])
-    rows: list[Any] = [{"day": d, "n": n} for d in ("2026-01-01", "2026-01-02") for n in range(2)]
-    world.store.insert("clicks", rows)
-    result = world.run("counts", partition_key="2026-01-02")
-    assert result.success, failure(result)
-    assert [(str(r["day"]), r["n"]) for r in world.store.read("counts").to_arrow().to_pylist()] == [("2026-01-02", 2)]
-    tags = {"dagster/asset_partition_range_start": "2026-01-01", "dagster/asset_partition_range_end": "2026-01-02"}
-    assert "several of its partitions" in failure(world.run("counts", tags=tags))
 
 
 def test_others_treat_the_asset_like_a_binding(deploy: Deploy) -> None:
@@ -355,36 +275,6 @@ def test_an_asset_that_was_not_handed_over_says_so(deploy: Deploy) -> None:
         instance=world.instance, asset_selection=[dg.AssetKey("other")], raise_on_error=False
     )
     assert "build_definitions(project, assets=[...])" in failure(result)
-
-
-def test_two_dimensions_and_dynamic_partitions(deploy: Deploy) -> None:
-    day, shop = nova.daily("day", start="2026-01-01"), nova.dynamic("shop")
-    both = nova.Channel("both", schema="day date, shop string, n int", partitions=[day, shop])
-    by_shop = nova.Channel("by_shop", schema="shop string, n int", partitions=shop)
-    shops = dg.DynamicPartitionsDefinition(name="shop")
-    grid = dg.MultiPartitionsDefinition(
-        {"day": dg.DailyPartitionsDefinition("2026-01-01", end_offset=1), "shop": shops}
-    )
-
-    @dg.asset(key="both", metadata=DELTA, partitions_def=grid)
-    def cell() -> pa.Table:
-        return pa.table({"n": pa.array([1], pa.int32())})
-
-    @dg.asset(key="by_shop", metadata=DELTA, partitions_def=shops)
-    def one_shop() -> pa.Table:
-        return pa.table({"n": pa.array([2], pa.int32())})
-
-    world = deploy(cell, one_shop, channels=[both, by_shop])
-    world.instance.add_dynamic_partitions("shop", ["x|y"])
-    key = dg.MultiPartitionKey({"day": "2026-01-02", "shop": "x%7Cy"})
-    world.instance.add_dynamic_partitions("shop", ["x%7Cy"])
-    result = world.run("both", partition_key=key)
-    assert result.success, failure(result)
-    [row] = world.store.read("both").to_arrow().to_pylist()
-    assert (str(row["day"]), row["shop"], row["n"]) == ("2026-01-02", "x|y", 1)
-    result = world.run("by_shop", partition_key="x%7Cy")
-    assert result.success, failure(result)
-    assert world.store.read("by_shop").to_arrow().to_pylist() == [{"shop": "x|y", "n": 2}]
 
 
 def test_an_input_without_data_and_an_asset_that_only_waits(deploy: Deploy) -> None:

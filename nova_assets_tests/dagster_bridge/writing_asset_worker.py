@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,9 @@ DELTA = {"nova/produces": "delta"}
     ins={"orders": dg.AssetIn("orders", metadata={"nova/mode": "new"})},
 )
 def both(orders: pa.Table) -> Iterator[Any]:
+    if (broken := Path(os.environ.get("NOVA_TEST_BROKEN", "/nowhere"))).exists():
+        broken.unlink()
+        raise ValueError("broken once")
     yield dg.Output(orders, "listed")
     yield dg.Output(orders, "latest")
 
@@ -31,6 +35,15 @@ def both(orders: pa.Table) -> Iterator[Any]:
 def definitions(root: Path) -> dg.Definitions:
     project = nova.Project([], channels=[ORDERS, LISTED, LATEST])
     return build_definitions(project, assets=[both], catalog=f"sqlite:///{root}/c.db", warehouse=str(root / "wh"))
+
+
+def job_of(root: str) -> dg.JobDefinition:
+    """The job of both assets, for a process or a run that loads it by name."""
+    selection = dg.AssetSelection.assets("listed", "latest")
+    defs = dg.Definitions.merge(
+        definitions(Path(root)), dg.Definitions(jobs=[dg.define_asset_job("both_job", selection=selection)])
+    )
+    return defs.resolve_job_def("both_job")
 
 
 def run_both(root: Path) -> bool:
