@@ -16,10 +16,12 @@ from nova_assets.dagster_bridge.asset_consumers import (
     pin_consumer_inputs,
 )
 from nova_assets.dagster_bridge.channel_writer import binding_of_step
+from nova_assets.dagster_bridge.partitions import dimensions_in_dagster, parse_dagster_key
 from nova_assets.errors import DefinitionError, NotSupported
 from nova_assets.execution.pins import plan_pinned_read
 from nova_assets.model.execution import Pin
 from nova_assets.model.modes_view import View
+from nova_assets.model.partitions import WHOLE
 from nova_assets.store.store import Store
 
 
@@ -32,6 +34,8 @@ def load_channel(store: Store, context: InputContext) -> Any:
         ExecutionInProgress: another run of the asset is reading.
         NotSupported: this run has pinned other channels but not this channel, or the step makes no asset.
     """
+    if not _is_in_step(context):
+        return _load_outside_step(store, context)
     binding = binding_of_step(context.step_context)
     if binding is not None and any(e.name == context.name for t in binding.tasks for e in t.consumes):
         scopes = None if _is_for_range(context) else build_consumer(context, store).scope_by_channel
@@ -60,6 +64,41 @@ def load_channel(store: Store, context: InputContext) -> Any:
     if mode == "changes":
         return _build_modes_view(store, pinned)
     return _as_annotated_type(store, store.engine.read(plan_pinned_read(store.catalog, pinned, mode)), context)
+
+
+def _is_in_step(context: InputContext) -> bool:
+    """Whether the input belongs to a step of a run. Otherwise somebody looks at an asset's value, as
+    ``defs.load_asset_value`` does.
+    """
+    return getattr(context, "_step_context", None) is not None
+
+
+def _load_outside_step(store: Store, context: InputContext) -> Any:
+    """Rows of a channel at its head, in the partition that the context names.
+
+    Raises:
+        NotSupported: the mode needs the cursor of an asset.
+    """
+    channel = store.catalog.channel(channel_of_asset(context.asset_key))
+    metadata = getattr(context, "_definition_metadata", None)
+    mode = input_mode(channel.channel.name, metadata, _annotation(context))
+    if mode != "all":
+        raise NotSupported(
+            f"an input reads {mode}({channel.channel.name}) outside a run, where nothing has a cursor",
+            expected="mode all",
+            next="store.read(channel, since=...) reads changes",
+        )
+    scope = WHOLE
+    if context.has_partition_key and channel.channel.partitions:
+        scope = parse_dagster_key(dimensions_in_dagster(store.project, channel.channel), context.partition_key)
+    pin = Pin(channel.channel.name, channel.head, partition=scope)
+    return _as_annotated_type(store, store.engine.read(plan_pinned_read(store.catalog, pin, "all")), context)
+
+
+def _annotation(context: InputContext) -> Any:
+    """Type with which the input is annotated; ``Any`` outside a step that says nothing."""
+    dagster_type = getattr(context, "_dagster_type", None)
+    return Any if dagster_type is None else dagster_type.typing_type
 
 
 def accept_output(context: OutputContext, value: Any) -> None:
@@ -114,7 +153,7 @@ def _build_modes_view(store: Store, pin: Pin) -> View:
 
 def _as_annotated_type(store: Store, frame: Any, context: InputContext) -> Any:
     """The frame as the type with which the input is annotated."""
-    annotation, type_name = context.dagster_type.typing_type, _annotated_type_name(context)
+    annotation, type_name = _annotation(context), _annotated_type_name(context)
     if type_name.startswith("pyarrow.") and type_name.endswith(".Table"):
         return store.engine.to_arrow(frame)
     if type_name.startswith("pandas.") and type_name.endswith(".DataFrame"):
@@ -126,14 +165,14 @@ def _as_annotated_type(store: Store, frame: Any, context: InputContext) -> Any:
     if annotation is Any or not isinstance(annotation, type) or isinstance(frame, annotation):
         return frame
     raise DefinitionError(
-        f"input {context.name!r} has an annotation into which a channel cannot be converted",
+        f"an input of {channel_of_asset(context.asset_key)!r} has an annotation into which a channel cannot be converted",
         found=type_name,
         expected="pyspark.sql.DataFrame, pyarrow.Table, pandas.DataFrame, polars.DataFrame or nova.View",
     )
 
 
 def _annotated_type_name(context: InputContext) -> str:
-    annotation = context.dagster_type.typing_type
+    annotation = _annotation(context)
     return f"{getattr(annotation, '__module__', '')}.{getattr(annotation, '__qualname__', '')}"
 
 

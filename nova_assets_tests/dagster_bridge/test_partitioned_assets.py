@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import nova_assets as nova
+from nova_assets.errors import NotSupported
 from nova_assets_tests.dagster_bridge.asset_deployment import BASE, DELTA, Deploy, failure
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
@@ -110,3 +111,19 @@ def test_one_run_for_several_partitions(deploy: Deploy, form: str) -> None:
     assert world.run("counts", partition_key=DAYS[2]).success and calls[-1] == (1, 1)
     extra.append(pa.table({"day": pa.array([20_000], pa.date32()), "n": [1]}))
     assert "belong to none of the partitions" in failure(world.run("counts", tags=RANGE))
+
+
+@pytest.mark.spark
+def test_values_are_loaded_outside_a_run(deploy: Deploy) -> None:
+    day = nova.daily("day", start=DAYS[0])
+    clicks = nova.Channel("clicks", schema="day date, n int", partitions=day)
+    world = deploy(channels=[clicks])
+    rows: list[Any] = [{"day": d, "n": n} for n, d in enumerate(DAYS)]
+    world.store.insert("clicks", rows)
+    key = dg.AssetKey("clicks")
+    assert world.defs.load_asset_value(key, instance=world.instance).count() == 4
+    table = world.defs.load_asset_value(key, python_type=pa.Table, instance=world.instance, partition_key=DAYS[1])
+    assert [r["n"] for r in table.to_pylist()] == [1]
+    context = dg.build_input_context(asset_key=key, definition_metadata={"nova/mode": "new"}, name="clicks")
+    with pytest.raises(NotSupported, match="outside a run"):
+        world.defs.resources["nova"].load_input(context)  # type: ignore[index,union-attr]
