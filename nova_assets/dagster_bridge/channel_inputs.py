@@ -165,7 +165,7 @@ def _as_annotated_type(store: Store, frame: Any, context: InputContext) -> Any:
     if annotation is Any or not isinstance(annotation, type) or isinstance(frame, annotation):
         return frame
     raise DefinitionError(
-        f"an input of {channel_of_asset(context.asset_key)!r} has an annotation into which a channel cannot be converted",
+        f"channel {channel_of_asset(context.asset_key)!r} cannot be converted into the type that its input names",
         found=type_name,
         expected="pyspark.sql.DataFrame, pyarrow.Table, pandas.DataFrame, polars.DataFrame or nova.View",
     )
