@@ -10,11 +10,14 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from dagster import (
+    AssetKey,
     DagsterEventType,
     DagsterInstance,
     DagsterRunStatus,
     DefaultSensorStatus,
     JobDefinition,
+    MultiAssetSensorDefinition,
+    MultiAssetSensorEvaluationContext,
     RunRecord,
     RunRequest,
     RunsFilter,
@@ -43,7 +46,7 @@ from nova_assets.model.execution import Execution
 from nova_assets.model.firing import Firing
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.project import Project
-from nova_assets.model.trigger import Trigger
+from nova_assets.model.trigger import OnData, OnSealed, Trigger
 from nova_assets.plan.trigger_decision import TriggerState, decide_trigger, next_retry_time
 from nova_assets.store.store import Store
 
@@ -68,10 +71,15 @@ def sensor_name(binding: Binding) -> str:
 def build_trigger_sensor(
     binding: Binding, job: JobDefinition | UnresolvedAssetJobDefinition, nova: NovaResource
 ) -> SensorDefinition | None:
-    """Sensor of a binding; None for a binding without a trigger, which runs only by hand."""
+    """Sensor of a binding; None for a binding without a trigger, which runs only by hand.
+
+    A trigger over several channels is a multi-asset sensor, so that Dagster shows which assets it watches.
+    """
     trigger = binding.when
     if trigger is None:
         return None
+    if len(watched := watched_channels(trigger)) > 1:
+        return _multi_asset_sensor(binding, trigger, [AssetKey(c) for c in watched], job, nova)
 
     def on_tick(context: SensorEvaluationContext) -> RunRequest | list[RunRequest] | SkipReason:
         return evaluate_trigger(binding, trigger, nova.store(), context.instance)
@@ -80,6 +88,41 @@ def build_trigger_sensor(
         name=sensor_name(binding),
         job=job,
         evaluation_fn=on_tick,
+        minimum_interval_seconds=SENSOR_INTERVAL,
+        default_status=DefaultSensorStatus.RUNNING,
+        description=str(trigger),
+    )
+
+
+def watched_channels(trigger: Trigger) -> list[str]:
+    """Channels whose data or seals are parts of a trigger."""
+    channels: list[str] = []
+    for part in trigger.simple_triggers():
+        channels += part.channels if isinstance(part, OnData) else [part.channel] if isinstance(part, OnSealed) else []
+    return list(dict.fromkeys(channels))
+
+
+def _multi_asset_sensor(
+    binding: Binding,
+    trigger: Trigger,
+    watched: list[AssetKey],
+    job: JobDefinition | UnresolvedAssetJobDefinition,
+    nova: NovaResource,
+) -> SensorDefinition:
+    """Sensor that names the assets that it watches. The catalog decides, so its cursor only follows."""
+
+    def on_tick(context: MultiAssetSensorEvaluationContext) -> RunRequest | list[RunRequest] | SkipReason:
+        answer = evaluate_trigger(binding, trigger, nova.store(), context.instance)
+        if not isinstance(answer, SkipReason):
+            context.advance_all_cursors()  # type: ignore[no-untyped-call]  # otherwise Dagster rejects the requests
+        return answer
+
+    return MultiAssetSensorDefinition(
+        name=sensor_name(binding),
+        monitored_assets=watched,
+        job_name=None,
+        job=job,
+        asset_materialization_fn=on_tick,
         minimum_interval_seconds=SENSOR_INTERVAL,
         default_status=DefaultSensorStatus.RUNNING,
         description=str(trigger),
