@@ -23,6 +23,7 @@ from dagster import (
     RetryRequested,
 )
 from dagster._core.definitions.utils import NoValueSentinel
+from dagster._core.execution.plan.compute import gen_from_async_gen
 from dagster._core.execution.plan.compute_generator import create_op_compute_wrapper
 
 from nova_assets.crash_points import crash_point
@@ -74,7 +75,7 @@ class ChannelWriter:
                             leases.enter_context(heartbeat(store.catalog, step.execution, step.runtime.lease))
                         else:  # an earlier attempt of this step has failed after its commit
                             op_context.log.info("the rows were committed before; their commit is reported again")
-                    yield from results.collect(create_op_compute_wrapper(self.op)(context, inputs))
+                    yield from results.collect(self._call_function(context, inputs))
                     yield from results.raise_if_check_failed()
                     asset_steps.stage(steps, store, results.rows_by_channel)
                 for step in steps:
@@ -95,6 +96,16 @@ class ChannelWriter:
             crash_point("publish.after")
             for commit in commits:
                 store.catalog.mark_commit_reported(commit.id)
+
+    def _call_function(self, context: Any, inputs: Mapping[str, Any]) -> Iterable[Any]:
+        """What the asset's own function yields or returns, as Dagster passes it on."""
+        events: Any = create_op_compute_wrapper(self.op)(context, inputs)
+        is_async = inspect.isasyncgen(events)
+        return (
+            gen_from_async_gen(context.op_execution_context.get_step_execution_context(), events)
+            if is_async
+            else events
+        )
 
 
 @dataclass

@@ -29,6 +29,10 @@ from nova_assets_tests.dagster_bridge.asset_deployment import (
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
 
+class Sizes(dg.Config):
+    size: int = 2
+
+
 @dg.asset(key="listed", io_manager_key="nova", metadata=DELTA, ins=NEW)
 def list_orders(orders: pa.Table) -> pa.Table:
     return orders
@@ -161,6 +165,19 @@ def test_a_blocking_check_comes_before_publication(deploy: Deploy, blocking: boo
     assert result.success is not blocking and (world.store.timeline("listed") == []) is blocking
     assert not blocking or "small" in failure(result)
     assert world.run("listed").success and world.amounts() == [1]
+
+
+def test_an_async_function_and_a_config_and_a_resource(deploy: Deploy) -> None:
+    async def rows(context, config):  # type: ignore[no-untyped-def]
+        return pa.table({"shop": ["a"] * config.size, "amount": range(config.size)})
+
+    rows.__annotations__["config"] = Sizes  # Dagster does not resolve an annotation that is a text
+    made = dg.asset(key="listed", metadata=DELTA, required_resource_keys={"nova"})(rows)
+    world = deploy(made)
+    result = world.run("listed")
+    assert result.success, failure(result)
+    result = world.run("listed", run_config={"ops": {"listed": {"config": {"size": 1}}}})
+    assert result.success and world.amounts() == [0, 0, 1]
 
 
 def test_after_a_conflict_the_step_runs_again(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
