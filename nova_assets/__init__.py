@@ -17,6 +17,7 @@ from nova_assets.version import __version__ as __version__
 if TYPE_CHECKING:
     from nova_assets.client.connection import Connection as Connection
     from nova_assets.client.connection import connect as connect
+    from nova_assets.dagster_bridge import condition as condition
     from nova_assets.errors import *  # noqa: F403
     from nova_assets.file_views.file_lists import FileView as FileView
     from nova_assets.file_views.file_lists import Views as Views
@@ -114,12 +115,15 @@ _HOMES = {
     "store.store": ("Store",),
     "file_views.file_lists": ("FileView", "Views"),
 }
+_MODULES = {"condition": "dagster_bridge.condition"}
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         value = getattr(importlib.import_module(f"nova_assets.{_HOME[name]}"), name)
+    elif name in _MODULES:
+        value = importlib.import_module(f"nova_assets.{_MODULES[name]}")
     else:
         errors = importlib.import_module("nova_assets.errors")
         if not (name[:1].isupper() and hasattr(errors, name)):
@@ -130,4 +134,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME])
+    return sorted({*globals(), *_HOME, *_MODULES})

@@ -61,6 +61,7 @@ FURTHER = {
     "Under Dagster (`nova_assets.dagster_bridge`)": {
         "dagster_bridge.definitions": ("build_definitions",),
         "dagster_bridge.nova_asset": ("nova_asset",),
+        "dagster_bridge.condition": ("has_unread",),
         "dagster_bridge.resources": ("NovaResource",),
         "dagster_bridge.launch": ("launch_due",),
         "dagster_bridge.io_manager": ("NovaIOManager",),

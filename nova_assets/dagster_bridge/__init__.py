@@ -1,9 +1,10 @@
 """Channels, bindings and triggers as Dagster assets, graphs and sensors."""
 
+from nova_assets.dagster_bridge import condition
 from nova_assets.dagster_bridge.definitions import build_definitions
 from nova_assets.dagster_bridge.io_manager import NovaIOManager
 from nova_assets.dagster_bridge.launch import launch_due
 from nova_assets.dagster_bridge.nova_asset import nova_asset
 from nova_assets.dagster_bridge.resources import NovaResource
 
-__all__ = ["NovaIOManager", "NovaResource", "build_definitions", "launch_due", "nova_asset"]
+__all__ = ["NovaIOManager", "NovaResource", "build_definitions", "condition", "launch_due", "nova_asset"]

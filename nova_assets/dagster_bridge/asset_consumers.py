@@ -117,12 +117,16 @@ def build_consumer(context: InputContext, store: Store) -> AssetConsumer:
         if _channel_exists(store, channel):
             modes[channel] = mode
             input_name_by_channel[channel] = name
-    keys = "+".join(sorted(k.to_user_string() for k in asset.keys))
     scopes = {
         channel: input_partition_scope(context, store, channel, name) for channel, name in input_name_by_channel.items()
     }
     partition = step.partition_key if step.has_partition_key else WHOLE
-    return AssetConsumer(_CONSUMER_PREFIX + keys, partition, modes, scopes)
+    return AssetConsumer(consumer_name(asset), partition, modes, scopes)
+
+
+def consumer_name(asset: AssetsDefinition) -> str:
+    """Name under which the cursors of an asset that only reads are stored."""
+    return _CONSUMER_PREFIX + "+".join(sorted(k.to_user_string() for k in asset.keys))
 
 
 def input_modes(asset: AssetsDefinition) -> dict[str, tuple[str, str]]:

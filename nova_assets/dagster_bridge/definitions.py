@@ -9,8 +9,11 @@ from typing import Any
 
 from dagster import (
     AssetsDefinition,
+    AssetSelection,
+    AutomationConditionSensorDefinition,
     BetaWarning,
     ConfigurableResource,
+    DefaultSensorStatus,
     Definitions,
     ExecutorDefinition,
     JobDefinition,
@@ -22,6 +25,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 from nova_assets.dagster_bridge.arrivals import receive_sensor_job
 from nova_assets.dagster_bridge.assets import build_binding_asset, build_sink_job, external_asset_specs
 from nova_assets.dagster_bridge.binding_job import build_binding_job
+from nova_assets.dagster_bridge.condition import has_own_condition, register_reader
 from nova_assets.dagster_bridge.dataset_ticks import tick_sensor_job
 from nova_assets.dagster_bridge.lost_runs import build_lost_runs_sensor
 from nova_assets.dagster_bridge.maintenance import maintenance_sensor_job
@@ -36,7 +40,7 @@ from nova_assets.dagster_bridge.resources import (
 from nova_assets.dagster_bridge.sensor_job import SensorJob
 from nova_assets.dagster_bridge.triggers import build_trigger_sensor
 from nova_assets.dagster_bridge.unreported_commits import build_unreported_commits_sensor
-from nova_assets.dagster_bridge.writing_assets import add_writing_assets
+from nova_assets.dagster_bridge.writing_assets import add_writing_assets, reading_binding
 from nova_assets.model.binding import Binding
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.project import Project
@@ -84,6 +88,7 @@ def build_definitions(
         jobs = {b.name: _build_binding_job(b) for b in project.bindings}
         background_work = [sensor_job.build_definitions(nova) for sensor_job in _sensor_jobs(with_assets)]
         trigger_sensors = [build_trigger_sensor(b, jobs[b.name], nova) for b in project.bindings]
+        conditions = _sensors_of_conditions(own_assets, with_assets, nova)
         return Definitions(
             assets=[*binding_assets, *own_assets, *external_asset_specs(with_assets)],
             jobs=[
@@ -95,9 +100,31 @@ def build_definitions(
                 build_unreported_commits_sensor(nova),
                 build_lost_runs_sensor(nova),
                 *(sensor for _, sensor in background_work),
+                *conditions,
             ],
             resources={RESOURCE_KEY: nova, IO_MANAGER_KEY: nova},
             executor=executor,
+        )
+
+
+def _sensors_of_conditions(
+    assets: Sequence[AssetsDefinition], project: Project, nova: NovaResource
+) -> Iterator[AutomationConditionSensorDefinition]:
+    """A sensor for the assets with a condition that only the process of the definitions can evaluate."""
+    judged = [a for a in assets if any(has_own_condition(s.automation_condition) for s in a.specs)]
+    for asset in judged:
+        writers = [w for key in asset.keys if (w := project.writer(key.path[-1])) is not None]
+        binding = writers[0] if writers else reading_binding(asset, project)
+        if binding is not None:
+            for key in asset.keys:
+                register_reader(key, nova, binding)
+    if judged:
+        yield AutomationConditionSensorDefinition(
+            "nova_automation",
+            target=AssetSelection.assets(*(key for a in judged for key in a.keys)),
+            use_user_code_server=True,
+            default_status=DefaultSensorStatus.RUNNING,
+            description="Requests runs of assets that have unread data.",
         )
 
 

@@ -21,6 +21,7 @@ from dagster import (
 
 from nova_assets.dagster_bridge.asset_consumers import (
     PRODUCES_METADATA_KEY,
+    consumer_name,
     input_modes,
 )
 from nova_assets.dagster_bridge.assets import build_channel_asset_spec
@@ -98,6 +99,26 @@ def _binding_of_asset(asset: AssetsDefinition, channels: Mapping[str, Channel]) 
     written = [e.channel for e in produces if e.channel is not None]
     columns = [d.column for d in _dimensions(name, written[0], asset.partitions_def)]
     return bind(Workflowette(name, [task]), description=task.description, partitions=columns)
+
+
+def reading_binding(asset: AssetsDefinition, project: Project) -> Binding | None:
+    """An asset that writes no channel, as a binding that reads channels: for what is unread. None if it has no cursor.
+
+    Raises:
+        DefinitionError: the asset is partitioned, so nova cannot tell what is unread in each of its partitions.
+    """
+    channels = {c.name: c for c in project.channels}
+    edges = tuple(_consumes_edges(asset, channels))
+    if not any(e.moves_cursor for e in edges):
+        return None
+    name = asset.node_def.name
+    if asset.partitions_def is not None:
+        raise DefinitionError(
+            f"has_unread is a condition of {name!r}, which has partitions and writes no channel",
+            expected="an asset without partitions, or one that writes a channel with these partitions",
+        )
+    workflowette = Workflowette(name, [Task(name, _not_called_here(name), edges)])
+    return Binding(consumer_name(asset), workflowette, workflowette.declared_channels_by_port, {}, None)
 
 
 def _writes(spec: Any) -> bool:

@@ -256,6 +256,17 @@ def load_trigger_states(binding: Binding, catalog: Catalog, now: datetime) -> di
     return found
 
 
+def unread_by_partition(binding: Binding, catalog: Catalog, now: datetime) -> dict[str, dict[str, UnreadData]]:
+    """Partition of a binding -> channel that it reads by cursor -> its unread data."""
+    is_partitioned = bool(binding.dimensions)
+    states = load_trigger_states(binding, catalog, now) if is_partitioned else {}
+    states = states if is_partitioned else {WHOLE: load_trigger_state(binding, catalog, now)}
+    return {
+        partition: {c.name: state.unread(c.name, state.cursors.get(c.name, 0)) for c in binding.cursor_channels}
+        for partition, state in states.items()
+    }
+
+
 def _input_channels(binding: Binding) -> list[Channel]:
     return [c for c in binding.reads if c not in binding.writes]
 
