@@ -23,6 +23,7 @@ from rich.console import Console
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.deployment_options import DEPLOYMENT_OPTION_NAMES, deployment_options
 from nova_assets.cli.json_streams import redirect_streams_to_json
+from nova_assets.cli.name_completion import CATALOG_NAMES
 from nova_assets.cli.rendering import is_terminal, open_stdout_console
 from nova_assets.errors import BindingNotFound, ChannelNotFound, TaskFailed
 from nova_assets.masking import mask
@@ -56,6 +57,9 @@ class NovaCommand(click.Command):
         super().__init__(*args, **kwargs)
         self.checks_project = checks_project
         as_json = click.Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON on standard output.")
+        for parameter in self.params:
+            if type(parameter.type) is click.types.StringParamType and parameter.name in CATALOG_NAMES:
+                parameter.type = CATALOG_NAMES[parameter.name]
         self.params = [*self.params, as_json, *deployment_options()]
 
     def invoke(self, ctx: click.Context) -> None:

@@ -50,6 +50,7 @@ COMMANDS = {
     "spark": ("spark", "Start, stop or inspect a warm Spark server."),
     "serve": ("serve", "Serve channels over HTTP."),
     "token": ("token", "Add, list and revoke the tokens of the service."),
+    "completion": ("completion", "Print the script by which a shell completes the arguments."),
     "doctor": ("doctor", "Check Spark, catalog, warehouse and project, and repair damage."),
 }
 """Module in this package and help line of each command, in the order of their typical use."""
