@@ -17,8 +17,8 @@ from nova_assets_tests.effort import long_except
 WORKER = "nova_assets_tests.dagster_bridge.writing_asset_worker"
 pytestmark = [pytest.mark.dagster, pytest.mark.crash, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
-POINTS = ["begin.after", "stage.recorded", "stage.written", "task.after", "commit.before", "commit.inside"]
-DURABLE = ["commit.after", "publish.before", "publish.after"]
+POINTS = ["begin.after", "stage.written", "commit.before", "commit.inside"]
+DURABLE = ["commit.after", "publish.before"]
 
 
 @pytest.mark.parametrize("point", long_except([*POINTS, *DURABLE], "stage.written", "commit.after"))

@@ -26,7 +26,7 @@ def model(order: bool, partitioned: bool) -> MergeModel:
 @pytest.mark.spark
 @pytest.mark.parametrize("order", [False, True])
 @pytest.mark.parametrize("partitioned", [False, True])
-@pytest.mark.parametrize("seed", range(examples(1, 8)))
+@pytest.mark.parametrize("seed", range(examples(1, 4)))
 def test_rows_before_and_after_a_change(spark: Any, tmp_path: Path, seed: int, order: bool, partitioned: bool) -> None:
     rng = random.Random(seed * 4 + order * 2 + partitioned)
     days = nova.static("day", ["a", "b"])
