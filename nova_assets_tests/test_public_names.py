@@ -24,6 +24,8 @@ def _names_for_type_checkers(module: ast.Module) -> set[tuple[str, str]]:
 
 
 def _names_resolved_on_first_use(module: ast.Module) -> set[tuple[str, str]]:
-    """(module, name) of each entry of ``_HOMES``."""
-    [homes] = [s.value for s in module.body if isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) == "_HOMES"]
-    return {(f"nova_assets.{home}", name) for home, names in ast.literal_eval(homes).items() for name in names}
+    """(module, name) of each entry of ``_HOMES``, and of each module in ``_MODULES``."""
+    assigned = {ast.unparse(s.targets[0]): s.value for s in module.body if isinstance(s, ast.Assign)}
+    homes, modules = (ast.literal_eval(assigned[name]) for name in ("_HOMES", "_MODULES"))
+    names = {(f"nova_assets.{home}", name) for home, names in homes.items() for name in names}
+    return names | {(f"nova_assets.{home}".removesuffix(f".{name}"), name) for name, home in modules.items()}
