@@ -21,7 +21,11 @@ import click
 from rich.console import Console
 
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.deployment_options import DEPLOYMENT_OPTION_NAMES, deployment_options
+from nova_assets.cli.deployment_options import (
+    DEPLOYMENT_OPTION_NAMES,
+    deployment_options,
+    option_of_command_line,
+)
 from nova_assets.cli.json_streams import redirect_streams_to_json
 from nova_assets.cli.name_completion import CATALOG_NAMES
 from nova_assets.cli.rendering import is_terminal, open_stdout_console
@@ -65,8 +69,7 @@ class NovaCommand(click.Command):
     def invoke(self, ctx: click.Context) -> None:
         as_json = ctx.params.pop("as_json")
         deployment_values = {
-            name: ctx.params.pop(name) or _option_of_parent_command(ctx.parent, name)
-            for name in DEPLOYMENT_OPTION_NAMES
+            name: ctx.params.pop(name) or option_of_command_line(ctx.parent, name) for name in DEPLOYMENT_OPTION_NAMES
         }
         ctx.obj = Deployment(**deployment_values, quiet=as_json)
         ctx.exit(self._run_with_json(ctx) if as_json else self._run_with_text(ctx))
@@ -100,15 +103,6 @@ class NovaCommand(click.Command):
             click.echo(_wrap_to_terminal(_error_as_text(error)), err=True)
             return 1
         return result.exit_code
-
-
-def _option_of_parent_command(ctx: click.Context | None, option_name: str) -> str | None:
-    """Value of a deployment option that stands before the command's name."""
-    while ctx is not None:
-        if ctx.params.get(option_name):
-            return str(ctx.params[option_name])
-        ctx = ctx.parent
-    return None
 
 
 def print_to_stderr(text: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from nova_assets.cli.deployment_options import DEPLOYMENT_OPTION_NAMES
+from nova_assets.cli.deployment_options import DEPLOYMENT_OPTION_NAMES, option_of_command_line
 
 
 class CatalogName(click.types.StringParamType):
@@ -25,21 +25,13 @@ class CatalogName(click.types.StringParamType):
         """Names that begin with a text. Without a catalog, or if it does not answer, there are none."""
         from nova_assets.cli.deployment import Deployment
 
-        values = {name: _deployment_option(ctx, name) for name in DEPLOYMENT_OPTION_NAMES}
+        values = {name: option_of_command_line(ctx, name) for name in DEPLOYMENT_OPTION_NAMES}
         try:
             with Deployment(**values, quiet=True).open_read_only() as store:
                 names = self.list_names(store, ctx.params)
         except Exception:  # a shell that completes has no place for an error
             return []
         return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
-
-
-def _deployment_option(ctx: click.Context | None, name: str) -> str | None:
-    while ctx is not None:
-        if ctx.params.get(name):
-            return str(ctx.params[name])
-        ctx = ctx.parent
-    return None
 
 
 def _channels(store: Any, params: dict[str, Any]) -> list[str]:

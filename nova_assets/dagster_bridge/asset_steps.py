@@ -26,7 +26,7 @@ from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit
 from nova_assets.model.execution import Execution
 from nova_assets.model.modes_view import View
-from nova_assets.model.partitions import WHOLE, scope_for_columns
+from nova_assets.model.partitions import WHOLE
 from nova_assets.store.store import Store
 
 
@@ -80,15 +80,6 @@ class AssetStep:
         """
         if self.commit is None:
             self.commit = self.runtime.commit(self.execution)
-
-    def newest_sequence_number(self, channel: str) -> int:
-        """Sequence number of the newest block in the partitions that the execution writes; 0 if there is no block."""
-        catalog = self.runtime.catalog
-        state = catalog.channel(channel)
-        scope = scope_for_columns(state.channel.partition_columns, self.execution.partition)
-        if not scope:
-            return state.head
-        return max((p.seq for p in catalog.partitions(channel, scope)), default=0)
 
 
 def begin_or_attach(

@@ -30,7 +30,11 @@ from nova_assets.crash_points import crash_point
 from nova_assets.dagster_bridge import asset_steps
 from nova_assets.dagster_bridge.asset_steps import AssetStep
 from nova_assets.dagster_bridge.logs import forward_logs_to_dagster
-from nova_assets.dagster_bridge.materializations import build_commit_output, build_unchanged_output
+from nova_assets.dagster_bridge.materializations import (
+    build_commit_output,
+    build_unchanged_output,
+    newest_sequence_number,
+)
 from nova_assets.dagster_bridge.partitions import add_partitions_of_blocks, find_multi_partition_columns
 from nova_assets.dagster_bridge.timeline_metadata import timeline_metadata_by_channel
 from nova_assets.errors import CheckFailed, CommitConflict
@@ -207,7 +211,7 @@ def _outputs_of_commits(
             continue
         made = [_output_of_commit(step, channel, store, shown.get(channel, {}), len(steps) > 1) for step in steps]
         if len(steps) == 1:
-            yield _with_facts(result, made[0])
+            yield _with_commit(result, made[0])
             continue
         for step, output in zip(steps, made, strict=True):
             context.get_step_execution_context().add_asset_metadata(
@@ -228,14 +232,14 @@ def _output_of_commit(
     commit = step.commit
     assert commit is not None
     if not any(b.channel == channel for b in commit.blocks):
-        version = step.newest_sequence_number(channel)
+        version = newest_sequence_number(store, channel, step.execution.partition)
         return build_unchanged_output(channel, version, materialized=is_one_of_several)
     seconds = round((commit.at - step.execution.started_at).total_seconds(), 3)
     facts = {**shown, "nova/seconds": seconds}
     return build_commit_output(commit, channel, store.settings.warehouse, store.project, facts)
 
 
-def _with_facts(result: Output[Any] | MaterializeResult[Any], made: Output[None]) -> Any:
+def _with_commit(result: Output[Any] | MaterializeResult[Any], made: Output[None]) -> Any:
     """A result of the function with the metadata, the tags and the data version of a commit."""
     metadata = {**made.metadata, **(result.metadata or {})}
     tags = {**(made.tags or {}), **(result.tags or {})}

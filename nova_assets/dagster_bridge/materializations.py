@@ -158,6 +158,13 @@ def build_unchanged_output(channel: str, newest_seq: int, materialized: bool) ->
         return Output(None, channel, metadata=metadata, data_version=DataVersion(str(newest_seq)))
 
 
+def newest_sequence_number(store: Store, channel: str, partition: str) -> int:
+    """Sequence number of the newest block in the partitions that an execution writes; 0 if there is no block."""
+    state = store.catalog.channel(channel)
+    scope = scope_for_columns(state.channel.partition_columns, partition)
+    return max((p.seq for p in store.catalog.partitions(channel, scope)), default=0) if scope else state.head
+
+
 def build_commit_event(
     commit: Commit,
     blocks: Sequence[Block],

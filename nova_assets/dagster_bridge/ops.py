@@ -28,7 +28,11 @@ from dagster._core.storage.tags import BACKFILL_ID_TAG
 from nova_assets.crash_points import crash_point
 from nova_assets.dagster_bridge.asset_checks import build_asset_check_specs, to_check_evaluation, to_check_result
 from nova_assets.dagster_bridge.logs import forward_logs_to_dagster
-from nova_assets.dagster_bridge.materializations import build_commit_output, build_unchanged_output
+from nova_assets.dagster_bridge.materializations import (
+    build_commit_output,
+    build_unchanged_output,
+    newest_sequence_number,
+)
 from nova_assets.dagster_bridge.partitions import (
     add_partitions_of_blocks,
     find_multi_partition_columns,
@@ -43,7 +47,7 @@ from nova_assets.execution.runtime import Runtime
 from nova_assets.model.binding import Binding
 from nova_assets.model.commit import Commit, describe_commit
 from nova_assets.model.execution import Execution
-from nova_assets.model.partitions import WHOLE, scope_for_columns
+from nova_assets.model.partitions import WHOLE
 from nova_assets.model.task import Task
 from nova_assets.store.store import Store
 
@@ -175,19 +179,12 @@ def build_commit_op(binding: Binding) -> OpDefinition:
                 facts = {**shown.get(channel, {}), "nova/seconds": round(seconds, 3)}
                 yield build_commit_output(made, channel, store.settings.warehouse, store.project, facts)
             else:
-                version = _newest_sequence_number(store, channel, store.catalog.execution(made.execution_id).partition)
+                version = newest_sequence_number(store, channel, store.catalog.execution(made.execution_id).partition)
                 yield build_unchanged_output(channel, version, materialized=BACKFILL_ID_TAG in context.run.tags)
         crash_point("publish.after")
         store.catalog.mark_commit_reported(made.id)
 
     return commit
-
-
-def _newest_sequence_number(store: Store, channel: str, partition: str) -> int:
-    """Sequence number of the newest block in the partitions that an execution writes; 0 if there is no block."""
-    state = store.catalog.channel(channel)
-    scope = scope_for_columns(state.channel.partition_columns, partition)
-    return max((p.seq for p in store.catalog.partitions(channel, scope)), default=0) if scope else state.head
 
 
 def _begin_execution(context: OpExecutionContext, runtime: Runtime, binding: Binding) -> Execution:

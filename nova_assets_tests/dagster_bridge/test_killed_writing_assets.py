@@ -11,6 +11,9 @@ import dagster as dg
 import pytest
 from dagster import build_reconstructable_job
 
+from nova_assets.errors import SettingsError
+from nova_assets.settings import load_settings
+from nova_assets.wiring.open_store import load_project
 from nova_assets_tests.dagster_bridge.writing_asset_worker import definitions, run_both
 from nova_assets_tests.effort import long_except
 
@@ -69,3 +72,13 @@ def test_a_run_that_continues_a_failed_run_has_its_pins(tmp_path: Path, monkeypa
         assert dg.execute_job(job, instance=instance).success
         assert store.read("listed").to_arrow().num_rows == 2
     store.close()
+
+
+def test_commands_know_the_assets_of_definitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nova_assets_tests.dagster_bridge import writing_asset_worker
+
+    monkeypatch.setattr(writing_asset_worker, "defs", definitions(tmp_path), raising=False)
+    project = load_project(load_settings(project=f"{WORKER}:defs"))
+    assert project is not None and [b.name for b in project.bindings] == ["both"]
+    with pytest.raises(SettingsError, match="the Dagster definitions"):
+        load_project(load_settings(project=f"{WORKER}:DELTA"))
