@@ -195,10 +195,14 @@ def stage(steps: Sequence[AssetStep], store: Store, rows_by_channel: Mapping[str
         return
     frames = {c: steps[0].to_frame(c, rows) for c, rows in rows_by_channel.items() if rows is not None}
     channels = {c.name: c for c in steps[0].binding.writes}
-    splits = {c: _split_by_partition(store, steps, channels[c], frame) for c, frame in frames.items()}
-    for number, step in enumerate(steps):
-        if step.commit is None:
-            step.stage({channel: parts[number] for channel, parts in splits.items()})
+    read_again = {
+        f"{c} counted": frame for c, frame in frames.items()
+    }  # a frame is read to count it, and for each part
+    with store.engine.evaluate_once({**frames, **read_again}) as once:
+        splits = {c: _split_by_partition(store, steps, channels[c], once[c]) for c in frames}
+        for number, step in enumerate(steps):
+            if step.commit is None:
+                step.stage({channel: parts[number] for channel, parts in splits.items()})
 
 
 def _split_by_partition(store: Store, steps: Sequence[AssetStep], channel: Channel, rows: Any) -> list[Any]:

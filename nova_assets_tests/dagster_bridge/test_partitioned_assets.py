@@ -93,7 +93,10 @@ def test_one_run_for_several_partitions(deploy: Deploy, form: str) -> None:
         calls.append((clicks.num_rows, users.num_rows))
         found = clicks.group_by("day").aggregate([("n", "count")]).rename_columns(["day", "n"])
         rows = pa.concat_tables([found, *extra])
-        return world.store.engine.to_frame(rows, None) if form == "spark" else rows
+        if form == "arrow":
+            return rows
+        frame = world.store.engine.to_frame(rows, None)
+        return frame
 
     world = deploy(count, channels=[clicks, users, counts])
     world.store.insert("users", [{"id": 1}])
@@ -127,3 +130,31 @@ def test_values_are_loaded_outside_a_run(deploy: Deploy) -> None:
     context = dg.build_input_context(asset_key=key, definition_metadata={"nova/mode": "new"}, name="clicks")
     with pytest.raises(NotSupported, match="outside a run"):
         world.defs.resources["nova"].load_input(context)  # type: ignore[index,union-attr]
+
+
+@pytest.mark.spark
+def test_rows_of_several_partitions_are_computed_once(deploy: Deploy) -> None:
+    day = nova.daily("day", start=DAYS[0])
+    drawn = nova.Channel("drawn", schema="day date, n bigint", partitions=day)
+
+    @dg.asset(
+        key="drawn",
+        metadata=DELTA,
+        partitions_def=dg.DailyPartitionsDefinition(DAYS[0], end_offset=1),
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
+    def draw() -> Any:
+        def another_day_each_time(batches: Any) -> Any:
+            import random
+            from datetime import date
+
+            for batch in batches:
+                days = [date(2026, 1, random.randint(1, 3)) for _ in range(batch.num_rows)]
+                yield pa.RecordBatch.from_arrays([pa.array(days), batch.column(0)], ["day", "n"])
+
+        return world.store.engine.session.range(200).mapInArrow(another_day_each_time, "day date, n bigint")
+
+    world = deploy(draw, channels=[drawn])
+    result = world.run("drawn", tags=RANGE)
+    assert result.success, failure(result)
+    assert sorted(r["n"] for r in world.store.read("drawn").to_arrow().to_pylist()) == list(range(200))
