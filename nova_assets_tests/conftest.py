@@ -51,6 +51,15 @@ def new_catalogs(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def migrations_read_once() -> Iterator[None]:
+    """Spare the reading of Dagster's migrations for each storage that it opens."""
+    from nova_assets_tests.quick_storages import quick_storages
+
+    with quick_storages():
+        yield
+
+
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """The SQLAlchemy URL of a real PostgreSQL server: that of NOVA_TEST_POSTGRES, or one started for the session."""

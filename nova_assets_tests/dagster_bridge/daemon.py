@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import signal
-import subprocess
 import sys
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -31,6 +30,7 @@ from nova_assets.catalog.catalog import open_catalog
 from nova_assets.crash_points import crash_point
 from nova_assets.dagster_bridge import resources
 from nova_assets.store.store import Store
+from nova_assets_tests.forked import run_python
 from nova_assets_tests.stub_engine import StubEngine
 
 HOME = """
@@ -95,9 +95,9 @@ class Daemon:
 
     def is_killed(self, point: str) -> None:
         """One iteration in a process that dies at a point: of ours, or of Dagster's (in capitals)."""
-        env = {**os.environ, "TEST_NOW": self.now.isoformat(), "TEST_ROOT": str(self.root)}
-        env["TEST_DAGSTER_POINT" if point.isupper() else "NOVA_CRASH_AT"] = point
-        done = subprocess.run([sys.executable, "-m", __name__], env=env, capture_output=True, text=True, check=False)
+        environment = {"TEST_NOW": self.now.isoformat(), "TEST_ROOT": str(self.root)}
+        environment["TEST_DAGSTER_POINT" if point.isupper() else "NOVA_CRASH_AT"] = point
+        done = run_python(["-m", __name__], environment)
         assert done.returncode == -signal.SIGKILL, f"it did not come to {point}: {done.stderr[-2000:]}"
 
     def forgets(self) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import dagster as dg
@@ -16,6 +13,7 @@ from nova_assets.settings import load_settings
 from nova_assets.wiring.open_store import load_project
 from nova_assets_tests.dagster_bridge.writing_asset_worker import definitions, run_both
 from nova_assets_tests.effort import long_except
+from nova_assets_tests.forked import run_python
 
 WORKER = "nova_assets_tests.dagster_bridge.writing_asset_worker"
 pytestmark = [pytest.mark.dagster, pytest.mark.crash, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -29,10 +27,7 @@ def test_a_killed_run_publishes_both_channels_or_none(tmp_path: Path, point: str
     store = definitions(tmp_path).resources["nova"].store()  # type: ignore[index,union-attr]
     store.register(store.project)
     store.insert("orders", [{"shop": "a", "amount": 1}, {"shop": "b", "amount": 2}])
-    command = [sys.executable, "-m", WORKER, str(tmp_path)]
-    killed = subprocess.run(
-        command, env={**os.environ, "NOVA_CRASH_AT": point}, capture_output=True, text=True, timeout=240
-    )
+    killed = run_python(["-m", WORKER, str(tmp_path)], {"NOVA_CRASH_AT": point})
     assert killed.returncode == -9, killed.stderr[-2000:]
 
     def amounts(channel: str) -> list[int]:

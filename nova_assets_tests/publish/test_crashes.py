@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from nova_assets_tests.effort import long_except
+from nova_assets_tests.forked import run_python
 from nova_assets_tests.publish.shop import Shop
 
 POINTS = [
@@ -37,8 +35,7 @@ def test_killed_and_published_again(point: str, tmp_path: Path) -> None:
     shop.publish()
     shop.insert(*THEN)
 
-    command = [sys.executable, "-c", WORKER, str(tmp_path)]
-    dead = subprocess.run(command, env={**os.environ, "NOVA_CRASH_AT": point}, capture_output=True, timeout=120)
+    dead = run_python(["-c", WORKER, str(tmp_path)], {"NOVA_CRASH_AT": point})
     assert dead.returncode == -9, "it was killed there"
     for seen in (shop.in_folder(), shop.in_iceberg()):
         assert seen in (FIRST, sorted(FIRST + THEN)), "whole editions, one or the other"
@@ -62,8 +59,8 @@ def test_killed_while_a_folder_is_taken_over(point: str, tmp_path: Path) -> None
     shop.insert(*FIRST)
     shop.folder.mkdir(parents=True)
     (shop.folder / "theirs").write_text("precious")
-    command = [sys.executable, "-c", WORKER.replace(".publish()", ".publish(take_over=True)"), str(tmp_path)]
-    dead = subprocess.run(command, env={**os.environ, "NOVA_CRASH_AT": point}, capture_output=True, timeout=120)
+    worker = WORKER.replace(".publish()", ".publish(take_over=True)")
+    dead = run_python(["-c", worker, str(tmp_path)], {"NOVA_CRASH_AT": point})
     assert dead.returncode == -9, "it was killed there"
     shop.publish(take_over=True)
     assert shop.in_folder() == FIRST

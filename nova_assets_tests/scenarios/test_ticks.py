@@ -3,7 +3,6 @@ same end, and nothing is made twice for nothing."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import pytest
 from nova_assets.crash_points import CRASH_POINTS
 from nova_assets.plan.tick import Policy
 from nova_assets.store.store import Store
+from nova_assets_tests.forked import run_python
 from nova_assets_tests.scenarios.tick_worker import DAYS, LEASE, STORES, TASKS, open_store
 
 pytestmark = pytest.mark.slow
@@ -37,9 +37,8 @@ class Deployment:
 
     def tick_until_killed(self, at: str | None = None) -> bool:
         """Ticks in a process of their own. Gives whether it was killed."""
-        command = [sys.executable, "-m", "nova_assets_tests.scenarios.tick_worker", *self.given]
-        env = {**os.environ, **({"NOVA_CRASH_AT": at} if at else {})}
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+        command = ["-m", "nova_assets_tests.scenarios.tick_worker", *self.given]
+        done = run_python(command, {"NOVA_CRASH_AT": at or ""})
         assert done.returncode in (0, -9), done.stderr[-3000:]
         return done.returncode == -9
 

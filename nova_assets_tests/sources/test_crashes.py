@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +10,7 @@ import pytest
 import nova_assets as nova
 from nova_assets.sources.folder import FolderInbox
 from nova_assets_tests.effort import long_except
+from nova_assets_tests.forked import run_python
 from nova_assets_tests.sources.landing import Landing, row
 
 POINTS = [
@@ -60,8 +58,7 @@ def test_killed_and_received_again(point: str, tmp_path: Path) -> None:
 
 def kill(worker: str, home: Path, landing: Landing, point: str) -> None:
     """Have another process do it, which is killed there."""
-    command = [sys.executable, "-c", worker, str(home), str(landing.folder)]
-    done = subprocess.run(command, env={**os.environ, "NOVA_CRASH_AT": point}, capture_output=True, timeout=120)
+    done = run_python(["-c", worker, str(home), str(landing.folder)], {"NOVA_CRASH_AT": point})
     assert done.returncode == -9, done.stderr
 
 

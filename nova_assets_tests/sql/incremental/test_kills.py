@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ import pytest
 import nova_assets as nova
 from nova_assets.crash_points import CRASH_POINTS
 from nova_assets_tests.effort import long_except
+from nova_assets_tests.forked import run_python
 from nova_assets_tests.sql.incremental.kill_worker import open_store
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -47,10 +45,8 @@ def test_an_execution_killed_at_each_point(spark: Any, tmp_path: Path, point: st
         del orders[2]
         rows = [{"id": i, "user": u, "amount": a, "_deleted": False} for i, (u, a) in orders.items() if i in (0, 20)]
         store.insert("orders", [*rows, {"id": 2, "user": None, "amount": None, "_deleted": True}])
-        command = [sys.executable, "-m", "nova_assets_tests.sql.incremental.kill_worker", catalog, warehouse]
-        killed = subprocess.run(
-            command, env={**os.environ, "NOVA_CRASH_AT": point}, capture_output=True, text=True, timeout=240
-        )
+        worker = "nova_assets_tests.sql.incremental.kill_worker"
+        killed = run_python(["-m", worker, catalog, warehouse], {"NOVA_CRASH_AT": point})
         assert killed.returncode == -9, killed.stderr[-3000:]
         store.run("totals")
         store.run("sizes")
