@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nova_assets.model.block import Block
 from nova_assets.model.channel import Channel
-from nova_assets.model.merge import Custom
+from nova_assets.model.merge import Custom, MergeModel
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.reads import DeltaChain, Read, Snapshot, SnapshotDiff, source_blocks
 from nova_assets.model.schema import DELETED
@@ -21,8 +21,7 @@ def has_rows_after(change: Read, channel: Channel, now: Read) -> bool:
         change: the change of the channel.
         now: the channel after the change.
     """
-    merge = channel.merge
-    if not merge.key or merge.needs_earlier_row or isinstance(merge, Custom):
+    if not replaces_whole_rows(channel.merge):
         return False
     if not isinstance(change, DeltaChain | SnapshotDiff) or not isinstance(now, Snapshot) or now.schema is None:
         return False
@@ -32,10 +31,15 @@ def has_rows_after(change: Read, channel: Channel, now: Read) -> bool:
     sources = [*source_blocks(change), *source_blocks(now)]
     blocks = [s for s in sources if isinstance(s, Block)]
     are_whole = {b.partition == WHOLE for b in blocks}
-    is_partitioned_by_key = set(channel.partition_columns) <= set(merge.key)
+    is_partitioned_by_key = set(channel.partition_columns) <= set(channel.merge.key)
     return (
         len(blocks) == len(sources)
         and len(are_whole) <= 1
         and is_partitioned_by_key
-        and all(b.merge.as_json() == merge.as_json() for b in blocks)
+        and all(b.merge.as_json() == channel.merge.as_json() for b in blocks)
     )
+
+
+def replaces_whole_rows(merge: MergeModel) -> bool:
+    """Whether a changed row of a channel replaces the whole earlier row with its key."""
+    return bool(merge.key) and not merge.needs_earlier_row and not isinstance(merge, Custom)

@@ -20,9 +20,10 @@ MAX_PREFERENCE = 3
 of an input that does not change the result writes nothing.
 """
 
-_NEGLIGIBLE_SECONDS = 0.5
-"""Seconds of CPU that a replacement of a whole result must save. It takes a sequence number even if no row differs, and
-each reader compares two bases. The readers of a partition mostly read it as a whole.
+_SHORT_SECONDS, _SHORT_SAVING_SECONDS, _SAVING_SHARE = 1.0, 0.5, 0.1
+"""Seconds of CPU that a replacement of a whole result must save: half a second if it takes less than one, and otherwise
+a tenth of what it takes. It takes a sequence number even if no row differs, and each reader compares two bases. The
+readers of a partition mostly read it as a whole.
 """
 
 
@@ -114,29 +115,33 @@ def choose_strategy(state: ResultState, *, prefers_changes: bool) -> Maintenance
         return MaintenanceChoice("replacement" if is_replaced else computed_as_whole, reason)
     if not state.has_deletions:
         return MaintenanceChoice("changes", "the channel takes added rows only")
-    negligible = 0.0 if state.is_partition else _NEGLIGIBLE_SECONDS
-    choice = choose_by_cost(state.estimate(), prefers_changes=prefers_changes, negligible_seconds=negligible)
+    choice = choose_by_cost(state.estimate(), prefers_changes=prefers_changes, is_partition=state.is_partition)
     if choice.strategy == "replacement" and not state.may_replace():
         return MaintenanceChoice("changes", f"a replacement of {state.channel} would have effects beyond its rows")
     return choice
 
 
 def choose_by_cost(
-    cost: MaintenanceCost | None, *, prefers_changes: bool, negligible_seconds: float = _NEGLIGIBLE_SECONDS
+    cost: MaintenanceCost | None, *, prefers_changes: bool, is_partition: bool = False
 ) -> MaintenanceChoice:
     """Changes or replacement, by their estimates. If the sizes are not known, the changes are computed.
 
     Args:
         prefers_changes: whether changes are computed unless they are estimated to be several times as expensive.
-        negligible_seconds: seconds of CPU that a replacement must save.
+        is_partition: whether the result is one partition of a dataset.
     """
     if cost is None:
         return MaintenanceChoice("changes", "the sizes of the inputs are not known")
     estimates = f"changes {cost.changes:.1f} s of CPU, replacement {cost.replacement:.1f} s"
     estimates += ", corrected by what earlier executions cost" if cost.is_corrected else ""
-    limit = max(MAX_PREFERENCE * cost.replacement if prefers_changes else 0, cost.replacement + negligible_seconds)
-    if cost.changes > limit:
+    saving = 0.0 if is_partition else _least_saving(cost.replacement)
+    if cost.changes > max(MAX_PREFERENCE * cost.replacement if prefers_changes else 0, cost.replacement + saving):
         return MaintenanceChoice("replacement", f"it is estimated to cost less: {estimates}", cost)
     is_dearer = cost.changes > cost.replacement
     reason = "changes are preferred" if is_dearer else "they are estimated to cost less"
     return MaintenanceChoice("changes", f"{reason}: {estimates}", cost)
+
+
+def _least_saving(replacement_seconds: float) -> float:
+    """Seconds that a replacement must save."""
+    return _SHORT_SAVING_SECONDS if replacement_seconds < _SHORT_SECONDS else _SAVING_SHARE * replacement_seconds

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nova_assets.model.merge import MergeModel
+from nova_assets.plan.changed_rows import replaces_whole_rows
 from nova_assets.sql.incremental.accumulation import Accumulation
 from nova_assets.sql.incremental.operators import (
     Aggregation,
@@ -92,11 +93,18 @@ class DatasetSize:
         rows: rows after the change.
         changed_rows: rows of the change.
         has_deletions: whether rows can be removed or replaced. Then the rows before the change are looked up.
+        has_rows_after: whether the change has the rows after the change. Otherwise, they are looked up too.
     """
 
     rows: int
     changed_rows: int
     has_deletions: bool
+    has_rows_after: bool = False
+
+    @property
+    def lookups(self) -> int:
+        """Number of look-ups of the changed rows in all rows."""
+        return 0 if not self.has_deletions else 1 if self.has_rows_after else 2
 
 
 @dataclass(frozen=True)
@@ -179,7 +187,9 @@ def estimate_from_row_counts(
     if not {*merge_by_dataset, result} <= row_counts.keys():
         return None
     sizes = {
-        name: DatasetSize(row_counts[name]["all"], row_counts[name]["new"], merge.has_deletions)
+        name: DatasetSize(
+            row_counts[name]["all"], row_counts[name]["new"], merge.has_deletions, replaces_whole_rows(merge)
+        )
         for name, merge in merge_by_dataset.items()
     }
     return estimate_maintenance(
@@ -259,8 +269,8 @@ class _Estimates:
             return 0
         if isinstance(operator, Scan):
             size = self.sizes[operator.dataset]
-            lookups = 2 * self.rates.lookup_row * size.rows if size.has_deletions else 0
-            return lookups + self.rates.input_row * size.changed_rows
+            lookup_seconds = size.lookups * self.rates.lookup_row * size.rows
+            return lookup_seconds + self.rates.input_row * size.changed_rows
         if isinstance(operator, Join) and operator.kind != "full":
             return self._join_change_seconds(operator)
         if self.needs_changed_keys(operator):

@@ -59,11 +59,19 @@ def test_groups_without_stored_accumulators_are_dearer() -> None:
 
 
 def test_incremental_prefers_changes_up_to_a_limit() -> None:
-    def choice(changes: float, prefers_changes: bool) -> str:
-        return choose_by_cost(MaintenanceCost(changes, 1.0), prefers_changes=prefers_changes).strategy
+    def choice(changes: float) -> str:
+        return choose_by_cost(MaintenanceCost(changes, 1.0), prefers_changes=True).strategy
 
-    assert [choice(s, True) for s in (0.9, 2.9, 3.1)] == ["changes", "changes", "replacement"]
-    assert [choice(s, False) for s in (1.4, 1.6)] == ["changes", "replacement"]
+    assert [choice(s) for s in (0.9, 2.9, 3.1)] == ["changes", "changes", "replacement"]
+
+
+def test_auto_computes_changes_that_cost_a_tenth_more_than_a_replacement_or_half_a_second_if_it_is_short() -> None:
+    def choice(changes: float, replacement: float) -> str:
+        return choose_by_cost(MaintenanceCost(changes, replacement), prefers_changes=False).strategy
+
+    assert [choice(s, 0.8) for s in (1.2, 1.4)] == ["changes", "replacement"]
+    assert [choice(s, 1.0) for s in (1.09, 1.2)] == ["changes", "replacement"]
+    assert [choice(s, 8.0) for s in (8.7, 8.9)] == ["changes", "replacement"]
     assert choose_by_cost(None, prefers_changes=False).strategy == "changes"
 
 
