@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nova_assets.errors import *  # noqa: F403
     from nova_assets.file_views.file_lists import FileView as FileView
     from nova_assets.file_views.file_lists import Views as Views
+    from nova_assets.model import checks as checks
     from nova_assets.model.binding import Binding as Binding
     from nova_assets.model.binding import bind as bind
     from nova_assets.model.block import Block as Block
@@ -115,7 +116,7 @@ _HOMES = {
     "store.store": ("Store",),
     "file_views.file_lists": ("FileView", "Views"),
 }
-_MODULES = {"condition": "dagster_bridge.condition"}
+_MODULES = {"checks": "model.checks", "condition": "dagster_bridge.condition"}
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 

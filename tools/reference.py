@@ -53,6 +53,17 @@ CHAPTERS = {
     "Views and the service": ("file_views.file_lists", "client.connection"),
 }
 FURTHER = {
+    "Checks that many channels need (`nova.checks`)": {
+        "model.checks": (
+            "not_null",
+            "unique",
+            "accepted_values",
+            "relationships",
+            "expression",
+            "row_count_between",
+            "freshness",
+        ),
+    },
     "What is read": {
         "operations.selection": ("Selection",),
         "operations.read": ("Pinned",),

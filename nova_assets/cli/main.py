@@ -15,45 +15,58 @@ from nova_assets.cli.deployment_options import deployment_options
 from nova_assets.suggestions import did_you_mean
 from nova_assets.version import __version__
 
-COMMANDS = {
-    "init": ("init", "Create the catalog and register the project's channels."),
-    "channels": ("channels", "List the channels: merge model, head, rows, bytes, schema."),
-    "bindings": ("bindings", "List the bindings: trigger, cursors, last execution, due or not."),
-    "timeline": ("timeline", "Draw a channel's timeline and list its instants, oldest first."),
-    "plan": ("plan", "Show what a run of a binding would read, compute and write."),
-    "run": ("run", "Run a binding once and commit its outputs."),
-    "switch": ("switch", "Switch a binding between per-partition and unpartitioned runs."),
-    "insert": ("insert", "Insert files into a channel, as one block."),
-    "receive": ("receive", "Ingest the files that have arrived for a channel."),
-    "arrivals": ("arrivals", "List the files that have arrived for a channel."),
-    "replay": ("replay", "Ingest quarantined records again, unchanged or repaired."),
-    "seal": ("seal", "Seal the days or hours of a channel that are complete."),
-    "seals": ("seal", "List the sealed days or hours of a channel."),
-    "publish": ("publish", "Publish the head of a channel in its tables for other tools."),
-    "published": ("publish", "List the published versions of a channel."),
-    "unpublish": ("publish", "Stop publishing a channel."),
-    "read": ("read", "Read rows of a channel: a snapshot, or changes after a number."),
-    "refresh": ("refresh", "Commit changes that other systems made to external tables."),
-    "show": ("show", "Show a dataset in SQL: scopes, partitions, schema and query."),
-    "tick": ("tick", "Compute missing, dirty and stale partitions of datasets in SQL."),
-    "backfill": ("backfill", "Compute partitions again, with all that was computed from them."),
-    "backfills": ("backfill", "List the backfills and their progress."),
-    "check": ("check", "Find breaking changes of datasets in SQL before anything runs."),
-    "test": ("test", "Run the test cases of datasets in SQL."),
-    "cursors": ("cursors", "Show how far each binding has read its channels."),
-    "executions": ("executions", "List the executions that have not ended, with their holders."),
-    "release": ("executions", "End an execution whose process has died."),
-    "compact": ("compact", "Merge a channel's deltas, so that readers merge less."),
-    "gc": ("gc", "Remove blocks that no retained answer needs."),
-    "drop": ("drop", "Drop partitions of a channel."),
-    "restore": ("restore", "Restore an earlier version of a channel."),
-    "spark": ("spark", "Start, stop or inspect a warm Spark server."),
-    "serve": ("serve", "Serve channels over HTTP."),
-    "token": ("token", "Add, list and revoke the tokens of the service."),
-    "completion": ("completion", "Print the script by which a shell completes the arguments."),
-    "doctor": ("doctor", "Check Spark, catalog, warehouse and project, and repair damage."),
+GROUPS = {
+    "Pipelines": {
+        "init": ("init", "Create the catalog and register the project's channels."),
+        "bindings": ("bindings", "List the bindings: trigger, cursors, last execution, due."),
+        "plan": ("plan", "Show what a run of a binding would read, compute and write."),
+        "run": ("run", "Run a binding once and commit its outputs."),
+        "switch": ("switch", "Switch a binding between per-partition and whole runs."),
+        "cursors": ("cursors", "Show how far each binding has read its channels."),
+        "executions": ("executions", "List the executions that have not ended, with their holders."),
+        "check-failures": ("check_failures", "Show the rows that violate the data checks of a channel."),
+        "release": ("executions", "End an execution whose process has died."),
+    },
+    "Data": {
+        "channels": ("channels", "List the channels: merge model, head, rows, bytes, schema."),
+        "timeline": ("timeline", "Draw a channel's timeline and list its instants, oldest first."),
+        "insert": ("insert", "Insert files into a channel, as one block."),
+        "read": ("read", "Read rows of a channel: a snapshot, or changes after a number."),
+        "receive": ("receive", "Ingest the files that have arrived for a channel."),
+        "arrivals": ("arrivals", "List the files that have arrived for a channel."),
+        "replay": ("replay", "Ingest quarantined records again, unchanged or repaired."),
+        "seal": ("seal", "Seal the days or hours of a channel that are complete."),
+        "seals": ("seal", "List the sealed days or hours of a channel."),
+        "publish": ("publish", "Publish the head of a channel in its tables for other tools."),
+        "published": ("publish", "List the published versions of a channel."),
+        "unpublish": ("publish", "Stop publishing a channel."),
+        "refresh": ("refresh", "Commit changes that other systems made to external tables."),
+        "drop": ("drop", "Drop partitions of a channel."),
+        "restore": ("restore", "Restore an earlier version of a channel."),
+    },
+    "Datasets in SQL": {
+        "show": ("show", "Show a dataset in SQL: scopes, partitions, schema and query."),
+        "tick": ("tick", "Compute missing, dirty and stale partitions of datasets in SQL."),
+        "backfill": ("backfill", "Compute partitions again, with all that was computed from them."),
+        "backfills": ("backfill", "List the backfills and their progress."),
+        "check": ("check", "Find breaking changes of datasets in SQL before anything runs."),
+        "test": ("test", "Run the test cases of datasets in SQL."),
+    },
+    "Maintenance": {
+        "compact": ("compact", "Merge a channel's deltas, so that readers merge less."),
+        "gc": ("gc", "Remove blocks that no retained answer needs."),
+        "doctor": ("doctor", "Check Spark, catalog, warehouse and project, and repair damage."),
+    },
+    "Service and shell": {
+        "spark": ("spark", "Start, stop or inspect a warm Spark server."),
+        "serve": ("serve", "Serve channels over HTTP."),
+        "token": ("token", "Add, list and revoke the tokens of the service."),
+        "completion": ("completion", "Print the script by which a shell completes the arguments."),
+    },
 }
-"""Module in this package and help line of each command, in the order of their typical use."""
+"""Title -> command -> its module in this package and its help line, in the order of their typical use."""
+
+COMMANDS = {name: command for commands in GROUPS.values() for name, command in commands.items()}
 
 
 class LazyCommandGroup(click.Group):
@@ -98,12 +111,13 @@ class LazyCommandGroup(click.Group):
         if name not in COMMANDS:
             return None
         module = importlib.import_module(f"nova_assets.cli.{COMMANDS[name][0]}")
-        command: click.Command = getattr(module, name)
+        command: click.Command = getattr(module, name.replace("-", "_"))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, line) for name, (_, line) in commands.items()])
 
 
 @click.group(

@@ -37,7 +37,8 @@ def check_failed_error(execution: Execution, reports: tuple[CheckReport, ...]) -
     return CheckFailed(
         f"binding {execution.binding!r} published nothing: the check{'s' if len(failed) > 1 else ''} {names} failed",
         found="; ".join(r.found or "False" for r in failed),
-        next=f"fix the tasks or the check; then nova run {execution.binding}",
+        next=f"look at the rows: nova check-failures {failed[0].channel}; fix the tasks or the check; then nova run "
+        f"{execution.binding}",
         checks=[r.check for r in failed],
         binding=execution.binding,
         execution_id=execution.id,
@@ -56,9 +57,8 @@ def _run_check(task_run: TaskRun, planned_check: PlannedCheck, check: Check) -> 
         )
     try:
         with task_run.compute_with_progress(check):
-            result = _to_check_result(
-                task_run, check.function(**task_run.function_arguments(planned_check.inputs, check.wants_context))
-            )
+            arguments = task_run.function_arguments(planned_check.inputs, check.wants_context)
+            result = _to_check_result(task_run, check, check.function(**arguments))
     except Exception as error:  # a check that raises counts as failed
         failure = summarize_user_error(error)
         result = CheckResult(
@@ -71,7 +71,7 @@ def _run_check(task_run: TaskRun, planned_check: PlannedCheck, check: Check) -> 
     )
 
 
-def _to_check_result(task_run: TaskRun, check_output: Any) -> CheckResult:
+def _to_check_result(task_run: TaskRun, check: Check, check_output: Any) -> CheckResult:
     if isinstance(check_output, CheckResult):
         return check_output
     if type(check_output).__name__ in ("bool", "bool_"):  # numpy's bool is a class of its own
@@ -80,7 +80,8 @@ def _to_check_result(task_run: TaskRun, check_output: Any) -> CheckResult:
         return CheckResult(False, f"it returned a {type(check_output).__name__}; expected {_EXPECTED_CHECK_OUTPUT}")
     rows = task_run.engine.count(check_output)
     found = f"{rows} row{'s violate' if rows > 1 else ' violates'} the check" if rows else None
-    return CheckResult(rows == 0, found, {"rows": rows})
+    checked = "changed rows" if check.consumes[0].mode == "new" else "all rows"
+    return CheckResult(rows == 0, found, {"rows": rows, "checked": checked})
 
 
 def _to_json_value(value: Any) -> str | int | float | bool:

@@ -13,12 +13,16 @@ from nova_assets.execution.trigger_state import (
     load_binding_state,
     load_cursor_switch,
 )
+from nova_assets.model.channel import Channel
 from nova_assets.model.channel_state import Cursor
 from nova_assets.model.cursor_switch import CursorSwitch
 from nova_assets.model.cursor_switch import SwitchTarget as SwitchTo
 from nova_assets.model.execution import Execution
+from nova_assets.operations.failing_rows import FailingRows, find_failing_rows
+from nova_assets.operations.read import ChannelReader
 from nova_assets.operations.release import OpenExecution, open_executions, release
 from nova_assets.plan.run_plan import RunPlan
+from nova_assets.store.channel_registry import ChannelRegistry
 
 if TYPE_CHECKING:
     from nova_assets.operations.forecast import MaintenanceForecast
@@ -27,8 +31,10 @@ if TYPE_CHECKING:
 class BindingExecutions:
     """Store methods that execute bindings, or list their executions and cursors."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, reader: ChannelReader, registry: ChannelRegistry) -> None:
         self.runtime = runtime
+        self._reader = reader
+        self._registry = registry
 
     def bindings(self) -> list[BindingState]:
         """Every binding of the project with its cursors, its last execution and its due partitions."""
@@ -140,6 +146,22 @@ class BindingExecutions:
             ExecutionInProgress: the owner is not known to be dead.
         """
         return release(self.runtime.catalog, execution_id, force=force, dry_run=dry_run)
+
+    def failing_rows(self, channel: Channel | str, check: str | None = None) -> list[FailingRows]:
+        """Rows that violate the data checks of a channel, for each check.
+
+        An execution that failed because of its checks keeps its output: the rows are those of this output. Otherwise,
+        the rows are those that violate the check in the channel as it is now.
+
+        Args:
+            channel: channel under test.
+            check: name of one check; all checks of the channel by default.
+
+        Raises:
+            ChannelNotFound: neither the catalog nor the project has the channel.
+            DefinitionError: the channel has no such check.
+        """
+        return find_failing_rows(self.runtime, self._reader, self._registry.registered_name(channel), check)
 
     def executions(self, binding: str | None = None, limit: int = 100) -> list[Execution]:
         """Executions, latest first."""

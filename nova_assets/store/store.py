@@ -54,7 +54,7 @@ class Store(DeploymentHandle):
         self._maintenance = ChannelMaintenance(self.runtime, settings.gc_grace)
         self._registry = ChannelRegistry(self.runtime)
         self._data = ChannelData(self.runtime, self._registry, self._reader, self._inserter)
-        self._executions = BindingExecutions(self.runtime)
+        self._executions = BindingExecutions(self.runtime, self._reader, self._registry)
         self._upkeep = StoreMaintenance(self.runtime, self._registry, self._maintenance)
         self._arrivals = StoreArrivals(self.runtime, self._registry, settings.root)
         self._seals = StoreSeals(self.runtime, self._registry, GroupSealer(self.runtime, self._maintenance))
@@ -121,6 +121,7 @@ class Store(DeploymentHandle):
     plan_switch = forwarded("_executions", BindingExecutions.plan_switch)
     open_executions = forwarded("_executions", BindingExecutions.open_executions)
     release = forwarded("_executions", BindingExecutions.release)
+    failing_rows = forwarded("_executions", BindingExecutions.failing_rows)
     executions = forwarded("_executions", BindingExecutions.executions)
     cursors = forwarded("_executions", BindingExecutions.cursors)
 
