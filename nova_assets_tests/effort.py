@@ -10,6 +10,9 @@ import pytest
 
 EVERYTHING = os.environ.get("NOVA_TEST_ALL") == "1"
 
+by_hand = pytest.mark.skipif(os.environ.get("NOVA_TEST_BY_HAND") != "1", reason="set NOVA_TEST_BY_HAND=1 to run it")
+"""Mark of a test that takes minutes, and of which continuous integration runs a part."""
+
 
 def examples(some: int, everything: int) -> int:
     """How many random examples a test tries. NOVA_FUZZ_STEPS sets another number."""

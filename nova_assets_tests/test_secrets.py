@@ -25,6 +25,7 @@ from sqlalchemy.engine import make_url
 
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.database import transactions
 from nova_assets.cli.main import COMMANDS, cli
 from nova_assets.dagster_bridge import build_definitions, resources
 from nova_assets.masking import MASK, mask
@@ -70,6 +71,7 @@ def planted_catalog(url: str) -> str:
 def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A secret in each setting. Nothing answers at any of these addresses."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(transactions, "FIRST_CONTACT_SECONDS", 0.2)
     for name, value in {
         "NOVA_PROJECT": "nova_assets_tests.test_secrets:PROJECT",
         "NOVA_CATALOG": planted_catalog("postgresql://ann@127.0.0.1:9/nova"),

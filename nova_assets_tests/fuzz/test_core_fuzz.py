@@ -14,7 +14,7 @@ import pytest
 from nova_assets_tests.effort import examples
 from nova_assets_tests.fuzz.play import play
 
-STEPS = examples(80, 400)
+STEPS = examples(80, 200)
 SEED = int(os.environ.get("NOVA_FUZZ_SEED", "100"))
 STEPS_OF_ONE_HISTORY = 40
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 import nova_assets as nova
 from nova_assets.engine.rows.spark_versions import collect_to_arrow
-from nova_assets_tests.effort import long_except
+from nova_assets_tests.effort import by_hand
 
 pytestmark = pytest.mark.spark
 
@@ -35,9 +35,14 @@ def deltas(changes: pa.Table, seq: int, columns: list[str]) -> pa.Table:
     return part.select(columns).append_column("_deleted", pc.equal(part["op"], "D"))
 
 
-@pytest.mark.parametrize("count", [FEW, pytest.param(None, marks=pytest.mark.long)], ids=["few", "all"])
 @pytest.mark.parametrize(
-    "name", long_except(["cdc_sp500_constituents", "cdc_covid19_countries"], "cdc_covid19_countries")
+    ("name", "count"),
+    [
+        pytest.param("cdc_covid19_countries", FEW, id="covid19-few"),
+        pytest.param("cdc_covid19_countries", None, id="covid19-all", marks=pytest.mark.long),
+        pytest.param("cdc_sp500_constituents", FEW, id="sp500-few", marks=pytest.mark.long),
+        pytest.param("cdc_sp500_constituents", None, id="sp500-all", marks=[pytest.mark.long, by_hand]),
+    ],
 )
 def test_snapshots_in_changes_out_and_back(
     name: str, count: int | None, shared_data: Path, tmp_path: Path, spark: Any
