@@ -51,7 +51,7 @@ def not_null(port: Channel | str, *columns: str, name: str | None = None, blocki
 @check_argument_types("nova.checks.unique")
 def unique(port: Channel | str, *columns: str, name: str | None = None, blocking: bool = True) -> Check:
     """Check that no two rows have the same values in these columns. It looks at the values of changed rows, in all rows
-    of the channel.
+    of the channel (or of the partition, if the binding is executed per partition).
 
     Rows with a null in one of the columns are left out, as in SQL.
 
@@ -253,7 +253,9 @@ def _quoted(column: str) -> str:
 
 def _present(changed: Any) -> Any:
     """Changed rows without removed ones."""
-    return changed.where(~changed[DELETED]) if DELETED in changed.columns else changed
+    if DELETED not in changed.columns:
+        return changed
+    return changed.where(changed[DELETED].isNull() | ~changed[DELETED])
 
 
 def _check_columns(check: str, port: Channel | str, columns: Collection[str]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from nova_assets.errors import DefinitionError
+from nova_assets.errors import CheckFailed, DefinitionError
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.binding import Binding
 from nova_assets.model.data_check import Check
@@ -16,6 +16,9 @@ from nova_assets.model.execution import Execution
 from nova_assets.operations.read import ChannelReader
 from nova_assets.suggestions import did_you_mean
 from nova_assets.user_code_errors import summarize_user_error
+
+_MAX_EXECUTIONS = 100
+"""Latest executions of a binding among which a failed one is looked for."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,14 @@ def find_failing_rows(runtime: Runtime, reader: ChannelReader, channel: str, che
 
 
 def _failed_by_checks(runtime: Runtime, binding: Binding) -> Iterator[Execution]:
-    """Executions of a binding that failed because of its checks and can be resumed, latest first."""
-    for execution in runtime.catalog.executions(binding.name, 100):
-        if execution.state == "failed" and (execution.error or "").startswith("CheckFailed"):
+    """Executions of a binding that failed because of its checks, latest first. If a partition was executed again later,
+    its earlier executions do not count.
+    """
+    seen: set[str] = set()
+    for execution in runtime.catalog.executions(binding.name, _MAX_EXECUTIONS):
+        is_latest = execution.partition not in seen
+        seen.add(execution.partition)
+        if is_latest and execution.state == "failed" and (execution.error or "").startswith(CheckFailed.__name__):
             yield execution
 
 

@@ -228,3 +228,25 @@ def test_a_check_of_private_rows_that_nobody_made_is_left_out(opened: Opener) ->
     assert store.run("w").checks[0].skipped and calls == []
     store.insert("source", rows(k1=1))
     assert not store.run("w").checks[0].skipped and calls == [1]
+
+
+def test_failing_rows_are_those_of_the_latest_execution(opened: Opener) -> None:
+    allowed = {"least": 0}
+
+    @nova.check(nova.new(table))
+    def is_large_enough(table: list[Row]) -> list[Row]:
+        return [r for r in table if r["v"] < allowed["least"]]
+
+    store = opened(project(is_large_enough))
+    store.insert("source", rows(k1=-1, k2=2))
+    with pytest.raises(nova.CheckFailed, match="nova check-failures table"):
+        store.run("w")
+    [found] = store.failing_rows("table")
+    assert found.execution is not None and [r["v"] for r in found.rows] == [-1]
+    allowed["least"] = -5
+    store.run("w")
+    store.insert("source", rows(k3=3))
+    store.run("w")
+    allowed["least"] = 3
+    [found] = store.failing_rows(table)
+    assert found.execution is None and sorted(r["v"] for r in found.rows) == [-1, 2], "of the channel"
