@@ -56,7 +56,7 @@ def test_every_command_and_setting_of_the_reference_exists() -> None:
     from nova_assets.settings import Settings
 
     text = (README.parent / "docs" / "reference.md").read_text(encoding="utf-8")
-    commands = set(re.findall(r"^\| `nova (\w+)", text, flags=re.MULTILINE))
+    commands = set(re.findall(r"^\| `nova ([\w-]+)", text, flags=re.MULTILINE))
     assert commands == set(COMMANDS), "docs/reference.md names every command"
     settings = set(re.findall(r"^\| `(\w+)` \| `NOVA_", text, flags=re.MULTILINE))
     assert settings <= set(Settings.__dataclass_fields__)
