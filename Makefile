@@ -46,7 +46,7 @@ PYTEST := -m pytest -n logical --maxprocesses 8 --dist loadfile --no-loadscope-r
 test: $(STAMP)  ## Run the tests on all cores, without the long ones (those for PostgreSQL skip where it is missing)
 	@$(PY) $(PYTEST) -m 'not long' $(ARGS)
 
-test-all: $(STAMP)  ## Run all tests, with the long ones and with all random examples, as CI does; about an hour
+test-all: $(STAMP)  ## Run the long tests and more random examples too, as CI does (NOVA_TEST_BY_HAND=1: all); about an hour
 	@NOVA_TEST_ALL=1 $(PY) $(PYTEST) $(ARGS)
 
 test-fast: $(STAMP)  ## Run the tests that need no Spark and little time; at most two minutes

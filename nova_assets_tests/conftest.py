@@ -15,8 +15,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 os.environ["NOVA_CACHE"] = ""  # no test finds what another one kept, nor leaves anything in anybody's home
 
-# Spark's statements are small here, and its generated code is short-lived: to optimise it costs twice what running it
-# does. The simple compiler needs room for its code, or discards it all the time.
+# Spark's statements are small here, and its generated code is short-lived: to optimise it costs more than to run it.
+# The simple compiler needs room for its code, or discards it all the time.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC")
 
 

@@ -33,6 +33,8 @@ def run_python(
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload([*PRELOADED])
     with tempfile.TemporaryDirectory() as folder:
+        for name in ("out", "err"):
+            (Path(folder) / name).touch()
         process = processes.Process(target=_run, args=([*arguments], {**os.environ, **environment}, folder))
         process.start()
         process.join(timeout)
@@ -46,7 +48,7 @@ def run_python(
 
 def _run(arguments: Sequence[str], environment: Mapping[str, str], folder: str) -> None:
     for name, descriptor in (("out", 1), ("err", 2)):
-        os.dup2(os.open(os.path.join(folder, name), os.O_CREAT | os.O_WRONLY | os.O_APPEND), descriptor)
+        os.dup2(os.open(os.path.join(folder, name), os.O_WRONLY | os.O_APPEND), descriptor)
     os.environ.clear()
     os.environ.update(environment)
     kind, program, *given = arguments

@@ -1,7 +1,7 @@
 """Dagster's SQLite storages in a test process: their migrations are read once.
 
 Dagster compares the revision of a storage with its newest migration whenever it opens one. It reads a hundred files for
-that, in a twentieth of a second, and opens three storages for each evaluation of a sensor.
+that, in a twentieth of a second, and opens several storages for each evaluation of a sensor.
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@ from rich.console import Console
 
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.rendering import TableGrid, escape_unprintable, print_progress
-from nova_assets.cli.row_values import format_cell, to_json_value
+from nova_assets.cli.read import row_grid
+from nova_assets.cli.rendering import print_progress
+from nova_assets.cli.row_values import to_json_value
 from nova_assets.operations.failing_rows import FailingRows
 from nova_assets.store.store import Store
 
@@ -81,9 +82,6 @@ def _show(console: Console, channel: str, found: list[FailingRows], tables: list
             console.print(f"{heading}: no row violates it", soft_wrap=True)
             continue
         console.print(f"{heading}:", soft_wrap=True)
-        grid = TableGrid(*rows.column_names, shorten=rows.column_names)
-        for row in rows.slice(0, limit).to_pylist():
-            grid.add(*(escape_unprintable(format_cell(value)) for value in row.values()))
-        console.print(grid)
+        console.print(row_grid(rows.slice(0, limit)))
         if rows.num_rows > limit:
             console.print("there are more rows; --limit N shows N rows")

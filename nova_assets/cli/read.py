@@ -134,14 +134,19 @@ def _show_rows(console: Console, rows: pa.Table, has_more: bool) -> None:
         for line in (rows.column_names, *(map(format_cell, row.values()) for row in rows.to_pylist())):
             click.echo("\t".join(map(escape_unprintable, line)))
         return
-    grid = TableGrid(*rows.column_names, shorten=rows.column_names)
-    for row in rows.to_pylist():
-        grid.add(*(escape_unprintable(format_cell(value)) for value in row.values()))
-    console.print(grid)
+    console.print(row_grid(rows))
     if has_more:
         console.print(f"{rows.num_rows} rows; there are more. --limit N shows N rows, --output FILE writes all rows")
     else:
         console.print(pluralize(rows.num_rows, "row"))
+
+
+def row_grid(rows: pa.Table) -> TableGrid:
+    """Rows as a table for the terminal."""
+    grid = TableGrid(*rows.column_names, shorten=rows.column_names)
+    for row in rows.to_pylist():
+        grid.add(*(escape_unprintable(format_cell(value)) for value in row.values()))
+    return grid
 
 
 # files

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,6 +12,7 @@ from nova_assets.model.binding import Binding
 from nova_assets.model.data_check import Check
 from nova_assets.model.engine import Frame
 from nova_assets.model.execution import Execution
+from nova_assets.nova_error import NovaError
 from nova_assets.operations.read import ChannelReader
 from nova_assets.suggestions import did_you_mean
 from nova_assets.user_code_errors import summarize_user_error
@@ -60,33 +60,36 @@ def find_failing_rows(runtime: Runtime, reader: ChannelReader, channel: str, che
             f"channel {channel!r} has no check {check!r}{did_you_mean(check, names)}",
             expected=f"one of {', '.join(names)}" if names else "a check whose first edge is this channel",
         )
-    runs_by_binding = {b.name: list(_failed_by_checks(runtime, b)) for b, _ in found}
-    return [_failing_rows(runtime, reader, b, c, runs_by_binding[b.name]) for b, c in found if check in (None, c.name)]
+    failed = {b.name: _last_failed_by_checks(runtime, b) for b, _ in found}
+    return [_failing_rows(runtime, reader, b, c, failed[b.name]) for b, c in found if check in (None, c.name)]
 
 
-def _failed_by_checks(runtime: Runtime, binding: Binding) -> Iterator[Execution]:
-    """Executions of a binding that failed because of its checks, latest first. If a partition was executed again later,
-    its earlier executions do not count.
+def _last_failed_by_checks(runtime: Runtime, binding: Binding) -> Execution | None:
+    """Latest execution of a binding that failed because of its checks. If its partition was executed again later, it
+    does not count.
     """
     seen: set[str] = set()
     for execution in runtime.catalog.executions(binding.name, _MAX_EXECUTIONS):
         is_latest = execution.partition not in seen
         seen.add(execution.partition)
         if is_latest and execution.state == "failed" and (execution.error or "").startswith(CheckFailed.__name__):
-            yield execution
+            return execution
+    return None
 
 
 def _failing_rows(
-    runtime: Runtime, reader: ChannelReader, binding: Binding, check: Check, failed: list[Execution]
+    runtime: Runtime, reader: ChannelReader, binding: Binding, check: Check, failed: Execution | None
 ) -> FailingRows:
-    make = partial(FailingRows, check.name, binding.name, failed[0].id if failed else None)
+    make = partial(FailingRows, check.name, binding.name, None if failed is None else failed.id)
     try:
-        if failed:
-            output = _call_on_output(runtime, failed[0], check)
+        if failed is not None:
+            output = _call_on_output(runtime, failed, check)
         elif reason := _reason_without_rows(check):
             return make(None, reason)
         else:
             output = _call_on_channels(runtime, reader, binding, check)
+    except NovaError:
+        raise
     except Exception as error:  # user code
         return make(None, f"it raised {summarize_user_error(error).message}")
     if not runtime.engine.is_frame(output):
