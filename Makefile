@@ -8,7 +8,7 @@ STAMP := $(VENV)/.nova-setup
 DAGSTER := .nova/dagster
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-all test-fast test-remote soak check reference peers clean distclean
+.PHONY: help setup demo ui test test-all test-fast test-remote soak check reference docs peers clean distclean
 
 help:  ## Show this list
 	@echo "nova_assets: incremental pipelines on Spark as Dagster assets"
@@ -58,7 +58,7 @@ test-remote: $(STAMP)  ## Test Spark on warehouses in S3 and HDFS (downloads a g
 soak: $(STAMP)  ## Ten minutes of batches and killed processes under dagster dev, then see that nothing is amiss
 	@$(PY) -m nova_assets_tests.soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-check: $(STAMP)  ## Check style, format, types, structure, and dependencies for known vulnerabilities
+check: $(STAMP)  ## Check style, format, types, structure, the links of the docs, and dependencies for known vulnerabilities
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy --strict
@@ -66,10 +66,14 @@ check: $(STAMP)  ## Check style, format, types, structure, and dependencies for 
 	$(VENV)/bin/lint-imports
 	$(PY) tools/structure.py
 	$(PY) tools/rooms.py --check
+	$(PY) tools/docs_site.py
 	$(PY) tools/audit.py
 
 reference: $(STAMP)  ## Write docs/api.md from the docstrings
 	@$(PY) tools/reference.py
+
+docs: $(STAMP)  ## Build the site of the docs in build/docs/site; a link that leads nowhere is an error
+	@$(PY) tools/docs_site.py
 
 PEERS := .venv-peers
 

@@ -16,8 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import nova_assets as nova
 from benchmarks import measure, merge_into
 from nova_assets.engine.rows.spark_versions import collect_to_arrow
@@ -77,7 +75,7 @@ class Deployment:
         project = build_project()
         self.spark, self.rows = spark, rows
         self.store = nova.open(project, f"sqlite:///{root}/catalog.db", root / "warehouse", spark)
-        self.rng = np.random.default_rng(27)
+        self.salt = 1
         self.store.insert(users, self.all_users(), kind="base")
         self.store.insert(shops, self.all_shops(), kind="base")
         self.store.insert(orders, self.orders_of(spark.range(rows), 1), kind="base")
@@ -91,12 +89,13 @@ class Deployment:
     def orders_of(self, ids: Any, salt: int) -> Any:
         """Orders with these ids. The salt decides their amounts."""
         day = f"date_add(date'{START}', cast(id div {max(1, self.rows // 365)} as int)) day"
-        amount = f"cast((id * {salt}) % 10000 / 100 as decimal(12,2)) amount"
+        amount = f"cast((id * 31 + {salt} * 7919) % 10000 / 100 as decimal(12,2)) amount"
         return ids.selectExpr("id", day, f"id % {USERS} user", f"id % {SHOPS} shop", amount)
 
     def changed_orders(self, share: float, latest: bool) -> Any:
         """New versions of a share of the orders: the newest ones, or some of every day."""
-        count, salt = max(1, int(self.rows * share)), int(self.rng.integers(2, 1000))
+        self.salt += 1
+        count, salt = max(1, int(self.rows * share)), self.salt
         step = max(1, int(1 / share))
         ids = self.spark.range(self.rows - count, self.rows) if latest else self.spark.range(0, self.rows, step)
         return self.orders_of(ids, salt)

@@ -7,7 +7,7 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,6 +102,18 @@ def options(about: str, *, rows: int | None = None, **more: str) -> argparse.Nam
     for name, said in more.items():
         parser.add_argument(f"--{name}", metavar="VALUE", help=said)
     return parser.parse_args()
+
+
+def fill_in(given: argparse.Namespace, usual: Mapping[str, tuple[object, object]]) -> argparse.Namespace:
+    """The options with a value, as text, for each one that was left out.
+
+    Args:
+        usual: option -> its value with ``--quick``, and without.
+    """
+    for name, (quick, full) in usual.items():
+        if getattr(given, name) is None:
+            setattr(given, name, str(quick if given.quick else full))
+    return given
 
 
 def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

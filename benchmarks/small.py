@@ -4,6 +4,8 @@
 
 The time of each part is taken where the runtime calls it. Spark's own part is building frames, evaluating and writing;
 everything else is ours: catalog, plan, files looked at after they were written, and under Dagster its steps and events.
+An asset of Dagster that does nothing shows how much of that is Dagster's own. CPU seconds are those of this process, so
+Spark's JVM is not among them.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Any
 import nova_assets as nova
 from benchmarks import measure
 from nova_assets.engine.session.spark_session import LazySparkSession
-from nova_assets.engine.write import spark_writer
+from nova_assets.engine.write.block_writer import BlockWriter
 
 ROWS = 1_000
 
@@ -73,21 +75,39 @@ def watched(store: nova.Store) -> Parts:
     parts.watch(engine, "read", "read (Spark)")
     parts.watch(engine, "schema_of", "task (Spark)")
     parts.watch(engine, "write", "files looked at")
-    parts.watch(spark_writer, "_write_parquet_files", "write (Spark)")
+    parts.watch(BlockWriter, "_write_frame", "write (Spark)")
     return parts
 
 
 SPARK = ("read (Spark)", "task (Spark)", "write (Spark)")
 
 
-def under_dagster(root: Path, spark: Any) -> Callable[[], None]:
-    import dagster as dg
+def under_dagster(root: Path, steps: Any) -> Callable[[], None]:
+    """Function that executes the binding in a job of Dagster.
 
+    Args:
+        steps: Dagster steps of the execution: ``per_task`` or ``one``.
+    """
     from nova_assets.dagster_bridge import build_definitions
 
-    defs = build_definitions(project, catalog=f"sqlite:///{root}/c.db", warehouse=str(root / "wh"))
+    defs = build_definitions(project, catalog=f"sqlite:///{root}/c.db", warehouse=str(root / "wh"), steps=steps)
     job = defs.resolve_job_def("small")
-    home = root / "dagster"
+    return in_process(job, root / f"dagster_{steps}")
+
+
+def asset_without_work(root: Path) -> Callable[[], None]:
+    """Function that materializes an asset of Dagster that does nothing. It depends on one other asset."""
+    import dagster as dg
+
+    empty = dg.asset(name="empty", deps=["source"])(lambda: None)
+    job = dg.Definitions(assets=[empty], jobs=[dg.define_asset_job("empty_job", [empty])]).resolve_job_def("empty_job")
+    return in_process(job, root / "dagster_empty")
+
+
+def in_process(job: Any, home: Path) -> Callable[[], None]:
+    """Function that executes a job in this process, with SQLite storage in a folder of its own."""
+    import dagster as dg
+
     home.mkdir()
     instance = dg.DagsterInstance.local_temp(str(home))
 
@@ -120,26 +140,42 @@ def main() -> None:
         found = {p: statistics.median(e.get(p, 0.0) for e in each) for p in names}
         wall = statistics.median(walls)
         ours = statistics.median(w - sum(e.get(p, 0.0) for p in SPARK) for w, e in zip(walls, each, strict=True))
-        dagster = under_dagster(root, spark)
-        with_dagster = []
+        jobs = {steps: under_dagster(root, steps) for steps in ("per_task", "one")}
+        calls = {"store.run": lambda: store.run("small"), **jobs, "empty": asset_without_work(root)}
+        spent: dict[str, list[measure.Cost]] = {name: [] for name in calls}
         for n in range(rounds + 2):
-            store.insert(source, rows)
-            start = time.perf_counter()
-            dagster()
-            if n >= 2:
-                with_dagster.append(time.perf_counter() - start)
-    added = statistics.median(with_dagster) - wall
+            for name, execute in calls.items():
+                if name != "empty":
+                    store.insert(source, rows)
+                start, cpu = time.perf_counter(), time.process_time()
+                execute()
+                if n >= 2:
+                    spent[name].append(measure.Cost(time.perf_counter() - start, time.process_time() - cpu))
+    costs = {name: measure.median(each_cost) for name, each_cost in spent.items()}
+    added = {steps: costs[steps].wall - costs["store.run"].wall for steps in jobs}
+    labels = {
+        "store.run": "store.run",
+        "per_task": "Dagster, in process",
+        "one": "Dagster, in process and in one step",
+        "empty": "Dagster, in process: an asset that does nothing",
+    }
     measure.show(
         f"An execution of {ROWS:,} rows, warm: medians of {rounds}, milliseconds",
         ("part", "ms"),
         [
             *((p, s * 1000) for p, s in found.items()),
             ("whole", wall * 1000),
-            ("Dagster, in process, adds", added * 1000),
         ],
     )
+    measure.show(
+        "The same execution with and without Dagster, in turn, milliseconds",
+        ("call", "wall", "CPU of this process"),
+        [(label, costs[name].wall * 1000, costs[name].cpu * 1000) for name, label in labels.items()],
+    )
     measure.keep(given.json, {**found, "whole": wall, "ours": ours, "dagster": added})
-    print(f"small: {ours * 1000:.0f} ms of {wall * 1000:.0f} ms are not Spark's; Dagster adds {added * 1000:.0f} ms")
+    adds = f"{added['per_task'] * 1000:.0f} ms, in one step {added['one'] * 1000:.0f} ms"
+    empty = f"an asset that does nothing takes {costs['empty'].wall * 1000:.0f} ms"
+    print(f"small: {ours * 1000:.0f} ms of {wall * 1000:.0f} ms are not Spark's; Dagster adds {adds}; {empty}")
 
 
 if __name__ == "__main__":

@@ -224,10 +224,7 @@ def _options() -> argparse.Namespace:
         "rounds": (1, ROUNDS),
         "refresh": ("auto", "auto"),
     }
-    for name, (quick, full) in usual.items():
-        if getattr(given, name) is None:
-            setattr(given, name, str(quick if given.quick else full))
-    return given
+    return measure.fill_in(given, usual)
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from nova_assets.model.merge import Multiset as Multiset
     from nova_assets.model.merge import Upsert as Upsert
     from nova_assets.model.modes_view import View as View
+    from nova_assets.model.notification import Notification as Notification
     from nova_assets.model.partitions import daily as daily
     from nova_assets.model.partitions import dynamic as dynamic
     from nova_assets.model.partitions import hourly as hourly
@@ -95,6 +96,7 @@ _HOMES = {
     "model.external_table": ("External", "external"),
     "model.function_reference": ("associative",),
     "model.merge": ("Append", "Custom", "Keyed", "Multiset", "Upsert"),
+    "model.notification": ("Notification",),
     "model.partitions": ("daily", "dynamic", "hourly", "static"),
     "model.project": ("Project",),
     "model.seal": ("Seal", "Sealing", "seal"),

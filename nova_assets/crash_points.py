@@ -35,6 +35,7 @@ CRASH_POINTS = (
     "edition.shown",  # the table shows the edition, the catalog has not recorded it
     "edition.known",  # the catalog has recorded it
     "fire.before",  # a trigger is due, no firing is recorded
+    "notify.delivered",  # a receiver has a notification, the catalog still lists it
     "fire.after",  # the firing is a row in the catalog, its run is not requested
 )
 """Every point at which a test may kill the process with ``NOVA_CRASH_AT=name`` (``name:n`` for the n-th pass)."""

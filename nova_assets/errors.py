@@ -15,15 +15,8 @@ from nova_assets.nova_error import NovaError as NovaError
 
 def error_from_dict(parts: Mapping[str, Any]) -> NovaError:
     """Rebuild an error from its ``as_dict`` form, sent by another process."""
-    known = {"code", "what", "found", "expected", "next"}
-    fields = {str(n): v for n, v in parts.items() if n not in known}
-    return error_class_of_code(str(parts["code"]))(
-        str(parts["what"]),
-        found=parts.get("found"),
-        expected=parts.get("expected"),
-        next=parts.get("next"),
-        **fields,
-    )
+    fields = {str(n): v for n, v in parts.items() if n not in {"code", "what", "help_url"}}
+    return error_class_of_code(str(parts["code"]))(str(parts["what"]), **fields)
 
 
 def error_class_of_code(code: str) -> type[NovaError]:
@@ -178,6 +171,18 @@ class BindingNotFound(NovaError):
     """No binding of that name exists."""
 
     code = "NOVA-BINDING-NOT-FOUND"
+
+
+class DefinitionRemoved(DefinitionError):
+    """A channel, workflowette, binding or trigger was removed, and its definition is still in use."""
+
+    code = "NOVA-DEFINITION-REMOVED"
+
+
+class DefinitionNotFound(NovaError):
+    """No channel, workflowette, binding or trigger of that name is registered."""
+
+    code = "NOVA-DEFINITION-NOT-FOUND"
 
 
 class VersionNotFound(NovaError):
@@ -378,3 +383,12 @@ class RequestTimedOut(NovaError):
     """A request exceeded its time limit. The change that it asked for may have happened all the same."""
 
     code = "NOVA-REQUEST-TIMED-OUT"
+
+
+class NotificationFailed(NovaError):
+    """A notifier could not deliver a notification. It is tried again.
+
+    ``unavailable``: the receiver does not answer, so others would fail, too. ``retry_after``: seconds that it asks for.
+    """
+
+    code = "NOVA-NOTIFICATION-FAILED"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any, ClassVar
 
+from nova_assets.help_pages import help_url
 from nova_assets.masking import mask, mask_exception, mask_nested
 
 
@@ -50,6 +51,11 @@ class NovaError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         """Errors cross process boundaries (Dagster steps, test workers) with all their parts."""
         return (_rebuild_error, (type(self), self.what, self.found, self.expected, self.next, self.fields))
+
+    @property
+    def help_url(self) -> str | None:
+        """Address of the page of the documentation that explains the error; None if it is not known."""
+        return help_url(self.code)
 
     def render(self) -> str:
         """The message for a person."""

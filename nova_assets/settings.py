@@ -6,13 +6,14 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from nova_assets.errors import SettingsError
+from nova_assets.http_addresses import check_http_address, split_addresses
+from nova_assets.key_prefix import parse_key_prefix
 from nova_assets.masking import mask_address, mask_nested, mask_setting_value, remember_secrets
 from nova_assets.renamed import NEW_SETTING_NAMES
 from nova_assets.suggestions import did_you_mean
@@ -28,6 +29,8 @@ _SCHEMES = frozenset({"file", "s3", "s3a", "s3n", "hdfs", "webhdfs", "gs", "abfs
 
 DEFAULT_HOME = ".nova"
 """Folder below ``Settings.root`` for everything without a configured place."""
+
+VIEW_STORAGES = ("disk", "memory", "spillable", "rocksdb")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +53,14 @@ class Settings:
         strategy: read strategy of keyed channels, also for compaction. ``auto`` picks the cheapest. ``arrow``,
             ``buckets`` or ``spark`` is used wherever it is possible.
         dagster_url: address of Dagster's webserver, for runs that are launched at once.
-        service: source of file views: the address of a service (``nova serve``), or ``embedded`` for a service of this
-            process. None for the catalog alone.
+        key_prefix: first parts of the project's asset keys in Dagster.
+        service: source of file views: the address of a service (``nova serve``), several addresses of services with
+            the same catalog (separated by commas), ``embedded``, or None for the catalog.
         service_token: access token for that service.
         service_timeout: seconds to wait for the service before the catalog is asked instead.
-        views: storage of file views in ``nova serve``: ``disk`` or ``memory``.
-        views_folder: folder of that storage.
-        views_memory: MiB of file views on disk that are also cached in memory.
+        views: storage of file views in ``nova serve``, one of ``VIEW_STORAGES``.
+        views_folder, views_memory: its folder, and the limit of its memory in MiB (none for ``memory``).
+        notify: table of the notifiers, which ``parse_notify_settings`` checks when it is needed.
         root: folder from which a relative ``project`` is imported.
         sources: setting -> the layer that it came from, for ``nova doctor``.
     """
@@ -74,12 +78,14 @@ class Settings:
     spark_config: Mapping[str, str] = field(default_factory=dict)
     strategy: str = "auto"
     dagster_url: str = "http://localhost:3000"
+    key_prefix: tuple[str, ...] = ()
     service: str | None = None
     service_token: str | None = field(default=None, repr=False)
     service_timeout: float = 2.0
     views: str = "disk"
     views_folder: str = ""
     views_memory: float = 64.0
+    notify: Mapping[str, Any] = field(default_factory=dict, repr=False)
     root: Path = field(default_factory=Path.cwd)
     sources: Mapping[str, str] = field(default_factory=dict)
 
@@ -97,16 +103,21 @@ class Settings:
         return {name: mask_setting_value(name, value) for name, value in self.spark_config.items()}
 
     @property
+    def service_addresses(self) -> tuple[str, ...]:
+        """Addresses of the service. Empty for an embedded service, and for the catalog alone."""
+        return () if self.service in (None, "embedded") else split_addresses(str(self.service))
+
+    @property
     def default_data_folder(self) -> Path:
         """Folder of everything without a configured place."""
         return self.root / DEFAULT_HOME
 
 
+_IN_SECONDS = ("catalog_patience", "catalog_timeout", "lease", "grace", "gc_grace", "start_timeout", "service_timeout")
 _SETTING_NAMES = (
-    *("catalog", "warehouse", "project", "catalog_patience", "catalog_timeout"),
-    *("lease", "grace", "gc_grace", "start_timeout"),
-    *("spark", "spark_config", "strategy", "dagster_url"),
-    *("service", "service_token", "service_timeout", "views", "views_folder", "views_memory"),
+    *("catalog", "warehouse", "project", *_IN_SECONDS),
+    *("spark", "spark_config", "strategy", "dagster_url", "key_prefix"),
+    *("service", "service_token", "views", "views_folder", "views_memory", "notify"),
 )
 
 
@@ -157,12 +168,14 @@ def _default_values(home: Path) -> dict[str, Any]:
         "spark_config": {},
         "strategy": "auto",
         "dagster_url": "http://localhost:3000",
+        "key_prefix": (),
         "service": None,
         "service_token": None,
         "service_timeout": 2.0,
         "views": "disk",
         "views_folder": str(home / "views"),
         "views_memory": 64.0,
+        "notify": {},
     }
 
 
@@ -172,22 +185,18 @@ def _settings_from_values(values: Mapping[str, Any], root: Path, sources: Mappin
         catalog=_resolve_catalog_url(str(values["catalog"]), root),
         warehouse=_resolve_warehouse(str(values["warehouse"]), root),
         project=values["project"],
-        catalog_patience=_parse_seconds("catalog_patience", values["catalog_patience"]),
-        catalog_timeout=_parse_seconds("catalog_timeout", values["catalog_timeout"]),
-        lease=_parse_seconds("lease", values["lease"]),
-        grace=_parse_seconds("grace", values["grace"]),
-        gc_grace=_parse_seconds("gc_grace", values["gc_grace"]),
-        start_timeout=_parse_seconds("start_timeout", values["start_timeout"]),
+        **{name: _parse_seconds(name, values[name]) for name in _IN_SECONDS},
         spark=_check_spark(values["spark"]),
         spark_config={**_spark_s3_settings(str(values["warehouse"])), **_parse_spark_config(values["spark_config"])},
         strategy=_check_one_of("strategy", values["strategy"], ("auto", "arrow", "buckets", "spark")),
         dagster_url=check_http_address("dagster_url", values["dagster_url"]),
+        key_prefix=parse_key_prefix(values["key_prefix"]),
         service=_check_service(values["service"]),
         service_token=_check_token(values["service_token"]),
-        service_timeout=_parse_seconds("service_timeout", values["service_timeout"]),
-        views=_check_one_of("views", values["views"], ("disk", "memory")),
+        views=_check_one_of("views", values["views"], VIEW_STORAGES),
         views_memory=_parse_positive_number("views_memory", values["views_memory"], "a number of MiB such as 64"),
         views_folder=str((root / str(values["views_folder"])).absolute()),
+        notify=values["notify"],
         root=root,
         sources=sources,
     )
@@ -216,20 +225,23 @@ def _remember_secrets(values: Mapping[str, Any]) -> None:
     config = {str(k): str(v) for k, v in config.items()} if isinstance(config, Mapping) else {}
     if "spark_config" in texts:
         config = {name.strip(): text for name, _, text in (p.partition("=") for p in texts["spark_config"].split(";"))}
-    remember_secrets(
-        *texts.values(), values={**texts, **config, **{n: os.environ.get(n, "") for n in _SECRET_VARIABLES}}
-    )
+    variables = {name: os.environ.get(name, "") for name in _SECRET_VARIABLES}
+    addresses = (*texts.values(), *split_addresses(values["service"] or ()))
+    remember_secrets(*addresses, values={**texts, **config, **variables})
 
 
 _SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "PGPASSWORD")
 """Environment variables from which client libraries take credentials."""
 
 
+_parse_toml = lru_cache(maxsize=16)(tomllib.loads)  # each step of a Dagster run loads the settings
+
+
 def _read_tool_nova(pyproject: Path | None) -> dict[str, Any]:
     if pyproject is None:
         return {}
     try:
-        table = tomllib.loads(pyproject.read_text(encoding="utf-8")).get("tool", {}).get("nova", {})
+        table = _parse_toml(pyproject.read_text(encoding="utf-8")).get("tool", {}).get("nova", {})
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise SettingsError(f"{pyproject} cannot be read", found=str(error), expected="valid TOML") from error
     _check_not_renamed(table, f"[tool.nova] in {pyproject}: {{}}")
@@ -294,14 +306,6 @@ def _resolve_warehouse(address: str, root: Path) -> str:
     )
 
 
-def check_http_address(setting_name: str, value: Any) -> str:
-    with suppress(ValueError):  # raised for an invalid port
-        parts = urlsplit(str(value))
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
-            return str(value)
-    raise SettingsError(f"setting {setting_name!r} is not an address", found=repr(value), expected='"http://host:port"')
-
-
 def _check_one_of(setting_name: str, value: Any, allowed: tuple[str, ...]) -> str:
     if value in allowed:
         return str(value)
@@ -313,13 +317,12 @@ def _check_one_of(setting_name: str, value: Any, allowed: tuple[str, ...]) -> st
 
 
 def _check_service(value: Any) -> str | None:
-    return (
-        None
-        if value in (None, "", "none")
-        else "embedded"
-        if value == "embedded"
-        else check_http_address("service", value)
-    )
+    if value in (None, "", "none") or value == []:
+        return None
+    if value == "embedded":
+        return "embedded"
+    addresses = split_addresses(value if isinstance(value, list | tuple) else str(value))
+    return ",".join(check_http_address("service", address) for address in addresses)
 
 
 def _check_token(value: Any) -> str | None:

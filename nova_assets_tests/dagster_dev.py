@@ -1,4 +1,4 @@
-"""A real ``dagster dev``, as a person starts it: with the settings that are shipped, in a home that was made before."""
+"""A real ``dg dev``, as a person starts it: with the settings that are shipped, in a home that was made before."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 def dagster_dev(
     home: Path, of: Sequence[str], *, cwd: Path = ROOT, environment: Mapping[str, str] | None = None
 ) -> Iterator[str]:
-    """``dagster dev``, while the block lasts. Gives the webserver's address once that answers.
+    """``dg dev``, while the block lasts. Gives the webserver's address once that answers.
 
     Args:
         home: Dagster's, to be made. ``dagster.log`` beside it has what is said.
@@ -36,7 +36,7 @@ def dagster_dev(
     made = [sys.executable, str(ROOT / "tools" / "init_dagster_home.py"), str(home)]
     subprocess.run(made, env=env, check=True, timeout=120)
     url, log = f"http://127.0.0.1:{free_port()}", home.parent / "dagster.log"
-    command = [str(Path(sys.executable).with_name("dagster")), "dev", *of, "-p", url.rpartition(":")[2]]
+    command = [str(Path(sys.executable).with_name("dg")), "dev", *of, "-p", url.rpartition(":")[2]]
     with log.open("w") as says:
         dev = subprocess.Popen(command, cwd=cwd, env=env, stdout=says, stderr=says, start_new_session=True)
         try:

@@ -326,10 +326,12 @@ class StubEngine:
         staged = Block("", old.channel, "", "base", 0, 0, new, old.merge)
         return len(multiset_difference(self._snapshot(old), self._rows(staged)))
 
-    def delete_staged_folder(self, folder: str) -> None:
+    def delete_staged_folder(self, folder: str) -> list[str]:
         path = (self.root / folder).resolve()
+        files = [f"{folder}/{f.name}" for f in sorted(path.glob("*"))]
         if path.is_relative_to((self.root / "blocks").resolve()):
             shutil.rmtree(path, ignore_errors=True)
+        return files
 
     def check_warehouse_writable(self) -> str:
         return f"stub at {self.root}"

@@ -107,8 +107,24 @@ ARGUMENTS = {
     "restore": ["stock", "--at", "1"],
     "drop": ["stock", "--expired"],
     "unpublish": ["stock"],
+    "describe": ["binding", "copies"],
+    "pause": ["binding", "copies"],
+    "resume": ["binding", "copies"],
+    "remove": ["channel", "stock", "--dry-run"],
 }
-WITHOUT = {"channels", "init", "cursors", "tick", "check", "doctor", "backfills", "refresh"}
+WITHOUT = {
+    "notify",
+    "channels",
+    "init",
+    "cursors",
+    "tick",
+    "check",
+    "doctor",
+    "backfills",
+    "refresh",
+    "workflowettes",
+    "triggers",
+}
 
 
 def every_command() -> Iterator[list[str]]:

@@ -49,7 +49,14 @@ CHAPTERS = {
         "sql.incremental.apply_changes",
     ),
     "Bindings, triggers, projects": ("model.binding", "model.trigger", "model.project"),
-    "Running": ("wiring.open_store", "store.store", "model.execution", "plan.run_plan", "operations.forecast"),
+    "Running": (
+        "wiring.open_store",
+        "store.store",
+        "model.execution",
+        "plan.run_plan",
+        "operations.forecast",
+        "model.notification",
+    ),
     "Views and the service": ("file_views.file_lists", "client.connection"),
 }
 FURTHER = {

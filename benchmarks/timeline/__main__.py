@@ -1,16 +1,18 @@
 """What it costs to ask a service which files a partition has: 10,000 partitions, a million files.
 
-    python -m benchmarks.timeline [--quick] [--json FILE] [--postgresql URL] [--views disk,memory]
+    python -m benchmarks.timeline [--quick] [--json FILE] [--postgresql URL] [--views disk,memory] [--only storages]
 
 A real `nova serve` for each storage of views, over SQLite and PostgreSQL, is asked by 16 processes over connections
 that stay; beside it, the catalog is asked itself, folders are listed, and a bucket. Then commits are made, and the
 service is started again, with what it kept and without. Clients and server share the machine: the CPU seconds of the
 server tell what a core of its own would do. Folders lie in the memory of this machine, and moto's server is no S3:
-what listing takes elsewhere, mostly waiting, is not measured here.
+what listing takes elsewhere, mostly waiting, is not measured here. Then all storages of views are compared at a million
+blocks (``storages``).
 """
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -19,9 +21,10 @@ from typing import Any
 
 from benchmarks import measure
 from benchmarks.metadata import databases
-from benchmarks.timeline import askers, events, listed, measured
+from benchmarks.timeline import askers, events, listed, measured, storages
 from benchmarks.timeline.events import FULL, QUICK, Size
 from benchmarks.timeline.measured import Place
+from nova_assets.settings import VIEW_STORAGES
 
 VIEWS = ("disk", "memory")
 _MIB = 2**20
@@ -39,7 +42,7 @@ def listings(warehouse: Path, size: Size) -> dict[str, Any]:
     return found
 
 
-def run(urls: Mapping[str, str], folder: Path, size: Size, storages: Sequence[str]) -> dict[str, Any]:
+def run(urls: Mapping[str, str], folder: Path, size: Size, kinds: Sequence[str]) -> dict[str, Any]:
     """All figures."""
     warehouse = folder / "warehouse"
     listed.plant(warehouse, events.names(size)[: size.listed[0]], size.blocks * size.files)
@@ -49,7 +52,7 @@ def run(urls: Mapping[str, str], folder: Path, size: Size, storages: Sequence[st
         place = Place(url, warehouse, folder / name, size)
         place.folder.mkdir()
         of = figures["catalogs"][name] = {"asked": measured.asked_of_catalog(place)}
-        of["views"] = {views: measured.measured(place, views) for views in storages}
+        of["views"] = {views: measured.measured(place, views) for views in kinds}
     return figures
 
 
@@ -127,17 +130,35 @@ def headline(figures: Mapping[str, Any]) -> str:
     return "timeline: " + "; ".join(found)
 
 
+def compare_storages(given: argparse.Namespace) -> dict[str, Any]:
+    """Compare the storages of views, and print what came of it."""
+    size = storages.QUICK if given.quick else storages.FULL
+    kinds = given.views.split(",") if given.views else VIEW_STORAGES
+    with tempfile.TemporaryDirectory(prefix="storages-") as folder:
+        figures = storages.compare(Path(folder), size, kinds)
+    storages.show(figures, size)
+    if given.only:
+        measure.keep(given.json, figures)
+    print(storages.headline(figures))
+    return figures
+
+
 def main() -> None:
     given = measure.options(
         "What it costs to ask a service which files a partition has.",
         postgresql="an empty database, as superuser",
-        views="disk, memory, or both, with a comma",
+        views="storages of views, with a comma; by default those that need no extra, and all where they are compared",
+        only="storages: compare the storages of views, and measure nothing else",
     )
     size = QUICK if given.quick else FULL
-    storages = (given.views or ",".join(VIEWS)).split(",")
+    if given.only == "storages":
+        compare_storages(given)
+        return
+    kinds = (given.views or ",".join(VIEWS)).split(",")
     with tempfile.TemporaryDirectory(prefix="timeline-") as folder, databases(Path(folder), given.postgresql) as urls:
-        figures = run(urls, Path(folder), size, storages)
+        figures = run(urls, Path(folder), size, kinds)
     show(figures, size)
+    figures["storages"] = compare_storages(given)
     measure.keep(given.json, figures)
     print(headline(figures))
 

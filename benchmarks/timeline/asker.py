@@ -54,15 +54,13 @@ def in_catalog(job: dict[str, Any]) -> Look:
 def in_process(job: dict[str, Any]) -> Look:
     """Views in this process, without HTTP."""
     from nova_assets.catalog.catalog import open_catalog
+    from nova_assets.file_views.open_storage import open_storage
     from nova_assets.file_views.query_handler import ViewQueryHandler
-    from nova_assets.file_views.sqlite_storage import SqliteStorage
-    from nova_assets.file_views.storage import MemoryStorage, Storage
     from nova_assets.file_views.timeline_follower import TimelineFollower
     from nova_assets.model.timeline import TimelinePosition
 
     catalog = open_catalog(job["catalog"])
-    kept = SqliteStorage(Path(job["at"]), catalog.identity())
-    storage: Storage = kept if job["storage"] == "disk" else MemoryStorage(kept)
+    storage = open_storage(job["storage"], Path(job["at"]), 64 * 2**20, catalog.identity())
     desk, known = ViewQueryHandler(TimelineFollower(catalog, storage)), TimelinePosition.parse(job["known"])
 
     def look(partition: str) -> int:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, RowMapping, func, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 
 from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.tables import arrivals, channels
 from nova_assets.errors import CommitConflict
 from nova_assets.model.arrival import Arrival, ArrivalCounts, ArrivalOutcome, ArrivalState, ArrivalStatus
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql
 
 _KEYS_PER_QUERY = 500
 """Maximum number of keys in one query."""
@@ -71,7 +74,7 @@ class Arrivals(CatalogPart):
             "state": "waiting",
         }
         reset_values = {"state": "waiting", "at": announced_at, "reason": None, "commit_id": None}
-        insert_arrival = (sqlite if self.database.is_sqlite else postgresql).insert(arrivals).values(**row)
+        insert_arrival = _insert_into_arrivals(is_sqlite=self.database.is_sqlite).values(**row)
         upsert = insert_arrival.on_conflict_do_update(
             index_elements=[arrivals.c.channel, arrivals.c.key], set_=reset_values, where=arrivals.c.state == "gone"
         )
@@ -160,3 +163,12 @@ def record_arrival_outcomes(c: Connection, outcomes: Sequence[tuple[str, Arrival
 def _arrival_status_from_row(row: RowMapping) -> ArrivalStatus:
     arrival = Arrival(row["path"], row["version"], row["bytes"], row["modified"])
     return ArrivalStatus(arrival, row["state"], row["at"], row["rows"], row["bad"], row["reason"], row["commit_id"])
+
+
+def _insert_into_arrivals(*, is_sqlite: bool) -> sqlite.Insert | postgresql.Insert:
+    """Insert statement of the database's dialect, whose conflicts can be handled."""
+    if is_sqlite:
+        return sqlite.insert(arrivals)
+    from sqlalchemy.dialects import postgresql  # takes long to load
+
+    return postgresql.insert(arrivals)

@@ -9,10 +9,12 @@ from sqlalchemy import Connection, select
 from nova_assets.catalog.channel_rows import channel_not_found_error
 from nova_assets.catalog.cursors import partition_of_conflicting_cursor
 from nova_assets.catalog.database.transactions import Database, query_as_dict
+from nova_assets.catalog.definition_states import check_not_removed
 from nova_assets.catalog.leases import supersedable_executions
 from nova_assets.catalog.tables import bindings, channels, cursors, executions
 from nova_assets.errors import PartitionError, VersionNotFound
 from nova_assets.model.execution import BeginRequest, Pin
+from nova_assets.model.registered_definition import DefinitionKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +37,12 @@ def decide_begin(c: Connection, database: Database, request: BeginRequest, *, lo
         lock: lock the rows on which the decision depends. ``preview_pins`` decides without locks.
 
     Raises:
-        ExecutionInProgress, ChannelNotFound, VersionNotFound, PartitionError: as ``Executions.begin``.
+        ExecutionInProgress, ChannelNotFound, DefinitionRemoved, VersionNotFound, PartitionError: as
+            ``Executions.begin``.
     """
     superseded_ids = () if request.binding is None else _lock_executions_to_supersede(c, database, request, lock)
     heads = _heads_to_pin(c, database, request, lock)
+    check_not_removed(c, _definitions_in_use(request))
     cursor_positions = _cursor_positions(c, request)
     last_read = {n: v for n, v in request.last_read_version_by_channel.items() if v <= heads.get(n, -1)}
     if request.binding is not None and request.cursor_channels:
@@ -58,6 +62,12 @@ def decide_begin(c: Connection, database: Database, request: BeginRequest, *, lo
             for name, head in heads.items()
         ),
     )
+
+
+def _definitions_in_use(request: BeginRequest) -> list[DefinitionKey]:
+    channel_names = {*request.pinned_channels, *request.cursor_channels}
+    binding = [] if request.binding is None else [DefinitionKey("binding", request.binding)]
+    return [*binding, *(DefinitionKey("channel", name) for name in channel_names)]
 
 
 def _lock_executions_to_supersede(

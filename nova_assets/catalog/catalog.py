@@ -16,6 +16,8 @@ from nova_assets.catalog.commits import Commits
 from nova_assets.catalog.cursors import Cursors
 from nova_assets.catalog.dagster_publishers import DagsterPublishers
 from nova_assets.catalog.database.transactions import Database
+from nova_assets.catalog.definition_states import DefinitionStates
+from nova_assets.catalog.definition_versions import DefinitionVersions
 from nova_assets.catalog.definitions import Definitions
 from nova_assets.catalog.executions import Executions
 from nova_assets.catalog.firings import Firings
@@ -24,6 +26,7 @@ from nova_assets.catalog.history import Histories
 from nova_assets.catalog.identity import Identity
 from nova_assets.catalog.instants import Instants
 from nova_assets.catalog.materialized_partitions import MaterializedPartitions
+from nova_assets.catalog.notifications import Notifications
 from nova_assets.catalog.published_versions import PublishedVersions
 from nova_assets.catalog.read_pins import ReadPins
 from nova_assets.catalog.repair import Repairs
@@ -37,6 +40,8 @@ from nova_assets.settings import CATALOG_PATIENCE, CATALOG_TIMEOUT
 
 class SqlCatalog(
     Definitions,
+    DefinitionVersions,
+    DefinitionStates,
     Histories,
     Instants,
     Cursors,
@@ -58,6 +63,7 @@ class SqlCatalog(
     DagsterPublishers,
     PublishedVersions,
     Firings,
+    Notifications,
     Tokens,
 ):
     """Implements the ``Catalog`` protocol on SQLite or PostgreSQL.

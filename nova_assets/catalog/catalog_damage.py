@@ -7,6 +7,7 @@ from pathlib import Path
 from sqlalchemy import Connection, inspect, literal, select
 from sqlalchemy.exc import DatabaseError
 
+from nova_assets.catalog import schema_version
 from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.database.transactions import Database
 from nova_assets.catalog.tables import metadata
@@ -25,6 +26,7 @@ class CatalogDamage(CatalogPart):
 
         Raises:
             CatalogUnavailable: the database does not answer.
+            CatalogVersion: another version of this package has migrated the catalog since it was opened.
         """
         return _find_file_damage(self.database) or self.database.read(_find_table_damage)
 
@@ -46,6 +48,7 @@ def _find_file_damage(database: Database) -> str | None:
 
 def _find_table_damage(c: Connection) -> str | None:
     try:
+        schema_version.check_current(c)
         existing = set(inspect(c).get_table_names())
         missing = [t.name for t in metadata.sorted_tables if t.name not in existing]
         if missing:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from sqlalchemy import Connection, and_, select
+from sqlalchemy import Connection, and_, func, select
 
 from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.cursors import read_cursors
@@ -49,18 +50,19 @@ def _heads_and_spans_by_channel(
     """
     newest_only = () if version_limit is None else (blocks.c.hi > channels.c.head - version_limit,)
     span_columns = (blocks.c.kind, blocks.c.lo, blocks.c.hi, blocks.c.origin, blocks.c.collected_at.is_not(None))
-    query = select(
-        channels.c.name, channels.c.head, *span_columns, *((blocks.c.partition,) if scope else ())
-    ).distinct()
+    columns = (channels.c.name, channels.c.head, *span_columns, *((blocks.c.partition,) if scope else ()))
+    query = select(func.sum(blocks.c.rows), *columns).group_by(*columns)
     query = query.select_from(channels.outerjoin(blocks, and_(blocks.c.channel == channels.c.name, *newest_only)))
     heads: dict[str, int] = {}
-    spans_by_channel: dict[str, set[BlockSpan]] = {}
-    for name, head, *span in c.execute(query.where(channels.c.name.in_(channel_names))):
+    spans_by_channel: dict[str, dict[BlockSpan, int]] = {}
+    for rows, name, head, *span in c.execute(query.where(channels.c.name.in_(channel_names))):
         heads[name] = head
-        spans_by_channel.setdefault(name, set())
+        rows_by_span = spans_by_channel.setdefault(name, {})
         if span[0] is not None and (not scope or is_in_scope(span[5], scope)):
-            spans_by_channel[name].add(BlockSpan(span[0], span[1], span[2], span[3], bool(span[4])))
+            key = BlockSpan(span[0], span[1], span[2], span[3], bool(span[4]))
+            rows_by_span[key] = rows_by_span.get(key, 0) + int(rows)
     sorted_spans = {
-        n: sorted(spans, key=lambda s: (s.hi, s.lo, s.kind, s.origin)) for n, spans in spans_by_channel.items()
+        n: sorted((replace(s, rows=r) for s, r in spans.items()), key=lambda s: (s.hi, s.lo, s.kind, s.origin))
+        for n, spans in spans_by_channel.items()
     }
     return heads, {n: tuple(spans) for n, spans in sorted_spans.items()}

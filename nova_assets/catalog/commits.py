@@ -23,6 +23,7 @@ from nova_assets.catalog.commit_rows import (
 from nova_assets.catalog.cursors import cursor_conditions
 from nova_assets.catalog.execution_rows import delete_skip_markers, lock_execution, mark_aborted
 from nova_assets.catalog.maintained_outputs import mark_outputs_of_other_writers
+from nova_assets.catalog.notification_outbox import notify_finished, notify_set_aside
 from nova_assets.catalog.published_versions import mark_versions_shown
 from nova_assets.catalog.scheduler_state import delete_fulfilled_requests
 from nova_assets.catalog.seals import insert_seals, reopen_or_reject_sealed_groups
@@ -154,12 +155,15 @@ class Commits(CatalogPart):
         append_steps(c, request.id, _actions_by_channel(request), channel_rows, self.database.clock())
         self._move_cursors(c, request, new_numbers)
         record_arrival_outcomes(c, request.arrival_outcomes, request.id)
+        notify_set_aside(c, self.database.clock(), request.arrival_outcomes)
         insert_seals(c, request, self.database.clock())
         mark_versions_shown(c, request, self.database.clock())
         started_at = None if execution is None else execution["started_at"]
         delete_fulfilled_requests(c, request, new_numbers, started_at, self.database.clock())
         mark_outputs_of_other_writers(c, request, self.database.clock())
         self._finish_execution(c, request, execution or {})
+        if execution is not None:
+            notify_finished(c, self.database.clock(), execution)
         result = read_commit(c, commits.c.id == request.id)
         assert result is not None
         return result

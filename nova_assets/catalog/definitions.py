@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace as _replace
 from datetime import datetime
 from typing import Any
@@ -14,6 +14,14 @@ from sqlalchemy.exc import IntegrityError
 from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.channel_rows import channel_state_from_row, load_channel_state
 from nova_assets.catalog.database.transactions import query_as_dict
+from nova_assets.catalog.definition_states import (
+    delete_collected_tombstones,
+    raise_if_removed,
+    read_statuses,
+    without_renewable,
+)
+from nova_assets.catalog.definition_tables import definition_states
+from nova_assets.catalog.definition_versions import insert_versions, unversioned_definitions
 from nova_assets.catalog.maintained_outputs import mark_redefined_outputs
 from nova_assets.catalog.tables import bindings, blocks, channels, commit_numbers, commits
 from nova_assets.catalog.timeline_steps import append_step
@@ -22,42 +30,60 @@ from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel
 from nova_assets.model.channel_registration import definition_fingerprint, mutable_settings_after_register
 from nova_assets.model.channel_state import ChannelState
-from nova_assets.model.period import period_seconds_or_zero
+from nova_assets.model.registered_definition import (
+    Definition,
+    DefinitionKey,
+    DefinitionStatus,
+    definitions_to_register,
+)
 from nova_assets.model.schema import Schema
 from nova_assets.model.schema_evolution import redeclare_schema
+
+_MAX_REGISTRATION_ATTEMPTS = 5
+"""Number of attempts at a registration, if other processes register the same names at the same time."""
 
 
 class Definitions(CatalogPart):
     """Registers channels and bindings, and reads their definitions."""
 
     def register(
-        self, new_channels: Sequence[Channel], new_bindings: Sequence[Binding] = (), replace: bool = False
+        self,
+        new_channels: Sequence[Channel],
+        new_bindings: Sequence[Binding] = (),
+        replace: bool = False,
+        by: str = "",
     ) -> None:
         """Register channels and bindings. Registering the same definitions again is silent and costs one read.
 
         Args:
-            replace: accept changed definitions.
+            replace: accept changed definitions, and bindings whose removal is final.
+            by: the person or process that registers them, for the versions.
 
         Raises:
             DefinitionConflict: a channel is registered with another definition, and ``replace`` is false.
+            DefinitionRemoved: a channel, binding or workflowette was removed.
         """
+        definitions = definitions_to_register(new_channels, new_bindings)
+        if self.database.read(lambda c: self._is_already_registered(c, definitions)):
+            return
         channel_rows = {c.name: c.as_json() for c in new_channels}
         binding_rows = {b.name: b.as_json() for b in new_bindings}
         maintenance_by_channel = {c.name: c.upkeep for c in new_channels}
-        if self.database.read(
-            lambda c: self._is_already_registered(c, channel_rows, binding_rows, maintenance_by_channel)
-        ):
-            return
-        for attempt in (1, 2):
+
+        def register_all(c: Connection) -> None:
+            self._check_not_removed(c, definitions, replace)
+            self._register_all(c, channel_rows, binding_rows, maintenance_by_channel, replace)
+            _run_unless_raced(
+                lambda: insert_versions(c, unversioned_definitions(c, definitions), by, self.database.clock())
+            )
+
+        for attempt in range(1, _MAX_REGISTRATION_ATTEMPTS + 1):
             try:
-                self.database.write(
-                    lambda c: self._register_all(c, channel_rows, binding_rows, maintenance_by_channel, replace)
-                )
+                self.database.write(register_all)
                 return
             except _ConcurrentRegistration:  # another process registered the same name first: compare again
-                if attempt == 2:
+                if attempt == _MAX_REGISTRATION_ATTEMPTS:
                     raise
-        return
 
     def check_registration(self, new_channels: Sequence[Channel]) -> None:
         """Run all checks of ``register`` without ``replace``. Changes nothing.
@@ -77,7 +103,9 @@ class Definitions(CatalogPart):
         return load_channel_state(self.database, name)
 
     def channels(self, name: str | None = None) -> list[ChannelState]:
-        """States of all channels, by name. With a name, the state of that channel, or an empty list."""
+        """States of all channels that are not removed, by name. With a name, the state of that channel, or an empty
+        list.
+        """
         return self.database.read(lambda c: self._read_channel_states(c, name))
 
     def bindings(self) -> dict[str, dict[str, Any]]:
@@ -95,30 +123,20 @@ class Definitions(CatalogPart):
         moment: datetime = row[0]
         return moment
 
-    def _is_already_registered(
-        self,
-        c: Connection,
-        channel_definitions: dict[str, Any],
-        binding_definitions: dict[str, Any],
-        maintenance_by_channel: dict[str, dict[str, Any]],
-    ) -> bool:
-        stored_maintenance: dict[str, Any] = query_as_dict(
-            c, select(channels.c.name, channels.c.upkeep).where(channels.c.name.in_(maintenance_by_channel))
-        )
-        if any(
-            _effective_maintenance(stored_maintenance.get(name) or {}) != _effective_maintenance(part)
-            for name, part in maintenance_by_channel.items()
-        ):
-            return False
-        for table, rows in ((channels, channel_definitions), (bindings, binding_definitions)):
-            stored_fingerprints = query_as_dict(
-                c, select(table.c.name, table.c.fingerprint).where(table.c.name.in_(list(rows)))
-            )
-            if any(
-                stored_fingerprints.get(name) != definition_fingerprint(definition) for name, definition in rows.items()
-            ):
-                return False
-        return True
+    def _is_already_registered(self, c: Connection, definitions: Sequence[Definition]) -> bool:
+        """Whether each definition is the latest version of its name, and none is removed."""
+        return not self._removed_among(c, definitions) and not unversioned_definitions(c, definitions)
+
+    def _removed_among(self, c: Connection, definitions: Sequence[Definition]) -> dict[DefinitionKey, DefinitionStatus]:
+        """Removed definitions among these. A removed trigger does not count: its binding runs by hand."""
+        keys = {d.key for d in definitions if d.key.kind != "trigger"}
+        return {k: s for k, s in read_statuses(c, keys).items() if s.is_removed}
+
+    def _check_not_removed(self, c: Connection, definitions: Sequence[Definition], replace: bool) -> None:
+        removed = self._removed_among(c, definitions).values()
+        raise_if_removed(without_renewable(c, removed) if replace else removed)
+        if replace:
+            delete_collected_tombstones(c, [d.key for d in definitions])
 
     def _register_all(
         self,
@@ -197,6 +215,11 @@ class Definitions(CatalogPart):
         query = query.outerjoin(sizes, sizes.c.channel == channels.c.name).order_by(channels.c.name)
         if name is not None:
             query = query.where(channels.c.name == name)
+        else:
+            removed = select(definition_states.c.name).where(
+                definition_states.c.kind == "channel", definition_states.c.removed_at.is_not(None)
+            )
+            query = query.where(channels.c.name.not_in(removed))
         return [
             _replace(
                 channel_state_from_row(r),
@@ -243,19 +266,14 @@ class _ConcurrentRegistration(Exception):
 
 
 def _insert_unless_raced(c: Connection, statement: Any) -> None:
+    _run_unless_raced(lambda: c.execute(statement))
+
+
+def _run_unless_raced(insert_rows: Callable[[], object]) -> None:
     try:
-        c.execute(statement)
+        insert_rows()
     except IntegrityError as error:
         raise _ConcurrentRegistration from error
-
-
-def _effective_maintenance(maintenance: dict[str, Any]) -> dict[str, Any]:
-    """Maintenance settings that have an effect."""
-    return {
-        part: value
-        for part, value in maintenance.items()
-        if value and (part != "retain" or period_seconds_or_zero(value))
-    }
 
 
 def _check_same_definition(channel: str, registered: dict[str, Any], definition: dict[str, Any]) -> None:

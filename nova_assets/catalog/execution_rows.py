@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, case, delete, select, update
 
 from nova_assets.catalog.database.transactions import Database, batched
+from nova_assets.catalog.notification_outbox import notify_failed
 from nova_assets.catalog.tables import executions, pins, staged_blocks
 from nova_assets.errors import ExecutionInProgress, ExecutionNotLive
 from nova_assets.model.execution import Execution, Pin
@@ -70,6 +71,7 @@ def _execution_with_pins(row: RowMapping, execution_pins: Iterable[Pin]) -> Exec
         run_id=row["run_id"],
         firing_id=row["firing_id"],
         purpose=row["purpose"],
+        version=row["version"],
     )
 
 
@@ -80,8 +82,9 @@ def read_executions(c: Connection, condition: Any) -> list[Execution]:
 
 
 def in_progress_error(row: RowMapping) -> ExecutionInProgress:
+    what = f"binding {row['binding']!r} is being executed" if row["binding"] else "an insert is under way"
     return ExecutionInProgress(
-        f"binding {row['binding']!r} is being executed by {row['owner']}",
+        f"{what} by {row['owner']}",
         found=f"execution {row['id']}, whose lease lasts until {row['lease_until']:%Y-%m-%d %H:%M:%S} UTC",
         expected="one live execution per binding and partition (R6)",
         next=f"wait for it; nova executions shows who holds it, and nova release {row['id'][:8]} ends it",
@@ -127,11 +130,14 @@ def mark_aborted(
 
     Aborting a running execution counts as a failure. An execution that had failed before was counted then.
     """
+    now = database.clock()
+    if counts_as_failure:
+        notify_failed(c, now, execution_id, reason, only_if_running=True)
     failure_increment = case((executions.c.state == "running", int(counts_as_failure)), else_=0)
     values = {
         "state": "aborted",
         "error": storable_text(reason),
-        "finished_at": database.clock(),
+        "finished_at": now,
         "failures": executions.c.failures + failure_increment,
     }
     c.execute(update(executions).where(executions.c.id == execution_id).values(**values))

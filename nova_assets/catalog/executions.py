@@ -9,6 +9,7 @@ from sqlalchemy import Connection, case, func, insert, select, update
 
 from nova_assets.catalog.begin_decision import decide_begin
 from nova_assets.catalog.catalog_part import CatalogPart
+from nova_assets.catalog.definition_versions import version_number_of_fingerprint
 from nova_assets.catalog.execution_rows import (
     conditions_of_held_execution,
     execution_from_row,
@@ -21,6 +22,7 @@ from nova_assets.catalog.execution_rows import (
     storable_text,
 )
 from nova_assets.catalog.leases import is_live
+from nova_assets.catalog.notification_outbox import notify_failed, notify_launched
 from nova_assets.catalog.tables import executions, pins
 from nova_assets.model.execution import BeginRequest, Execution, ExecutionState, Pin
 
@@ -37,6 +39,7 @@ class Executions(CatalogPart):
         Raises:
             ExecutionInProgress: another execution is live (R6).
             ChannelNotFound: a channel to pin is not registered.
+            DefinitionRemoved: the binding or a channel to pin was removed.
             VersionNotFound: a requested version does not exist.
             PartitionError: the binding has cursors of the other kind (R13).
         """
@@ -169,7 +172,9 @@ class Executions(CatalogPart):
                 "finished_at": now,
                 "failures": executions.c.failures + int(counts_as_failure),
             }
-            c.execute(update(executions).where(*conditions_of_held_execution(execution_id, epoch)).values(**values))
+            held = conditions_of_held_execution(execution_id, epoch)
+            if c.execute(update(executions).where(*held).values(**values)).rowcount and counts_as_failure:
+                notify_failed(c, now, execution_id, error, only_if_running=False)
 
         self.database.write(mark_failed)
 
@@ -200,6 +205,9 @@ class Executions(CatalogPart):
         decision = decide_begin(c, self.database, request, lock=True)
         for execution_id in decision.superseded_ids:
             mark_aborted(c, execution_id, f"superseded by {request.execution_id}", self.database)
+        version = None
+        if request.binding is not None and request.definition_fingerprint:
+            version = version_number_of_fingerprint(c, request.binding, request.definition_fingerprint)
         now = self.database.clock()
         c.execute(
             insert(executions).values(
@@ -214,6 +222,7 @@ class Executions(CatalogPart):
                 run_id=request.run_id,
                 firing_id=request.firing_id,
                 purpose=request.purpose,
+                version=version,
             )
         )
         rows = [
@@ -229,7 +238,9 @@ class Executions(CatalogPart):
         ]
         if rows:
             c.execute(insert(pins), rows)
-        return execution_from_row(c, read_execution_row(c, request.execution_id))
+        row = read_execution_row(c, request.execution_id)
+        notify_launched(c, now, row)
+        return execution_from_row(c, row)
 
     def _resume_in_transaction(
         self,

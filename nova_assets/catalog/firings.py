@@ -10,6 +10,7 @@ from sqlalchemy import Connection, RowMapping, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from nova_assets.catalog.catalog_part import CatalogPart
+from nova_assets.catalog.notification_outbox import notify_abandoned
 from nova_assets.catalog.tables import firings
 from nova_assets.model.firing import Firing
 from nova_assets.model.partitions import WHOLE
@@ -101,7 +102,14 @@ class Firings(CatalogPart):
         """Mark a firing as committed or abandoned. A firing that has ended stays unchanged."""
         conditions = (firings.c.id == firing_id, firings.c.state == "requested")
         values = {"state": state, **({"why": why} if why else {})}
-        self.database.write(lambda c: c.execute(update(firings).where(*conditions).values(**values)))
+
+        def end(c: Connection) -> None:
+            ended = c.execute(update(firings).where(*conditions).values(**values)).rowcount
+            if ended and state == "abandoned":
+                row = c.execute(select(firings).where(firings.c.id == firing_id)).mappings().one()
+                notify_abandoned(c, self.database.clock(), _firing_from_row(row))
+
+        self.database.write(end)
 
 
 class _ConcurrentFiring(Exception):

@@ -149,6 +149,10 @@ class GarbageCollection(CatalogPart):
         if paths:
             self.database.write(delete_rows)
 
+    def newest_commit_time(self) -> datetime | None:
+        """Time of the newest commit on any channel. Without a later commit, no channel was read."""
+        return self.database.read(lambda c: c.execute(select(func.max(commits.c.at))).scalar())
+
     def count_full_reads(self, channel: str) -> int:
         """Number of executions that have read the channel as a whole since its newest base.
 

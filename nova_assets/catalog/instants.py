@@ -11,6 +11,7 @@ from nova_assets.catalog.block_rows import load_blocks_with_files
 from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.channel_rows import load_channel_state
 from nova_assets.catalog.database.transactions import batched, query_as_dict
+from nova_assets.catalog.rollbacks import requested_rollbacks, rollback_instants, rolled_back_by_commit
 from nova_assets.catalog.tables import blocks, commit_numbers, commits, executions, staged_blocks, steps
 from nova_assets.model.block import Block
 from nova_assets.model.timeline import Instant, InstantSummary, action_of_block_origins
@@ -33,7 +34,11 @@ class Instants(CatalogPart):
         """
         load_channel_state(self.database, channel)  # raises if the channel is not registered
         instants = self.database.read(
-            lambda c: [*_completed_instants(c, channel, limit), *_requested_instants(c, channel)]
+            lambda c: [
+                *_completed_instants(c, channel, limit),
+                *requested_rollbacks(c, channel),
+                *_requested_instants(c, channel),
+            ]
         )
         return instants if limit is None else instants[max(0, len(instants) - limit) :]
 
@@ -44,11 +49,17 @@ class Instants(CatalogPart):
         def read_summaries(c: Connection) -> list[InstantSummary]:
             rows = c.execute(query).mappings().all()
             numbers_by_commit = _newest_numbers_by_commit(c, channel, [r["commit_id"] for r in rows])
+            rolled_back = rolled_back_by_commit(c, [r["commit_id"] for r in rows if r["action"] == "rollback"])
             return [
                 InstantSummary(
                     *(r["n"], r["prefix"], r["action"], r["commit_id"], r["at"].isoformat()),
                     max(numbers_by_commit.get(r["commit_id"], {}).values(), default=None),
-                    tuple(sorted(numbers_by_commit.get(r["commit_id"], {}))),
+                    tuple(
+                        sorted(
+                            {b.partition for b in rolled_back.get(r["commit_id"], ())}
+                            | numbers_by_commit.get(r["commit_id"], {}).keys()
+                        )
+                    ),
                 )
                 for r in rows
             ]
@@ -88,9 +99,11 @@ def _completed_instants(c: Connection, channel: str, limit: int | None) -> list[
         )
         for r in reversed(rows)
     ]
-    compaction_instants = _maintenance_instants(c, channel, "compact", limit)
-    collection_instants = _maintenance_instants(c, channel, "collect", limit)
-    return _sort_by_commit_order(c, channel, [*commit_instants, *compaction_instants, *collection_instants])
+    maintenance = [
+        *_maintenance_instants(c, channel, "compact", limit),
+        *_maintenance_instants(c, channel, "collect", limit),
+    ]
+    return _sort_by_commit_order(c, channel, [*commit_instants, *maintenance, *rollback_instants(c, channel, limit)])
 
 
 def _maintenance_instants(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -25,6 +25,11 @@ class SchedulerState(CatalogPart):
     def heads(self) -> dict[str, int]:
         """Head of each channel."""
         return self.database.read(lambda c: query_as_dict(c, select(channels.c.name, channels.c.head)))
+
+    def data_heads(self, channel_names: Collection[str]) -> dict[str, int]:
+        """Newest sequence number that added data, of each of these channels. A dropped partition adds none (R19)."""
+        query = select(channels.c.name, channels.c.news).where(channels.c.name.in_(sorted(channel_names)))
+        return self.database.read(lambda c: query_as_dict(c, query))
 
     def mark_dirty(
         self, channel: str, partitions: Iterable[str], by: str = "", why: str = "", priority: int = 0

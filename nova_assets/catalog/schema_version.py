@@ -16,7 +16,7 @@ from nova_assets.catalog.database.transactions import Database
 from nova_assets.catalog.tables import VERSION_TABLE, blocks, channels, metadata
 from nova_assets.errors import CatalogVersion
 
-HEAD = "0019"
+HEAD = "0021"
 """Schema version of this package: the newest in ``migrations/versions``."""
 
 _KNOWN_VERSIONS = tuple(f"{n:04}" for n in range(1, int(HEAD) + 1))
@@ -53,6 +53,22 @@ def upgrade(database: Database) -> None:
     if version is None and database.is_sqlite:
         _check_no_foreign_tables(database, table_names)
     database.write(lambda c: _migrate(c, database.masked_url), no_timeout=True)
+
+
+def check_current(connection: Connection) -> None:
+    """Check that the tables are of this package's version. A catalog without a version table passes.
+
+    Raises:
+        CatalogVersion.
+    """
+    version = _read_version(connection)
+    if version not in (None, HEAD):
+        raise CatalogVersion(
+            "another version of nova_assets has migrated the catalog",
+            found=f"catalog version {version}",
+            expected=HEAD,
+            next="start this program again, with the version of nova_assets that migrated the catalog",
+        )
 
 
 def _check_no_foreign_tables(database: Database, table_names: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, func, insert, select, update
 
 from nova_assets.catalog.catalog_part import CatalogPart
+from nova_assets.catalog.database.transactions import query_as_dict
 from nova_assets.catalog.tables import seals
 from nova_assets.errors import CommitConflict, GroupSealed
 from nova_assets.model.commit import CommitRequest
@@ -33,6 +34,11 @@ class Seals(CatalogPart):
         """Number of seals ever made for a channel. Never decreases."""
         query = select(func.count()).select_from(seals).where(seals.c.channel == channel)
         return int(self.database.read(lambda c: c.execute(query).scalar()) or 0)
+
+    def seal_counts(self) -> dict[str, int]:
+        """Number of seals ever made, for each channel that has one."""
+        query = select(seals.c.channel, func.count()).group_by(seals.c.channel)
+        return self.database.read(lambda c: query_as_dict(c, query))
 
 
 def insert_seals(c: Connection, request: CommitRequest, now: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
 from sqlalchemy import Connection, RowMapping, delete, exists, insert, select, update
@@ -11,6 +11,7 @@ from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.execution_rows import SKIPPED_FOLDER, read_executions
 from nova_assets.catalog.leases import abort_lapsed_executions, is_unended_with_lapsed_lease
 from nova_assets.catalog.read_pins import delete_dead_readers
+from nova_assets.catalog.rollbacks import record_rollbacks
 from nova_assets.catalog.tables import executions, staged_blocks
 from nova_assets.errors import ExecutionNotLive
 from nova_assets.model.block import Manifest, StagedBlock
@@ -139,15 +140,21 @@ class StagingArea(CatalogPart):
 
         return self.database.read(read_leftovers)
 
-    def mark_swept(self, block_ids: Sequence[str], is_final: bool = False) -> None:
-        """Record that the files of some blocks were deleted.
+    def mark_swept(
+        self, removed_files: Mapping[str, Sequence[str]], *, is_final: bool = False, is_rollback: bool = True
+    ) -> None:
+        """Record that the files of some blocks were deleted. For aborted executions, this is a rollback of the channel.
 
         Args:
+            removed_files: block -> its files that were deleted; none if there were none.
+            is_rollback: tell the timelines of the channels. False if the execution repeated an earlier commit.
             is_final: nothing writes to the blocks any more. Otherwise they are swept a second time.
         """
-        is_swept_block = staged_blocks.c.id.in_(list(block_ids))
+        is_swept_block = staged_blocks.c.id.in_(list(removed_files))
 
         def mark_swept(c: Connection) -> None:
+            if is_rollback:
+                record_rollbacks(c, removed_files, self.database.clock())
             c.execute(
                 delete(staged_blocks).where(
                     is_swept_block, *(() if is_final else (staged_blocks.c.swept_at.is_not(None),))
@@ -155,7 +162,7 @@ class StagingArea(CatalogPart):
             )
             c.execute(update(staged_blocks).where(is_swept_block).values(swept_at=self.database.clock()))
 
-        if block_ids:
+        if removed_files:
             self.database.write(mark_swept)
 
 

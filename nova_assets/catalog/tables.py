@@ -1,4 +1,8 @@
-"""Tables of the catalog. ``migrations/`` has their history, and a test compares the two."""
+"""Tables of the catalog, for queries. ``migrations/`` creates them, and a test compares the two.
+
+Conditions of partial indexes are comments here. For a condition, SQLAlchemy would load the dialect of PostgreSQL, which
+a catalog on SQLite does not need.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,6 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     false,
-    text,
 )
 
 from nova_assets.catalog.database.column_types import CachedJson, UtcMicroseconds
@@ -85,19 +88,14 @@ executions = Table(
     Column("failures", Integer, nullable=False, server_default="0"),
     # Planned action on a channel, for executions without a binding.
     Column("purpose", String(16), nullable=False, server_default="commit"),
+    # Version of the binding's definition that ran.
+    Column("version", Integer),
     Index("ix_nova_executions_binding_started_at", "binding", "started_at"),
     Index("ix_nova_executions_state_lease_until", "state", "lease_until"),
     Index("ix_nova_executions_binding_partition_state", "binding", "partition", "state"),
     Index("ix_nova_executions_run_id", "run_id"),
-    # R6: one live execution per binding and partition.
-    Index(
-        "uq_nova_executions_live",
-        "binding",
-        "partition",
-        unique=True,
-        sqlite_where=text("state = 'running' AND binding IS NOT NULL"),
-        postgresql_where=text("state = 'running' AND binding IS NOT NULL"),
-    ),
+    # R6: one live execution per binding and partition (WHERE state = 'running' AND binding IS NOT NULL).
+    Index("uq_nova_executions_live", "binding", "partition", unique=True),
 )
 
 pins = Table(
@@ -168,10 +166,6 @@ steps = Table(
     Column("at", UtcMicroseconds, nullable=False),
 )
 
-_IS_LIVE = text("collected_at IS NULL")
-_IS_LIVE_BASE = text("kind = 'base' AND collected_at IS NULL")
-_IS_COLLECTED = text("collected_by IS NOT NULL")
-
 blocks = Table(
     "nova_blocks",
     metadata,
@@ -198,11 +192,9 @@ blocks = Table(
     Index("ix_nova_blocks_channel_hi", "channel", "hi"),
     Index("ix_nova_blocks_commit_id", "commit_id"),
     # Plans look up blocks that are not collected, starting at a base.
-    Index("ix_nova_blocks_live", "channel", "hi", sqlite_where=_IS_LIVE, postgresql_where=_IS_LIVE),
-    Index(
-        "ix_nova_blocks_bases", "channel", "partition", "hi", sqlite_where=_IS_LIVE_BASE, postgresql_where=_IS_LIVE_BASE
-    ),
-    Index("ix_nova_blocks_gone", "collected_by", sqlite_where=_IS_COLLECTED, postgresql_where=_IS_COLLECTED),
+    Index("ix_nova_blocks_live", "channel", "hi"),  # WHERE collected_at IS NULL
+    Index("ix_nova_blocks_bases", "channel", "partition", "hi"),  # WHERE kind = 'base' AND collected_at IS NULL
+    Index("ix_nova_blocks_gone", "collected_by"),  # WHERE collected_by IS NOT NULL
 )
 
 files = Table(

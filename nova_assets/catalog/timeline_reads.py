@@ -13,6 +13,7 @@ from nova_assets.catalog.channel_rows import channel_not_found_error
 from nova_assets.catalog.database.transactions import batched
 from nova_assets.catalog.history import newest_merge_model, read_history, schema_at_number
 from nova_assets.catalog.history_excerpts import HistorySelection, load_whole_partitions, scope_conditions
+from nova_assets.catalog.rollbacks import rolled_back_by_commit
 from nova_assets.catalog.tables import blocks, channels, steps
 from nova_assets.model.block import Block
 from nova_assets.model.channel import Channel
@@ -32,6 +33,12 @@ class TimelineReads(CatalogPart):
     def channel_head(self, channel: str) -> ChannelHead:
         """Head and timeline position of a channel. Raises ChannelNotFound."""
         return self._check_channel_found(channel, self.database.read(lambda c: _read_channel_head(c, channel)))
+
+    def timeline_positions(self) -> dict[str, TimelinePosition]:
+        """Timeline position of every channel, by name."""
+        query = select(channels.c.name, channels.c.step, channels.c.prefix)
+        rows = self.database.read(lambda c: c.execute(query).all())
+        return {name: TimelinePosition(step, prefix) for name, step, prefix in rows}
 
     def timeline_steps(
         self, channel: str, since: TimelinePosition, limit: int = 10_000
@@ -218,6 +225,7 @@ def _steps_from_rows(c: Connection, channel: str, rows: Sequence[RowMapping]) ->
         select(*removed_columns).where(blocks.c.channel == channel, blocks.c.collected_by.in_(ids))
     ):
         removed_by_commit.setdefault(commit_id, []).append(CollectedBlock(*removed_fields))
+    rolled_back = rolled_back_by_commit(c, [r["commit_id"] for r in rows if r["action"] == "rollback"])
     for r in rows:
         step_commit_id = r["commit_id"]
         position = TimelinePosition(r["n"], r["prefix"])
@@ -228,4 +236,5 @@ def _steps_from_rows(c: Connection, channel: str, rows: Sequence[RowMapping]) ->
             r["at"],
             tuple(added_by_commit.get(step_commit_id, ())),
             tuple(removed_by_commit.get(step_commit_id, ())),
+            rolled_back.get(step_commit_id, ()),
         )

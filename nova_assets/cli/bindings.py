@@ -11,6 +11,7 @@ from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.rendering import TableGrid, elide_middle_rows, format_iso_time, format_time, pluralize
 from nova_assets.execution.trigger_state import BindingState
+from nova_assets.model.definition_description import BindingInfo
 
 
 @click.command(cls=NovaCommand)
@@ -22,18 +23,36 @@ def bindings(deployment: Deployment) -> CommandResult:
     JSON: {"bindings": [{"name", "when": TRIGGER or null, "partitions": [COLUMN],
            "reads": [CHANNEL], "writes": [CHANNEL],
            "cursors": [{"channel", "partition", "cursor", "head", "lag"}],
-           "last": {"execution", "partition", "state", "started_at", "finished_at", "error"} or null,
-           "due": {PARTITION: WHY}, "waits": WHY NOT, "under_way": [PARTITION]}]}
+           "last": {"execution", "partition", "state", "started_at", "finished_at", "error", "version"} or null,
+           "due": {PARTITION: WHY}, "waits": WHY NOT, "under_way": [PARTITION],
+           "state": "active"|"paused"|"removed", "version": NUMBER or null}],
+           "not_in_project": [{"name", "workflowette", "when", "state", "version", "cursors": {CHANNEL: NUMBER}}]}
     """
-    deployment.check_project_configured("nova bindings")
     with deployment.open_read_only(with_project=True) as store:
-        states = store.bindings()
-    return CommandResult(
-        {"bindings": [_binding_json(s) for s in states]}, lambda console: _show_bindings(console, states)
-    )
+        states, infos = store.bindings(), store.registered_bindings()
+    info_by_name = {info.name: info for info in infos}
+    others = [info for info in infos if not info.in_project]
+    if not others:
+        deployment.check_project_configured("nova bindings")
+    data = {
+        "bindings": [_binding_json(s, info_by_name[s.binding.name]) for s in states],
+        "not_in_project": [_registered_binding_json(info) for info in others],
+    }
+    return CommandResult(data, lambda console: _show_bindings(console, states, others))
 
 
-def _binding_json(state: BindingState) -> dict[str, Any]:
+def _registered_binding_json(info: BindingInfo) -> dict[str, Any]:
+    return {
+        "name": info.name,
+        "workflowette": info.workflowette,
+        "when": info.when,
+        "state": info.status.state,
+        "version": info.version,
+        "cursors": dict(info.cursors),
+    }
+
+
+def _binding_json(state: BindingState, info: BindingInfo) -> dict[str, Any]:
     binding, last = state.binding, state.last
     return {
         "name": binding.name,
@@ -54,17 +73,32 @@ def _binding_json(state: BindingState) -> dict[str, Any]:
             "started_at": format_iso_time(last.started_at),
             "finished_at": format_iso_time(last.finished_at),
             "error": last.error,
+            "version": last.version,
         },
         "due": dict(sorted(state.due.items())),
         "waits": state.waits,
         "under_way": sorted(state.under_way),
+        "state": info.status.state,
+        "version": info.version,
     }
 
 
-def _show_bindings(console: Console, states: list[BindingState]) -> None:
-    if not states:
+def _show_bindings(console: Console, states: list[BindingState], others: list[BindingInfo]) -> None:
+    if states:
+        _show_project_bindings(console, states)
+    else:
         console.print("the project has no bindings")
-        return
+    if others:
+        console.print()
+        console.print("Registered, and not in the project (nova remove binding NAME releases what a cursor holds):")
+        grid = TableGrid("binding", "when", "cursors", "state", shorten=("when", "cursors"))
+        for info in others:
+            cursors = ", ".join(f"{channel} {seq}" for channel, seq in info.cursors.items()) or "none"
+            grid.add(info.name, info.when or "by hand", cursors, str(info.status))
+        console.print(grid)
+
+
+def _show_project_bindings(console: Console, states: list[BindingState]) -> None:
     columns = ("binding", "when", "cursors", "lag", "last execution (UTC)", "due")
     grid = TableGrid(*columns, right_aligned=("lag",), shorten=("when", "due"))
     for state in states:

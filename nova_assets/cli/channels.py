@@ -9,19 +9,13 @@ from rich.console import Console
 
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.rendering import (
-    TableGrid,
-    format_bytes,
-    format_count,
-    format_iso_time,
-    format_merge_model,
-)
+from nova_assets.cli.rendering import TableGrid, format_iso_time
 from nova_assets.masking import mask_address
 from nova_assets.model import reads
 from nova_assets.model.channel_state import ChannelState
 from nova_assets.model.reads import Snapshot
-from nova_assets.plan import modes
-from nova_assets.store.store import Store
+from nova_assets.store.channel_registry import head_snapshot
+from nova_assets.store.listings import channels_table
 
 
 @click.command(cls=NovaCommand)
@@ -35,16 +29,12 @@ def channels(deployment: Deployment) -> CommandResult:
     """
 
     with deployment.open_read_only() as store:
-        states_and_heads = [(state, _head_snapshot(store, state)) for state in store.channels()]
+        states_and_heads = [(state, head_snapshot(store.catalog, state)) for state in store.channels()]
     data = {
         "catalog": mask_address(deployment.settings.catalog),
         "channels": [_channel_json(state, head) for state, head in states_and_heads],
     }
     return CommandResult(data, lambda console: _show_channels(console, deployment, states_and_heads))
-
-
-def _head_snapshot(store: Store, state: ChannelState) -> Snapshot:
-    return modes.snapshot(store.catalog.history(state.channel.name, state.head, back_to=state.head))
 
 
 def _channel_json(state: ChannelState, head_snapshot: Snapshot) -> dict[str, Any]:
@@ -69,20 +59,8 @@ def _show_channels(
     if not states_and_heads:
         console.print(_format_empty_catalog(deployment, "no channels are registered"))
         return
-    partitioned = ["partitions"] if any(state.channel.partitions for state, _ in states_and_heads) else []
-    retained = ["retain"] if any(state.channel.retain is not None for state, _ in states_and_heads) else []
-    columns = ("channel", "merge", *partitioned, *retained, "head", "rows", "bytes", "schema")
-    grid = TableGrid(*columns, right_aligned=("head", "rows", "bytes"), shorten=("schema",))
-    for state, head in states_and_heads:
-        head_totals = reads.read_as_json(head)
-        schema = "(set by the first block)" if state.schema is None else str(state.schema)
-        counts = (str(state.head), format_count(head_totals["rows"]), format_bytes(head_totals["bytes"]))
-        partition_cells = [", ".join(state.channel.partition_columns)] if partitioned else []
-        retain = [state.channel.retain or ""] if retained else []
-        grid.add(
-            state.channel.name, format_merge_model(state.channel.merge), *partition_cells, *retain, *counts, schema
-        )
-    console.print(grid)
+    states, heads = zip(*states_and_heads, strict=True)
+    console.print(TableGrid.of(channels_table(states, heads)))
 
 
 def _format_empty_catalog(deployment: Deployment, statement: str) -> str:

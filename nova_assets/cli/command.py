@@ -134,7 +134,8 @@ def _error_as_text(error: Exception) -> str:
         debug_hint = (
             "\n  (NOVA_DEBUG=1 shows the traceback)" if isinstance(error, TaskFailed) and not is_debug_enabled() else ""
         )
-        return _add_next_command(error).render() + debug_hint
+        help_hint = "" if error.help_url is None else f"\n  Read more: {error.help_url}"
+        return _add_next_command(error).render() + help_hint + debug_hint
     debug_hint = "" if is_debug_enabled() else "; nova did not expect this error: NOVA_DEBUG=1 shows the traceback"
     return f"[NOVA-UNEXPECTED] {_format_unexpected_error(error)}{debug_hint}"
 
@@ -159,7 +160,9 @@ def _wrap_to_terminal(text: str) -> str:
 def _error_as_dict(error: Exception) -> dict[str, Any]:
     if isinstance(error, NovaError):
         error_fields = _add_next_command(error).as_dict()
-        return error_fields | ({"next": " ".join(error_fields["next"].split())} if "next" in error_fields else {})
+        if "next" in error_fields:
+            error_fields["next"] = " ".join(error_fields["next"].split())
+        return error_fields | ({} if error.help_url is None else {"help_url": error.help_url})
     return {
         "code": "NOVA-UNEXPECTED",
         "what": _format_unexpected_error(error),

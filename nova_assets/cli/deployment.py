@@ -54,16 +54,19 @@ class Deployment:
             CatalogUnavailable: the catalog does not answer.
             CatalogVersion: this package does not support the catalog's version.
         """
-        return self._open(self.settings, with_project)
+        return open_store.open(project=self._project(with_project), settings=self.settings)
 
     def open_with_view_storage(self, settings: Settings, open_view_storage: Callable[[str], Any]) -> Store:
         """Open the store for changes, with other settings and a storage for file views."""
         return open_store.open(project=self.load_project() or Project(), settings=settings, storage=open_view_storage)
 
     def open_read_only(self, with_project: bool = False) -> Store:
-        """Open the store for reading. If there is no catalog, the store has an empty one in memory."""
+        """Open the store for reading. If there is no catalog, the store has an empty one in memory.
+
+        Only the first read of data builds the engine and checks that the warehouse is the one of the catalog.
+        """
         return (
-            self._open(self.settings, with_project)
+            open_store.open_for_reading(self._project(with_project), self.settings)
             if self.catalog_exists
             else self.open_with_empty_catalog(with_project)
         )
@@ -82,7 +85,9 @@ class Deployment:
 
     def open_with_empty_catalog(self, with_project: bool = True) -> Store:
         """Open a store with an empty catalog in memory, for dry runs on channels that do not exist yet."""
-        return self._open(replace(self.settings, catalog=IN_MEMORY_CATALOG), with_project)
+        return open_store.open_for_reading(
+            self._project(with_project), replace(self.settings, catalog=IN_MEMORY_CATALOG)
+        )
 
     @cached_property
     def catalog_exists(self) -> bool:
@@ -108,8 +113,8 @@ class Deployment:
                 next="NOVA_DEBUG=1 shows where; then: nova doctor",
             ) from error
 
-    def _open(self, settings: Settings, with_project: bool) -> Store:
-        return open_store.open(project=(self.load_project() if with_project else None) or Project(), settings=settings)
+    def _project(self, with_project: bool) -> Project:
+        return (self.load_project() if with_project else None) or Project()
 
     def check_project_configured(self, suggested_command: str) -> None:
         """Raise SettingsError if no project is configured, because then there are no bindings.

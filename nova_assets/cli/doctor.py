@@ -9,7 +9,8 @@ from rich.console import Console
 
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.doctor_checks import Finding, Status, run_all_checks
+from nova_assets.cli.doctor_checks import Finding, Status, run_all_checks, run_check
+from nova_assets.cli.doctor_notifications import check_notifications
 from nova_assets.cli.rendering import pluralize, print_progress
 
 _STATUS_STYLES: dict[Status, tuple[str, str]] = {
@@ -75,6 +76,8 @@ def doctor(
     if start_spark:
         print_progress("starting Spark", deployment.quiet)
     findings = list(run_all_checks(deployment, start_spark))
+    if not any(f.name == "settings" for f in findings):  # such a finding says that they cannot be loaded
+        findings += run_check("notify", lambda: check_notifications(deployment.settings))
     worst = max((f.status for f in findings), key=list(_STATUS_STYLES).index)
     data = {"status": worst, "checks": [_finding_json(f) for f in findings]}
     return CommandResult(

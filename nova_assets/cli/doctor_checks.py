@@ -52,11 +52,11 @@ class Finding:
 
 def run_all_checks(deployment: Deployment, start_spark: bool) -> Iterator[Finding]:
     """Run all checks, in the order in which a deployment needs their subjects."""
-    yield from _run_check("python", check_python)
-    yield from _run_check("packages", check_packages)
-    yield from _run_check("java", check_java)
-    yield from _run_check("spark", lambda: check_spark(deployment if start_spark else None))
-    yield from _run_check("dagster", check_dagster)
+    yield from run_check("python", check_python)
+    yield from run_check("packages", check_packages)
+    yield from run_check("java", check_java)
+    yield from run_check("spark", lambda: check_spark(deployment if start_spark else None))
+    yield from run_check("dagster", check_dagster)
     try:
         settings = deployment.settings
     except Exception as error:
@@ -64,15 +64,15 @@ def run_all_checks(deployment: Deployment, start_spark: bool) -> Iterator[Findin
             "settings", error, "correct the settings; until then catalog, warehouse and project are not checked"
         )
         return
-    yield from _run_check("settings", lambda: check_settings(settings))
-    yield from _run_check("catalog", lambda: check_catalog(settings))
-    yield from _run_check("warehouse", lambda: check_warehouse_access(settings))
-    yield from _run_check("project", lambda: check_project(deployment))
+    yield from run_check("settings", lambda: check_settings(settings))
+    yield from run_check("catalog", lambda: check_catalog(settings))
+    yield from run_check("warehouse", lambda: check_warehouse_access(settings))
+    yield from run_check("project", lambda: check_project(deployment))
     if settings.service is not None:
-        yield from _run_check("service", lambda: check_service(settings))
+        yield from run_check("service", lambda: check_service(settings))
 
 
-def _run_check(finding_name: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+def run_check(finding_name: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
     """Findings of a check. An error of the check becomes a finding."""
     try:
         yield from list(check())
@@ -339,27 +339,29 @@ def check_project(deployment: Deployment) -> Iterator[Finding]:
 
 
 def check_service(settings: Settings) -> Iterator[Finding]:
-    """Whether the service that serves file views answers. Without it, reads fall back to the catalog."""
-    url = settings.service or ""
-    if url == "embedded":
-        yield Finding("service", "ok", "each run keeps its own file views", None, {"url": url})
+    """Whether each service that serves file views answers. Without them, reads fall back to the catalog."""
+    if settings.service == "embedded":
+        yield Finding("service", "ok", "each run keeps its own file views", None, {"url": settings.service})
         return
+    for address in settings.service_addresses:
+        yield _check_service_address(address, settings.service_timeout)
+
+
+def _check_service_address(url: str, seconds: float) -> Finding:
     import httpx
 
     from nova_assets.file_views.trusted_certificates import trusted_ssl_context
 
     try:
-        ready, seconds = f"{url.rstrip('/')}/readyz", settings.service_timeout
-        answer = httpx.get(ready, timeout=seconds, trust_env=False, verify=trusted_ssl_context())
+        answer = httpx.get(f"{url}/readyz", timeout=seconds, trust_env=False, verify=trusted_ssl_context())
         message = f"status {answer.status_code}"
     except httpx.HTTPError as error:
         message = f"{type(error).__name__}: {error}".rstrip(": ")
     details = {"url": url, "ready": message == "status 200"}
     if details["ready"]:
-        yield Finding("service", "ok", f"{url} is ready", None, details)
-    else:
-        what = f"{url} does not answer ({message}): reads use the catalog instead"
-        yield Finding("service", "warning", what, "check that nova serve runs there", details)
+        return Finding("service", "ok", f"{url} is ready", None, details)
+    what = f"{url} does not answer ({message}): reads use another address or the catalog instead"
+    return Finding("service", "warning", what, "check that nova serve runs there", details)
 
 
 def _nearest_existing_path(path: Path) -> Path:

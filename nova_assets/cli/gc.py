@@ -31,19 +31,32 @@ def gc(deployment: Deployment, channels: tuple[str, ...], retain: str | None, dr
     """Remove the blocks of CHANNELs, or of all channels, that no consumer, no running execution and no retention
     period retains.
 
-    Their files are deleted later (setting gc_grace), because readers may still use them.
+    Their files are deleted later (setting gc_grace), because readers may still use them. The removal of definitions
+    (nova remove) becomes final, if it concerns one of the channels.
 
     \b
-    JSON: {"dry_run", "channels": [{"channel", "collected": [{"range", "rows", "bytes", ...}],
+    JSON: {"dry_run", "removals": [{"kind", "name"}],
+           "channels": [{"channel", "collected": [{"range", "rows", "bytes", ...}],
            "held": [{"range", "partition", "by": [WHO]}]}]}
     """
     results: list[tuple[str, tuple[RetentionVerdict, ...], CollectedGarbage | None]] = []
     with deployment.open_read_only(with_project=True) if dry_run else deployment.open() as store:
+        removals = store.collect_removals(channels or None, dry_run=dry_run)
         for name in channels or [s.channel.name for s in store.channels()]:
             verdicts = store.held(name, retain=retain)
             results.append((name, verdicts, None if dry_run else store.collect_garbage(name, retain=retain)))
-    data = {"dry_run": dry_run, "channels": [_garbage_collection_json(*d) for d in results]}
-    return CommandResult(data, lambda console: _show_garbage_collections(console, results, dry_run))
+    data = {
+        "dry_run": dry_run,
+        "removals": [{"kind": k.kind, "name": k.name} for k in removals],
+        "channels": [_garbage_collection_json(*d) for d in results],
+    }
+
+    def show(console: Console) -> None:
+        for key in removals:
+            console.print(f"the removal of {key} {'would become' if dry_run else 'is now'} final")
+        _show_garbage_collections(console, results, dry_run)
+
+    return CommandResult(data, show)
 
 
 def _garbage_collection_json(

@@ -1,8 +1,9 @@
-"""``nova init``: create the catalog and the warehouse, and register the project's channels."""
+"""``nova init``: create the catalog and the warehouse, and register the channels; or lay out a new project."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import click
@@ -10,6 +11,7 @@ from rich.console import Console
 
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
+from nova_assets.cli.project_template import DEFINED_PROJECTS, NewProject, plan_project
 from nova_assets.cli.rendering import TableGrid, format_merge_model, pluralize
 from nova_assets.engine.storage.remote_warehouse import open_warehouse
 from nova_assets.masking import mask_address
@@ -59,23 +61,63 @@ class Initialisation:
         return any(r.action == "conflict" for r in self.channels)
 
 
-@click.command(cls=NovaCommand)
+@click.command(cls=NovaCommand, checks_project=False)
+@click.argument("name", required=False)
+@click.option(
+    "--template",
+    metavar="|".join(DEFINED_PROJECTS),
+    help=f"Kind of the new project; by default {next(iter(DEFINED_PROJECTS))}.",
+)
 @click.option("--replace", is_flag=True, help="Replace registered definitions that differ.")
 @click.option("--dry-run", is_flag=True, help="Show what would be created and registered. Change nothing.")
 @click.pass_obj
-def init(deployment: Deployment, replace: bool, dry_run: bool) -> CommandResult:
+def init(deployment: Deployment, name: str | None, template: str | None, replace: bool, dry_run: bool) -> CommandResult:
     """Create the catalog and the warehouse, and register the channels and bindings of the project, if one is
-    configured.
+    configured. With NAME, lay out a new project in the folder NAME instead.
 
     An existing catalog or warehouse stays unchanged. Without --replace, a changed definition of a registered channel is
     refused. A changed merge model takes effect with the next base.
+
+    A new project has a channel, a dataset in SQL, an asset in Python, sample data, a test, and a README with two
+    commands. Its template is dagster (components and plain assets for dg), python (tasks) or sql (a folder of
+    datasets). If a file exists, nothing is written.
 
     \b
     JSON: {"dry_run", "catalog": {"url", "made"}, "warehouse": {"folder", "made"},
            "project": NAME or null, "bindings": [NAME],
            "channels": [{"name", "action": "register"|"keep"|"replace"|"conflict",
                          "differences": [PART]}]}
+    With NAME: {"dry_run", "folder", "template", "files": [PATH]}
     """
+    if name is None:
+        if template is not None:
+            raise click.UsageError("--template needs NAME, the new project")
+        deployment.load_project()
+        return _initialise(deployment, replace, dry_run)
+    if replace:
+        raise click.UsageError("--replace is for registered definitions, and a new project has none")
+    return _lay_out(plan_project(name, template or next(iter(DEFINED_PROJECTS)), Path.cwd()), dry_run)
+
+
+def _lay_out(project: NewProject, dry_run: bool) -> CommandResult:
+    if dry_run:
+        project.check_nothing_exists()
+    else:
+        project.write()
+
+    def show(console: Console) -> None:
+        console.print(f"{project.folder}: {'would be laid out' if dry_run else 'laid out'} ({project.template})")
+        for file in project.text_by_file:
+            console.print(f"  {file}", markup=False, highlight=False)
+        if not dry_run:
+            console.print(f"next: cd {project.folder.name}, and the two commands in README.md", markup=False)
+
+    files = list(project.text_by_file)
+    data = {"dry_run": dry_run, "folder": str(project.folder), "template": project.template, "files": files}
+    return CommandResult(data, show)
+
+
+def _initialise(deployment: Deployment, replace: bool, dry_run: bool) -> CommandResult:
     creates_catalog = not deployment.catalog_exists
     warehouse = open_warehouse(deployment.settings.warehouse)
     creates_warehouse = not warehouse.exists

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from nova_assets import renamed
 from nova_assets.cli.deployment_options import deployment_options
@@ -17,7 +19,7 @@ from nova_assets.version import __version__
 
 GROUPS = {
     "Pipelines": {
-        "init": ("init", "Create the catalog and register the project's channels."),
+        "init": ("init", "Create catalog and warehouse, or lay out a new project."),
         "bindings": ("bindings", "List the bindings: trigger, cursors, last execution, due."),
         "plan": ("plan", "Show what a run of a binding would read, compute and write."),
         "run": ("run", "Run a binding once and commit its outputs."),
@@ -52,9 +54,18 @@ GROUPS = {
         "check": ("check", "Find breaking changes of datasets in SQL before anything runs."),
         "test": ("test", "Run the test cases of datasets in SQL."),
     },
+    "Definitions": {
+        "workflowettes": ("definitions", "List the workflowettes: tasks, ports, bindings."),
+        "triggers": ("definitions", "List the triggers: last firing, paused or removed."),
+        "describe": ("definitions", "Describe a definition: connections, versions, executions."),
+        "pause": ("definitions", "Pause a channel, workflowette, binding or trigger."),
+        "resume": ("definitions", "Resume what was paused."),
+        "remove": ("remove", "Remove a channel, workflowette, binding or trigger."),
+    },
     "Maintenance": {
         "compact": ("compact", "Merge a channel's deltas, so that readers merge less."),
         "gc": ("gc", "Remove blocks that no retained answer needs."),
+        "notify": ("notify", "Deliver notifications of failures, lags and other events."),
         "doctor": ("doctor", "Check Spark, catalog, warehouse and project, and repair damage."),
     },
     "Service and shell": {
@@ -65,6 +76,9 @@ GROUPS = {
     },
 }
 """Title -> command -> its module in this package and its help line, in the order of their typical use."""
+
+_ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
+"""More objects than a short command creates. Nearly all of them belong to modules and live until the command ends."""
 
 COMMANDS = {name: command for commands in GROUPS.values() for name, command in commands.items()}
 
@@ -114,6 +128,12 @@ class LazyCommandGroup(click.Group):
         command: click.Command = getattr(module, name.replace("-", "_"))
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands and options that begin with a text. ``GROUPS`` has the help lines, so no command is imported."""
+        names = (name for name in COMMANDS if name.startswith(incomplete))
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [*(CompletionItem(name, help=COMMANDS[name][1]) for name in names), *options]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in GROUPS.items():
             with formatter.section(title):
@@ -138,6 +158,7 @@ def cli(**deployment: str | None) -> None:
 
 def main() -> None:
     """Run the ``nova`` command."""
+    gc.set_threshold(_ALLOCATIONS_BETWEEN_COLLECTIONS)  # by default, collections take a tenth of a short command
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a terminal without Δ must not fail

@@ -49,6 +49,20 @@ def _partitions(store: Any, params: dict[str, Any]) -> list[str]:
     )
 
 
+def _definitions(store: Any, params: dict[str, Any]) -> list[str]:
+    """Names of the kind that stands before the name."""
+    kind = params.get("kind")
+    if kind == "channel":
+        return _channels(store, params)
+    definitions = store.catalog.bindings()
+    if kind == "workflowette":
+        return list({d["workflowette"] for d in definitions.values()})
+    return [name for name, d in definitions.items() if kind == "binding" or d["when"] is not None]
+
+
+DEFINITION_NAME = CatalogName(_definitions)
+"""Name of a definition, after the argument ``kind``."""
+
 CATALOG_NAMES = {
     **dict.fromkeys(("channel", "channels", "dataset"), CatalogName(_channels)),
     "binding": CatalogName(_bindings),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -13,17 +12,12 @@ from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.partition_options import PartitionOptions, add_partition_options
 from nova_assets.cli.rendering import (
     TableGrid,
-    format_bytes,
     format_count,
-    format_read,
     print_table,
     print_title,
 )
-from nova_assets.model import reads
-from nova_assets.model.read_strategy import ReadStrategy
-from nova_assets.model.reads import PrivatePortRead, Read, StagedBlockPlaceholder
-from nova_assets.plan.read_strategy import best_estimate, estimate_strategies
-from nova_assets.plan.run_plan import Input, RunPlan, Step
+from nova_assets.model.read_strategy import ReadStrategy, forced_strategy
+from nova_assets.plan.run_plan import RunPlan
 
 if TYPE_CHECKING:
     from nova_assets.operations.forecast import EarlierMaintenance, MaintenanceForecast
@@ -93,7 +87,8 @@ def plan_result(
             for p in partition_options.resolve_partitions(store, binding)
         ]
         forecasts = [store.forecast(run_plan) for run_plan in run_plans]
-        trigger, forced = store.project.binding(binding).when, store.engine.forced_strategy
+        trigger = store.project.binding(binding).when
+    forced = forced_strategy(deployment.settings.strategy)
     when = "run by hand" if trigger is None else f"when {trigger}"
 
     def show(console: Console) -> None:
@@ -119,81 +114,11 @@ def plan_result(
 
 def _show_plan(console: Console, run_plan: RunPlan, trigger_text: str, forced_strategy: ReadStrategy | None) -> None:
     console.print(f"{run_plan.binding}, {trigger_text}")
-    for n, step in enumerate(run_plan.steps, start=1):
-        after = f", after {', '.join(step.after)}" if step.after else ""
-        skip = "; skipped without new data" if step.skip_if_no_new else ""
+    for table in run_plan.tables(show_all_blocks=not console.is_terminal, forced_strategy=forced_strategy):
         console.print()
-        console.print(f"{n}. {step.task}{after}{skip}", style="bold")
-        console.print(_step_table(step, not console.is_terminal, forced_strategy))
-    for check_plan in run_plan.checks:
-        console.print()
-        blocking_text = "" if check_plan.blocking else ", not blocking"
-        console.print(f"check {check_plan.check} of {check_plan.channel}{blocking_text}", style="bold")
-        console.print(_reads_table(check_plan.inputs, not console.is_terminal, forced_strategy))
-    if run_plan.cursors or run_plan.heads:
-        console.print()
-        console.print(_cursors_and_heads_table(run_plan))
-
-
-def _step_table(step: Step, show_all_blocks: bool, forced_strategy: ReadStrategy | None) -> TableGrid:
-    grid = _reads_table(step.inputs, show_all_blocks, forced_strategy)
-    first = "writes"
-    for output in step.outputs:
-        name = output.port if output.channel in (None, output.port) else f"{output.port} = {output.channel}"
-        handover_text = (
-            "" if output.channel is not None else "private" + (", not written" if output.handover == "pass" else "")
-        )
-        grid.add(first, name, output.kind, handover_text, "", "", "", "", "")
-        first = ""
-    return grid
-
-
-def _reads_table(inputs: Sequence[Input], show_all_blocks: bool, forced_strategy: ReadStrategy | None) -> TableGrid:
-    columns = ("", "port", "mode", "blocks", "files", "rows", "bytes", "way", "CPU")
-    grid = TableGrid(*columns, right_aligned=("files", "rows", "bytes", "CPU"), shorten=("blocks",))
-    first = "reads"
-    for task_input in inputs:
-        for mode, read in task_input.reads.items():
-            grid.add(
-                first,
-                _format_port_and_channel(task_input),
-                "matching" if task_input.mode == "matching" else mode,
-                format_read(read, show_all_blocks),
-                *_file_row_and_byte_cells(read),
-                *_format_strategy_and_cost(task_input, read, forced_strategy),
-            )
-            first = ""
-    return grid
-
-
-def _format_port_and_channel(task_input: Input) -> str:
-    return (
-        task_input.port
-        if task_input.channel in (None, task_input.port)
-        else f"{task_input.port} = {task_input.channel}"
-    )
-
-
-def _file_row_and_byte_cells(read: Read) -> tuple[str, str, str]:
-    """Files, rows and bytes of the committed blocks of a read. A block to be staged has no totals yet."""
-    read_sources = () if isinstance(read, PrivatePortRead) else reads.source_blocks(read)
-    staged = any(isinstance(s, StagedBlockPlaceholder) for s in read_sources)
-    if isinstance(read, PrivatePortRead) or (staged and len(read_sources) == 1):
-        return "", "", ""
-    read_totals, incomplete_mark = reads.read_as_json(read), "+" if staged else ""
-    return (
-        str(len(read_totals["files"])) + incomplete_mark,
-        format_count(read_totals["rows"]) + incomplete_mark,
-        format_bytes(read_totals["bytes"]) + incomplete_mark,
-    )
-
-
-def _format_strategy_and_cost(task_input: Input, read: Read, forced_strategy: ReadStrategy | None) -> tuple[str, str]:
-    """Read strategy and its cost. A ``matching`` input has no cost, because it depends on the number of keys."""
-    best_strategy = best_estimate(estimate_strategies(read), forced_strategy)
-    if task_input.mode == "matching":
-        return ("by key" if any(e.strategy == "buckets" for e in estimate_strategies(read)) else "spark"), ""
-    return ("", "") if best_strategy is None else (best_strategy.strategy, f"{best_strategy.seconds:.1f} s")
+        if table.caption:
+            console.print(table.caption, style="bold")
+        console.print(TableGrid.of(table))
 
 
 def _show_forecast(console: Console, forecast: MaintenanceForecast, why: bool) -> None:
@@ -227,18 +152,3 @@ def _format_cpu(earlier: EarlierMaintenance) -> str:
 
 def _format_estimates(earlier: EarlierMaintenance) -> str:
     return ", ".join(f"{strategy} {seconds:.1f} s" for strategy, seconds in earlier.estimated_cpu_seconds.items())
-
-
-def _cursors_and_heads_table(run_plan: RunPlan) -> TableGrid:
-    grid = TableGrid("commit", "channel", "")
-    first = "moves cursor"
-    for c in run_plan.cursors:
-        grid.add(
-            first, c.channel, f"{c.expected} → {'its own number, if it takes one' if c.follows_own_write else c.to}"
-        )
-        first = ""
-    first = "requires"
-    for h in run_plan.heads:
-        grid.add(first, h.channel, f"still at {h.seq}")
-        first = ""
-    return grid

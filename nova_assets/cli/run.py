@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import click
@@ -12,6 +11,7 @@ from rich.console import Console
 
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
+from nova_assets.cli.due_runs import list_due, run_due
 from nova_assets.cli.partition_options import PartitionOptions, add_partition_options
 from nova_assets.cli.plan import plan_result
 from nova_assets.cli.rendering import (
@@ -26,28 +26,39 @@ from nova_assets.cli.rendering import (
     pluralize,
     print_progress,
 )
-from nova_assets.model.execution import CheckReport, Execution
+from nova_assets.model.execution import Execution
 from nova_assets.nova_error import NovaError
 from nova_assets.store.store import Store
 
 
 @click.command(cls=NovaCommand)
-@click.argument("binding")
+@click.argument("binding", required=False)
 @add_partition_options
+@click.option("--due", is_flag=True, help="Run every binding that is due, one after the other, without BINDING.")
+@click.option("--follow", is_flag=True, help="As --due, and go on with what becomes due by these runs.")
+@click.option(
+    "--select",
+    metavar="BINDING[+]",
+    multiple=True,
+    help="With --due or --follow: only this binding; with +, the bindings that follow it, too. Several times.",
+)
 @click.option("--resume", "resume_id", metavar="ID", help="Resume a failed execution with its pins and staged blocks.")
 @click.option("--dry-run", is_flag=True, help="Show the plan, as nova plan does. Change nothing.")
 @click.pass_obj
 def run(
     deployment: Deployment,
-    binding: str,
+    binding: str | None,
     partitions: tuple[str, ...],
     missing: bool,
     whole: bool,
+    due: bool,
+    follow: bool,
+    select: tuple[str, ...],
     resume_id: str | None,
     dry_run: bool,
 ) -> CommandResult:
     """Run BINDING once, due or not, and commit its outputs. A partitioned binding runs one execution for each named
-    partition.
+    partition. With --due or --follow, run every binding whose trigger is due.
 
     If a task fails, the outputs of the execution stay invisible, and no cursor moves. The execution can be resumed.
 
@@ -59,8 +70,17 @@ def run(
              "ways": {INPUT: {"way", "rows", "bytes", "seconds"}}}],
            "checks": [{"check", "channel", "passed", "blocking", "found", "metadata", "seconds", "skipped"}]}
     With --missing or several --partition: {"binding", "executions": [one per partition]}. The first failure ends the
-    command, and earlier executions stay committed. With --dry-run: as in nova plan.
+    command, and earlier executions stay committed. With --dry-run: as in nova plan. With --due or --follow:
+    {"due": [{"binding", "partition", "why", "state": "committed", "failed" or "waits", "execution": ID or null, "rows",
+    "waits": TEXT or null, "error": TEXT or null}]}, and the exit code is 1 if one has failed; with --dry-run, too,
+    {"due": [{"binding", "partition", "why"}]}.
     """
+    if due or follow:
+        if binding is not None or partitions or missing or whole or resume_id is not None:
+            raise click.UsageError("--due and --follow take no BINDING, and of the options --select and --dry-run only")
+        return list_due(deployment, select) if dry_run else run_due(deployment, select, follow)
+    if binding is None or select:
+        raise click.UsageError("name a BINDING, or run what is due: nova run --due [--select BINDING]")
     partition_options = PartitionOptions(partitions, missing, whole)
     if resume_id is not None and (dry_run or not partition_options.is_single_execution):
         raise click.UsageError("--resume takes one execution: it excludes --dry-run, --missing and several partitions")
@@ -195,12 +215,8 @@ def _execution_json(execution: Execution) -> dict[str, Any]:
         "numbers": dict(commit.numbers) if commit else {},
         "blocks": [block_json(b) for b in commit.blocks] if commit else [],
         "tasks": [t.as_json() for t in execution.tasks],
-        "checks": [_check_report_json(c) for c in execution.checks],
+        "checks": [c.as_json() for c in execution.checks],
     }
-
-
-def _check_report_json(report: CheckReport) -> dict[str, Any]:
-    return {**asdict(report), "seconds": round(report.seconds, 3)}
 
 
 def _duration_seconds(execution: Execution) -> float | None:

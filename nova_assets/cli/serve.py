@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from nova_assets.cli.command import CommandResult, NovaCommand, print_to_stderr
 from nova_assets.cli.deployment import Deployment
 from nova_assets.errors import SettingsError
+from nova_assets.settings import VIEW_STORAGES, Settings
+
+if TYPE_CHECKING:
+    from nova_assets.service.http.config import ServiceConfig
+    from nova_assets.service.http.server import Server
 
 
 @click.command(cls=NovaCommand)
@@ -50,7 +60,20 @@ from nova_assets.errors import SettingsError
     metavar="SECONDS",
     help="Time limit for requests in progress at shutdown.",
 )
-@click.option("--views", type=click.Choice(["disk", "memory"]), help="Storage of file views.  [default: disk]")
+@click.option(
+    "--instances",
+    type=int,
+    metavar="N",
+    help="Keep N server processes alive behind the address.  [default: one process, without a watchdog]",
+)
+@click.option(
+    "--instance-timeout",
+    default=15,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time without a sign of life after which the watchdog replaces an instance.",
+)
+@click.option("--views", type=click.Choice(VIEW_STORAGES), help="Storage of file views.  [default: disk]")
 @click.option("--views-folder", metavar="FOLDER", help="Folder of file views.  [default: .nova/views]")
 @click.pass_obj
 def serve(
@@ -61,6 +84,8 @@ def serve(
     views_folder: str | None,
     proxies: tuple[str, ...],
     public_names: tuple[str, ...],
+    instances: int | None,
+    instance_timeout: int,
     **options: Any,
 ) -> CommandResult:
     """Serve channels over HTTP, under /v1: file lists from file views, rows as Arrow streams, inserts, maintenance and
@@ -68,20 +93,15 @@ def serve(
 
     By default, only this machine can reach the service, and every caller has all rights. To listen on other addresses,
     the service needs tokens, and TLS or a named proxy. SIGTERM and Ctrl-C stop it after the requests in progress.
+    If [tool.nova.notify] has notifiers, the service delivers their notifications, too.
+
+    With --instances, a watchdog replaces each server process that ends or hangs. SIGHUP replaces all server processes
+    after their requests in progress.
 
     JSON: {"url": address of the service}
     """
-    try:
-        from nova_assets.file_views.open_storage import open_storage
-        from nova_assets.service import assembly
-        from nova_assets.service.http.access_log import configure_json_logging
+    with _require_service_extra():
         from nova_assets.service.http.config import ServiceConfig
-        from nova_assets.service.http.exposure import is_any_address
-    except ModuleNotFoundError as error:
-        raise SettingsError(
-            f"a package that the service needs is not installed: {error.name}",
-            next="pip install 'nova-assets[service]'",
-        ) from error
     config = ServiceConfig(max_body=max_body * 2**20, proxies=proxies, public_names=public_names, **options)
     configured = deployment.settings
     settings = replace(
@@ -90,15 +110,98 @@ def serve(
         views=views or configured.views,
         views_folder=views_folder or configured.views_folder,
     )
-    open_view_storage = partial(
-        open_storage, settings.views, Path(settings.views_folder), int(settings.views_memory * 2**20)
+    url = (
+        _serve_in_this_process(deployment, settings, config)
+        if instances is None
+        else _serve_with_watchdog(deployment, settings, config, instances, instance_timeout)
     )
-    with deployment.open_with_view_storage(settings, open_view_storage) as store:
-        server = assembly.build_server(assembly.build_service(store, config))
+    return CommandResult({"url": url}, lambda console: console.print("stopped"))
+
+
+def _serve_in_this_process(deployment: Deployment, settings: Settings, config: ServiceConfig) -> str:
+    from nova_assets.service.http.access_log import configure_json_logging
+
+    with _open_server(deployment, settings, config, None, Path(settings.views_folder)) as server:
         url = server.listen()
         configure_json_logging()
-        print_to_stderr(
-            f"listening on {url}" + (" and all other addresses of this machine" if is_any_address(config.host) else "")
-        )
+        _announce(url, config)
         server.run()
-    return CommandResult({"url": url}, lambda console: console.print("stopped"))
+    return url
+
+
+def _serve_with_watchdog(
+    deployment: Deployment, settings: Settings, config: ServiceConfig, instances: int, instance_timeout: int
+) -> str:
+    with _folder_of_shared_metrics():
+        return _serve_instances(deployment, settings, config, instances, instance_timeout)
+
+
+def _serve_instances(
+    deployment: Deployment, settings: Settings, config: ServiceConfig, instances: int, instance_timeout: int
+) -> str:
+    with _require_service_extra():
+        from nova_assets.service import assembly
+        from nova_assets.service.http.listening_socket import local_service_url
+        from nova_assets.service.http.server import open_listening_socket
+        from nova_assets.service.watchdog.instance_folder import claim_instance_folder
+        from nova_assets.service.watchdog.watchdog import WatchdogConfig, run_instances
+    watchdog_config = WatchdogConfig(instances, instance_timeout, config.shutdown_grace)
+    # Errors of the deployment end the command here. Connections must not be shared with the instances.
+    with deployment.open() as store:
+        exposure = assembly.check_exposure(store.catalog, config)
+    listening_socket = open_listening_socket(config)
+    url = local_service_url(listening_socket, config.host, exposure.tls)
+
+    def open_server(shared_socket: socket.socket) -> contextlib.AbstractContextManager[Server]:
+        folder = claim_instance_folder(Path(settings.views_folder), instances)
+        return _open_server(deployment, settings, config, shared_socket, folder)
+
+    _announce(url, config)
+    run_instances(listening_socket, open_server, watchdog_config)
+    return url
+
+
+@contextlib.contextmanager
+def _open_server(
+    deployment: Deployment,
+    settings: Settings,
+    config: ServiceConfig,
+    listening_socket: socket.socket | None,
+    views_folder: Path,
+) -> Iterator[Server]:
+    """Server over the store of a deployment. The context closes the store."""
+    with _require_service_extra():
+        from nova_assets.file_views.open_storage import open_storage
+        from nova_assets.service import assembly
+        from nova_assets.store.notify_thread import notifications_in_background
+    open_view_storage = partial(open_storage, settings.views, views_folder, int(settings.views_memory * 2**20))
+    with deployment.open_with_view_storage(settings, open_view_storage) as store:
+        server = assembly.build_server(assembly.build_service(store, config), listening_socket)
+        with notifications_in_background(store):
+            yield server
+
+
+@contextlib.contextmanager
+def _folder_of_shared_metrics() -> Iterator[None]:
+    """Let prometheus_client share the metrics of all instances. It reads the variable when it is first imported."""
+    with tempfile.TemporaryDirectory(prefix="nova-metrics-") as folder:
+        os.environ.setdefault("PROMETHEUS_MULTIPROC_DIR", folder)
+        yield
+
+
+def _announce(url: str, config: ServiceConfig) -> None:
+    from nova_assets.service.http.exposure import is_any_address
+
+    elsewhere = " and all other addresses of this machine" if is_any_address(config.host) else ""
+    print_to_stderr(f"listening on {url}{elsewhere}")
+
+
+@contextlib.contextmanager
+def _require_service_extra() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"a package that the service needs is not installed: {error.name}",
+            next="pip install 'nova-assets[service]'",
+        ) from error

@@ -11,20 +11,13 @@ from rich.console import Console
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.cursors import _cursor_json
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.rendering import (
-    TableGrid,
-    block_json,
-    format_block_name,
-    format_bytes,
-    format_count,
-    format_iso_time,
-    format_time,
-)
+from nova_assets.cli.rendering import TableGrid, block_json, format_iso_time
 from nova_assets.cli.timeline_chart import render_chart_lines
 from nova_assets.model.binding import Binding
 from nova_assets.model.partitions import WHOLE, is_in_scope, parse_partition
 from nova_assets.model.timeline import Instant
 from nova_assets.plan.timeline_chart import TimelineChart, build_chart, cursors_of_unrun_bindings
+from nova_assets.store.listings import timeline_table
 
 PIPE_WIDTH = 80
 """Width of a drawing without a terminal."""
@@ -45,7 +38,7 @@ def timeline(deployment: Deployment, channel: str, partition: str | None) -> Com
     JSON: {"channel", "head", "instants": [{"action", "state", "seq", "at", "binding" or null, "commit",
     "blocks": [{"range", "kind", "lo", "hi", "rows", "deletes", "bytes", "files", ...}],
     "details": {"tasks": [{"task", "seconds", "cpu_seconds" or null, "read", "wrote", "skipped", "ways", "facts"}]}
-    or other details}],
+    or other details, "rolled_back": [{"id", "partition", "folder", "files"}] that a rollback removed}],
     "partition": "" or the given partition, "collected": [numbers whose blocks were collected],
     "cursors": [{"binding", "channel", "partition", "cursor", "head", "lag", "moved_at": ISO or null}]}
     """
@@ -58,7 +51,7 @@ def timeline(deployment: Deployment, channel: str, partition: str | None) -> Com
     chart = build_chart(outline, bindings)
     if scope:
         instants = [_keep_blocks_in_scope(i, scope) for i in instants]
-        instants = [i for i in instants if i.blocks or i.state == "requested"]
+        instants = [i for i in instants if i.blocks or i.rolled_back or i.state == "requested"]
     all_cursors = [*outline.cursors, *cursors_of_unrun_bindings(bindings, outline.cursors, {channel: outline.head})]
     data = {
         "channel": channel,
@@ -77,7 +70,11 @@ def _project_bindings(deployment: Deployment) -> tuple[Binding, ...]:
 
 
 def _keep_blocks_in_scope(instant: Instant, scope: str) -> Instant:
-    return replace(instant, blocks=tuple(b for b in instant.blocks if is_in_scope(b.partition, scope)))
+    return replace(
+        instant,
+        blocks=tuple(b for b in instant.blocks if is_in_scope(b.partition, scope)),
+        rolled_back=tuple(b for b in instant.rolled_back if is_in_scope(b.partition, scope)),
+    )
 
 
 def _instant_json(instant: Instant) -> dict[str, Any]:
@@ -90,6 +87,7 @@ def _instant_json(instant: Instant) -> dict[str, Any]:
         "commit": instant.commit_id,
         "blocks": [block_json(b) for b in instant.blocks],
         "details": dict(instant.details),
+        "rolled_back": [b.as_json() for b in instant.rolled_back],
     }
 
 
@@ -104,26 +102,4 @@ def _show_timeline(console: Console, chart: TimelineChart, instants: list[Instan
     ):
         console.print(line, no_wrap=True, overflow="ellipsis", crop=is_terminal)
     console.print()
-    columns = ("seq", "block", "rows", "deleted", "bytes", "by", "time (UTC)")
-    grid = TableGrid(*columns, right_aligned=("seq", "rows", "deleted", "bytes"), shorten=("by",))
-    for instant in instants:
-        seq, cause, at = (
-            "" if instant.seq is None else str(instant.seq),
-            _format_instant_cause(instant),
-            format_time(instant.at),
-        )
-        for block in instant.blocks:
-            counts = (format_count(block.rows), format_count(block.manifest.deletes), format_bytes(block.bytes))
-            name = format_block_name(block)
-            grid.add(seq, name, *counts, cause, at)
-        if not instant.blocks:
-            grid.add(seq, "", "", "", "", cause, at)
-    console.print(grid)
-
-
-def _format_instant_cause(instant: Instant) -> str:
-    origin = instant.binding or ("insert" if instant.action == "commit" else "")
-    words = [origin] if instant.action == "commit" else [instant.action, origin]
-    if instant.state == "requested":
-        words.append("(in progress)")
-    return " ".join(w for w in words if w)
+    console.print(TableGrid.of(timeline_table(instants)))

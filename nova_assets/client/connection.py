@@ -41,11 +41,13 @@ from nova_assets.service.shapes.shape import schema_from_columns
 from nova_assets.service.shapes.timeline import InstantShape
 
 
-def connect(url: str, token: str | None = None, *, timeout: float = 60.0) -> Connection:
+def connect(url: str | Sequence[str], token: str | None = None, *, timeout: float = 60.0) -> Connection:
     """Connect to a service (``nova serve``). The first request is sent by the first method call.
 
     Args:
-        url: address of the service, such as ``http://127.0.0.1:8765``.
+        url: address of the service, such as ``http://127.0.0.1:8765``. Or several addresses of services with the same
+            catalog, as a list or separated by commas. Calls are spread among them, and an address that fails is passed
+            over.
         token: access token (``nova token add``). None for a service without tokens.
         timeout: seconds to wait for the start of a response, and then for each further part of the response.
     """
@@ -58,17 +60,22 @@ class Connection(DeploymentHandle):
 
     Every method raises ServiceUnavailable if the service does not answer, and BadToken or NotAllowed if the token does
     not grant the right. Apart from that, a method raises the errors of the ``Store`` method with the same name. Failed
-    requests are retried. Inserts are retried, too, because each insert carries an idempotency key.
+    requests are retried, at another address if there are several. Inserts are retried, too, because each insert carries
+    an idempotency key. Requests that must not take effect twice are retried only if no service has begun with them.
+
+    Args:
+        addresses: addresses of the service.
     """
 
     _public_name = "nova.Connection"
 
-    def __init__(self, url: str, token: str | None, timeout: float) -> None:
+    def __init__(self, url: str | Sequence[str], token: str | None, timeout: float) -> None:
         self._transport = ServiceTransport(url, token, timeout)
-        self.url = self._transport.url
+        self.addresses = self._transport.addresses
+        self.url = ",".join(self.addresses)
 
     def __repr__(self) -> str:
-        return f"<Connection {mask_address(self.url)}>"
+        return f"<Connection {', '.join(map(mask_address, self.addresses))}>"
 
     def close(self) -> None:
         """Close the connection."""
@@ -156,6 +163,7 @@ class Connection(DeploymentHandle):
             self._transport.stream_rows,
             f"{_channel_path(channel)}/read",
             {k: v for k, v in request.items() if v is not None},
+            attempts=len(self.addresses),
         )
 
     # maintenance

@@ -20,13 +20,27 @@ def check_response(response: httpx.Response) -> httpx.Response:
     raise error_from_problem(body if isinstance(body, dict) else {"detail": str(body)})
 
 
-def unreachable_error(url: str, error: Exception, request_unsent: bool = False) -> NovaError:
+def is_not_started(response: httpx.Response) -> bool:
+    """Whether the service has refused a request before it began with it. Even a change can then be sent again."""
+    if response.status_code == 429:
+        return True
+    try:
+        body = response.json() if response.status_code == 503 else None
+    except ValueError:
+        return False
+    return isinstance(body, dict) and body.get("not_started") is True
+
+
+def unreachable_error(
+    url: str, error: Exception, request_unsent: bool = False, *, interrupted: bool = False
+) -> NovaError:
     """Error for a service that does not answer.
 
     Args:
         request_unsent: no part of the request has reached the service, so nothing can have been changed.
+        interrupted: the service had begun its response.
     """
-    fields = {"unsent": True} if request_unsent else {}
+    fields = {**({"unsent": True} if request_unsent else {}), **({"interrupted": True} if interrupted else {})}
     found = f"{type(error).__name__}: {error}".strip(": ")
     if is_untrusted_certificate(error):
         return ServiceUnavailable(

@@ -24,10 +24,15 @@ Streamed = Callable[[str, Mapping[str, Any]], AbstractContextManager[pa.RecordBa
 
 
 class RemoteSelection:
-    """Rows that ``Connection.read`` has selected. The request is sent when the selection is converted to a frame."""
+    """Rows that ``Connection.read`` has selected. The request is sent when the selection is converted to a frame.
 
-    def __init__(self, streamed: Streamed, path: str, body: Mapping[str, Any]) -> None:
+    Args:
+        attempts: how often a frame is requested if the stream of its rows is cut off.
+    """
+
+    def __init__(self, streamed: Streamed, path: str, body: Mapping[str, Any], attempts: int = 1) -> None:
         self._open_stream = streamed
+        self._attempts = attempts
         self._path = path
         self._body = body
 
@@ -48,9 +53,18 @@ class RemoteSelection:
             yield reader
 
     def to_arrow(self) -> pa.Table:
-        """All rows, as a ``pyarrow.Table`` in memory."""
-        with self.batches() as reader:
-            return reader.read_all()
+        """All rows, as a ``pyarrow.Table`` in memory.
+
+        If the connection has several addresses, and a stream is cut off, the rows are read again from another address.
+        """
+        for attempt in range(1, self._attempts + 1):
+            try:
+                with self.batches() as reader:
+                    return reader.read_all()
+            except ServiceUnavailable as error:
+                if not error.fields.get("interrupted") or attempt == self._attempts:
+                    raise
+        raise AssertionError("unreachable")
 
     def to_pandas(self) -> pd.DataFrame:
         """All rows, as a pandas DataFrame in memory."""
@@ -102,4 +116,6 @@ class ByteStreamFile(io.RawIOBase):
 
 
 def truncated_stream_error() -> ServiceUnavailable:
-    return ServiceUnavailable("the stream of rows ended before the last row", next="read the rows again")
+    return ServiceUnavailable(
+        "the stream of rows ended before the last row", next="read the rows again", interrupted=True
+    )

@@ -1,4 +1,4 @@
-"""HTTP requests to the service, with retries."""
+"""HTTP requests to the service, with retries at one or several addresses."""
 
 from __future__ import annotations
 
@@ -6,43 +6,55 @@ import contextlib
 import io
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, Any
 
 import httpx
 import pyarrow as pa
 
-from nova_assets.client.failures import check_response, is_untrusted_certificate, unreachable_error
+from nova_assets.client.failures import check_response, is_not_started, is_untrusted_certificate, unreachable_error
 from nova_assets.client.rows import ByteStreamFile, truncated_stream_error
+from nova_assets.errors import SettingsError
+from nova_assets.file_views.address_pool import AddressPool
 from nova_assets.file_views.trusted_certificates import trusted_ssl_context
-from nova_assets.masking import remember_secrets
-from nova_assets.settings import check_http_address
+from nova_assets.http_addresses import check_http_address, split_addresses
+from nova_assets.masking import mask_address, remember_secrets
 
 MAX_ATTEMPTS = 8
+"""Number of rounds in which a request is tried at each address."""
+
+_HEALTH_TIMEOUT = 5.0
+"""Seconds to wait for an address that is used for the first time."""
+
 _RETRYABLE_STATUSES = (429, 503, 504)
 """HTTP statuses after which the client retries a repeatable request."""
 
 
 class ServiceTransport:
-    """Sends requests to one service.
+    """Sends requests to a service, at one or several addresses.
 
     Args:
+        url: address of the service, or several addresses of services with the same catalog.
         token: access token. None for a service without tokens.
         timeout_seconds: time to wait for the start of a response, and for each part of it.
+
+    Raises:
+        SettingsError: an address is invalid.
     """
 
-    def __init__(self, url: str, token: str | None, timeout_seconds: float) -> None:
-        self.url = url.rstrip("/")
-        remember_secrets(url, values={"token": token or ""})
+    def __init__(self, url: str | Sequence[str], token: str | None, timeout_seconds: float) -> None:
+        self.addresses = tuple(check_http_address("url", address) for address in split_addresses(url or ""))
+        remember_secrets(*self.addresses, values={"token": token or ""})
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self.http_client = httpx.Client(
-            base_url=check_http_address("url", self.url),
             headers=headers,
             timeout=httpx.Timeout(timeout_seconds, connect=10.0),
             trust_env=False,
             verify=trusted_ssl_context(),
         )
+        self._pool = AddressPool(self.addresses)
+        self._deployment_by_address: dict[str, str] = {}
 
     def close(self) -> None:
         self.http_client.close()
@@ -50,11 +62,13 @@ class ServiceTransport:
     def get(self, path: str, **parameters: Any) -> Any:
         """JSON value of a resource. Parameters that are None are left out."""
         query = _drop_none_values(parameters)
-        return self._send_with_retries(lambda: self.http_client.get(path, params=query)).json()
+        return self._send_with_retries(lambda address: self.http_client.get(f"{address}{path}", params=query)).json()
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Send a request that changes state. It is sent again only if it did not reach the service."""
-        return self._send_with_retries(lambda: self.http_client.post(path, json=body), is_repeatable=False).json()
+        """Send a request that changes state. It is sent again only if no service has begun with it."""
+        return self._send_with_retries(
+            lambda address: self.http_client.post(f"{address}{path}", json=body), is_repeatable=False
+        ).json()
 
     def post_file(
         self, path: str, file: IO[bytes], media_type: str, parameters: Mapping[str, Any], idempotency_key: str | None
@@ -65,11 +79,11 @@ class ServiceTransport:
             **({} if idempotency_key is None else {"Idempotency-Key": idempotency_key}),
         }
 
-        def send() -> httpx.Response:
+        def send(address: str) -> httpx.Response:
             size = str(file.seek(0, io.SEEK_END))
             file.seek(0)
             return self.http_client.post(
-                path,
+                f"{address}{path}",
                 params=_drop_none_values(parameters),
                 headers={**headers, "Content-Length": size},
                 content=iter(lambda: file.read(1 << 20), b""),
@@ -85,8 +99,13 @@ class ServiceTransport:
             ServiceUnavailable: the stream ended too early.
         """
 
-        def send_request() -> httpx.Response:
-            response = self.http_client.send(self.http_client.build_request("POST", path, json=body), stream=True)
+        serving_address = self.addresses[0]
+
+        def send_request(address: str) -> httpx.Response:
+            nonlocal serving_address
+            serving_address = address
+            request = self.http_client.build_request("POST", f"{address}{path}", json=body)
+            response = self.http_client.send(request, stream=True)
             if response.status_code != 200:
                 response.read()
             return response
@@ -103,30 +122,71 @@ class ServiceTransport:
                         raise truncated_stream_error() from error
                     raise
         except httpx.TransportError as error:
-            raise unreachable_error(self.url, error) from error
+            self._pool.record_failure(serving_address, time.monotonic())
+            raise unreachable_error(serving_address, error, interrupted=True) from error
 
     def _send_with_retries(
-        self, send_request: Callable[[], httpx.Response], is_repeatable: bool = True
+        self, send_request: Callable[[str], httpx.Response], is_repeatable: bool = True
     ) -> httpx.Response:
-        """Send a request and retry failures with exponential backoff."""
+        """Send a request to the address whose turn it is, and retry failures at the other addresses.
+
+        Args:
+            send_request: sends the request to an address.
+            is_repeatable: the request may take effect twice, or has an idempotency key.
+        """
         reached_service = False
-        for attempt in range(1, MAX_ATTEMPTS + 1):
+        for address, is_last_attempt in self._attempts():
+            started_at = time.monotonic()
+            is_sending = False
             try:
-                response = send_request()
+                self._check_same_deployment(address)
+                is_sending = True
+                response = send_request(address)
             except httpx.TransportError as error:
-                unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+                self._pool.record_failure(address, started_at)
+                unsent = not is_sending or isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
                 reached_service = reached_service or not unsent
-                if attempt == MAX_ATTEMPTS or is_untrusted_certificate(error) or not (is_repeatable or unsent):
-                    raise unreachable_error(self.url, error, not reached_service) from error
+                if is_last_attempt or is_untrusted_certificate(error) or not (is_repeatable or unsent):
+                    raise unreachable_error(address, error, not reached_service) from error
+                continue
+            reached_service = True
+            if response.status_code == 503:
+                self._pool.record_failure(address, started_at)
             else:
-                reached_service = True
-                # Status 429 means that the service has not started the request, so even a change can be sent again.
-                if attempt == MAX_ATTEMPTS or response.status_code not in (
-                    _RETRYABLE_STATUSES if is_repeatable else (429,)
-                ):
-                    return check_response(response)
-            time.sleep(min(0.1 * 2**attempt, 3.0) * random.uniform(0.5, 1.0))
+                self._pool.record_success(address)
+            may_retry = is_not_started(response) or (is_repeatable and response.status_code in _RETRYABLE_STATUSES)
+            if is_last_attempt or not may_retry:
+                return check_response(response)
         raise AssertionError("unreachable")
+
+    def _attempts(self) -> Iterator[tuple[str, bool]]:
+        """Addresses to try one after the other, and whether this is the last attempt. Waits after each round."""
+        for round_number in range(1, MAX_ATTEMPTS + 1):
+            candidates = self._pool.candidates()
+            for address in candidates:
+                yield address, round_number == MAX_ATTEMPTS and address == candidates[-1]
+            time.sleep(min(0.1 * 2**round_number, 3.0) * random.uniform(0.5, 1.0))
+
+    def _check_same_deployment(self, address: str) -> None:
+        """Check that an address serves the same catalog as the others, before the first request to this address.
+
+        Raises:
+            SettingsError: it serves another one.
+        """
+        if len(self.addresses) == 1 or address in self._deployment_by_address:
+            return
+        response = self.http_client.get(f"{address}/healthz", timeout=_HEALTH_TIMEOUT)
+        identity = response.headers.get("nova-catalog", "")
+        self._deployment_by_address[address] = identity
+        others = {a: i for a, i in self._deployment_by_address.items() if i and identity and i != identity}
+        if others:
+            del self._deployment_by_address[address]
+            raise SettingsError(
+                "the addresses belong to services of different deployments",
+                found=", ".join(map(mask_address, (address, *others))),
+                expected="addresses of services that share one catalog",
+                next="connect to each deployment separately",
+            )
 
 
 def _drop_none_values(parameters: Mapping[str, Any]) -> dict[str, Any]:

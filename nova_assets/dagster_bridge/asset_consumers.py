@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from dagster import (
     AllPartitionMapping,
@@ -24,6 +25,7 @@ from dagster import (
     OpDefinition,
 )
 
+from nova_assets.dagster_bridge.dagster_names import DagsterNames
 from nova_assets.dagster_bridge.partitions import dimensions_in_dagster, parse_dagster_key
 from nova_assets.dagster_bridge.run_liveness import (
     execution_owner_of_run,
@@ -39,6 +41,7 @@ from nova_assets.model.execution import BeginRequest, Execution
 from nova_assets.model.modes_view import View
 from nova_assets.model.partitions import WHOLE
 from nova_assets.store.store import Store
+from nova_assets.suggestions import did_you_mean
 
 MODE_METADATA_KEY = "nova/mode"
 """Metadata key of an input that names the read mode of its channel."""
@@ -73,8 +76,13 @@ class AssetConsumer:
         return tuple(c for c, mode in self.mode_by_channel.items() if mode != "all")
 
 
-def input_mode(input_name: str, metadata: Mapping[str, object] | None, annotation: object) -> str:
+def input_mode(
+    input_name: str, metadata: Mapping[str, object] | None, annotation: object, *, asset: str | None = None
+) -> str:
     """Read mode that an input's metadata names. An input annotated as a ``View`` has mode ``changes``.
+
+    Args:
+        asset: name of the asset, for the error.
 
     Raises:
         DefinitionError: the metadata names an unknown mode.
@@ -83,16 +91,29 @@ def input_mode(input_name: str, metadata: Mapping[str, object] | None, annotatio
     mode = getattr(mode, "value", mode)
     if mode not in READ_MODES:
         raise DefinitionError(
-            f"input {input_name!r} has an unknown mode",
-            found=mode,
+            f"input {input_name!r}{'' if asset is None else f' of asset {asset!r}'} has an unknown mode",
+            found=f"{mode!r}{did_you_mean(mode, READ_MODES)}",
             expected=", ".join(READ_MODES),
             next=f'{{"{MODE_METADATA_KEY}": "new"}}',
         )
     return "changes" if annotation is View else str(mode)
 
 
-def channel_of_asset(asset_key: AssetKey) -> str:
-    return asset_key.path[-1]
+def channel_of_asset(store: Store, asset_key: AssetKey) -> str:
+    """Channel whose asset has this key.
+
+    Raises:
+        ChannelNotFound: the key has another prefix than the project.
+    """
+    names = DagsterNames.of(store)
+    channel = names.channel(asset_key)
+    if channel is None:
+        raise ChannelNotFound(
+            f"asset {asset_key.to_user_string()!r} is no channel of this project",
+            expected=f"a key below {'/'.join(names.prefix)!r}" if names.prefix else "a key of one part",
+            next="build_definitions(project, key_prefix=...), or the setting key_prefix",
+        )
+    return channel
 
 
 def build_consumer(context: InputContext, store: Store) -> AssetConsumer:
@@ -106,21 +127,21 @@ def build_consumer(context: InputContext, store: Store) -> AssetConsumer:
     asset = step.assets_def
     if asset is None:
         raise NotSupported(
-            f"step {step.step.key!r} reads channel {channel_of_asset(context.asset_key)!r}, but makes no asset",
+            f"step {step.step.key!r} reads channel {channel_of_asset(store, context.asset_key)!r}, but makes no asset",
             expected="an asset, because the cursor is stored under the key of the asset",
             next='read it with mode "all", or in an @dg.asset',
         )
     own_mode = input_mode(context.name, context.definition_metadata, context.dagster_type.typing_type)
-    modes = {channel_of_asset(context.asset_key): own_mode}
-    input_name_by_channel = {channel_of_asset(context.asset_key): context.name}
-    for name, (channel, mode) in input_modes(asset).items():
+    own_channel = channel_of_asset(store, context.asset_key)
+    modes, input_name_by_channel = {own_channel: own_mode}, {own_channel: context.name}
+    for name, (channel, mode) in input_modes(asset, DagsterNames.of(store)).items():
         if _channel_exists(store, channel):
             modes[channel] = mode
             input_name_by_channel[channel] = name
     scopes = {
         channel: input_partition_scope(context, store, channel, name) for channel, name in input_name_by_channel.items()
     }
-    partition = step.partition_key if step.has_partition_key else WHOLE
+    partition = step.partition_key if _has_partition(step) else WHOLE
     return AssetConsumer(consumer_name(asset), partition, modes, scopes)
 
 
@@ -129,9 +150,10 @@ def consumer_name(asset: AssetsDefinition) -> str:
     return _CONSUMER_PREFIX + "+".join(sorted(k.to_user_string() for k in asset.keys))
 
 
-def input_modes(asset: AssetsDefinition) -> dict[str, tuple[str, str]]:
-    """Input -> its channel and read mode, for inputs that are loaded. Empty for a graph, whose inputs say nothing about
-    the modes of its steps.
+def input_modes(asset: AssetsDefinition, names: DagsterNames) -> dict[str, tuple[str, str]]:
+    """Input -> its channel and read mode, for inputs that are loaded and have the project's prefix.
+
+    Empty for a graph, whose inputs say nothing about the modes of its steps.
 
     Raises:
         DefinitionError: an input has an unknown mode, or ``old``, because an asset cannot have a second input with
@@ -141,9 +163,9 @@ def input_modes(asset: AssetsDefinition) -> dict[str, tuple[str, str]]:
         return {}
     inputs = [(n, key, asset.node_def.input_def_named(n)) for n, key in asset.keys_by_input_name.items()]
     modes = {
-        name: (channel_of_asset(key), input_mode(name, i.metadata, i.dagster_type.typing_type))
+        name: (channel, input_mode(name, i.metadata, i.dagster_type.typing_type, asset=asset.node_def.name))
         for name, key, i in inputs
-        if not i.dagster_type.is_nothing
+        if not i.dagster_type.is_nothing and (channel := names.channel(key)) is not None
     }
     for name, (channel, mode) in modes.items():
         if mode == "old":
@@ -161,14 +183,16 @@ def input_partition_scope(context: InputContext, store: Store, channel: str, inp
         NotSupported: the input is mapped to several partitions but not to all.
     """
     step = context.step_context
-    if not step.has_partition_key or not step.has_asset_partitions_for_input(input_name):
+    if not _has_partition(step) or not step.has_asset_partitions_for_input(input_name):
         return WHOLE
     keys = list(step.asset_partitions_subset_for_input(input_name).get_partition_keys())
     if len(keys) == 1:
         dimensions = dimensions_in_dagster(store.project, store.catalog.channel(channel).channel)
         return parse_dagster_key(dimensions, keys[0])
     asset = step.assets_def
-    if asset is not None and isinstance(asset.get_partition_mapping(AssetKey(channel)), AllPartitionMapping):
+    if asset is not None and isinstance(
+        asset.get_partition_mapping(DagsterNames.of(store).key(channel)), AllPartitionMapping
+    ):
         return WHOLE
     raise NotSupported(
         f"input {input_name!r} is mapped to {len(keys)} partitions of channel {channel!r}",
@@ -176,6 +200,11 @@ def input_partition_scope(context: InputContext, store: Store, channel: str, inp
         expected="one partition, or all of them: an input has one cursor for each channel",
         next="partition the asset as the channel is, or map it with dg.AllPartitionMapping()",
     )
+
+
+def _has_partition(step: Any) -> bool:
+    """Whether the step of an asset is for a partition. A run for a partition may contain assets without partitions."""
+    return step.has_partition_key and (step.assets_def is None or step.assets_def.partitions_def is not None)
 
 
 def pin_consumer_inputs(store: Store, consumer: AssetConsumer, run_id: str, instance: DagsterInstance) -> Execution:

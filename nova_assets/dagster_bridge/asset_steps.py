@@ -8,7 +8,7 @@ later part of the step attaches to them. A retry of the step has the same pins (
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -20,11 +20,12 @@ from dagster._core.storage.tags import ASSET_RESUME_RETRY_TAG, RESUME_RETRY_TAG
 from nova_assets.dagster_bridge.partitions import parse_dagster_key
 from nova_assets.dagster_bridge.run_liveness import execution_owner_of_run, is_dagster_owner_dead
 from nova_assets.errors import ExecutionInProgress, NotSupported, SchemaMismatch
+from nova_assets.execution.data_checks import check_failed_error
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit
-from nova_assets.model.execution import Execution
+from nova_assets.model.execution import CheckReport, Execution
 from nova_assets.model.modes_view import View
 from nova_assets.model.partitions import WHOLE
 from nova_assets.store.store import Store
@@ -107,7 +108,7 @@ def _begin_or_attach_partition(
     run_id, catalog = step_context.run_id, runtime.catalog
     partition = parse_dagster_key(binding.dimensions, key) if key else WHOLE
     for known in catalog.executions(binding.name, 1, partition):
-        if known.run_id not in (run_id, _run_before_failure(step_context.dagster_run)):
+        if known.run_id not in (run_id, run_before_failure(step_context.dagster_run)):
             continue
         if known.state == "committed" and known.commit_id is not None and known.run_id == run_id:
             return AssetStep(runtime, binding, known, key, catalog.commit_by_id(known.commit_id))
@@ -127,7 +128,7 @@ def _begin_or_attach_partition(
         return AssetStep(runtime, binding, begin(), key)
 
 
-def _run_before_failure(run: DagsterRun) -> str | None:
+def run_before_failure(run: DagsterRun) -> str | None:
     """The failed run that a run continues; None if it does not continue another run."""
     is_continued = RESUME_RETRY_TAG in run.tags or ASSET_RESUME_RETRY_TAG in run.tags or run.step_keys_to_execute
     return run.parent_run_id if is_continued else None
@@ -203,6 +204,22 @@ def stage(steps: Sequence[AssetStep], store: Store, rows_by_channel: Mapping[str
         for number, step in enumerate(steps):
             if step.commit is None:
                 step.stage({channel: parts[number] for channel, parts in splits.items()})
+
+
+def run_checks(steps: Sequence[AssetStep]) -> Iterator[CheckReport]:
+    """Run the checks of the channels on the staged rows, and return their results.
+
+    Raises:
+        CheckFailed: a blocking check failed. It is raised after the last result.
+    """
+    failed: tuple[AssetStep, tuple[CheckReport, ...]] | None = None
+    for step in steps:
+        if step.commit is None:
+            reports = step.runtime.run_data_checks(step.execution)
+            yield from reports
+            failed = (step, reports) if failed is None and any(r.blocks_commit for r in reports) else failed
+    if failed is not None:
+        raise check_failed_error(failed[0].execution, failed[1])
 
 
 def _split_by_partition(store: Store, steps: Sequence[AssetStep], channel: Channel, rows: Any) -> list[Any]:

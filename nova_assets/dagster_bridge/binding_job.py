@@ -8,6 +8,7 @@ from dagster import AssetSelection, ExecutorDefinition, JobDefinition, ResourceD
 from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
+from nova_assets.dagster_bridge.dagster_names import DagsterNames
 from nova_assets.model.binding import Binding
 
 
@@ -27,10 +28,10 @@ class BindingJob(UnresolvedAssetJobDefinition):
         return super().resolve(_subgraph_with_parents(asset_graph, self.selection), default_executor_def, resource_defs)
 
 
-def build_binding_job(binding: Binding) -> BindingJob:
+def build_binding_job(binding: Binding, names: DagsterNames) -> BindingJob:
     """Job of a binding that writes channels. The job has the binding's name."""
-    selection = AssetSelection.assets(*(c.name for c in binding.writes))
-    return BindingJob(binding.name, selection, description=binding.description)
+    selection = AssetSelection.assets(*(names.key(c.name) for c in binding.writes))
+    return BindingJob(names.name(binding.name), selection, description=binding.description)
 
 
 def _subgraph_with_parents(asset_graph: AssetGraph, selection: AssetSelection) -> AssetGraph:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from dagster import InputContext, OutputContext
@@ -19,6 +20,7 @@ from nova_assets.dagster_bridge.channel_writer import binding_of_step
 from nova_assets.dagster_bridge.partitions import dimensions_in_dagster, parse_dagster_key
 from nova_assets.errors import DefinitionError, NotSupported
 from nova_assets.execution.pins import plan_pinned_read
+from nova_assets.model.block import Kind
 from nova_assets.model.execution import Pin
 from nova_assets.model.modes_view import View
 from nova_assets.model.partitions import WHOLE
@@ -43,7 +45,7 @@ def load_channel(store: Store, context: InputContext) -> Any:
         may_be_table = _is_annotated_with_table(context)
         value = asset_steps.load_input(steps, store, context.name, may_be_table=may_be_table)
         return value if isinstance(value, View) else _as_annotated_type(store, value, context)
-    channel = channel_of_asset(context.asset_key)
+    channel = channel_of_asset(store, context.asset_key)
     mode = input_mode(context.name, context.definition_metadata, context.dagster_type.typing_type)
     head = store.catalog.channel(channel).head
     if mode != "all":
@@ -66,9 +68,18 @@ def load_channel(store: Store, context: InputContext) -> Any:
     return _as_annotated_type(store, store.engine.read(plan_pinned_read(store.catalog, pinned, mode)), context)
 
 
-def _is_in_step(context: InputContext) -> bool:
-    """Whether the input belongs to a step of a run. Otherwise somebody looks at an asset's value, as
-    ``defs.load_asset_value`` does.
+def _insert_outside_step(store: Store, context: OutputContext, rows: Any, kind: Kind) -> None:
+    """Insert rows into the channel of an asset, in the partition that the context names."""
+    channel = store.catalog.channel(channel_of_asset(store, context.asset_key)).channel
+    partition = None
+    if context.has_partition_key and channel.partitions:
+        partition = parse_dagster_key(dimensions_in_dagster(store.project, channel), context.partition_key)
+    store.insert(channel.name, rows, kind, partition=partition)
+
+
+def _is_in_step(context: InputContext | OutputContext) -> bool:
+    """Whether the context belongs to a step of a run. Otherwise somebody loads or stores an asset's value, as
+    ``defs.load_asset_value`` does, and tests with ``dg.build_output_context()``.
     """
     return getattr(context, "_step_context", None) is not None
 
@@ -79,7 +90,7 @@ def _load_outside_step(store: Store, context: InputContext) -> Any:
     Raises:
         NotSupported: the mode needs the cursor of an asset.
     """
-    channel = store.catalog.channel(channel_of_asset(context.asset_key))
+    channel = store.catalog.channel(channel_of_asset(store, context.asset_key))
     metadata = getattr(context, "_definition_metadata", None)
     mode = input_mode(channel.channel.name, metadata, _annotation(context))
     if mode != "all":
@@ -101,13 +112,22 @@ def _annotation(context: InputContext) -> Any:
     return Any if dagster_type is None else dagster_type.typing_type
 
 
-def accept_output(context: OutputContext, value: Any) -> None:
-    """Accept the value of an asset that writes a channel: its step has committed the rows.
+def accept_output(context: OutputContext, value: Any, open_store: Callable[[], Store]) -> None:
+    """Accept the value of an asset that writes a channel: its step has committed the rows. Outside a run, the rows are
+    inserted into the channel.
+
+    Args:
+        open_store: opens the store, for rows outside a run.
 
     Raises:
         NotSupported: the asset returned a value, and writes no channel.
     """
-    if value is None or binding_of_step(context.step_context) is not None:
+    is_in_step = _is_in_step(context)
+    if value is None or (is_in_step and binding_of_step(context.step_context) is not None):
+        return
+    kind: Any = (context.definition_metadata or {}).get(PRODUCES_METADATA_KEY)
+    if not is_in_step and kind is not None:
+        _insert_outside_step(open_store(), context, value, getattr(kind, "value", kind))
         return
     asset = context.asset_key.to_user_string()
     raise NotSupported(
@@ -165,7 +185,7 @@ def _as_annotated_type(store: Store, frame: Any, context: InputContext) -> Any:
     if annotation is Any or not isinstance(annotation, type) or isinstance(frame, annotation):
         return frame
     raise DefinitionError(
-        f"channel {channel_of_asset(context.asset_key)!r} cannot be converted into the type that its input names",
+        f"channel {context.asset_key.to_user_string()!r} cannot be converted into the type that its input names",
         found=type_name,
         expected="pyspark.sql.DataFrame, pyarrow.Table, pandas.DataFrame, polars.DataFrame or nova.View",
     )

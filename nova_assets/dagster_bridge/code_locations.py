@@ -6,6 +6,7 @@ from dagster import (
     SensorEvaluationContext,
 )
 
+from nova_assets.dagster_bridge.dagster_names import DagsterNames
 from nova_assets.model.quarantine import quarantine_channel
 from nova_assets.store.store import Store
 
@@ -20,7 +21,9 @@ def claim_channels_for_location(store: Store, code_location: str | None) -> froz
         return channels_not_written_elsewhere(store)
     written_channels = {c.name for b in store.project.bindings for c in b.writes}
     return store.catalog.claim_channels(
-        code_location, written_channels, _project_channel_names(store) - written_channels
+        DagsterNames.of(store).publisher(code_location),
+        written_channels,
+        _project_channel_names(store) - written_channels,
     )
 
 

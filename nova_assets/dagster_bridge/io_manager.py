@@ -35,7 +35,7 @@ class NovaIOManager(ConfigurableIOManager):
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:
         """Accept the value of an asset that writes a channel. Raises NotSupported for other assets."""
-        accept_output(context, obj)
+        accept_output(context, obj, self.nova.store)
 
     def load_input(self, context: InputContext) -> Any:
         """Load a channel as the annotated type, as ``NovaResource.load_input`` does."""

@@ -12,11 +12,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from dagster import DagsterInstance, RunRequest
-from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.errors import DagsterHomeNotSetError
-from dagster._core.scheduler.instigation import InstigatorStatus
 from dagster._core.storage.tags import RUN_KEY_TAG, SENSOR_NAME_TAG
 
+from nova_assets.dagster_bridge.dagster_names import DagsterNames
+from nova_assets.dagster_bridge.grouped_triggers import GROUPED_SENSOR, stopped_sensor_names
 from nova_assets.dagster_bridge.partitions import build_partitions_definition
 from nova_assets.dagster_bridge.triggers import evaluate_trigger, sensor_name
 from nova_assets.errors import DagsterUnavailable
@@ -50,19 +50,21 @@ def launch_due(
     """
     channel_filter = None if channels is None else set(channels)
     instance, url = instance or _default_dagster_instance(), url or store.settings.dagster_url
-    stopped_sensors = _stopped_sensor_names(instance)
+    stopped_sensors, names = stopped_sensor_names(instance), DagsterNames.of(store)
     run_ids_by_binding: dict[str, list[str]] = {}
+    if names.name(GROUPED_SENSOR) in stopped_sensors:
+        return run_ids_by_binding
     for binding in store.project.bindings:
         if (
             binding.when is None
-            or sensor_name(binding) in stopped_sensors
+            or sensor_name(binding, names) in stopped_sensors
             or not _is_triggered_by_channels(binding, channel_filter)
         ):
             continue
         answer = evaluate_trigger(binding, binding.when, store, instance)
         requests = [answer] if isinstance(answer, RunRequest) else answer if isinstance(answer, list) else []
         for request in requests:
-            run_ids_by_binding.setdefault(binding.name, []).append(_submit_run(binding, request, url))
+            run_ids_by_binding.setdefault(binding.name, []).append(_submit_run(binding, request, url, names))
     return run_ids_by_binding
 
 
@@ -81,24 +83,19 @@ def _is_triggered_by_channels(binding: Binding, channels: set[str] | None) -> bo
     return channels is None or any(channels & set(t.channels) for t in binding.triggers if isinstance(t, OnData))
 
 
-def _stopped_sensor_names(instance: DagsterInstance) -> set[str]:
-    states = instance.all_instigator_state(instigator_type=InstigatorType.SENSOR)
-    return {s.instigator_name for s in states if s.status == InstigatorStatus.STOPPED}
-
-
-def _submit_run(binding: Binding, request: RunRequest, webserver_url: str) -> str:
+def _submit_run(binding: Binding, request: RunRequest, webserver_url: str, names: DagsterNames) -> str:
     try:
         from dagster_graphql import DagsterGraphQLClient, DagsterGraphQLClientError
     except ImportError as error:  # the package comes with the webserver
         raise _webserver_unavailable_error(binding, webserver_url, error) from error
-    tags = {**request.tags, RUN_KEY_TAG: str(request.run_key), SENSOR_NAME_TAG: sensor_name(binding)}
+    tags = {**request.tags, RUN_KEY_TAG: str(request.run_key), SENSOR_NAME_TAG: sensor_name(binding, names)}
     partitions = build_partitions_definition(binding.dimensions) if request.partition_key else None
     if partitions is not None:
         tags |= partitions.get_tags_for_partition_key(str(request.partition_key))
     at = urlsplit(webserver_url)
     try:
         client = DagsterGraphQLClient(at.hostname or webserver_url, at.port, use_https=at.scheme == "https")
-        run_id: str = client.submit_job_execution(binding.name, tags=tags)
+        run_id: str = client.submit_job_execution(names.name(binding.name), tags=tags)
     except (DagsterGraphQLClientError, OSError) as error:
         raise _webserver_unavailable_error(binding, webserver_url, error) from error
     return run_id

@@ -29,13 +29,13 @@ from dagster._core.launcher.base import WorkerStatus
 
 from nova_assets.dagster_bridge.asset_consumers import is_asset_consumer
 from nova_assets.dagster_bridge.code_locations import code_location_of_sensor
+from nova_assets.dagster_bridge.dagster_names import DagsterNames
 from nova_assets.dagster_bridge.maintenance import JOB_NAME as UPKEEP
-from nova_assets.dagster_bridge.ops import ATTEMPT_TAG, FIRING_TAG
+from nova_assets.dagster_bridge.ops import ATTEMPT_TAG, FIRING_TAG, unique_step_name
 from nova_assets.dagster_bridge.resources import NovaResource
 from nova_assets.errors import ExecutionNotLive
 from nova_assets.masking import get_logger
 from nova_assets.model.execution import Execution
-from nova_assets.model.project import Project
 from nova_assets.plan.silence_timeouts import SilenceTimeouts, timeouts_before_start, timeouts_without_live_lease
 from nova_assets.store.store import Store
 
@@ -67,7 +67,7 @@ def build_lost_runs_sensor(nova: NovaResource) -> SensorDefinition:
         return SensorResult(skip_reason=skip_reason, cursor=json.dumps(suspected))
 
     return SensorDefinition(
-        name="nova_janitor",
+        name=nova.names.name("nova_janitor"),
         evaluation_fn=on_tick,
         minimum_interval_seconds=SENSOR_INTERVAL,
         default_status=DefaultSensorStatus.RUNNING,
@@ -102,7 +102,7 @@ def report_lost_runs(
         if code_location is not None and origin is not None and origin.location_name != code_location:
             continue
         executions = [e for e in store.catalog.executions(run_id=run.run_id) if not is_asset_consumer(e.binding)]
-        if not executions and not _is_run_of_project(run, store.project):
+        if not executions and not _is_run_of_project(run, store):
             continue
         timeouts = _silence_timeouts(store, instance, run, executions)
         reason = None if timeouts is None else _lost_run_reason(store, instance, record, executions, timeouts.silence)
@@ -140,9 +140,7 @@ def _lost_run_reason(
     events = instance.event_log_storage.get_logs_for_run(run.run_id, limit=_RECENT_EVENT_LIMIT, ascending=False)
     last = max((e.timestamp for e in events), default=None)
     last_heard_at = record.create_timestamp if last is None else datetime.fromtimestamp(last, UTC)
-    if now - last_heard_at - _announced_retry_wait(events) < silence or _has_active_foreign_step(
-        instance, run, store.project
-    ):
+    if now - last_heard_at - _announced_retry_wait(events) < silence or _has_active_foreign_step(instance, run, store):
         return None
     if run.status in _UNSTARTED_STATUSES:
         return f"its process never started: the last event came at {last_heard_at:%Y-%m-%d %H:%M:%S} UTC"
@@ -168,24 +166,33 @@ def _report_lost_run(
     return f"run {run.run_id} was lost: {reason}"
 
 
-def _is_run_of_project(run: DagsterRun, project: Project) -> bool:
+def _is_run_of_project(run: DagsterRun, store: Store) -> bool:
     """Whether a run without an execution does only work of this project: a firing, a binding, maintenance or assets."""
-    if FIRING_TAG in run.tags or run.job_name in {UPKEEP, *(b.name for b in project.bindings)}:
+    firing = run.tags.get(FIRING_TAG)
+    if run.job_name in _job_names(store) or (firing is not None and store.catalog.firing(firing) is not None):
         return True
-    written = {c.name for b in project.bindings for c in b.writes}
-    selected = {k.to_user_string() for k in run.asset_selection or ()}
+    names = DagsterNames.of(store)
+    written = {names.key(c.name) for b in store.project.bindings for c in b.writes}
+    selected = run.asset_selection or frozenset()
     return bool(selected) and selected <= written
 
 
-def _has_active_foreign_step(instance: DagsterInstance, run: DagsterRun, project: Project) -> bool:
+def _job_names(store: Store) -> set[str]:
+    """Names of the jobs that do only work of the project."""
+    names = DagsterNames.of(store)
+    return {names.name(n) for n in (UPKEEP, *(b.name for b in store.project.bindings))}
+
+
+def _has_active_foreign_step(instance: DagsterInstance, run: DagsterRun, store: Store) -> bool:
     """Whether a step outside all bindings is active. Such a step may work for hours without an event."""
-    if run.job_name in {UPKEEP, *(b.name for b in project.bindings)}:
+    if run.job_name in _job_names(store):
         return False
     started_steps = _step_keys_with_event(instance, run, DagsterEventType.STEP_START)
     ended_steps = _step_keys_with_event(instance, run, DagsterEventType.STEP_SUCCESS) | _step_keys_with_event(
         instance, run, DagsterEventType.STEP_FAILURE
     )
-    binding_step_prefixes = tuple(f"{b.name}__" for b in project.bindings)
+    names = DagsterNames.of(store)
+    binding_step_prefixes = tuple(unique_step_name(b, "", names) for b in store.project.bindings)
     return any(not step.startswith(binding_step_prefixes) for step in started_steps - ended_steps)
 
 

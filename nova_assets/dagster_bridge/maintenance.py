@@ -12,6 +12,7 @@ from typing import Any
 from dagster import MetadataValue, OpExecutionContext, Output, SensorEvaluationContext, SensorResult
 
 from nova_assets.dagster_bridge.code_locations import claim_channels_for_location, code_location_of_sensor
+from nova_assets.dagster_bridge.dagster_names import DagsterNames
 from nova_assets.dagster_bridge.sensor_job import (
     SensorJob,
     build_channels_run_request,
@@ -53,7 +54,7 @@ def _compact_channels(context: OpExecutionContext, store: Store) -> Output[dict[
 
     def compact_channel(channel: str) -> str:
         commit = store.compact(channel, force=False)
-        store.collect_garbage(channel)
+        store.collect_garbage(channel, undo_period=store.settings.gc_grace)
         reasons = {} if commit is None else commit.details["compacted"]
         summary = (
             "; ".join(f"{block}: {reason}" for block, reason in reasons.items())
@@ -68,8 +69,10 @@ def _compact_channels(context: OpExecutionContext, store: Store) -> Output[dict[
 
 def _evaluate_maintenance(context: SensorEvaluationContext, store: Store) -> SensorResult:
     """One maintenance pass. The sensor's cursor holds the digests of the channels and their reported lags, as JSON."""
-    is_busy = is_job_busy_or_paused(context, JOB_NAME, PAUSE_AFTER_FAILURE)
-    tick = run_maintenance_tick(store, json.loads(context.cursor) if context.cursor else {}, is_busy)
+    is_busy = is_job_busy_or_paused(context, DagsterNames.of(store).name(JOB_NAME), PAUSE_AFTER_FAILURE)
+    previous_digests = json.loads(context.cursor) if context.cursor else {}
+    tick = run_maintenance_tick(store, previous_digests, is_busy)
+    unchanged = {channel for channel, digest in tick.state_digests.items() if previous_digests.get(channel) == digest}
     channels = list(tick.channels_to_compact)
     result = SensorResult(
         run_requests=[build_channels_run_request(OP_NAME, channels)] if channels else [],
@@ -77,4 +80,4 @@ def _evaluate_maintenance(context: SensorEvaluationContext, store: Store) -> Sen
         cursor=json.dumps(tick.state_digests),
     )
     own_channels = claim_channels_for_location(store, code_location_of_sensor(context))
-    return add_lag_observations(store, context.cursor, result, own_channels)
+    return add_lag_observations(store, context.cursor, result, own_channels, unchanged)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagster import (
-    AssetKey,
     AssetMaterialization,
     AssetObservation,
     BetaWarning,
@@ -20,25 +19,29 @@ from dagster import (
     TableRecord,
     TableSchema,
 )
-from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION as NO_EVENT
+from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
 
+from nova_assets.dagster_bridge.dagster_names import DagsterNames
 from nova_assets.dagster_bridge.partitions import (
     dimensions_in_dagster,
     find_multi_partition_columns,
     to_dagster_key,
 )
 from nova_assets.dagster_bridge.recorded_events import COMMIT_METADATA_KEY, AssetEvent
+from nova_assets.dagster_bridge.row_counts import row_count_metadata
 from nova_assets.model.block import Block
 from nova_assets.model.channel import Channel
 from nova_assets.model.column_lineage import column_lineage
 from nova_assets.model.commit import Commit
 from nova_assets.model.external_files import is_external_path
-from nova_assets.model.partitions import partition_values, scope_for_columns
-from nova_assets.model.project import Project
+from nova_assets.model.partitions import WHOLE, partition_values, scope_for_columns
 from nova_assets.model.schema import Schema
 from nova_assets.store.store import Store
 
 DATA_VERSION = "dagster/data_version"
+
+NO_EVENT = SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
+"""Metadata key of an output for which Dagster records no materialization."""
 
 _MAX_PARTITIONS_LISTED = 100
 """Maximum number of partitions that metadata lists individually."""
@@ -50,16 +53,16 @@ def to_table_schema(schema: Schema) -> TableSchema:
 
 
 def materialization_metadata(
-    commit: Commit, blocks: Sequence[Block], warehouse: str, project: Project, extra_metadata: Mapping[str, Any]
+    store: Store, commit: Commit, blocks: Sequence[Block], extra_metadata: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Metadata of a commit's blocks on one channel, including the commit id (R17). Dagster plots the numbers.
 
     Args:
         blocks: blocks of the channel, one per partition. They share their sequence number and kind (R13).
-        warehouse: folder or URL of the warehouse, the prefix of ``dagster/uri``.
-        extra_metadata: metadata beyond the commit, such as its duration and the current state of the channel.
+        extra_metadata: metadata beyond the commit, such as its duration, the number of rows and the current state of
+            the channel.
     """
-    first = blocks[0]
+    first, warehouse = blocks[0], store.settings.warehouse
     files = [f for b in blocks for f in b.manifest.files]
     folder = files[0].path.rpartition("/")[0] if files else ""
     consumed = {c: {"cursor": cursor, "head": head} for c, (cursor, head) in commit.consumed.items()}
@@ -76,21 +79,20 @@ def materialization_metadata(
         **{f"nova/received_{what}": count for what, count in commit.details.get("received", {}).items()},
         **_maintenance_metadata(commit),
         **extra_metadata,
-        "dagster/row_count": sum(b.rows for b in blocks),
         "dagster/column_schema": to_table_schema(first.manifest.schema),
-        **_column_lineage_metadata(project, commit.binding, first.channel),
+        **_column_lineage_metadata(store, commit.binding, first.channel),
         **({"dagster/uri": folder if is_external_path(folder) else f"{warehouse}/{folder}"} if folder else {}),
     }
 
 
-def _column_lineage_metadata(project: Project, binding: str | None, channel: str) -> dict[str, Any]:
+def _column_lineage_metadata(store: Store, binding: str | None, channel: str) -> dict[str, Any]:
     """Column lineage that the tasks of the channel's writer declare; empty for a commit by another origin."""
-    writer = project.writer(channel)
+    writer, names = store.project.writer(channel), DagsterNames.of(store)
     lineage_by_column = column_lineage(writer).get(channel) if writer is not None and writer.name == binding else None
     if not lineage_by_column:
         return {}
     made_from = {
-        column: [TableColumnDep(AssetKey(c), of) for c, of in sources if c != channel]
+        column: [TableColumnDep(names.key(c), of) for c, of in sources if c != channel]
         for column, sources in lineage_by_column.items()
     }
     return {"dagster/column_lineage": TableColumnLineage(made_from)}
@@ -120,9 +122,7 @@ def event_tags(commit: Commit, kind: str) -> dict[str, str]:
     return {"nova/commit": commit.id, "nova/kind": kind}
 
 
-def build_commit_output(
-    commit: Commit, channel: str, warehouse: str, project: Project, extra_metadata: Mapping[str, Any]
-) -> Output[None]:
+def build_commit_output(store: Store, commit: Commit, channel: str, extra_metadata: Mapping[str, Any]) -> Output[None]:
     """Blocks of one channel as an output of the commit step."""
     blocks = [b for b in commit.blocks if b.channel == channel]
     with warnings.catch_warnings():
@@ -130,7 +130,7 @@ def build_commit_output(
         return Output(
             None,
             channel,
-            metadata=materialization_metadata(commit, blocks, warehouse, project, extra_metadata),
+            metadata=materialization_metadata(store, commit, blocks, extra_metadata),
             data_version=DataVersion(str(blocks[0].hi)),
             tags=event_tags(commit, blocks[0].kind),
         )
@@ -166,10 +166,9 @@ def newest_sequence_number(store: Store, channel: str, partition: str) -> int:
 
 
 def build_commit_event(
+    store: Store,
     commit: Commit,
     blocks: Sequence[Block],
-    warehouse: str,
-    project: Project,
     extra_metadata: Mapping[str, Any],
     partition_key: str | None = None,
 ) -> AssetEvent:
@@ -181,13 +180,14 @@ def build_commit_event(
         partition_key: Dagster's key of the partition; None if the blocks have no key in Dagster.
     """
     tags = {**event_tags(commit, blocks[0].kind), DATA_VERSION: str(blocks[0].hi)}
-    metadata = materialization_metadata(commit, blocks, warehouse, project, extra_metadata)
+    metadata = materialization_metadata(store, commit, blocks, extra_metadata)
     kind = AssetObservation if all(b.origin == "drop" for b in blocks) else AssetMaterialization
-    return kind(AssetKey(blocks[0].channel), metadata=metadata, tags=tags, partition=partition_key)
+    key = DagsterNames.of(store).key(blocks[0].channel)
+    return kind(key, metadata=metadata, tags=tags, partition=partition_key)
 
 
 def build_seal_observation(
-    commit: Commit, seal_details: Mapping[str, Any], partition_key: str | None
+    store: Store, commit: Commit, seal_details: Mapping[str, Any], partition_key: str | None
 ) -> AssetObservation:
     """Observation that a group (a day or an hour) of a channel is sealed. A seal materializes nothing.
 
@@ -198,7 +198,8 @@ def build_seal_observation(
     shown = {f"nova/sealed_{what}": seal_details[what] for what in ("version", "seq", "rows", "bytes", "files")}
     metadata = {COMMIT_METADATA_KEY: commit.id, "nova/sealed": seal_details["group"], **shown}
     tags = event_tags(commit, "seal")
-    return AssetObservation(AssetKey(seal_details["channel"]), metadata=metadata, tags=tags, partition=partition_key)
+    key = DagsterNames.of(store).key(seal_details["channel"])
+    return AssetObservation(key, metadata=metadata, tags=tags, partition=partition_key)
 
 
 def build_commit_events(
@@ -226,7 +227,14 @@ def build_commit_events(
         blocks_by_partition_key.setdefault((block.channel, key), []).append(block)
     events = [
         build_commit_event(
-            commit, blocks, store.settings.warehouse, store.project, timeline_metadata.get(channel, {}), key
+            store,
+            commit,
+            blocks,
+            {
+                **timeline_metadata.get(channel, {}),
+                **row_count_metadata(store, blocks, WHOLE if key is None else blocks[0].partition),
+            },
+            key,
         )
         for (channel, key), blocks in blocks_by_partition_key.items()
     ]
@@ -236,7 +244,10 @@ def build_commit_events(
         whole = len(partition_values(sealed["group"])) == len(shown)
         events.append(
             build_seal_observation(
-                commit, sealed, to_dagster_key(shown, sealed["group"], multi_partition_columns) if whole else None
+                store,
+                commit,
+                sealed,
+                to_dagster_key(shown, sealed["group"], multi_partition_columns) if whole else None,
             )
         )
     return events

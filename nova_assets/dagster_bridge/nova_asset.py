@@ -8,7 +8,7 @@ from typing import Any
 from dagster import AssetIn, AssetOut, AssetsDefinition, asset, multi_asset
 
 from nova_assets.dagster_bridge.asset_consumers import MODE_METADATA_KEY, PRODUCES_METADATA_KEY
-from nova_assets.dagster_bridge.resources import RESOURCE_KEY
+from nova_assets.dagster_bridge.dagster_names import RESOURCE_KEY
 from nova_assets.dagster_bridge.writing_assets import EDGES_ATTRIBUTE
 from nova_assets.errors import DefinitionError
 from nova_assets.model.edge import Produces
@@ -20,9 +20,9 @@ def nova_asset(
     """Decorator that makes a function a plain Dagster asset, which reads channels and writes channels.
 
     ``build_definitions(project, assets=[...])`` takes the asset, and adds its channels to the project. The function
-    returns a Spark DataFrame, an Arrow table, a pandas or polars DataFrame, a list of dicts, an iterator of Arrow
-    record batches, or None, which writes nothing. A function that writes several channels yields ``dg.Output(rows,
-    channel)`` for each of them, or returns a tuple in the order of ``writes``.
+    returns a Spark DataFrame, an Arrow table, a pandas or polars DataFrame, a list of dicts, or an iterator of Arrow
+    record batches. To write nothing, it returns an empty table or list. A function that writes several channels yields
+    ``dg.Output(rows, channel)`` for each of them, or returns a tuple in the order of ``writes``.
 
     Args:
         reads: parameter of the function, which is the name of its channel -> read mode: ``all``, ``new``, ``old`` or

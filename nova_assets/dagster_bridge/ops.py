@@ -6,8 +6,9 @@ a failure therefore continues with the same pins.
 (This module does not postpone annotations, because Dagster inspects the type of ``context`` when it builds an op.)
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from dagster import (
@@ -21,31 +22,21 @@ from dagster import (
     Out,
     Output,
     RetryPolicy,
-    op,
 )
-from dagster._core.storage.tags import BACKFILL_ID_TAG
 
-from nova_assets.crash_points import crash_point
 from nova_assets.dagster_bridge.asset_checks import build_asset_check_specs, to_check_evaluation, to_check_result
+from nova_assets.dagster_bridge.commit_outputs import report_commits
+from nova_assets.dagster_bridge.dagster_names import DagsterNames
 from nova_assets.dagster_bridge.logs import forward_logs_to_dagster
-from nova_assets.dagster_bridge.materializations import (
-    build_commit_output,
-    build_unchanged_output,
-    newest_sequence_number,
-)
 from nova_assets.dagster_bridge.partitions import (
-    add_partitions_of_blocks,
-    find_multi_partition_columns,
     parse_dagster_key,
 )
-from nova_assets.dagster_bridge.resources import IO_MANAGER_KEY, RESOURCE_KEY
 from nova_assets.dagster_bridge.run_liveness import execution_owner_of_run, is_dagster_owner_dead
-from nova_assets.dagster_bridge.timeline_metadata import timeline_metadata_by_channel
 from nova_assets.errors import CommitConflict, ExecutionInProgress, ExecutionNotLive
 from nova_assets.execution.data_checks import check_failed_error
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.binding import Binding
-from nova_assets.model.commit import Commit, describe_commit
+from nova_assets.model.commit import Commit
 from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.task import Task
@@ -59,29 +50,49 @@ WHOLE_TAG = "nova/whole"
 
 EXECUTION = "execution"
 
+OpInputs = Mapping[str, dict[str, Any]]
+"""Values of an op's inputs, as Dagster hands them to a plain compute function.
 
-def unique_step_name(binding: Binding, step: str) -> str:
+The ops are built without the decorator ``op``, which would inspect the signature of each function several times. With
+many bindings, that would be a fifth of the time to load their definitions.
+"""
+
+
+AFTER = In(Nothing)
+"""Input that waits for another step, or for an asset. It carries no data.
+
+The ops of all bindings share their inputs and outputs, because Dagster resolves the type of each at length.
+"""
+
+OF_EXECUTION = In(dict)
+"""Input with the description of the execution."""
+
+REPORT_OUT, SIGNAL_OUT = Out(dict), Out(Nothing)
+
+
+@cache
+def channel_out(names: DagsterNames) -> Out:
+    """Output that stands for a channel of a project."""
+    return Out(Nothing, io_manager_key=names.resource)
+
+
+def unique_step_name(binding: Binding, step: str, names: DagsterNames) -> str:
     """Step name prefixed with the binding's name, because op names must be unique in a code location."""
-    return f"{binding.name}__{step}"
+    return f"{names.name(binding.name)}__{step}"
 
 
-def build_begin_op(binding: Binding, upstream_channels: list[str]) -> OpDefinition:
+def build_begin_op(binding: Binding, upstream_channels: list[str], names: DagsterNames) -> OpDefinition:
     """Op that begins the execution and pins heads and cursors.
 
     The op's inputs carry no data, because the runtime reads channels by their pins.
     """
 
-    @op(
-        name=unique_step_name(binding, "begin"),
-        ins={c: In(Nothing) for c in upstream_channels},
-        out={EXECUTION: Out(dict)},
-        required_resource_keys={RESOURCE_KEY},
-        description=f"Pins the inputs of {binding.name}.",
-    )
-    def begin(context: OpExecutionContext) -> Iterator[Output[dict[str, Any]]]:
-        runtime = _runtime_of_run(context)
+    def begin(context: OpExecutionContext, inputs: OpInputs) -> Iterator[Output[dict[str, Any]]]:
+        runtime = runtime_of_run(context, names)
         runtime.delete_dead_staging()
-        execution = _begin_execution(context, runtime, binding)
+        is_partitioned = context.has_partition_key and bool(binding.dimensions)
+        partition = parse_dagster_key(binding.dimensions, context.partition_key) if is_partitioned else WHOLE
+        execution = begin_execution(context, runtime, binding, partition)
         pins = {c: {"head": p.head, "cursor": p.cursor} for c, p in execution.pins.items()}
         context.log.info(f"execution {execution.id} pins {pins}")
         yield Output(
@@ -90,26 +101,25 @@ def build_begin_op(binding: Binding, upstream_channels: list[str]) -> OpDefiniti
             metadata={"nova/execution": execution.id, "nova/pins": pins},
         )
 
-    return begin
+    return OpDefinition(
+        begin,
+        name=unique_step_name(binding, "begin", names),
+        ins={c: AFTER for c in upstream_channels},
+        outs={EXECUTION: REPORT_OUT},
+        required_resource_keys={names.resource},
+        description=f"Pins the inputs of {binding.name}.",
+    )
 
 
-def build_task_op(binding: Binding, task: Task, upstream_tasks: tuple[str, ...]) -> OpDefinition:
+def build_task_op(binding: Binding, task: Task, upstream_tasks: tuple[str, ...], names: DagsterNames) -> OpDefinition:
     """Op that runs one task: reads its inputs, calls its function and stages its outputs."""
     delay, backoff = (task.retry_delay, Backoff.EXPONENTIAL) if task.retry_delay else (None, None)
     retries = RetryPolicy(max_retries=task.retries, delay=delay, backoff=backoff) if task.retries else None
 
-    @op(
-        name=unique_step_name(binding, task.name),
-        ins={EXECUTION: In(dict), **{f"after_{t}": In(Nothing) for t in upstream_tasks}},
-        out={"report": Out(dict)},
-        required_resource_keys={RESOURCE_KEY},
-        retry_policy=retries,
-        description=task.description,
-    )
-    def run_task(context: OpExecutionContext, execution: dict[str, Any]) -> Iterator[Output[dict[str, Any]]]:
-        runtime = _runtime_of_run(context)
+    def run_task(context: OpExecutionContext, inputs: OpInputs) -> Iterator[Output[dict[str, Any]]]:
+        runtime = runtime_of_run(context, names)
         last_try = context.retry_number >= task.retries
-        with forward_logs_to_dagster(context.log), _attach_execution(context, runtime, execution) as live:
+        with forward_logs_to_dagster(context.log), _attach_execution(context, runtime, inputs[EXECUTION]) as live:
             report = runtime.run_task(live, task.name, last_try)
         known = report.as_json()
         shown = {fact: known[fact] for fact in ("read", "wrote", "skipped", "ways")}
@@ -117,84 +127,71 @@ def build_task_op(binding: Binding, task: Task, upstream_tasks: tuple[str, ...])
         rows = {f"rows in {port}": n for port, n in report.wrote.items() if n is not None}
         yield Output(shown, "report", metadata={"seconds": report.seconds, "nova/report": shown, **rows})
 
-    return run_task
-
-
-def build_checks_op(binding: Binding) -> OpDefinition:
-    """Op that runs the data checks on the staged blocks. A failed blocking check ends the execution and the run."""
-    specs = build_asset_check_specs(binding)
-
-    @op(
-        name=unique_step_name(binding, "checks"),
-        ins={EXECUTION: In(dict), **{f"after_{t.name}": In(Nothing) for t in binding.tasks}},
-        out={s.get_python_identifier(): Out(Nothing) for s in specs},
-        required_resource_keys={RESOURCE_KEY},
-        description=f"Checks the staged output of {binding.name} before it is published.",
+    return OpDefinition(
+        run_task,
+        name=unique_step_name(binding, task.name, names),
+        ins={EXECUTION: OF_EXECUTION, **{f"after_{t}": AFTER for t in upstream_tasks}},
+        outs={"report": REPORT_OUT},
+        required_resource_keys={names.resource},
+        retry_policy=retries,
+        description=task.description,
     )
-    def checks(context: OpExecutionContext, execution: dict[str, Any]) -> Iterator[AssetCheckResult]:
-        runtime = _runtime_of_run(context)
-        with forward_logs_to_dagster(context.log), _attach_execution(context, runtime, execution) as live:
+
+
+def build_checks_op(binding: Binding, names: DagsterNames) -> OpDefinition:
+    """Op that runs the data checks on the staged blocks. A failed blocking check ends the execution and the run."""
+    specs = build_asset_check_specs(binding, names)
+
+    def checks(context: OpExecutionContext, inputs: OpInputs) -> Iterator[AssetCheckResult]:
+        runtime = runtime_of_run(context, names)
+        with forward_logs_to_dagster(context.log), _attach_execution(context, runtime, inputs[EXECUTION]) as live:
             reports = runtime.run_data_checks(live)
             if any(r.blocks_commit for r in reports):
                 error = check_failed_error(live, reports)
                 runtime.fail(live, error)
                 context.log.error(str(error))
-        yield from map(to_check_result, reports)
+        yield from (to_check_result(r, names) for r in reports)
 
-    return checks
+    return OpDefinition(
+        checks,
+        name=unique_step_name(binding, "checks", names),
+        ins={EXECUTION: OF_EXECUTION, **{f"after_{t.name}": AFTER for t in binding.tasks}},
+        outs={s.get_python_identifier(): SIGNAL_OUT for s in specs},
+        required_resource_keys={names.resource},
+        description=f"Checks the staged output of {binding.name} before it is published.",
+    )
 
 
-def build_commit_op(binding: Binding) -> OpDefinition:
+def build_commit_op(binding: Binding, names: DagsterNames) -> OpDefinition:
     """Op that commits the execution in one transaction, then reports its blocks as materializations, upstream first."""
-    produced_ports = [e.port for t in binding.workflowette.in_order() for e in t.produces]
-    write_order = {binding.channels[p].name: n for n, p in enumerate(produced_ports) if p in binding.channels}
 
-    @op(
-        name=unique_step_name(binding, "commit"),
+    def commit(context: OpExecutionContext, inputs: OpInputs) -> Iterator[Output[None]]:
+        store = store_of_run(context, names)
+        with forward_logs_to_dagster(context.log):
+            made = _commit_or_rerun(context, store, store.catalog.execution(inputs[EXECUTION]["id"]))
+        yield from report_commits(context, store, binding, {"": made})
+
+    return OpDefinition(
+        commit,
+        name=unique_step_name(binding, "commit", names),
         ins={
-            EXECUTION: In(dict),
-            **{f"after_{t.name}": In(Nothing) for t in binding.tasks},
-            **({"after_checks": In(Nothing)} if binding.checks else {}),
+            EXECUTION: OF_EXECUTION,
+            **{f"after_{t.name}": AFTER for t in binding.tasks},
+            **({"after_checks": AFTER} if binding.checks else {}),
         },
-        out={c.name: Out(Nothing, io_manager_key=IO_MANAGER_KEY) for c in binding.writes},
-        required_resource_keys={RESOURCE_KEY},
+        outs={c.name: channel_out(names) for c in binding.writes},
+        required_resource_keys={names.resource},
         description=f"Publishes the staged output of {binding.name} and moves its cursors, in one transaction.",
     )
-    def commit(context: OpExecutionContext, execution: dict[str, Any]) -> Iterator[Output[None]]:
-        store: Store = context.resources.nova.store()
-        with forward_logs_to_dagster(context.log):
-            made = _commit_or_rerun(context, _runtime_of_run(context), store.catalog.execution(execution["id"]))
-        context.log.info(describe_commit(made))
-        seconds = (made.at - store.catalog.execution(made.execution_id).started_at).total_seconds()
-        crash_point("publish.before")
-        multi_partition_columns = find_multi_partition_columns(store.project)
-        channels = {c.name: c for c in binding.writes}
-        add_partitions_of_blocks(
-            context.instance, channels, [(b.channel, b.partition) for b in made.blocks], multi_partition_columns
-        )
-        written = sorted({b.channel for b in made.blocks}, key=lambda c: write_order[c])
-        shown = timeline_metadata_by_channel(store, written)
-        for channel in sorted(write_order, key=lambda c: write_order[c]):
-            if channel in written:
-                facts = {**shown.get(channel, {}), "nova/seconds": round(seconds, 3)}
-                yield build_commit_output(made, channel, store.settings.warehouse, store.project, facts)
-            else:
-                version = newest_sequence_number(store, channel, store.catalog.execution(made.execution_id).partition)
-                yield build_unchanged_output(channel, version, materialized=BACKFILL_ID_TAG in context.run.tags)
-        crash_point("publish.after")
-        store.catalog.mark_commit_reported(made.id)
-
-    return commit
 
 
-def _begin_execution(context: OpExecutionContext, runtime: Runtime, binding: Binding) -> Execution:
+def begin_execution(context: OpExecutionContext, runtime: Runtime, binding: Binding, partition: str) -> Execution:
     """Begin an execution of the binding. An earlier execution whose run has ended is aborted.
 
     Raises:
         ExecutionInProgress: an execution of a run that is still active holds the binding and partition.
     """
-    firing_id = _requested_firing_id(context, runtime)
-    partition = parse_dagster_key(binding.dimensions, context.partition_key) if context.has_partition_key else WHOLE
+    firing_id = requested_firing_id(context, runtime)
     is_unpartitioned = context.run.tags.get(WHOLE_TAG) == "true"
     try:
         return runtime.begin(
@@ -209,7 +206,7 @@ def _begin_execution(context: OpExecutionContext, runtime: Runtime, binding: Bin
         )
 
 
-def _requested_firing_id(context: OpExecutionContext, runtime: Runtime) -> str | None:
+def requested_firing_id(context: OpExecutionContext, runtime: Runtime) -> str | None:
     """Id of the open firing for which this run was requested; None for a run by hand.
 
     A firing that has ended does not count. A person who re-executes its run runs the binding by hand.
@@ -237,7 +234,8 @@ def _attach_execution(
         raise Failure(ended.render(), allow_retries=False) from ended
 
 
-def _commit_or_rerun(context: OpExecutionContext, runtime: Runtime, execution: Execution) -> Commit:
+def _commit_or_rerun(context: OpExecutionContext, store: Store, execution: Execution) -> Commit:
+    runtime, names = _runtime_of_store(context, store), DagsterNames.of(store)
     if execution.state == "committed" and execution.commit_id is not None:
         context.log.info("the execution was committed before; its commit is reported again")
         return runtime.catalog.commit_by_id(execution.commit_id)
@@ -256,15 +254,24 @@ def _commit_or_rerun(context: OpExecutionContext, runtime: Runtime, execution: E
         commit_attached,
         warn_unless_superseded,
         run_id=context.run_id,
-        firing_id=_requested_firing_id(context, runtime),
+        firing_id=requested_firing_id(context, runtime),
     )
     for report in committed.checks:  # after a conflict, the earlier results describe other data
-        context.log_event(to_check_evaluation(report))  # type: ignore[arg-type]  # log_event accepts it
+        context.log_event(to_check_evaluation(report, names))  # type: ignore[arg-type]  # log_event accepts it
     assert committed.commit is not None
     return committed.commit
 
 
-def _runtime_of_run(context: OpExecutionContext) -> Runtime:
+def store_of_run(context: OpExecutionContext, names: DagsterNames) -> Store:
+    """The open store of the project whose step runs."""
+    store: Store = getattr(context.resources, names.resource).store()
+    return store
+
+
+def runtime_of_run(context: OpExecutionContext, names: DagsterNames) -> Runtime:
     """Runtime with this run as the owner of its executions, because the run's steps may be several processes."""
-    store: Store = context.resources.nova.store()
+    return _runtime_of_store(context, store_of_run(context, names))
+
+
+def _runtime_of_store(context: OpExecutionContext, store: Store) -> Runtime:
     return store.runtime.with_owner(execution_owner_of_run(context.run_id, context.instance))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from dagster import (
-    AssetKey,
     AssetObservation,
     MetadataValue,
     OpExecutionContext,
@@ -13,6 +12,8 @@ from dagster import (
     SensorResult,
 )
 
+from nova_assets.dagster_bridge.dagster_names import DagsterNames
+from nova_assets.dagster_bridge.materializations import DATA_VERSION
 from nova_assets.dagster_bridge.sensor_job import (
     SensorJob,
     build_channels_run_request,
@@ -51,7 +52,7 @@ def _publish_channels(context: OpExecutionContext, store: Store) -> Output[dict[
         versions = store.publish(channel)
         for v in versions:
             context.log.info(f"{v.table} shows {channel} at {v.seq}: {v.rows} rows in {v.files} files")
-            context.log_event(_build_publish_observation(v))
+            context.log_event(_build_publish_observation(store, v))
         return [f"{v.table} shows {v.seq}, edition {v.number}" for v in versions]
 
     results = process_each_channel(context, _registered_published_channels(store), "published", publish_channel)
@@ -78,7 +79,7 @@ def _registered_published_channels(store: Store) -> list[str]:
     return [c.name for c in store.project.channels if c.publish and c.name in registered_channels]
 
 
-def _build_publish_observation(published_version: PublishedVersion) -> AssetObservation:
+def _build_publish_observation(store: Store, published_version: PublishedVersion) -> AssetObservation:
     metadata: dict[str, Any] = {
         "nova/table": published_version.table,
         "nova/edition": published_version.number,
@@ -86,8 +87,10 @@ def _build_publish_observation(published_version: PublishedVersion) -> AssetObse
         "nova/rows": published_version.rows,
         "nova/files": published_version.files,
     }
+    head = store.catalog.channel(published_version.channel).head
     return AssetObservation(
-        AssetKey(published_version.channel),
+        DagsterNames.of(store).key(published_version.channel),
         description=f"{published_version.table} shows {published_version.seq}",
         metadata=metadata,
+        tags={DATA_VERSION: str(head)},  # otherwise, Dagster takes the observation for a change of the channel
     )

@@ -54,12 +54,12 @@ def is_event_in_dagster(instance: DagsterInstance, event: AssetEvent, commit: Co
     return _has_event_of_commit(instance, event.asset_key, event.partition, commit, (type(event),))
 
 
-def has_channel_event(instance: DagsterInstance, channel: str, commit: Commit) -> bool:
-    """Whether Dagster has any event of a channel for this commit, in any partition.
+def has_channel_event(instance: DagsterInstance, asset_key: AssetKey, commit: Commit) -> bool:
+    """Whether Dagster has any event of a channel's asset for this commit, in any partition.
 
     Only the code location that reports the channel knows its partitions.
     """
-    return _has_event_of_commit(instance, AssetKey(channel), None, commit, (AssetMaterialization, AssetObservation))
+    return _has_event_of_commit(instance, asset_key, None, commit, (AssetMaterialization, AssetObservation))
 
 
 def _has_event_of_commit(

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dagster import AssetKey, AssetMaterialization, AssetObservation, DagsterInstance, RunsFilter
+from dagster import AssetCheckEvaluation, AssetMaterialization, AssetObservation, DagsterInstance, RunsFilter
 from dagster._core.storage.tags import RUN_KEY_TAG
 
 from nova_assets.crash_points import crash_point
 from nova_assets.dagster_bridge.asset_consumers import commit_or_abort_consumers
 from nova_assets.dagster_bridge.code_locations import channels_not_written_elsewhere
+from nova_assets.dagster_bridge.dagster_names import DagsterNames
 from nova_assets.dagster_bridge.ops import FIRING_TAG
 from nova_assets.dagster_bridge.recorded_events import AssetEvent, commit_id_of_event, iterate_commit_events
 from nova_assets.dagster_bridge.unreported_commits import collect_missing_events
@@ -27,7 +28,7 @@ from nova_assets.plan.repair import dagster_mismatch_damage, unreported_commit_d
 from nova_assets.store.store import Store
 
 EventKey = tuple[str, str, str | None]
-"""Channel, commit id and Dagster partition key, which identify an event."""
+"""Asset key, commit id and Dagster partition key, which identify an event."""
 
 _UNLIMITED = 1_000_000
 _PROGRESS_INTERVAL = 5000
@@ -94,7 +95,9 @@ class DagsterRepair:
         """Keys of all events that Dagster has of the channel, whichever catalog the commits belong to."""
         event_keys: set[EventKey] = set()
         for n, event in enumerate(
-            iterate_commit_events(self.instance, AssetKey(channel), (AssetMaterialization, AssetObservation))
+            iterate_commit_events(
+                self.instance, DagsterNames.of(self.store).key(channel), (AssetMaterialization, AssetObservation)
+            )
         ):
             if n and n % _PROGRESS_INTERVAL == 0:
                 self.on_progress(f"{channel}: {n} events of Dagster checked")
@@ -120,7 +123,7 @@ class DagsterRepair:
         """
         self.catalog.mark_channel_unreported(channel)
         crash_point("repair.unmarked")
-        self.instance.wipe_assets([AssetKey(channel)])
+        self.instance.wipe_assets([DagsterNames.of(self.store).key(channel)])
         crash_point("repair.wiped")
         self.catalog.mark_channel_unreported(channel)
 
@@ -135,7 +138,8 @@ class DagsterRepair:
             )
             for event in events:
                 self.instance.report_runless_asset_event(event)
-                recorded_keys.add(_event_key(event))
+                if not isinstance(event, AssetCheckEvaluation):
+                    recorded_keys.add(_event_key(event))
             if events:
                 self.on_progress(f"{len(events)} more events reported to Dagster")
             elif before == [c.id for c in self.catalog.unreported_commits(channels=own)]:

@@ -5,23 +5,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from dagster import ConfigurableIOManager, ConfigurableResource, InputContext, OutputContext
 
 from nova_assets.dagster_bridge.channel_inputs import accept_output, load_channel
+from nova_assets.dagster_bridge.dagster_names import DagsterNames
 from nova_assets.errors import DefinitionError
+from nova_assets.key_prefix import parse_key_prefix
 from nova_assets.model.channel_registration import definition_fingerprint
 from nova_assets.model.project import Project
 from nova_assets.settings import Settings, load_settings
 from nova_assets.store.store import Store
 from nova_assets.wiring.open_store import open as open_store
-
-RESOURCE_KEY = "nova"
-"""Key of the ``NovaResource`` in the definitions. As an IO manager, it loads and writes channels."""
-
-IO_MANAGER_KEY = "nova_io_manager"
-"""Another key of the same IO manager."""
 
 _projects: dict[str, Project] = {}
 _pyspark_resources: dict[str, ConfigurableResource[Any]] = {}
@@ -83,6 +80,8 @@ class NovaResource(ConfigurableIOManager):
             ``sc://host:port`` with an executor that runs each step in its own process, so that the steps share a warm
             Spark. If ``build_definitions`` gets a resource of dagster-pyspark, it sets the name of this resource.
         spark_config: additional settings of the Spark session. dagster-pyspark's lazy resource builds this session.
+        key_prefix: first parts of the project's asset keys, as for ``build_definitions``.
+        root: folder in which the search for pyproject.toml starts, by default the current folder.
     """
 
     catalog: str | None = None
@@ -90,14 +89,17 @@ class NovaResource(ConfigurableIOManager):
     project: str | None = None
     spark: str | None = None
     spark_config: dict[str, Any] = {}  # noqa: RUF012  a field of a pydantic model
+    key_prefix: list[str] | None = None
+    root: str | None = None
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:
-        """Accept the value of an asset that writes a channel: its step has committed the rows.
+        """Accept the value of an asset that writes a channel: its step has committed the rows. Outside a run, as with
+        ``dg.build_output_context()``, insert the rows into the channel.
 
         Raises:
             NotSupported: the asset returned a value, and writes no channel.
         """
-        accept_output(context, obj)
+        accept_output(context, obj, self.store)
 
     def load_input(self, context: InputContext) -> Any:
         """Load a channel as the annotated type. The metadata ``nova/mode`` of the input names the mode.
@@ -120,8 +122,9 @@ class NovaResource(ConfigurableIOManager):
         registered_project, pyspark = self.defined_project, _pyspark_resources.get(self.spark or "")
         project_name = None if registered_project is not None else self.project
         spark = self.spark if pyspark is None else None
-        settings = load_settings(catalog=self.catalog, warehouse=self.warehouse, project=project_name, spark=spark)
-        key = (settings.catalog, settings.warehouse, self.project or "")
+        settings = self._load_settings(project=project_name, spark=spark)
+        project_key = DagsterNames(settings.key_prefix).name(self.project or "")
+        key = (settings.catalog, settings.warehouse, project_key)
         get_session = partial(self._get_spark_session, settings) if pyspark is None else partial(_session_of, pyspark)
         with _lock:
             store = _stores.get(key)
@@ -130,6 +133,21 @@ class NovaResource(ConfigurableIOManager):
             ):  # the definitions were reloaded
                 store = _stores[key] = open_store(registered_project, spark=get_session, settings=settings)
             return store
+
+    @property
+    def names(self) -> DagsterNames:
+        """Names in Dagster of the project."""
+        prefix = self.key_prefix if self.key_prefix is not None else self._load_settings().key_prefix
+        return DagsterNames(parse_key_prefix(prefix))
+
+    def _load_settings(self, **arguments: str | None) -> Settings:
+        return load_settings(
+            None if self.root is None else Path(self.root),
+            catalog=self.catalog,
+            warehouse=self.warehouse,
+            key_prefix=self.key_prefix,
+            **arguments,
+        )
 
     def _get_spark_session(self, settings: Settings) -> Any:
         from dagster_pyspark import LazyPySparkResource

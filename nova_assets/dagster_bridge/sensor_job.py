@@ -29,7 +29,8 @@ from dagster import (
 from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 from dagster._time import get_current_timestamp
 
-from nova_assets.dagster_bridge.resources import RESOURCE_KEY, NovaResource
+from nova_assets.dagster_bridge.dagster_names import DagsterNames
+from nova_assets.dagster_bridge.resources import NovaResource
 from nova_assets.store.store import Store
 
 LIFE_SIGN_INTERVAL = 120  # seconds
@@ -42,7 +43,7 @@ class SensorJob:
     """A job with one op, and a sensor that requests the job's runs. At most one run is active at a time.
 
     Args:
-        name: name of the job. The sensor's name is ``<name>_sensor``.
+        name: name of the job, without a key prefix. The sensor's name is ``<name>_sensor``.
         op_name: name of the op.
         run: the op's work on the open store.
         evaluate: one tick of the sensor.
@@ -65,28 +66,30 @@ class SensorJob:
 
     def build_definitions(self, nova: NovaResource) -> tuple[JobDefinition, SensorDefinition]:
         """The job and its sensor."""
-        job_definition = self._build_job()
+        job_definition = self._build_job(nova.names)
         return job_definition, self._build_sensor(nova, job_definition)
 
-    def _build_job(self) -> JobDefinition:
-        @op(name=self.op_name, config_schema=dict(self.config_schema), required_resource_keys={RESOURCE_KEY})
+    def _build_job(self, names: DagsterNames) -> JobDefinition:
+        @op(name=self.op_name, config_schema=dict(self.config_schema), required_resource_keys={names.resource})
         def run_op(context: OpExecutionContext) -> Output[dict[str, Any]]:
-            return self.run(context, context.resources.nova.store())
+            return self.run(context, getattr(context.resources, names.resource).store())
 
-        @job(name=self.name, description=self.job_description)
+        @job(name=names.name(self.name), description=self.job_description)
         def one_op_job() -> None:
             run_op()
 
         return one_op_job
 
     def _build_sensor(self, nova: NovaResource, job_definition: JobDefinition) -> SensorDefinition:
+        job_name = job_definition.name
+
         def on_tick(context: SensorEvaluationContext) -> SensorAnswer:
-            if not self.evaluates_during_run and is_job_busy_or_paused(context, self.name, self.pause_after_failure):
+            if not self.evaluates_during_run and is_job_busy_or_paused(context, job_name, self.pause_after_failure):
                 return SkipReason("a run is active, or failed a moment ago")
             return self.evaluate(context, nova.store())
 
         return SensorDefinition(
-            name=f"{self.name}_sensor",
+            name=f"{job_name}_sensor",
             job=job_definition,
             evaluation_fn=on_tick,
             minimum_interval_seconds=self.sensor_interval,

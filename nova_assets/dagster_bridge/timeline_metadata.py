@@ -11,10 +11,12 @@ import json
 from collections.abc import Collection
 from typing import Any
 
-from dagster import AssetKey, AssetObservation, MetadataValue, SensorResult
+from dagster import AssetObservation, MetadataValue, SensorResult
 
+from nova_assets.dagster_bridge.dagster_names import DagsterNames
 from nova_assets.dagster_bridge.materializations import DATA_VERSION
 from nova_assets.masking import get_logger
+from nova_assets.model.binding import Binding
 from nova_assets.model.channel_outline import ChannelOutline
 from nova_assets.plan.chart_svg import SHOWN_NUMBERS, render_svg
 from nova_assets.plan.timeline_chart import TimelineChart, build_chart
@@ -36,14 +38,20 @@ def timeline_metadata_by_channel(store: Store, channels: Collection[str]) -> dic
 
 
 def build_timeline_metadata(chart: TimelineChart) -> dict[str, Any]:
-    """Metadata ``nova/timeline``, and ``nova/lag/<consumer>`` for each consumer."""
+    """Metadata ``nova/timeline``, and ``nova/lag/<consumer>`` and ``nova/unread_rows/<consumer>`` for each consumer."""
     image = base64.b64encode(render_svg(chart).encode()).decode()
     drawing = MetadataValue.md(f"![the newest numbers of {chart.channel}](data:image/svg+xml;base64,{image})")
-    return {"nova/timeline": drawing, **{f"nova/lag/{who}": lag for who, lag in chart.lag_by_consumer.items()}}
+    lags = {f"nova/lag/{who}": lag for who, lag in chart.lag_by_consumer.items()}
+    unread_rows = {f"nova/unread_rows/{who}": rows for who, rows in chart.unread_rows_by_consumer.items()}
+    return {"nova/timeline": drawing, **lags, **unread_rows}
 
 
 def add_lag_observations(
-    store: Store, previous_cursor: str | None, sensor_result: SensorResult, channels: Collection[str] | None = None
+    store: Store,
+    previous_cursor: str | None,
+    sensor_result: SensorResult,
+    channels: Collection[str] | None = None,
+    unchanged: Collection[str] = (),
 ) -> SensorResult:
     """Extend a sensor result by observations of the channels whose lags have changed since the previous tick.
 
@@ -51,15 +59,20 @@ def add_lag_observations(
         previous_cursor: the sensor's cursor at the start of the tick. A channel that it lacks is reported.
         sensor_result: the result to extend.
         channels: channels that this sensor reports; by default all channels of the project.
+        unchanged: channels whose head and cursors are those of the previous tick, and so the lags.
     """
-    previous_lags: dict[str, dict[str, int]] = json.loads(previous_cursor or "{}").get(LAGS_CURSOR_KEY, {})
+    cursor = json.loads(previous_cursor or "{}")
+    previous_lags: dict[str, dict[str, int]] = cursor.get(LAGS_CURSOR_KEY, {})
+    skipped = set(unchanged) if LAGS_CURSOR_KEY in cursor else set()
     try:
-        names = [c.name for c in store.project.channels if channels is None or c.name in channels]
+        heads = store.catalog.heads()
+        own = [c.name for c in store.project.channels if channels is None or c.name in channels]
+        names = [name for name in own if heads.get(name) and name not in skipped]
         charts = _charts_by_channel(store, names)
         lags = {name: found.lag_by_consumer for name, found in charts.items() if found.head and found.lag_by_consumer}
-        events = [
-            build_lag_observation(charts[name]) for name, found in lags.items() if found != previous_lags.get(name)
-        ]
+        changed = [name for name, found in lags.items() if found != previous_lags.get(name)]
+        events = [build_lag_observation(charts[name], DagsterNames.of(store)) for name in changed]
+        lags |= {name: previous_lags[name] for name in own if name in skipped and name in previous_lags}
     except Exception as error:  # lags must not cost the rest of the tick
         log.warning("lags are not reported: %s", error)
         lags, events = previous_lags, []
@@ -67,12 +80,16 @@ def add_lag_observations(
     return sensor_result._replace(asset_events=[*sensor_result.asset_events, *events], cursor=json.dumps(new_cursor))
 
 
-def build_lag_observation(chart: TimelineChart) -> AssetObservation:
+def build_lag_observation(chart: TimelineChart, names: DagsterNames) -> AssetObservation:
     """Observation with the current state of a channel, at its head. It does not change the asset's data version."""
     tags = {DATA_VERSION: str(chart.head)}
-    return AssetObservation(AssetKey(chart.channel), metadata=build_timeline_metadata(chart), tags=tags)
+    return AssetObservation(names.key(chart.channel), metadata=build_timeline_metadata(chart), tags=tags)
 
 
 def _charts_by_channel(store: Store, channels: Collection[str]) -> dict[str, TimelineChart]:
     outlines: dict[str, ChannelOutline] = store.catalog.outlines(list(channels), SHOWN_NUMBERS) if channels else {}
-    return {name: build_chart(outline, store.project.bindings) for name, outline in outlines.items()}
+    consumers: dict[str, list[Binding]] = {}
+    for binding in store.project.bindings:
+        for channel in binding.cursor_channels:
+            consumers.setdefault(channel.name, []).append(binding)
+    return {name: build_chart(outline, consumers.get(name, ())) for name, outline in outlines.items()}

@@ -1,5 +1,7 @@
 """Triggers as Dagster sensors. ``plan/trigger_decision`` alone decides whether a binding is due.
 
+With many bindings, one sensor evaluates all triggers (``grouped_triggers``), by the same functions.
+
 A firing is a row in the catalog before its run is requested. A daemon that dies in between neither loses nor repeats a
 run: the next tick finds the row and asks Dagster for its run. The sensor's cursor holds no state. Time triggers are
 sensors, too, because the tick of a schedule comes only once and would not retry a firing whose run failed or waited.
@@ -7,7 +9,10 @@ sensors, too, because the tick of a schedule comes only once and would not retry
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
 
 from dagster import (
     AssetKey,
@@ -27,9 +32,10 @@ from dagster import (
 )
 from dagster._core.definitions.partitions.context import partition_loading_context
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
-from dagster._core.storage.tags import MAX_RETRIES_TAG, RUN_KEY_TAG
+from dagster._core.storage.tags import MAX_RETRIES_TAG, PRIORITY_TAG, RUN_KEY_TAG
 
 from nova_assets.crash_points import crash_point
+from nova_assets.dagster_bridge.dagster_names import DagsterNames
 from nova_assets.dagster_bridge.ops import ATTEMPT_TAG, FIRING_TAG
 from nova_assets.dagster_bridge.partitions import (
     add_partitions_to_dagster,
@@ -45,12 +51,15 @@ from nova_assets.model.binding import Binding
 from nova_assets.model.execution import Execution
 from nova_assets.model.firing import Firing
 from nova_assets.model.partitions import WHOLE
-from nova_assets.model.project import Project
 from nova_assets.model.trigger import OnData, OnSealed, Trigger
 from nova_assets.plan.trigger_decision import TriggerState, decide_trigger, next_retry_time
+from nova_assets.plan.trigger_pause import why_trigger_is_off
 from nova_assets.store.store import Store
 
 log = get_logger("nova_assets.triggers")
+
+BindingJobDefinition: TypeAlias = JobDefinition | UnresolvedAssetJobDefinition
+SensorAnswer: TypeAlias = RunRequest | list[RunRequest] | SkipReason
 
 REASON_TAG = "nova/why"
 
@@ -60,17 +69,21 @@ MAX_RUNS_PER_TICK = 25
 RUN_APPEARANCE_DELAY = timedelta(seconds=10)
 """Time that Dagster may take to record the run of a firing, before the run is requested again."""
 
+UNSEEN_CHANGE_INTERVAL = timedelta(seconds=30)
+"""Time after which a binding is evaluated again that waits for a change that the catalog does not count."""
+
+FIRING_PRIORITY = 10
+"""Priority of the runs of firings in Dagster's queue. Backfills and other runs have priority 0."""
+
 SENSOR_INTERVAL = 5  # seconds; Dagster's sensor loop is no faster
 
 
-def sensor_name(binding: Binding) -> str:
+def sensor_name(binding: Binding, names: DagsterNames) -> str:
     """Name of a binding's sensor."""
-    return f"{binding.name}_sensor"
+    return names.name(f"{binding.name}_sensor")
 
 
-def build_trigger_sensor(
-    binding: Binding, job: JobDefinition | UnresolvedAssetJobDefinition, nova: NovaResource
-) -> SensorDefinition | None:
+def build_trigger_sensor(binding: Binding, job: BindingJobDefinition, nova: NovaResource) -> SensorDefinition | None:
     """Sensor of a binding; None for a binding without a trigger, which runs only by hand.
 
     A trigger over several channels is a multi-asset sensor, so that Dagster shows which assets it watches.
@@ -78,19 +91,38 @@ def build_trigger_sensor(
     trigger = binding.when
     if trigger is None:
         return None
-    if len(watched := watched_channels(trigger)) > 1:
-        return _multi_asset_sensor(binding, trigger, [AssetKey(c) for c in watched], job, nova)
 
-    def on_tick(context: SensorEvaluationContext) -> RunRequest | list[RunRequest] | SkipReason:
+    def evaluate(context: SensorEvaluationContext) -> SensorAnswer:
         return evaluate_trigger(binding, trigger, nova.store(), context.instance)
 
+    return build_sensor_of_binding(binding, trigger, job, evaluate, SENSOR_INTERVAL, str(trigger), nova.names)
+
+
+def build_sensor_of_binding(
+    binding: Binding,
+    trigger: Trigger,
+    job: BindingJobDefinition,
+    evaluate: Callable[[SensorEvaluationContext], SensorAnswer],
+    interval: int,
+    description: str,
+    names: DagsterNames,
+) -> SensorDefinition:
+    """Sensor with a binding's name. It names the assets that a compound trigger watches.
+
+    Dagster's page of a multi-asset sensor does not show its assets, so the description names them, too.
+    """
+    watched = [names.key(c) for c in watched_channels(trigger)]
+    if len(watched) > 1:
+        keys = [key.to_user_string() for key in watched]
+        description = f"{description.rstrip('.')}. Watches {', '.join(keys[:-1])} and {keys[-1]}."
+        return _multi_asset_sensor(sensor_name(binding, names), watched, job, evaluate, interval, description)
     return SensorDefinition(
-        name=sensor_name(binding),
+        name=sensor_name(binding, names),
         job=job,
-        evaluation_fn=on_tick,
-        minimum_interval_seconds=SENSOR_INTERVAL,
+        evaluation_fn=evaluate,
+        minimum_interval_seconds=interval,
         default_status=DefaultSensorStatus.RUNNING,
-        description=str(trigger),
+        description=description,
     )
 
 
@@ -103,35 +135,52 @@ def watched_channels(trigger: Trigger) -> list[str]:
 
 
 def _multi_asset_sensor(
-    binding: Binding,
-    trigger: Trigger,
+    name: str,
     watched: list[AssetKey],
-    job: JobDefinition | UnresolvedAssetJobDefinition,
-    nova: NovaResource,
+    job: BindingJobDefinition,
+    evaluate: Callable[[SensorEvaluationContext], SensorAnswer],
+    interval: int,
+    description: str,
 ) -> SensorDefinition:
     """Sensor that names the assets that it watches. The catalog decides, so its cursor only follows."""
 
-    def on_tick(context: MultiAssetSensorEvaluationContext) -> RunRequest | list[RunRequest] | SkipReason:
-        answer = evaluate_trigger(binding, trigger, nova.store(), context.instance)
+    def on_tick(context: MultiAssetSensorEvaluationContext) -> SensorAnswer:
+        answer = evaluate(context)
         if not isinstance(answer, SkipReason):
             context.advance_all_cursors()  # type: ignore[no-untyped-call]  # otherwise Dagster rejects the requests
         return answer
 
     return MultiAssetSensorDefinition(
-        name=sensor_name(binding),
+        name=name,
         monitored_assets=watched,
         job_name=None,
         job=job,
         asset_materialization_fn=on_tick,
-        minimum_interval_seconds=SENSOR_INTERVAL,
+        minimum_interval_seconds=interval,
         default_status=DefaultSensorStatus.RUNNING,
-        description=str(trigger),
+        description=description,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerAnswer:
+    """Answer of one evaluation of a trigger.
+
+    Args:
+        requests: the runs to request, one per partition.
+        why: reason why no run is requested.
+        evaluate_at: time at which the trigger has to be evaluated again. None if only a change in the catalog can make
+            the binding due.
+    """
+
+    requests: tuple[RunRequest, ...]
+    why: str
+    evaluate_at: datetime | None
 
 
 def evaluate_trigger(
     binding: Binding, trigger: Trigger, store: Store, instance: DagsterInstance, now: datetime | None = None
-) -> RunRequest | list[RunRequest] | SkipReason:
+) -> SensorAnswer:
     """Evaluate a binding's trigger once, independently in each partition.
 
     A tick continues the open firing of a partition, or decides whether the next firing is due.
@@ -142,18 +191,32 @@ def evaluate_trigger(
     Returns:
         A run request, a list of run requests (one per partition), or the reason why no run is requested.
     """
-    now = now or store.catalog.now()
+    answer = answer_trigger(binding, trigger, store, instance, now or store.catalog.now())
+    if not answer.requests:
+        return SkipReason(answer.why)
+    return list(answer.requests) if binding.dimensions else answer.requests[0]
+
+
+def answer_trigger(
+    binding: Binding, trigger: Trigger, store: Store, instance: DagsterInstance, now: datetime
+) -> TriggerAnswer:
+    """Evaluate a binding's trigger once, as ``evaluate_trigger``, and say when to evaluate it again."""
+    off = why_trigger_is_off(binding, store.catalog.definition_statuses())
+    if off:
+        return TriggerAnswer((), off, now + UNSEEN_CHANGE_INTERVAL)
     store.runtime.register_binding(binding)
     if not binding.dimensions:
         return _evaluate_partition(
             binding, trigger, store, instance, WHOLE, load_trigger_state(binding, store.catalog, now)
         )
     if runs_unpartitioned(binding, store.catalog):
-        return SkipReason(
+        why = (
             f"the binding has run unpartitioned; nova switch {binding.name} --to partitions lets it run per partition, "
             "and partitions=[] in its definition triggers unpartitioned runs"
         )
+        return TriggerAnswer((), why, now + UNSEEN_CHANGE_INTERVAL)
     requests: list[RunRequest] = []
+    evaluate_at: list[datetime] = []
     state_by_partition = load_trigger_states(binding, store.catalog, now)
     multi_partition_columns = find_multi_partition_columns(store.project)
     add_partitions_to_dagster(instance, ((binding.dimensions, p) for p in state_by_partition), multi_partition_columns)
@@ -161,13 +224,15 @@ def evaluate_trigger(
         if not _has_partition_key(
             binding, to_dagster_key(binding.dimensions, partition, multi_partition_columns), instance
         ):
+            evaluate_at.append(now + UNSEEN_CHANGE_INTERVAL)
             continue  # one unknown key, such as a future day, would make Dagster reject all requests
         answer = _evaluate_partition(binding, trigger, store, instance, partition, trigger_state)
-        if isinstance(answer, RunRequest):
-            requests.append(answer)
+        requests += answer.requests
+        if answer.evaluate_at is not None:
+            evaluate_at.append(answer.evaluate_at)
         if len(requests) == MAX_RUNS_PER_TICK:
             break
-    return requests or SkipReason("nothing is due in any partition")
+    return TriggerAnswer(tuple(requests), "nothing is due in any partition", min(evaluate_at, default=None))
 
 
 def _has_partition_key(binding: Binding, partition_key: str, instance: DagsterInstance) -> bool:
@@ -184,29 +249,32 @@ def _evaluate_partition(
     instance: DagsterInstance,
     partition: str,
     trigger_state: TriggerState,
-) -> RunRequest | SkipReason:
-    catalog = store.catalog
+) -> TriggerAnswer:
+    """Evaluate a trigger in one partition. A partition with an open firing is evaluated again at the next tick."""
+    catalog, now = store.catalog, trigger_state.now
     last_firing, ended_text = catalog.last_firing(binding.name, partition), ""
     if last_firing is not None and last_firing.state == "requested":
-        answer = _evaluate_requested_firing(binding, last_firing, store, instance, trigger_state.now)
-        if not isinstance(answer, str):
-            return answer
+        answer = _evaluate_requested_firing(binding, last_firing, store, instance, now)
+        if isinstance(answer, RunRequest):
+            return TriggerAnswer((answer,), "", now)
+        if isinstance(answer, SkipReason):
+            return TriggerAnswer((), answer.skip_message or "", now)
         ended_text = f"{answer}; "
     busy = find_live_execution(catalog, binding.name, instance, partition)
     if busy is not None:
-        return SkipReason(ended_text + _format_busy_execution(busy))
+        return TriggerAnswer((), ended_text + _format_busy_execution(busy), now)
     decision = decide_trigger(trigger, last_firing.positions if last_firing is not None else {}, trigger_state)
     if not decision.due:
-        return SkipReason(ended_text + decision.why)
+        return TriggerAnswer((), ended_text + decision.why, decision.due_at)
     crash_point("fire.before")
     firing = catalog.record_firing(
         binding.name, last_firing.n if last_firing is not None else 0, decision.positions, partition, decision.why
     )
     if firing is None:
-        return SkipReason("another process has fired the binding")
+        return TriggerAnswer((), "another process has fired the binding", now)
     crash_point("fire.after")
     log.info("%s fires: %s", binding.name, decision.why)
-    return _build_run_request(binding, firing, store.project)
+    return TriggerAnswer((_build_run_request(binding, firing, store),), "", now)
 
 
 def _evaluate_requested_firing(
@@ -231,7 +299,10 @@ def _evaluate_requested_firing(
     if not any(r.dagster_run.tags.get(RUN_KEY_TAG) == firing.run_key for r in records):
         if now - firing.at < RUN_APPEARANCE_DELAY:
             return SkipReason(f"the run of firing {firing.n} has just been requested")
-        return _build_run_request(binding, firing, store.project)
+        busy = find_live_execution(store.catalog, firing.binding, instance, firing.partition)
+        if busy is not None:  # ``nova run --due`` carries it out
+            return SkipReason(_format_busy_execution(busy))
+        return _build_run_request(binding, firing, store)
     run = records[0].dagster_run
     if run.status == DagsterRunStatus.CANCELED:  # a person canceled the run, so it must not restart
         outcome = f"firing {firing.n} of {firing.binding} is abandoned: run {run.run_id} was canceled"
@@ -261,9 +332,7 @@ def _evaluate_requested_firing(
         return SkipReason(_format_busy_execution(busy))
     again = store.catalog.retry_firing(firing.id, firing.attempt)
     return (
-        SkipReason("another process retries the firing")
-        if again is None
-        else _build_run_request(binding, again, store.project)
+        SkipReason("another process retries the firing") if again is None else _build_run_request(binding, again, store)
     )
 
 
@@ -290,21 +359,23 @@ def _format_busy_execution(blocking_execution: Execution) -> str:
     )
 
 
-def _build_run_request(binding: Binding, firing: Firing, project: Project) -> RunRequest:
+def _build_run_request(binding: Binding, firing: Firing, store: Store) -> RunRequest:
     """Run request of a firing. Dagster's own retries are off, because the firing requests its further attempts."""
     tags = {
         FIRING_TAG: firing.id,
         ATTEMPT_TAG: str(firing.attempt),
         MAX_RETRIES_TAG: "0",
+        PRIORITY_TAG: str(FIRING_PRIORITY),
         "nova/binding": firing.binding,
         **({REASON_TAG: firing.why} if firing.why else {}),
     }
     key = (
-        to_dagster_key(binding.dimensions, firing.partition, find_multi_partition_columns(project))
+        to_dagster_key(binding.dimensions, firing.partition, find_multi_partition_columns(store.project))
         if firing.partition
         else None
     )
     return RunRequest(
+        job_name=DagsterNames.of(store).name(binding.name),
         run_key=firing.run_key,
         tags=tags,
         partition_key=key,

@@ -12,6 +12,7 @@ from datetime import timedelta
 from functools import partial
 
 from dagster import (
+    AssetCheckEvaluation,
     DagsterInstance,
     DefaultSensorStatus,
     SensorDefinition,
@@ -19,12 +20,14 @@ from dagster import (
     SensorResult,
 )
 
+from nova_assets.dagster_bridge.asset_checks import build_check_evaluations
 from nova_assets.dagster_bridge.asset_consumers import commit_or_abort_consumers
 from nova_assets.dagster_bridge.code_locations import (
     channels_not_written_elsewhere,
     claim_channels_for_location,
     code_location_of_sensor,
 )
+from nova_assets.dagster_bridge.dagster_names import DagsterNames
 from nova_assets.dagster_bridge.materializations import build_commit_events
 from nova_assets.dagster_bridge.partitions import (
     add_partitions_of_blocks,
@@ -60,7 +63,7 @@ def build_unreported_commits_sensor(nova: NovaResource) -> SensorDefinition:
         return SensorResult(asset_events=events, skip_reason=None if events else "every commit is published")
 
     return SensorDefinition(
-        name="nova_publish",
+        name=nova.names.name("nova_publish"),
         evaluation_fn=on_tick,
         minimum_interval_seconds=10,
         default_status=DefaultSensorStatus.RUNNING,
@@ -74,24 +77,27 @@ def collect_missing_events(
     is_recorded: IsEventRecorded | None = None,
     *,
     channels: Collection[str] | None = None,
-) -> list[AssetEvent]:
+) -> list[AssetEvent | AssetCheckEvaluation]:
     """Events of commits that Dagster lacks. Commits whose events Dagster has are marked as published in the catalog.
 
     Args:
         is_recorded: tells whether Dagster has an event of a commit. The default asks the instance.
         channels: report only commits to these channels; by default ``channels_not_written_elsewhere``.
     """
-    events: list[AssetEvent] = []
+    events: list[AssetEvent | AssetCheckEvaluation] = []
     is_recorded = is_recorded or partial(is_event_in_dagster, instance)
     channel_filter = channels_not_written_elsewhere(store) if channels is None else frozenset(channels)
     commits = [
         c for c in store.catalog.unreported_commits(channels=channel_filter) if not _is_left_to_its_run(store, c)
     ]
+    if not commits:
+        return []
     definitions: dict[str, Channel] = {s.channel.name: s.channel for s in store.channels()}
     timeline_metadata = timeline_metadata_by_channel(
         store, {b.channel for c in commits for b in c.blocks} & channel_filter
     )
-    claims, multi_partition_columns = store.catalog.dagster_publishers(), find_multi_partition_columns(store.project)
+    names, claims = DagsterNames.of(store), store.catalog.dagster_publishers()
+    multi_partition_columns = find_multi_partition_columns(store.project)
     for commit in commits:
         add_partitions_of_blocks(
             instance, definitions, [(b.channel, b.partition) for b in commit.blocks], multi_partition_columns
@@ -99,13 +105,17 @@ def collect_missing_events(
         own_events = [
             e
             for e in build_commit_events(store, commit, definitions, timeline_metadata)
-            if e.asset_key.path[-1] in channel_filter
+            if names.channel(e.asset_key) in channel_filter
         ]
         missing = [e for e in own_events if not is_recorded(e, commit)]
         other_channels = {b.channel for b in commit.blocks if b.channel in claims} - channel_filter
-        if not missing and all(has_channel_event(instance, channel, commit) for channel in other_channels):
+        other_keys = [DagsterNames.of_publisher(claims[channel][0]).key(channel) for channel in other_channels]
+        if not missing and all(has_channel_event(instance, key, commit) for key in other_keys):
             store.catalog.mark_commit_reported(commit.id)
         events += missing
+        if missing:
+            evaluations = build_check_evaluations(commit, names)
+            events += [e for e in evaluations if names.channel(e.asset_key) in channel_filter]
     return events
 
 

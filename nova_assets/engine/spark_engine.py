@@ -336,8 +336,10 @@ class SparkEngine:
 
         check_sums_fit(error_label, staged, earlier_blocks, type_by_column, read_rows)
 
-    def delete_staged_folder(self, folder: str) -> None:
+    def delete_staged_folder(self, folder: str) -> list[str]:
+        files = self.warehouse.list_block_folder(folder)
         self.warehouse.delete_block_folder(folder)
+        return files
 
     def list_external_files(self, location: str) -> list[ExternalFileInfo]:
         return external_files.list_files(location)

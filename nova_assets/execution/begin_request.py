@@ -16,6 +16,7 @@ from nova_assets.model.catalog import Catalog
 from nova_assets.model.execution import BeginRequest, Execution
 from nova_assets.model.partition_rule import FewRows, InputState
 from nova_assets.model.partitions import WHOLE
+from nova_assets.model.registered_definition import binding_fingerprint
 from nova_assets.plan.run import channels_to_pin, scope_by_channel
 
 T = TypeVar("T")
@@ -58,6 +59,7 @@ def build_begin_request(
         lease_seconds=lease_seconds,
         scope_by_channel=scope_by_channel(binding, partition, now, InputState(existing)),
         last_read_version_by_channel=_last_read_versions(catalog, binding, partition),
+        definition_fingerprint=binding_fingerprint(binding),
     )
 
 

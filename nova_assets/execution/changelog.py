@@ -17,14 +17,19 @@ from nova_assets.plan import modes
 from nova_assets.plan.garbage_collection import history_in_scope
 
 
-def stage_missing_changelogs(staging: Staging, execution: Execution, histories: Mapping[str, History]) -> None:
+def stage_missing_changelogs(
+    staging: Staging, execution: Execution, histories: Mapping[str, History]
+) -> dict[str, StagedBlock]:
     """Stage the changes of each staged base beside it, if a lagging consumer could not derive them (R15).
 
     That happens if the snapshot at the consumer's cursor was collected before it was known that the channel may get
     a base.
+
+    Returns:
+        Port -> its staged block, of everything that the execution has staged.
     """
     done = staging.complete_blocks_by_port(execution)
-    for block in done.values():
+    for block in list(done.values()):
         channel = block.channel
         if block.kind != "base" or channel is None or block.manifest is None or _changelog_port(channel) in done:
             continue
@@ -35,7 +40,10 @@ def stage_missing_changelogs(staging: Staging, execution: Execution, histories: 
             and has_consumer_without_snapshot(staging.catalog, channel, head)
         ):
             history = staging.catalog.history(channel, head, histories[channel].scope, back_to=head)
-            stage_changelog(staging, execution, staging.catalog.channel(channel).channel, history, block.manifest)
+            done[_changelog_port(channel)] = stage_changelog(
+                staging, execution, staging.catalog.channel(channel).channel, history, block.manifest
+            )
+    return done
 
 
 def has_consumer_without_snapshot(catalog: Catalog, channel: str, head: int) -> bool:

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nova_assets.execution.staging import SKIPPED_FOLDER, Staging
+from nova_assets.execution.staging import SKIPPED_FOLDER
 from nova_assets.model.block import Origin, StagedBlock
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.commit import AddBlock, CommitRequest, RequireNoConsumers, SetSchema
@@ -19,8 +19,9 @@ from nova_assets.plan.sum_bounds import sum_headrooms
 
 
 def build_commit_request(
-    staging: Staging,
+    catalog: Catalog,
     execution: Execution,
+    staged_by_port: Mapping[str, StagedBlock],
     plan: RunPlan,
     histories: Mapping[str, History],
     task_reports: Sequence[TaskReport] = (),
@@ -28,15 +29,16 @@ def build_commit_request(
     """Commit request for everything that the execution staged, with its requirements (R2, R6).
 
     Args:
+        staged_by_port: the blocks that the execution has staged.
         task_reports: reports of the tasks that ran in this process, stored beside the commit.
     """
     added_blocks = tuple(
         part
-        for b in staging.complete_blocks_by_port(execution).values()
+        for b in staged_by_port.values()
         if b.channel is not None and b.folder != SKIPPED_FOLDER
         for part in split_staged_block(b, histories[b.channel])
     )
-    requirements = load_block_requirements(staging.catalog, added_blocks, histories)
+    requirements = load_block_requirements(catalog, added_blocks, histories)
     return CommitRequest(
         id=uuid.uuid4().hex,
         execution_id=execution.id,

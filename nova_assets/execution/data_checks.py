@@ -9,6 +9,7 @@ from nova_assets.errors import CheckFailed
 from nova_assets.execution.task_run import TaskRun
 from nova_assets.masking import get_logger
 from nova_assets.model.data_check import Check, CheckResult
+from nova_assets.model.engine import Engine
 from nova_assets.model.execution import CheckReport, Execution
 from nova_assets.plan.run_plan import PlannedCheck
 from nova_assets.user_code_errors import summarize_user_error
@@ -45,6 +46,20 @@ def check_failed_error(execution: Execution, reports: tuple[CheckReport, ...]) -
     )
 
 
+def channel_check_failed_error(channel: str, reports: tuple[CheckReport, ...]) -> CheckFailed:
+    """Error for rows from outside that must not be published."""
+    failed = [r for r in reports if r.blocks_commit]
+    names = ", ".join(repr(r.check) for r in failed)
+    return CheckFailed(
+        f"nothing was inserted into channel {channel!r}: the check{'s' if len(failed) > 1 else ''} {names} failed",
+        found="; ".join(f"{r.check}: {r.found or 'False'}" for r in failed),
+        expected="rows that pass the checks of the channel",
+        next="correct the rows, and insert them again; or give the check blocking=False",
+        checks=[r.check for r in failed],
+        channel=channel,
+    )
+
+
 def _run_check(task_run: TaskRun, planned_check: PlannedCheck, check: Check) -> CheckReport:
     started = time.monotonic()
     if any(
@@ -58,7 +73,7 @@ def _run_check(task_run: TaskRun, planned_check: PlannedCheck, check: Check) -> 
     try:
         with task_run.compute_with_progress(check):
             arguments = task_run.function_arguments(planned_check.inputs, check.wants_context)
-            result = _to_check_result(task_run, check, check.function(**arguments))
+            result = to_check_result(task_run.engine, check, check.function(**arguments))
     except Exception as error:  # a check that raises counts as failed
         failure = summarize_user_error(error)
         result = CheckResult(
@@ -71,14 +86,15 @@ def _run_check(task_run: TaskRun, planned_check: PlannedCheck, check: Check) -> 
     )
 
 
-def _to_check_result(task_run: TaskRun, check: Check, check_output: Any) -> CheckResult:
+def to_check_result(engine: Engine, check: Check, check_output: Any) -> CheckResult:
+    """What a check found, from what its function returned."""
     if isinstance(check_output, CheckResult):
         return check_output
     if type(check_output).__name__ in ("bool", "bool_"):  # numpy's bool is a class of its own
         return CheckResult(bool(check_output))
-    if not task_run.engine.is_frame(check_output):
+    if not engine.is_frame(check_output):
         return CheckResult(False, f"it returned a {type(check_output).__name__}; expected {_EXPECTED_CHECK_OUTPUT}")
-    rows = task_run.engine.count(check_output)
+    rows = engine.count(check_output)
     found = f"{rows} row{'s violate' if rows > 1 else ' violates'} the check" if rows else None
     checked = "changed rows" if check.consumes[0].mode == "new" else "all rows"
     return CheckResult(rows == 0, found, {"rows": rows, "checked": checked})

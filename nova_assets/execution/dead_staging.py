@@ -14,10 +14,11 @@ def delete_dead_staging(catalog: Catalog, engine: Engine, lease_seconds: float, 
     Each folder is deleted a second time later, since Spark may continue to write for a killed process.
     """
     blocks = catalog.sweepable_blocks(sweep_delay_seconds, lease_seconds + sweep_delay_seconds)
+    removed_files: dict[str, list[str]] = {}
     for block in blocks:
         crash_point("sweep.before")
-        engine.delete_staged_folder(block.folder)
+        removed_files[block.id] = engine.delete_staged_folder(block.folder)
     if blocks:
         crash_point("sweep.after")
-        catalog.mark_swept([b.id for b in blocks])
+        catalog.mark_swept(removed_files)
     return len(blocks)

@@ -57,13 +57,12 @@ class RunStateCache:
     """Run states and passed-on frames of the executions that this process works for.
 
     Args:
-        frames_by_port: passed-on frames. Runtimes that take turns share them.
         few_rows: reader of small channels.
     """
 
-    def __init__(self, frames_by_port: PortFrames, few_rows: FewRowsReader) -> None:
+    def __init__(self, few_rows: FewRowsReader) -> None:
         self._few_rows = few_rows
-        self.frames_by_port = frames_by_port
+        self.frames_by_port: PortFrames = {}
         self._run_states: dict[tuple[str, int], RunState] = {}
 
     def load(self, execution: Execution, binding: Binding, catalog: Catalog) -> RunState:

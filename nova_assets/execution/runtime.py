@@ -17,6 +17,7 @@ from functools import partial
 
 from nova_assets.crash_points import crash_point
 from nova_assets.errors import CommitConflict, EngineUnavailable
+from nova_assets.execution.actor import current_actor
 from nova_assets.execution.begin_request import build_begin_request, check_rows_unchanged, retry_if_owner_dead
 from nova_assets.execution.changelog import stage_missing_changelogs
 from nova_assets.execution.channel_writer import ChannelWriter
@@ -28,8 +29,8 @@ from nova_assets.execution.dead_staging import delete_dead_staging
 from nova_assets.execution.few_rows import FewRowsReader
 from nova_assets.execution.lease import heartbeat, this_process
 from nova_assets.execution.pins import plan_run_from_pins
-from nova_assets.execution.run_state import PortFrames, RunState, RunStateCache, with_backfill_outcome
-from nova_assets.execution.staging import Staging
+from nova_assets.execution.run_state import RunState, RunStateCache, with_backfill_outcome
+from nova_assets.execution.staging import Staging, ports_without_new_data
 from nova_assets.execution.task_retries import run_with_retries
 from nova_assets.execution.task_run import FileViewsFactory, Observer, TaskRun, ignore_event
 from nova_assets.masking import get_logger, mask
@@ -58,7 +59,8 @@ class Runtime:
         owner: owner id of the executions. By default, this process. Dagster uses the run, since the steps of a run may
             be several processes.
         max_attempts: number of times that an execution is planned again after a conflict (R6).
-        frames_by_port: private rows that are passed on within this process. Runtimes that take turns share it.
+        shares_with: runtime over the same catalog and engine, which shares what it has loaded and checked, and the rows
+            that tasks pass on within this process.
         views_factory: creates the file views for tasks.
     """
 
@@ -72,7 +74,7 @@ class Runtime:
         sweep_delay: float = 60.0,
         owner: str | None = None,
         max_attempts: int = 5,
-        frames_by_port: PortFrames | None = None,
+        shares_with: Runtime | None = None,
         views_factory: FileViewsFactory | None = None,
     ) -> None:
         self.catalog = catalog
@@ -83,13 +85,15 @@ class Runtime:
         self.max_attempts = max_attempts
         self._owner = owner
         self.views_factory = views_factory
-        self.staging = Staging(catalog, engine, crash_point)
+        self.staging: Staging = Staging(catalog, engine, crash_point) if shares_with is None else shares_with.staging
         self.channel_writer = ChannelWriter(catalog, self.staging, lease, lambda: self.owner)
-        self.few_rows = FewRowsReader(catalog, engine)
-        self._run_states = RunStateCache({} if frames_by_port is None else frames_by_port, self.few_rows)
+        self.few_rows: FewRowsReader = FewRowsReader(catalog, engine) if shares_with is None else shares_with.few_rows
+        self._run_states: RunStateCache = (
+            RunStateCache(self.few_rows) if shares_with is None else shares_with._run_states
+        )
 
     def with_owner(self, owner: str) -> Runtime:
-        """A runtime that executes as another owner. It shares catalog, engine, and the rows that tasks pass on."""
+        """A runtime that executes as another owner, and shares everything else with this runtime."""
         return Runtime(
             self.catalog,
             self.engine,
@@ -98,7 +102,7 @@ class Runtime:
             sweep_delay=self.sweep_delay,
             owner=owner,
             max_attempts=self.max_attempts,
-            frames_by_port=self._run_states.frames_by_port,
+            shares_with=self,
             views_factory=self.views_factory,
         )
 
@@ -232,7 +236,7 @@ class Runtime:
 
     def register_binding(self, binding: Binding) -> None:
         """Register a binding and its channels in the catalog."""
-        self.catalog.register(self._project_channels(binding), [binding])
+        self.catalog.register(self._project_channels(binding), [binding], by=current_actor())
 
     def run_task(self, execution: Execution, task: str, is_last_attempt: bool = True) -> TaskReport:
         """Carry out one task: read, call, stage. Earlier staged blocks of the task and of its readers become void (R4).
@@ -275,15 +279,15 @@ class Runtime:
         """
         run = self._load_run_state(execution)
         if run.binding.checks and not self.staging.has_passed_checks(execution):
-            reports = self.run_data_checks(execution)
-            if any(r.blocks_commit for r in reports):
-                error = check_failed_error(execution, reports)
+            checks = self.run_data_checks(execution)
+            if any(c.blocks_commit for c in checks):
+                error = check_failed_error(execution, checks)
                 self.fail(execution, error)
                 raise error
         with self._fail_on_error(execution), heartbeat(self.catalog, execution, self.lease):
-            stage_missing_changelogs(self.staging, execution, run.histories)
-        plan = run.plan(self.staging.ports_without_new_data(execution))
-        request = build_commit_request(self.staging, execution, plan, run.histories, list(run.reports.values()))
+            staged = stage_missing_changelogs(self.staging, execution, run.histories)
+        plan, reports = run.plan(ports_without_new_data(staged)), list(run.reports.values())
+        request = build_commit_request(self.catalog, execution, staged, plan, run.histories, reports)
         request = with_backfill_outcome(request, run, self.project, self.catalog)
         crash_point("commit.before")
         try:
@@ -349,7 +353,8 @@ class Runtime:
 
     def _project_channels(self, binding: Binding) -> list[Channel]:
         """Channels of a binding, as the project defines them."""
-        return [c for c in self.project.channels if c in binding.channels.values()]
+        names = {c.name for c in binding.channels.values()}
+        return [c for c in self.project.channels if c.name in names]
 
     def _begin_request(self, bound: Binding, partition: str, *, whole: bool) -> tuple[BeginRequest, dict[str, int]]:
         """The request, and the heads of the channels whose rows it depends on."""

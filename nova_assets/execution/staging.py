@@ -135,18 +135,23 @@ class Staging:
         """Forget the staged blocks of ports whose task runs again. Their files are deleted with the execution."""
         self.catalog.drop_staged_blocks(execution.id, [*ports, _CHECKED_PORT])
 
-    def delete_staged(self, execution: Execution) -> None:
+    def delete_staged(self, execution: Execution, *, is_rollback: bool = False) -> None:
         """Delete the staged files that no block uses. Files that cannot be deleted now are deleted by a later sweep.
 
         A block without a manifest is swept a second time: Spark may still write for a task that failed or was
         interrupted.
+
+        Args:
+            is_rollback: the execution was aborted, which the timelines of its channels tell.
         """
         with suppress(NovaError):
             staged = self.catalog.staged_blocks(execution.id)
-            for block in staged:
-                self.engine.delete_staged_folder(block.folder)
-            self.catalog.mark_swept([b.id for b in staged if b.manifest is not None], is_final=True)
-            self.catalog.mark_swept([b.id for b in staged if b.manifest is None])
+            removed_files = {b.id: self.engine.delete_staged_folder(b.folder) for b in staged}
+            complete = {b.id for b in staged if b.manifest is not None}
+            of_complete = {b: f for b, f in removed_files.items() if b in complete}
+            self.catalog.mark_swept(of_complete, is_final=True, is_rollback=is_rollback)
+            of_incomplete = {b: f for b, f in removed_files.items() if b not in complete}
+            self.catalog.mark_swept(of_incomplete, is_rollback=is_rollback)
 
     def abort_and_delete_staged(self, execution: Execution, cause: BaseException | str) -> None:
         """Abort an execution that will not be resumed, and delete its staged files.
@@ -156,29 +161,11 @@ class Staging:
         reason = cause if isinstance(cause, str) else f"{type(cause).__name__}: {cause}"
         with suppress(NovaError):
             self.catalog.abort(execution.id, reason[:4000])
-            self.delete_staged(execution)
+            self.delete_staged(execution, is_rollback=True)
 
     def complete_blocks_by_port(self, execution: Execution) -> dict[str, StagedBlock]:
         """Port -> its staged block, for completely written blocks."""
         return {b.port: b for b in self.catalog.staged_blocks(execution.id) if b.manifest is not None}
-
-    def ports_without_new_data(self, execution: Execution) -> frozenset[str]:
-        """Ports whose writing task was skipped, because it had no new data."""
-        return frozenset(p for p, b in self.complete_blocks_by_port(execution).items() if b.folder == SKIPPED_FOLDER)
-
-    def uncommitted_blocks_by_port(self, execution: Execution, histories: Mapping[str, History]) -> dict[str, Block]:
-        """Port -> its staged block, as if it were committed on top of the pins (R5)."""
-        found = {}
-        for port, staged in self.complete_blocks_by_port(execution).items():
-            if staged.manifest is None or staged.folder == SKIPPED_FOLDER:
-                continue
-            history = histories.get(staged.channel or "")
-            head, merge = (history.head, history.merge) if history is not None else (0, Append())
-            lo = head if staged.kind == "delta" else head + 1
-            found[port] = Block(
-                staged.id, staged.channel or port, staged.partition, staged.kind, lo, head + 1, staged.manifest, merge
-            )
-        return found
 
     def _adopt_warehouse_once(self) -> None:
         """Check once per process that the warehouse belongs to the catalog, and write the catalog's marker file.
@@ -188,3 +175,25 @@ class Staging:
         if not self._warehouse_adopted:
             check_or_adopt_warehouse(self.catalog, self.engine)
             self._warehouse_adopted = True
+
+
+def ports_without_new_data(staged_by_port: Mapping[str, StagedBlock]) -> frozenset[str]:
+    """Ports whose writing task was skipped, because it had no new data."""
+    return frozenset(p for p, b in staged_by_port.items() if b.folder == SKIPPED_FOLDER)
+
+
+def uncommitted_blocks_by_port(
+    staged_by_port: Mapping[str, StagedBlock], histories: Mapping[str, History]
+) -> dict[str, Block]:
+    """Port -> its staged block, as if it were committed on top of the pins (R5)."""
+    block_by_port = {}
+    for port, staged in staged_by_port.items():
+        if staged.manifest is None or staged.folder == SKIPPED_FOLDER:
+            continue
+        history = histories.get(staged.channel or "")
+        head, merge = (history.head, history.merge) if history is not None else (0, Append())
+        lo = head if staged.kind == "delta" else head + 1
+        block_by_port[port] = Block(
+            staged.id, staged.channel or port, staged.partition, staged.kind, lo, head + 1, staged.manifest, merge
+        )
+    return block_by_port

@@ -12,7 +12,7 @@ from nova_assets.errors import FileMissing
 from nova_assets.execution.damaged_output import find_damaged_output
 from nova_assets.execution.input_view import build_view, count_rows
 from nova_assets.execution.run_state import PortFrames, RunState
-from nova_assets.execution.staging import Staging
+from nova_assets.execution.staging import Staging, ports_without_new_data, uncommitted_blocks_by_port
 from nova_assets.execution.stopwatch import Stopwatch
 from nova_assets.execution.task_context import has_dropped_partitions, make_task_context, may_replace_output
 from nova_assets.execution.task_failure import task_failed_error
@@ -80,8 +80,9 @@ class TaskRun:
         self.run_state = run_state
         self.frames_by_port = frames_by_port
         self.crash_point = crash_point
-        self.ports_without_new_data = staging.ports_without_new_data(run_state.execution)
-        self.staged_blocks_by_port = staging.uncommitted_blocks_by_port(run_state.execution, run_state.histories)
+        staged = staging.complete_blocks_by_port(run_state.execution)
+        self.ports_without_new_data = ports_without_new_data(staged)
+        self.staged_blocks_by_port = uncommitted_blocks_by_port(staged, run_state.histories)
         self.plan: RunPlan = run_state.plan(self.ports_without_new_data)
         self._checker = TaskResultChecker(engine, run_state, self._may_replace)
         self._damage_by_port: dict[str, str] = {}
@@ -145,6 +146,10 @@ class TaskRun:
             return rows
         channel = self.run_state.binding.channels[port]
         schema = self.run_state.histories[channel.name].schema
+        if isinstance(rows, list) and not rows and schema is not None:
+            from nova_assets.model.arrow_types import to_arrow_schema
+
+            rows = to_arrow_schema(schema).empty_table()
         return self.engine.convert_input(rows, schema, allow_widening=channel.on_schema_change == "evolve")
 
     def _report(self, step: Step, stopwatch: Stopwatch, rows_by_port: Mapping[str, int | None]) -> TaskReport:

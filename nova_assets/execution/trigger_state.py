@@ -20,10 +20,11 @@ from nova_assets.model.cursor_switch import CursorSwitch, SwitchTarget
 from nova_assets.model.execution import Execution
 from nova_assets.model.partition_rule import InputState
 from nova_assets.model.partitions import WHOLE, partition_name, partition_values, scope_for_columns
-from nova_assets.model.trigger import After, OnSealed
+from nova_assets.model.trigger import After, OnData, OnSealed
 from nova_assets.plan.cursor_switch import plan_cursor_switch
 from nova_assets.plan.timeline_chart import cursors_of_unrun_bindings
 from nova_assets.plan.trigger_decision import TriggerState, decide_trigger
+from nova_assets.plan.trigger_pause import why_trigger_is_off
 from nova_assets.short_repr import short_repr
 
 
@@ -125,6 +126,9 @@ def load_binding_state(binding: Binding, catalog: Catalog) -> BindingState:
 def _due_partitions(binding: Binding, catalog: Catalog, now: datetime) -> tuple[dict[str, str], str]:
     if binding.when is None:
         return {}, "the binding runs by hand"
+    off = why_trigger_is_off(binding, catalog.definition_statuses())
+    if off:
+        return {}, off
     if not binding.dimensions:
         states = {WHOLE: load_trigger_state(binding, catalog, now)}
     elif runs_unpartitioned(binding, catalog):
@@ -177,12 +181,17 @@ def load_trigger_state(binding: Binding, catalog: Catalog, now: datetime) -> Tri
     return TriggerState(
         now=now,
         registered_at=_registered_at(binding, catalog, now),
-        heads={s.channel.name: s.last_data_seq for s in catalog.channels()},
+        heads=catalog.data_heads(_trigger_channels(binding)),
         cursors={c.channel: c.seq for c in catalog.cursors(binding.name)},
         finished=_execution_counts_for_partition(_load_execution_counts(binding, catalog)),
         sealed={c: catalog.seal_count(c) for c in _sealed_trigger_channels(binding)},
         unread=catalog.unread_data,
     )
+
+
+def _trigger_channels(binding: Binding) -> set[str]:
+    """Channels whose heads can make a binding due: those of its data triggers, and those that it reads."""
+    return {c.name for c in binding.reads} | {c for t in binding.triggers if isinstance(t, OnData) for c in t.channels}
 
 
 def _registered_at(binding: Binding, catalog: Catalog, now: datetime) -> datetime:

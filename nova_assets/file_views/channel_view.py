@@ -39,7 +39,7 @@ from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History, TimelinePosition
 from nova_assets.plan.history_excerpt import IncompleteHistory, excerpt_history
 
-_UNNUMBERED_ACTIONS = ("compact", "collect", "define")
+_UNNUMBERED_ACTIONS = ("compact", "collect", "rollback", "define")
 """Actions that take no sequence number."""
 
 
@@ -252,7 +252,8 @@ class ChannelView:
                 return result if self.header.versions[0].number <= since else None
             if instant.action not in _UNNUMBERED_ACTIONS and instant.seq is not None and instant.seq <= since:
                 return result
-            result.update(instant.partitions)
+            if instant.action != "rollback":
+                result.update(instant.partitions)
         return None
 
     def _load_history(

@@ -1,17 +1,18 @@
-"""HTTP client of a view service. If the service fails or answers wrongly, a fallback answers instead."""
+"""HTTP client of view services. If the service fails or answers wrongly, a fallback answers instead."""
 
 from __future__ import annotations
 
-import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+from nova_assets.file_views.address_pool import AddressPool
 from nova_assets.file_views.responses import TimelineProof
 from nova_assets.file_views.trusted_certificates import trusted_ssl_context
+from nova_assets.http_addresses import split_addresses
 from nova_assets.masking import get_logger, mask_address, remember_secrets
 from nova_assets.model.timeline import TimelinePosition
 
@@ -19,12 +20,12 @@ log = get_logger("nova_assets.views")
 
 T = TypeVar("T")
 
-PAUSE, LONGEST_PAUSE = 1.0, 30.0
-"""Seconds for which a failed service is not asked: at first, and at most. The pause doubles with each failure."""
-
-
 _MIN_BYTES_PER_SECOND = 2**20
 """Minimum rate, in bytes per second, at which a large answer may exceed the timeout."""
+
+
+_REASONS_OF_QUESTION = ("refused", "behind")
+"""Reasons that concern one question, and not the service."""
 
 
 class NoUsableAnswer(Exception):
@@ -61,41 +62,50 @@ class ClientCounts:
 
 
 class ViewServiceClient:
-    """Client of one view service.
+    """Client of a view service, at one or several addresses.
 
-    After a failure, the service is not asked for a moment. So a broken service costs its clients no more than an
-    occasional timeout, and they return to it on their own.
+    After a failure, the address is not asked for a moment. So a broken service costs its clients no more than an
+    occasional timeout, and they return to it on their own. Another address is asked instead, unless the timeout has
+    passed already.
 
     Args:
-        url: address of the service.
+        url: address of the service, or several addresses of services with the same catalog.
         token: access token; None if the service requires none.
         timeout_seconds: maximum seconds of an answer.
         catalog_id: expected identity of the service's catalog; None to accept any.
     """
 
     def __init__(
-        self, url: str, token: str | None = None, timeout_seconds: float = 2.0, catalog_id: str | None = None
+        self,
+        url: str | Sequence[str],
+        token: str | None = None,
+        timeout_seconds: float = 2.0,
+        catalog_id: str | None = None,
     ) -> None:
-        self.url = url.rstrip("/")
-        remember_secrets(url, values={"token": token or ""})
+        self.addresses = split_addresses(url)
+        remember_secrets(*self.addresses, values={"token": token or ""})
         self.timeout_seconds = timeout_seconds
         self.catalog_id = catalog_id
         self.counts = ClientCounts()
         self._token = token
         self._http_client: Any = None
-        self._paused_until = self._paused_at = 0.0
-        self._pause_seconds = PAUSE
+        self._pool = AddressPool(self.addresses)
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
         """State without the connections. Other processes open their own."""
-        return {"url": self.url, "timeout": self.timeout_seconds, "catalog": self.catalog_id, "_token": self._token}
+        return {
+            "url": self.addresses,
+            "timeout": self.timeout_seconds,
+            "catalog": self.catalog_id,
+            "_token": self._token,
+        }
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__init__(state["url"], state["_token"], state["timeout"], state["catalog"])  # type: ignore[misc]
 
     def __repr__(self) -> str:
-        return f"<Client {mask_address(self.url)}>"
+        return f"<Client {', '.join(map(mask_address, self.addresses))}>"
 
     def query_or_fall_back(
         self,
@@ -114,33 +124,42 @@ class ViewServiceClient:
             known_position: the caller's position in the channel's timeline; the answer must continue from there.
             decode_answer: decodes the body of the answer. Any exception that it raises marks the answer as wrong.
         """
-        started_at = time.monotonic()
-        try:
-            answer = self._query_service(channel, endpoint, parameters, known_position, decode_answer)
-        except NoUsableAnswer as error:
-            self._record_failure(error, started_at)
-            return fallback()
+        reason = "paused"
+        for address in self._pool.available():
+            started_at = time.monotonic()
+            try:
+                answer = self._query_service(address, channel, endpoint, parameters, known_position, decode_answer)
+            except NoUsableAnswer as error:
+                reason = error.reason
+                if reason in _REASONS_OF_QUESTION:
+                    break
+                if self._pool.record_failure(address, started_at):
+                    log.warning("the service %s is not asked for a moment: %s", address, error)
+                if reason == "slow":  # the caller has waited long enough
+                    break
+                continue
+            if self._pool.record_success(address):
+                log.info("the service %s answers again", address)
+            with self._lock:
+                self.counts.served += 1
+            return answer
         with self._lock:
-            if self._pause_seconds > PAUSE:
-                log.info("the service %s answers again", self.url)
-            self._pause_seconds = PAUSE
-            self.counts.served += 1
-        return answer
+            self.counts.count_fallback(reason)
+        return fallback()
 
     def _query_service(
         self,
+        address: str,
         channel: str,
         endpoint: str,
         parameters: Mapping[str, Any],
         known_position: TimelinePosition,
         decode_answer: Callable[[bytes], tuple[TimelineProof, T]],
     ) -> T:
-        if time.monotonic() < self._paused_until:
-            raise NoUsableAnswer("paused")
         path = f"/v1/channels/{quote(channel, safe='')}/{endpoint}"
         query_parameters = {name: value for name, value in parameters.items() if value not in (None, "")}
         try:
-            body = self._get_body(path, {**query_parameters, "known": str(known_position), "fresh": "false"})
+            body = self._get_body(address, path, {**query_parameters, "known": str(known_position), "fresh": "false"})
         except NoUsableAnswer:
             raise
         except Exception as error:  # no job fails because of the service
@@ -157,12 +176,12 @@ class ViewServiceClient:
             )
         return answer
 
-    def _get_body(self, path: str, parameters: Mapping[str, Any]) -> bytes:
+    def _get_body(self, address: str, path: str, parameters: Mapping[str, Any]) -> bytes:
         import httpx
 
         deadline = time.monotonic() + self.timeout_seconds
         try:
-            with self._connected().stream("GET", path, params=parameters) as response:
+            with self._connected().stream("GET", f"{address}{path}", params=parameters) as response:
                 body = bytearray()
                 for chunk in response.iter_bytes():
                     body += chunk
@@ -194,7 +213,6 @@ class ViewServiceClient:
                 limits = httpx.Limits(max_keepalive_connections=16)
                 timeout = httpx.Timeout(self.timeout_seconds, connect=min(self.timeout_seconds, 1.0))
                 self._http_client = httpx.Client(
-                    base_url=self.url,
                     headers=headers,
                     timeout=timeout,
                     limits=limits,
@@ -202,18 +220,6 @@ class ViewServiceClient:
                     verify=trusted_ssl_context(),
                 )
             return self._http_client
-
-    def _record_failure(self, error: NoUsableAnswer, started_at: float) -> None:
-        with self._lock:
-            self.counts.count_fallback(error.reason)
-            # Answers about this question alone do not pause the service. Of several simultaneous failures, one counts.
-            if error.reason in ("paused", "refused", "behind") or started_at < self._paused_at:
-                return
-            if self._pause_seconds == PAUSE:
-                log.warning("the service %s is not asked for a moment: %s", self.url, error)
-            self._paused_at = time.monotonic()
-            self._paused_until = self._paused_at + self._pause_seconds * random.uniform(0.8, 1.2)
-            self._pause_seconds = min(self._pause_seconds * 2, LONGEST_PAUSE)
 
     def close(self) -> None:
         with self._lock:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import queue
 import sqlite3
@@ -14,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from nova_assets.errors import StorageFailed
 from nova_assets.file_views.storage import KEYSPACE_BYTES, Changes, Entry, ExpectedValue, StorageSnapshot
+from nova_assets.file_views.storage_folder import lock_folder, storage_errors
 from nova_assets.masking import get_logger
 
 log = get_logger("nova_assets.views")
@@ -68,9 +67,9 @@ class SqliteStorage:
         self._pool_lock = threading.Lock()
         self._idle_connections: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
         self._generation = 0
-        with _translate_errors("opened"):
+        with storage_errors("opened", sqlite3.Error):
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock_file_descriptor = _lock_exclusively(folder / "in-use")
+            self._lock_file_descriptor = lock_folder(folder)
             try:
                 self._writer = self._open_or_recreate()
             except BaseException:
@@ -195,7 +194,7 @@ class SqliteStorage:
         return True
 
     def size(self) -> int:
-        with _translate_errors("read"):
+        with storage_errors("read", sqlite3.Error):
             return sum(f.stat().st_size for f in self.folder.glob("views.db*"))
 
     def save(self) -> None:
@@ -213,7 +212,7 @@ class SqliteStorage:
     @contextmanager
     def _recreate_if_damaged(self, generation: int, action: str) -> Iterator[None]:
         """Convert database errors in the block to StorageFailed. If the file is damaged, recreate it."""
-        with _translate_errors(action):
+        with storage_errors(action, sqlite3.Error):
             try:
                 yield
             except sqlite3.DatabaseError as error:
@@ -283,36 +282,3 @@ def _is_damage_error(error: sqlite3.DatabaseError) -> bool:
 
 
 _DAMAGE_MESSAGES = ("malformed", "not a database", "unsupported file format", "no such table")
-
-
-def _lock_exclusively(lock_file: Path) -> int:
-    """Lock out other processes. The lock ends with this process, even if it is killed.
-
-    Raises:
-        StorageFailed: another process holds the lock.
-    """
-    descriptor = os.open(lock_file, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise StorageFailed(
-            f"views in {lock_file.parent} are in use by another process",
-            expected="a separate folder for each service",
-            next="name another folder with --views-folder or NOVA_VIEWS_FOLDER",
-        ) from None
-    return descriptor
-
-
-@contextmanager
-def _translate_errors(action: str) -> Iterator[None]:
-    """Convert errors in the block to StorageFailed."""
-    try:
-        yield
-    except (sqlite3.Error, OSError) as error:
-        raise StorageFailed(
-            f"views could not be {action}",
-            found=f"{type(error).__name__}: {error}",
-            expected="a folder that this user may write to, on a disk with free space",
-            next="free disk space, or name another folder with --views-folder or NOVA_VIEWS_FOLDER",
-        ) from error

@@ -108,7 +108,8 @@ class Storage(Protocol):
         """Save everything, and close the storage."""
 
 
-_Keyspace = tuple[Entry, ...]
+Entries: TypeAlias = tuple[Entry, ...]
+"""Entries of one keyspace, sorted by key."""
 
 _MAX_SINGLE_INSERTS = 64
 """Maximum number of changes of a keyspace that are inserted one by one. More changes are merged and sorted at once."""
@@ -130,22 +131,22 @@ class MemoryStorage:
         self._save_lock = threading.Lock()
         self._checkpoint = checkpoint
         self._unsaved_keyspaces: set[bytes] = set()
-        self._keyspaces: dict[bytes, _Keyspace] = {}
+        self._keyspaces: dict[bytes, Entries] = {}
         if checkpoint is not None:
             with checkpoint.open_snapshot() as snapshot:
                 self._keyspaces = {name: tuple(snapshot.scan(name)) for name in snapshot.keyspaces()}
 
     @contextmanager
     def open_snapshot(self) -> Iterator[StorageSnapshot]:
-        yield _MemorySnapshot(self._keyspaces)
+        yield EntriesSnapshot(self._keyspaces)
 
     def write(self, changes: Changes, expected: ExpectedValue | None = None) -> bool:
         with self._lock:
-            if expected is not None and _MemorySnapshot(self._keyspaces).get(*expected[:2]) != expected[2]:
+            if expected is not None and EntriesSnapshot(self._keyspaces).get(*expected[:2]) != expected[2]:
                 return False
             new_state = dict(self._keyspaces)
             for name, change in changes.items():
-                keyspace = () if change is None else _apply_change(new_state.get(name, ()), change)
+                keyspace = () if change is None else apply_change(new_state.get(name, ()), change)
                 if keyspace:
                     new_state[name] = keyspace
                 else:
@@ -192,8 +193,14 @@ class MemoryStorage:
                 self._checkpoint = None
 
 
-class _MemorySnapshot:
-    def __init__(self, keyspaces: Mapping[bytes, _Keyspace]) -> None:
+class EntriesSnapshot:
+    """Snapshot of keyspaces whose entries are sorted tuples.
+
+    Args:
+        keyspaces: keyspace -> its entries.
+    """
+
+    def __init__(self, keyspaces: Mapping[bytes, Entries]) -> None:
         self._keyspaces = keyspaces
 
     def get(self, keyspace: bytes, key: bytes) -> bytes | None:
@@ -214,7 +221,8 @@ class _MemorySnapshot:
         return iter(self._keyspaces)
 
 
-def _apply_change(keyspace: _Keyspace, change: Mapping[bytes, bytes | None]) -> _Keyspace:
+def apply_change(keyspace: Entries, change: Mapping[bytes, bytes | None]) -> Entries:
+    """Entries of a keyspace after a change."""
     if len(change) > _MAX_SINGLE_INSERTS:
         unchanged = (e for e in keyspace if e[0] not in change)
         return tuple(sorted([*unchanged, *((k, v) for k, v in change.items() if v is not None)]))
@@ -226,7 +234,7 @@ def _apply_change(keyspace: _Keyspace, change: Mapping[bytes, bytes | None]) -> 
     return tuple(entries)
 
 
-def _changes_to_replace(storage: Storage, keyspaces: Mapping[bytes, _Keyspace]) -> Changes:
+def _changes_to_replace(storage: Storage, keyspaces: Mapping[bytes, Entries]) -> Changes:
     """Changes that give keyspaces exactly the given content."""
     with storage.open_snapshot() as snapshot:
         keys_by_keyspace = {name: [key for key, _ in snapshot.scan(name)] for name in keyspaces}

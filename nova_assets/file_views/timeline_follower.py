@@ -117,6 +117,35 @@ class TimelineFollower:
         self.counts.met += answer is not None
         return answer
 
+    def catch_up(self, seconds: float) -> int:
+        """Apply all newer instants to the views that exist, within a time limit.
+
+        Views that are loaded later are current from the start. If the storage has failed, there are no views to update.
+
+        Returns:
+            Number of views that are still behind.
+        """
+        deadline, remaining = self._clock() + seconds, 0
+        try:
+            for channel in self._outdated_channels() if self._memory_follower is None else ():
+                if self._clock() > deadline:
+                    remaining += 1
+                    continue
+                try:
+                    self._updater.catch_up(channel, (), self._clock())
+                except ChannelNotFound:
+                    self._updater.forget_channel(channel)
+        except (StorageFailed, ViewDamaged) as error:
+            log.warning("views could not be updated: %s", error)
+        return remaining
+
+    def _outdated_channels(self) -> list[str]:
+        """Channels whose views are not at the newest instant."""
+        positions = self.catalog.timeline_positions()
+        with self.storage.open_snapshot() as snapshot:
+            views = {channel: self._updater.load_view(snapshot, channel) for channel in positions}
+        return [c for c, view in views.items() if view is not None and view.position != positions[c]]
+
     def must_load_many_partitions(self, channel: str, scope: str, since: int) -> bool:
         """Whether finding the changes after a number requires loading or scanning many partitions.
 

@@ -130,7 +130,7 @@ class ViewEdit:
             ):
                 self._add_block(block)
         instant = ViewInstant.from_step(step)
-        for partition in instant.partitions:
+        for partition in () if step.action == "rollback" else instant.partitions:  # its files were never part of a view
             if self._applies_to_partition(partition, step_number):
                 self._channel_changes |= partition_entry(LoadedPartition(partition, step_number))
         self._store_instant(instant)

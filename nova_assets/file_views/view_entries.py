@@ -124,7 +124,11 @@ class ViewInstant:
     @staticmethod
     def from_step(step: TimelineStep) -> ViewInstant:
         numbers = [*(b.hi for b in step.added), *(g.hi for g in step.collected)]
-        touched_partitions = dict.fromkeys([*(g.partition for g in step.collected), *(b.partition for b in step.added)])
+        touched_partitions = dict.fromkeys(
+            [b.partition for b in step.collected]
+            + [b.partition for b in step.added]
+            + [b.partition for b in step.rolled_back]
+        )
         at, seq = step.at.isoformat(), max(numbers, default=None)
         return ViewInstant(
             step.position.step, step.position.prefix, step.action, step.commit_id, at, seq, tuple(touched_partitions)

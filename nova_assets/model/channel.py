@@ -48,7 +48,7 @@ class Channel:
 
     Args:
         name: unique in the project. By default, the port of an edge to this channel has the same name.
-        merge: merge model, which decides merge model, which decides merge model, which decides how deltas merge into
+        merge: merge model, which decides how deltas merge into
             bases: Append, Upsert, Keyed or Custom.
         schema: columns and types, as Spark DDL or as a ``pyarrow.Schema``. By default, the first block determines them.
         partitions: partition dimensions, outermost first. In a keyed channel, the columns of the dimensions belong to

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nova_assets.model.block import Kind, Origin
@@ -20,6 +20,7 @@ class BlockSpan:
 
     Args:
         collected: the block was collected.
+        rows: rows of the blocks, deletions included.
     """
 
     kind: Kind
@@ -27,6 +28,7 @@ class BlockSpan:
     hi: int
     origin: Origin = "task"
     collected: bool = False
+    rows: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

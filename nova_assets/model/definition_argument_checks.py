@@ -55,11 +55,12 @@ def _check_arguments(
     kwargs: Mapping[str, Any],
     check_scalars: bool,
 ) -> None:
+    signature = _signature(function)
     try:
-        arguments = inspect.signature(function).bind(*args, **kwargs).arguments
+        arguments = signature.bind(*args, **kwargs).arguments
     except TypeError:  # too few or too many arguments: Python reports them
         return
-    parameters = inspect.signature(function).parameters
+    parameters = signature.parameters
     for name, annotation in _parameter_types(function).items():
         if name not in arguments:
             continue
@@ -76,6 +77,11 @@ def _check_arguments(
                     expected=describe_annotation(annotation) + hint,
                     argument=name,
                 )
+
+
+@cache
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(function)
 
 
 @cache

@@ -234,8 +234,8 @@ class Engine(Protocol):
     def count_dropped_rows(self, old: Snapshot, new: Manifest) -> int:
         """Number of rows of ``old`` that the staged base lacks, compared as multisets (R10)."""
 
-    def delete_staged_folder(self, folder: str) -> None:
-        """Remove a staged folder, only under the warehouse root."""
+    def delete_staged_folder(self, folder: str) -> list[str]:
+        """Remove a staged folder, only under the warehouse root. Returns the removed files, relative to the root."""
 
     def list_external_files(self, location: str) -> list[ExternalFileInfo]:
         """All files under the location of an external channel. Raises SourceUnavailable, NotSupported."""

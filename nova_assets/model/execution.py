@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
@@ -58,6 +58,7 @@ class BeginRequest:
         last_read_version_by_channel: channel -> the version that the last commit of the binding's partition read, for
             changes without a cursor.
         purpose: planned operation if no binding is executed: an action of the timeline, or ``read``.
+        definition_fingerprint: fingerprint of the binding's definition, by which the execution names its version.
     """
 
     __repr__ = short_repr
@@ -77,6 +78,7 @@ class BeginRequest:
     changes_after_by_channel: Mapping[str, int] = field(default_factory=dict, hash=False)
     last_read_version_by_channel: Mapping[str, int] = field(default_factory=dict, hash=False)
     purpose: str = "commit"
+    definition_fingerprint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,9 @@ class CheckReport:
         """Whether this result prevents the commit."""
         return self.blocking and not self.passed
 
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "metadata": dict(self.metadata), "seconds": round(self.seconds, 3)}
+
 
 @dataclass(frozen=True, slots=True)
 class Execution:
@@ -180,6 +185,7 @@ class Execution:
         error: reason of a failure or an abort.
         commit_id: id of the commit that ended the execution.
         purpose: name of the operation, if the execution is an operation on a channel and not of a binding.
+        version: version of the binding's definition that ran; None for other executions, and those of older catalogs.
         commit, tasks, checks: the commit and the reports of tasks and checks, if this process executed them.
     """
 
@@ -200,6 +206,7 @@ class Execution:
     run_id: str | None = None
     firing_id: str | None = None
     purpose: str = "commit"
+    version: int | None = None
     commit: Commit | None = None
     tasks: tuple[TaskReport, ...] = ()
     checks: tuple[CheckReport, ...] = ()

@@ -10,6 +10,8 @@ from graphlib import CycleError, TopologicalSorter
 from nova_assets.errors import BindingNotFound, ChannelNotFound, DefinitionError
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel
+from nova_assets.model.channel_checks import channel_check_problems, name_channels, with_channel_checks
+from nova_assets.model.data_check import Check
 from nova_assets.model.definition_argument_checks import check_argument_types
 from nova_assets.model.names import find_duplicates
 from nova_assets.model.quarantine import quarantine_channel
@@ -30,6 +32,8 @@ class Project:
             tables.
         channels: further channels, which no binding names. The project adds a quarantine channel for each channel with
             a source.
+        checks: checks of channels. Whoever writes a channel has to pass its checks: a binding, an asset, a dataset, an
+            insert, or arrived files. The first edge of a check names the channel under test.
 
     Raises:
         DefinitionError: a definition is invalid (R5, R8). The error lists all problems of all definitions.
@@ -39,14 +43,25 @@ class Project:
 
     bindings: tuple[Binding, ...]
     channels: tuple[Channel, ...]
+    checks: tuple[Check, ...]
 
-    @check_argument_types("nova.Project", bindings="nova.bind(workflowette)", channels="nova.Channel(name)")
-    def __init__(self, bindings: Sequence[Binding] = (), channels: Sequence[Channel] = ()) -> None:
+    @check_argument_types(
+        "nova.Project",
+        bindings="nova.bind(workflowette)",
+        channels="nova.Channel(name)",
+        checks="nova.checks.not_null(channel, column)",
+    )
+    def __init__(
+        self, bindings: Sequence[Binding] = (), channels: Sequence[Channel] = (), checks: Sequence[Check] = ()
+    ) -> None:
         named = [c for b in bindings for c in b.channels.values() if isinstance(c, Channel)]
+        named += [e.channel for c in checks for e in c.consumes if e.channel is not None]
         dataset_channels = getattr(bindings, "channels", ())  # `nova.datasets` gives these: channels of external tables
         channels_without_quarantine = list(dict.fromkeys([*channels, *dataset_channels, *named]))
         channel_by_name = {c.name: c for c in channels_without_quarantine}
-        object.__setattr__(self, "bindings", tuple(b.completed(channel_by_name) for b in bindings))
+        object.__setattr__(self, "checks", tuple(name_channels(c, channel_by_name) for c in checks))
+        completed = (b.completed(channel_by_name) for b in bindings)
+        object.__setattr__(self, "bindings", tuple(with_channel_checks(b, self._sound_checks()) for b in completed))
         quarantines = [quarantine_channel(c) for c in channels_without_quarantine if c.source is not None]
         object.__setattr__(self, "channels", tuple(dict.fromkeys([*channels_without_quarantine, *quarantines])))
         problems = self._problems()
@@ -81,6 +96,14 @@ class Project:
         """
         return self._writers_by_channel.get(channel)
 
+    def checks_of(self, channel: str) -> tuple[Check, ...]:
+        """Checks that the project gives to a channel."""
+        return tuple(c for c in self.checks if c.consumes and c.port == channel)
+
+    def _sound_checks(self) -> list[Check]:
+        """Checks whose edges all name channels. The other checks are problems."""
+        return [c for c in self.checks if c.consumes and all(e.channel is not None for e in c.consumes)]
+
     @cached_property
     def _bindings_by_name(self) -> dict[str, Binding]:
         return {b.name: b for b in self.bindings}
@@ -95,6 +118,8 @@ class Project:
 
     def _problems(self) -> list[str]:
         found = [p for b in self.bindings for p in b.problems()]
+        known = {c.name: c for c in self.channels}
+        found += [p for c in self.checks for p in channel_check_problems(c, known)]
         return (
             found + self._name_problems() + self._writer_problems() + self._trigger_problems() + self._cycle_problems()
         )

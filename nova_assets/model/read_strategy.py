@@ -14,6 +14,11 @@ without a shuffle. ``spark``: by Spark's own joins, which is always applicable.
 READ_STRATEGIES: tuple[ReadStrategy, ...] = ("arrow", "buckets", "spark")
 
 
+def forced_strategy(setting: str) -> ReadStrategy | None:
+    """Read strategy of ``Settings.strategy``; None for ``auto``, which picks the cheapest."""
+    return next((strategy for strategy in READ_STRATEGIES if strategy == setting), None)
+
+
 @dataclass(frozen=True, slots=True)
 class CostEstimate:
     """Estimated cost of one strategy.

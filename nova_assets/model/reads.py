@@ -150,6 +150,17 @@ def source_blocks(read: Read) -> tuple[BlockSource, ...]:
     return ()
 
 
+def schema_of(read: Read) -> Schema | None:
+    """Columns of the channel in a read; None if no block has given the channel a schema, or for a private port."""
+    if isinstance(read, SnapshotAsInserts):
+        return read.snapshot.schema
+    if isinstance(read, SnapshotDiff):
+        return read.new.schema
+    if isinstance(read, ChangeUnion):
+        return schema_of(read.parts[-1])
+    return None if isinstance(read, PrivatePortRead) else read.schema
+
+
 def merge_model_of(read: Snapshot | DeltaChain | SnapshotDiff | EmptyRead) -> MergeModel:
     """Merge model under which the blocks of a read were written. A changed model takes effect with a base (R18)."""
     if isinstance(read, SnapshotDiff):

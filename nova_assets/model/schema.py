@@ -214,6 +214,9 @@ def _type_text(type_: DataType) -> str:
 @lru_cache(maxsize=512)
 def parse_ddl(text: str) -> Schema:
     """Schema from Spark DDL such as ``url string, price decimal(10,2), `52 week low` double NOT NULL``."""
+    plain_columns = _read_plain_columns(text)
+    if plain_columns is not None:
+        return Schema(plain_columns)
     import sqlglot
     from sqlglot import exp
 
@@ -232,6 +235,9 @@ def parse_ddl(text: str) -> Schema:
 @lru_cache(maxsize=512)
 def parse_type(text: str) -> DataType:
     """Type from its name in Spark."""
+    plain_columns = _read_plain_columns(f"t {text}")
+    if plain_columns is not None and len(plain_columns) == 1 and plain_columns[0].nullable:
+        return plain_columns[0].type
     import sqlglot
     from sqlglot import exp
 
@@ -267,6 +273,38 @@ def _invalid_ddl_error(text: str) -> DefinitionError:
         found=repr(text),
         expected="Spark DDL: 'url string, price decimal(10,2), seen timestamp'",
     )
+
+
+_PLAIN_COLUMN = re.compile(
+    r"""\s*(?: (?! (?:any|case|constraint|current_date|current_timestamp|current_user|false|like|not|null|select
+                     |session_user|true|unique|with) \s ) ([a-z_]\w*) | `([^`]+)` ) \s+
+        (?: (boolean|tinyint|smallint|int|bigint|float|double|string|binary|date|timestamp(?:_ntz)?)
+          | decimal\( (\d+) , \s* (\d+) \) )
+        ( \s+ NOT \s+ NULL )? \s* (?: , | $ )""",
+    re.VERBOSE | re.IGNORECASE | re.ASCII,
+)
+
+
+def _read_plain_columns(text: str) -> tuple[Field, ...] | None:
+    """Columns without nested types, in the canonical spelling of the types. None for other texts, which sqlglot reads.
+
+    Loading sqlglot takes longer than everything else that a command does if it only lists channels.
+    """
+    columns: list[Field] = []
+    position = 0
+    while position < len(text):
+        match = _PLAIN_COLUMN.match(text, position)
+        if match is None:
+            return None
+        name, quoted_name, type_name, precision, scale, not_null = match.groups()
+        digits = () if type_name else (int(precision), int(scale))
+        if digits and not (1 <= digits[0] <= 38 and digits[1] <= digits[0]):
+            return None
+        columns.append(
+            Field(quoted_name or name, DataType((type_name or "decimal").lower(), digits), nullable=not_null is None)
+        )
+        position = match.end()
+    return None if not columns or text.rstrip().endswith(",") else tuple(columns)
 
 
 # Type names of sqlglot -> canonical type names of Spark.

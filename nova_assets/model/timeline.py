@@ -13,8 +13,12 @@ from nova_assets.model.merge import MergeModel
 from nova_assets.model.schema import Schema
 from nova_assets.short_repr import short_repr
 
-Action = Literal["commit", "compact", "collect", "drop", "restore", "define"]
-"""Kind of instant. ``define`` changes the definition of the channel, and is the only action that touches no block."""
+Action = Literal["commit", "compact", "collect", "drop", "restore", "rollback", "define"]
+"""Kind of instant.
+
+``rollback`` removes staged files of an aborted execution, and ``define`` changes the definition of the channel. Both
+touch no committed block.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,30 @@ class TimelinePosition:
 
 
 @dataclass(frozen=True, slots=True)
+class RolledBackBlock:
+    """A block that was staged and never committed, and whose files were removed.
+
+    Args:
+        id: id of the staged block. If it covers several partitions, each has an entry.
+        partition: partition of the files; the scope of the write if it was cut off.
+        folder: folder that was removed, relative to the warehouse root.
+        files: removed files, relative to the warehouse root.
+    """
+
+    id: str
+    partition: str
+    folder: str
+    files: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return {"id": self.id, "partition": self.partition, "folder": self.folder, "files": list(self.files)}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> RolledBackBlock:
+        return RolledBackBlock(data["id"], data["partition"], data["folder"], tuple(data["files"]))
+
+
+@dataclass(frozen=True, slots=True)
 class Instant:
     """One action on a channel: requested, then complete.
 
@@ -64,6 +92,7 @@ class Instant:
         blocks: the added blocks.
         details: metrics stored with the commit: reports of its tasks, read strategies with estimated costs; for a
             compaction, its cost.
+        rolled_back: for a rollback: the staged blocks whose files were removed.
     """
 
     __repr__ = short_repr
@@ -76,6 +105,7 @@ class Instant:
     binding: str | None
     blocks: tuple[Block, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    rolled_back: tuple[RolledBackBlock, ...] = ()
 
 
 class InstantSummary(NamedTuple):
@@ -115,6 +145,7 @@ class TimelineStep:
     Args:
         position: position after the instant.
         added, collected: blocks. A compaction that replaces an earlier one has both.
+        rolled_back: for a rollback: the staged blocks whose files were removed.
     """
 
     __repr__ = short_repr
@@ -125,6 +156,7 @@ class TimelineStep:
     at: datetime
     added: tuple[Block, ...] = ()
     collected: tuple[CollectedBlock, ...] = ()
+    rolled_back: tuple[RolledBackBlock, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,8 @@ from typing import Literal, get_args
 from nova_assets.errors import DefinitionConflict, DefinitionError
 
 Right = Literal["read", "write", "operate"]
-"""Operations on a channel: reading; inserting data; or compacting, collecting, dropping and restoring.
+"""Operations on a channel: reading; inserting data; or compacting, collecting, dropping, restoring,
+pausing and removing.
 
 No right implies another.
 """

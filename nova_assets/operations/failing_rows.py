@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from nova_assets.errors import CheckFailed, DefinitionError
+from nova_assets.execution.data_checks import to_check_result
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.binding import Binding
-from nova_assets.model.data_check import Check
+from nova_assets.model.channel_checks import insert_binding
+from nova_assets.model.data_check import Check, CheckResult
 from nova_assets.model.engine import Frame
-from nova_assets.model.execution import Execution
+from nova_assets.model.execution import CheckReport, Execution
 from nova_assets.nova_error import NovaError
 from nova_assets.operations.read import ChannelReader
 from nova_assets.suggestions import did_you_mean
@@ -27,7 +30,7 @@ class FailingRows:
 
     Args:
         check: name of the check.
-        binding: name of the binding whose workflowette has the check.
+        binding: name of the binding that runs the check; empty if the rows of the channel come from outside.
         execution: id of the failed execution whose unpublished output is checked; None if the rows of the channel are.
         rows: the rows, as a frame that is computed when it is read; None if there is no such frame.
         reason: why there is no frame; empty if there is one.
@@ -53,15 +56,42 @@ def find_failing_rows(runtime: Runtime, reader: ChannelReader, channel: str, che
     Raises:
         DefinitionError: the channel has no such check.
     """
-    found = [(b, c) for b in runtime.project.bindings for c in b.checks if b.channels[c.port].name == channel]
+    project = runtime.project
+    found = [(b, c) for b in project.bindings for c in b.checks if b.channels[c.port].name == channel]
+    if project.writer(channel) is None and (checks := project.checks_of(channel)):
+        outside = insert_binding(project.channel(channel), "delta", checks)
+        found = [(outside, c) for c in outside.checks]
     names = sorted({c.name for _, c in found})
     if check is not None and check not in names:
         raise DefinitionError(
             f"channel {channel!r} has no check {check!r}{did_you_mean(check, names)}",
             expected=f"one of {', '.join(names)}" if names else "a check whose first edge is this channel",
         )
-    failed = {b.name: _last_failed_by_checks(runtime, b) for b, _ in found}
-    return [_failing_rows(runtime, reader, b, c, failed[b.name]) for b, c in found if check in (None, c.name)]
+    failed = {b.name: _last_failed_by_checks(runtime, b) for b in project.bindings if b in [f for f, _ in found]}
+    return [_failing_rows(runtime, reader, b, c, failed.get(b.name)) for b, c in found if check in (None, c.name)]
+
+
+def check_present_rows(runtime: Runtime, reader: ChannelReader, channel: str, check: Check) -> CheckReport:
+    """Result of a check of a project on the rows that the channel has now.
+
+    Args:
+        channel: name of a channel whose rows come from outside.
+    """
+    started = time.monotonic()
+    if reason := _reason_without_rows(check):
+        return CheckReport(check.name, channel, True, check.blocking, 0.0, reason, skipped=True)
+    outside = insert_binding(runtime.project.channel(channel), "delta", [check])
+    try:
+        output = _call_on_channels(runtime, reader, outside, check)
+        with runtime.engine.computation_scope():
+            result = to_check_result(runtime.engine, check, output)
+    except NovaError:
+        raise
+    except Exception as error:  # user code
+        result = CheckResult(False, f"it raised {summarize_user_error(error).message}")
+    metadata = {**result.metadata, "checked": "all rows"}
+    seconds = time.monotonic() - started
+    return CheckReport(check.name, channel, bool(result.passed), check.blocking, seconds, result.found, metadata)
 
 
 def _last_failed_by_checks(runtime: Runtime, binding: Binding) -> Execution | None:
@@ -80,7 +110,8 @@ def _last_failed_by_checks(runtime: Runtime, binding: Binding) -> Execution | No
 def _failing_rows(
     runtime: Runtime, reader: ChannelReader, binding: Binding, check: Check, failed: Execution | None
 ) -> FailingRows:
-    make = partial(FailingRows, check.name, binding.name, None if failed is None else failed.id)
+    is_outside = binding not in runtime.project.bindings
+    make = partial(FailingRows, check.name, "" if is_outside else binding.name, None if failed is None else failed.id)
     try:
         if failed is not None:
             output = _call_on_output(runtime, failed, check)

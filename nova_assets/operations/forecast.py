@@ -175,6 +175,7 @@ class _Forecast:
                 )
             ),
             estimate=lambda: self._estimate(plan),
+            nets_to_nothing=lambda: False,  # without reading rows
         )
 
     @cached_property

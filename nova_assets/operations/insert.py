@@ -11,6 +11,7 @@ from nova_assets.errors import DefinitionError
 from nova_assets.execution.changelog import has_consumer_without_snapshot, stage_changelog
 from nova_assets.execution.commit_request import BlockRequirements, load_block_requirements, split_staged_block
 from nova_assets.execution.conflict_retry import plan_again_after_conflict
+from nova_assets.execution.insert_checks import InsertChecks
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.block import Kind, Origin
@@ -60,6 +61,7 @@ class DataInserter:
         Raises:
             ChannelNotFound, SchemaMismatch, BadKey, BadRecord, EmptyInput, UnrepresentableChange, ModelChanged.
             IdempotencyConflict: the key was used for different rows.
+            CheckFailed: the rows violate a check that the project gives to the channel.
         """
         _check_kind(kind)
         repeated_commit = (
@@ -142,8 +144,13 @@ class DataInserter:
     ) -> Commit:
         purpose = "restore" if origin == "restore" else "commit"
         writer = self.runtime.channel_writer
-        with writer.write(channel, scope=scope, purpose=purpose) as execution:
-            commit = writer.commit(self._stage_block(execution, channel, frame, kind, idempotency_key, origin))
+        checks = InsertChecks(self.runtime, channel, kind, scope) if origin == "insert" else None
+        pinned = (channel, *(checks.channels if checks is not None else ()))
+        with writer.write(*pinned, scope=scope, purpose=purpose) as execution:
+            request = self._stage_block(execution, channel, frame, kind, idempotency_key, origin)
+            if checks is not None:
+                request = checks.run(execution).added_to(request)
+            commit = writer.commit(request)
         if commit.repeated or not commit.numbers:
             self.runtime.staging.delete_staged(execution)
         return commit

@@ -33,6 +33,7 @@ from nova_assets.plan.compaction import (
     reusable_files,
 )
 from nova_assets.plan.garbage_collection import retention_verdicts
+from nova_assets.plan.removal import without_consumers
 from nova_assets.plan.retention import nonempty_partitions
 
 log = get_logger("nova_assets.upkeep")
@@ -153,14 +154,23 @@ class ChannelMaintenance:
             )
 
     def collection_verdicts(self, channel: str, retain: float) -> tuple[RetentionVerdict, ...]:
-        """Retention verdict for every block of a channel: collectable, or retained by a named reader."""
-        return retention_verdicts(self.catalog.retention_state(channel, retain))
+        """Retention verdict for every block of a channel: collectable, or retained by a named reader.
 
-    def collect(self, channel: str, retain: float) -> CollectedGarbage:
+        Removed bindings are no readers, since a collection makes their removal final.
+        """
+        statuses = self.catalog.definition_statuses()
+        removed = [key.name for key, s in statuses.items() if key.kind == "binding" and s.is_removed]
+        return retention_verdicts(without_consumers(self.catalog.retention_state(channel, retain), removed))
+
+    def collect(self, channel: str, retain: float, undo_period: float = 0.0) -> CollectedGarbage:
         """Collect every block that no retained answer needs. Blocks are marked now, and their files are deleted after
         the delay.
+
+        Args:
+            undo_period: seconds for which removals of definitions can still be taken back. Older ones become final.
         """
         self.runtime.delete_dead_staging()  # pins of long-dead executions must not retain blocks
+        self.catalog.collect_removals([channel], undo_period)
         collected = self.catalog.collect_garbage(channel, retain)
         crash_point("collect.marked")
         self.delete_collected_files()

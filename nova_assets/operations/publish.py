@@ -32,6 +32,7 @@ from nova_assets.model.published_version import (
 from nova_assets.model.timeline import History
 from nova_assets.nova_error import NovaError
 from nova_assets.operations.insert import DataInserter
+from nova_assets.operations.lasting_problems import notify_if_failing
 from nova_assets.operations.maintenance import ChannelMaintenance, CompactionOptions
 from nova_assets.plan.compaction import is_fully_compacted
 from nova_assets.plan.published_versions import (
@@ -103,9 +104,12 @@ class TablePublisher:
         first_error: NovaError | None = None
         for table in tables:
             try:
-                published_version = self._publish_in_table(channel, table, policy, take_over)
-                new_versions += [published_version] if published_version is not None else []
-                self._delete_expired_versions(channel, table)
+                with notify_if_failing(
+                    self.catalog, "publication_failing", channel, f"publication of {channel} in {table.id}"
+                ):
+                    published_version = self._publish_in_table(channel, table, policy, take_over)
+                    new_versions += [published_version] if published_version is not None else []
+                    self._delete_expired_versions(channel, table)
             except NovaError as error:  # a failed table must not stop the others
                 log.warning("publishing channel %s to %s failed: %s", channel, table.id, error)
                 first_error = first_error or error

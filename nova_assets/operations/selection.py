@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from nova_assets.errors import SchemaMismatch
 from nova_assets.model.engine import Engine, Frame
-from nova_assets.model.reads import Read, Snapshot, describe_read
+from nova_assets.model.reads import Read, Snapshot, describe_read, schema_of
 from nova_assets.model.schema import can_widen
 from nova_assets.model.sum_bounds import name_channel_in_overflow_errors
+from nova_assets.model.text_format import format_read, format_read_totals
+from nova_assets.model.text_table import TextTable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +31,17 @@ class Selection:
 
     def __repr__(self) -> str:
         return f"<Selection {describe_read(self.plan)}>"
+
+    def _repr_html_(self) -> str:
+        """The blocks and columns of the selection, for a notebook. No data is read."""
+        blocks = TextTable(("blocks", "files", "rows", "bytes"), right_aligned=("files", "rows", "bytes"))
+        blocks.add(format_read(self.plan, show_all_blocks=False), *format_read_totals(self.plan))
+        columns = TextTable(("column", "type"), caption="to_pandas(), to_arrow() and to_spark() read the rows")
+        schema = schema_of(self.plan)
+        for field in () if schema is None else schema.fields:
+            if self._columns is None or field.name in self._columns:
+                columns.add(field.name, str(field.type))
+        return blocks.to_html() + columns.to_html()
 
     def _build_frame(self, computes_now: bool) -> Frame:
         if self._keys is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Any, Literal
 
 from nova_assets.model import reads
@@ -11,8 +12,11 @@ from nova_assets.model.block import Kind
 from nova_assets.model.commit import MoveCursor, RequireHead
 from nova_assets.model.edge import Mode
 from nova_assets.model.execution import Pin
+from nova_assets.model.read_strategy import ReadStrategy
 from nova_assets.model.reads import Read
-from nova_assets.plan.read_strategy import estimate_strategies
+from nova_assets.model.text_format import format_read, format_read_totals
+from nova_assets.model.text_table import TextTable
+from nova_assets.plan.read_strategy import best_estimate, estimate_strategies
 from nova_assets.short_repr import short_repr
 
 Handover = Literal["stage", "pass"]
@@ -119,6 +123,23 @@ class RunPlan:
     def step(self, task: str) -> Step:
         return next(s for s in self.steps if s.task == task)
 
+    def tables(self, *, show_all_blocks: bool = False, forced_strategy: ReadStrategy | None = None) -> list[TextTable]:
+        """The plan as tables: one for each task and check, and one for the commit.
+
+        Args:
+            show_all_blocks: name every block of a read, instead of the first and last block of a long read.
+            forced_strategy: the read strategy of the deployment's settings.
+        """
+        tables = [_step_table(n, step, show_all_blocks, forced_strategy) for n, step in enumerate(self.steps, start=1)]
+        for check in self.checks:
+            caption = f"check {check.check} of {check.channel}{'' if check.blocking else ', not blocking'}"
+            tables.append(_reads_table(caption, check.inputs, show_all_blocks, forced_strategy))
+        return [*tables, *([_commit_table(self)] if self.cursors or self.heads else [])]
+
+    def _repr_html_(self) -> str:
+        """The plan for a notebook, as the tables of ``nova plan``."""
+        return "".join(table.to_html() for table in self.tables())
+
     def as_json(self) -> dict[str, Any]:
         return {
             "binding": self.binding,
@@ -173,3 +194,60 @@ def _step_json(step: Step) -> dict[str, Any]:
             {"port": o.port, "channel": o.channel, "kind": o.kind, "handover": o.handover} for o in step.outputs
         ],
     }
+
+
+def _step_table(n: int, step: Step, show_all_blocks: bool, forced_strategy: ReadStrategy | None) -> TextTable:
+    after = f", after {', '.join(step.after)}" if step.after else ""
+    skip = "; skipped without new data" if step.skip_if_no_new else ""
+    table = _reads_table(f"{n}. {step.task}{after}{skip}", step.inputs, show_all_blocks, forced_strategy)
+    for output, first in zip(step.outputs, _first_then_empty("writes"), strict=False):
+        handover_text = (
+            "" if output.channel is not None else "private" + (", not written" if output.handover == "pass" else "")
+        )
+        table.add(first, _format_port_and_channel(output), output.kind, handover_text)
+    return table
+
+
+def _reads_table(
+    caption: str, inputs: Sequence[Input], show_all_blocks: bool, forced_strategy: ReadStrategy | None
+) -> TextTable:
+    columns = ("", "port", "mode", "blocks", "files", "rows", "bytes", "way", "CPU")
+    table = TextTable(columns, ("files", "rows", "bytes", "CPU"), shorten=("blocks",), caption=caption)
+    reads_by_mode = ((i, mode, read) for i in inputs for mode, read in i.reads.items())
+    for (task_input, mode, read), first in zip(reads_by_mode, _first_then_empty("reads"), strict=False):
+        table.add(
+            first,
+            _format_port_and_channel(task_input),
+            "matching" if task_input.mode == "matching" else mode,
+            format_read(read, show_all_blocks),
+            *format_read_totals(read),
+            *_format_strategy_and_cost(task_input, read, forced_strategy),
+        )
+    return table
+
+
+def _first_then_empty(text: str) -> Iterator[str]:
+    return chain([text], repeat(""))
+
+
+def _format_port_and_channel(port: Input | Output) -> str:
+    return port.port if port.channel in (None, port.port) else f"{port.port} = {port.channel}"
+
+
+def _format_strategy_and_cost(task_input: Input, read: Read, forced_strategy: ReadStrategy | None) -> tuple[str, str]:
+    """Read strategy and its cost. A ``matching`` input has no cost, because it depends on the number of keys."""
+    estimates = estimate_strategies(read)
+    if task_input.mode == "matching":
+        return ("by key" if any(e.strategy == "buckets" for e in estimates) else "spark"), ""
+    best = best_estimate(estimates, forced_strategy)
+    return ("", "") if best is None else (best.strategy, f"{best.seconds:.1f} s")
+
+
+def _commit_table(run_plan: RunPlan) -> TextTable:
+    table = TextTable(("commit", "channel", ""))
+    for cursor, first in zip(run_plan.cursors, _first_then_empty("moves cursor"), strict=False):
+        target = "its own number, if it takes one" if cursor.follows_own_write else cursor.to
+        table.add(first, cursor.channel, f"{cursor.expected} → {target}")
+    for head, first in zip(run_plan.heads, _first_then_empty("requires"), strict=False):
+        table.add(first, head.channel, f"still at {head.seq}")
+    return table

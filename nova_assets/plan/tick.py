@@ -35,6 +35,7 @@ class SchedulerState:
         is_frozen: (dataset, partition) -> whether the partition is never made again for changes of its inputs.
         incremental_datasets: datasets that are maintained from changes. They take data that arrives later as a change,
             so they do not wait until a channel is complete.
+        paused_datasets: dataset that is paused or removed -> why.
     """
 
     now: datetime
@@ -47,6 +48,7 @@ class SchedulerState:
     freshness: FreshnessLimits = field(default_factory=FreshnessLimits)
     unread_since: UnreadSince = lambda dataset, partition, names: None
     is_frozen: Callable[[str, str], bool] = lambda dataset, partition: False
+    paused_datasets: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -231,6 +233,8 @@ class _TickPlanner:
 
     def _blocking_reason(self, dataset: str, partition: str) -> str | None:
         """Reason why a task has to wait; None if it can run."""
+        if dataset in self.state.paused_datasets:
+            return self.state.paused_datasets[dataset]
         failure = self.state.failures_by_task.get((dataset, partition))
         if failure is not None and failure.consecutive >= self.policy.attempts:
             return f"a person, after {failure.consecutive} failures"
@@ -300,7 +304,7 @@ class _TickPlanner:
         drop: dict[str, tuple[str, ...]] = {}
         held: dict[str, tuple[str, ...]] = {}
         busy = {*self.inputs_in_use, *self.state.running_tasks}
-        for dataset in self.partitions_by_dataset:
+        for dataset in (d for d in self.partitions_by_dataset if d not in self.state.paused_datasets):
             orphaned = tuple(p for p in self.staleness_by_dataset[dataset].orphaned if (dataset, p) not in busy)
             if orphaned:
                 existing_count = len(self.state.existing_partitions.get(dataset, {}))

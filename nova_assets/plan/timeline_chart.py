@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from nova_assets.model.binding import Binding
-from nova_assets.model.channel_outline import ChannelOutline
+from nova_assets.model.channel_outline import BlockSpan, ChannelOutline
 from nova_assets.model.channel_state import Cursor
 from nova_assets.model.partitions import WHOLE
 
@@ -28,6 +28,7 @@ class ConsumerLane:
         fastest: the same for its fastest partition.
         lag: number of unread sequence numbers, in the partition with most of them.
         partitions: number of its cursors. Partitions without a run have no cursor.
+        unread_rows: rows of the blocks after ``at``, deletions included; None if earlier numbers are left out.
     """
 
     consumer: str
@@ -35,6 +36,7 @@ class ConsumerLane:
     fastest: int
     lag: int
     partitions: int = 1
+    unread_rows: int | None = field(default=None, compare=False)
 
     @property
     def label(self) -> str:
@@ -85,6 +87,11 @@ class TimelineChart:
         """Consumer -> its lag."""
         return {lane.consumer: lane.lag for lane in self.lanes}
 
+    @property
+    def unread_rows_by_consumer(self) -> dict[str, int]:
+        """Consumer -> its unread rows, as far as they are known."""
+        return {lane.consumer: lane.unread_rows for lane in self.lanes if lane.unread_rows is not None}
+
     def axis_numbers(self, min_distance: float) -> tuple[int, ...]:
         """Numbers to label on the axis: the head, and round numbers with enough distance.
 
@@ -134,7 +141,7 @@ def build_chart(outline: ChannelOutline, bindings: Iterable[Binding] = ()) -> Ti
         collected=tuple(
             sorted({s.hi for s in outline.spans if s.collected and s.origin != "compact" and s.hi not in given_numbers})
         ),
-        lanes=_consumer_lanes(cursors, outline.head),
+        lanes=_consumer_lanes(cursors, outline.head, _rows_by_number(outline.spans)),
         dropped=tuple(sorted(dropped)),
         scope=outline.scope,
     )
@@ -159,20 +166,37 @@ def cursors_of_unrun_bindings(
     ]
 
 
-def _consumer_lanes(cursors: Iterable[Cursor], head: int) -> tuple[ConsumerLane, ...]:
+def _rows_by_number(spans: Iterable[BlockSpan]) -> dict[int, int]:
+    """Number -> rows that a consumer of changes reads for it: those of its delta, or of its base if it has no delta."""
+    bases: dict[int, int] = {}
+    deltas: dict[int, int] = {}
+    for span in spans:
+        if span.origin != "compact":
+            rows = 0 if span.origin == "drop" else span.rows
+            by_number = bases if span.kind == "base" else deltas
+            by_number[span.hi] = by_number.get(span.hi, 0) + rows
+    return {**bases, **deltas}
+
+
+def _consumer_lanes(
+    cursors: Iterable[Cursor], head: int, rows_by_number: Mapping[int, int]
+) -> tuple[ConsumerLane, ...]:
     cursors_by_binding: dict[str, list[Cursor]] = {}
     for cursor in cursors:
         cursors_by_binding.setdefault(cursor.binding, []).append(cursor)
     return tuple(
-        _consumer_lane(consumer, binding_cursors, head)
+        _consumer_lane(consumer, binding_cursors, head, rows_by_number)
         for consumer, binding_cursors in sorted(cursors_by_binding.items())
     )
 
 
-def _consumer_lane(consumer: str, cursors: list[Cursor], head: int) -> ConsumerLane:
+def _consumer_lane(consumer: str, cursors: list[Cursor], head: int, rows_by_number: Mapping[int, int]) -> ConsumerLane:
     # A partition without changes since it was read is read up to the head of the channel.
     positions = [c.seq if c.lag else head for c in cursors]
-    return ConsumerLane(consumer, min(positions), max(positions), max(c.lag for c in cursors), len(cursors))
+    at = min(positions)
+    unread = [rows for number, rows in rows_by_number.items() if number > at]
+    unread_rows = sum(unread) if len(unread) == head - at else None
+    return ConsumerLane(consumer, at, max(positions), max(c.lag for c in cursors), len(cursors), unread_rows)
 
 
 def _axis_steps() -> Iterator[int]:

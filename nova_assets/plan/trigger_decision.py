@@ -52,11 +52,17 @@ class TriggerState:
 
 @dataclass(frozen=True, slots=True)
 class TriggerDecision:
-    """Whether to fire, why, and the positions to store if so."""
+    """Whether to fire, why, and the positions to store if so.
+
+    Args:
+        due_at: time at which a trigger that is not due becomes due by itself. None if only a change in the catalog can
+            make it due. A part of the trigger may be due at this time, and the whole trigger may not.
+    """
 
     due: bool
     positions: Positions
     why: str
+    due_at: datetime | None = None
 
 
 def decide_trigger(trigger: Trigger, positions: Positions, state: TriggerState) -> TriggerDecision:
@@ -77,7 +83,8 @@ def _evaluate(trigger: Trigger, positions: Positions, state: TriggerState) -> Tr
         due = all(p.due for p in parts) if isinstance(trigger, AllOf) else any(p.due for p in parts)
         new_positions = {key: position for p in parts if p.due for key, position in p.positions.items()}
         conjunction = " and " if isinstance(trigger, AllOf) else " or "
-        return TriggerDecision(due, new_positions, conjunction.join(p.why for p in parts if p.due or not due))
+        due_at = min((p.due_at for p in parts if p.due_at is not None), default=None)
+        return TriggerDecision(due, new_positions, conjunction.join(p.why for p in parts if p.due or not due), due_at)
     if isinstance(trigger, OnData):
         return _evaluate_on_data(trigger, positions, state)
     if isinstance(trigger, Every | Cron):
@@ -93,6 +100,7 @@ def _evaluate_on_data(trigger: OnData, positions: Positions, state: TriggerState
     new_positions: dict[str, Any] = {}
     reached: list[str] = []
     not_reached: list[str] = []
+    too_old_at: list[datetime] = []
     for channel in trigger.channels:
         key, head = trigger.position_key(channel), state.heads.get(channel, 0)
         read_number = max(positions.get(key, 0), state.cursors.get(channel, 0))
@@ -105,6 +113,9 @@ def _evaluate_on_data(trigger: OnData, positions: Positions, state: TriggerState
                 _reaches_threshold(trigger, unread, state.now),
                 f"{channel} has {unread.describe(state.now)} unread",
             )
+            max_age = period_seconds(trigger.older_than)
+            if not is_reached and max_age is not None and unread.oldest is not None:
+                too_old_at.append(unread.oldest + timedelta(seconds=max_age))
         (reached if is_reached else not_reached).append(reason)
         if is_reached:
             new_positions[key] = head
@@ -112,6 +123,7 @@ def _evaluate_on_data(trigger: OnData, positions: Positions, state: TriggerState
         bool(reached),
         new_positions,
         ", ".join(reached or not_reached) or f"no new data in {', '.join(trigger.channels)}",
+        min(too_old_at, default=None),
     )
 
 
@@ -133,9 +145,8 @@ def _evaluate_time_trigger(trigger: Every | Cron, positions: Positions, state: T
         else _count_cron_times(trigger, last or state.registered_at, now)
     )
     if times <= 0:  # clocks may go back
-        return TriggerDecision(
-            False, {}, f"{key} is next due at {_next_time(trigger, last or state.registered_at):%Y-%m-%d %H:%M:%S %Z}"
-        )
+        due_at = _next_time(trigger, last or state.registered_at)
+        return TriggerDecision(False, {}, f"{key} is next due at {due_at:%Y-%m-%d %H:%M:%S %Z}", due_at)
     often = f"{MAX_COUNTED_TIMES} times or more" if times >= MAX_COUNTED_TIMES else f"{times} times"
     why = (
         f"{key} is due"

@@ -10,7 +10,7 @@ from fastapi import Depends, FastAPI, Security
 from fastapi.security import HTTPBearer
 
 from nova_assets.service.http import problems
-from nova_assets.service.routes import data, health, maintenance, status, views
+from nova_assets.service.routes import data, definitions, health, maintenance, status, views
 from nova_assets.service.routes.dependencies import check_query_parameters
 from nova_assets.service.service_state import ServiceState
 from nova_assets.version import __version__
@@ -52,7 +52,7 @@ def make_app(service: ServiceState, *, views_only: bool = False) -> FastAPI:
     problems.install_error_handlers(app)
     app.include_router(health.router)
     bearer = Security(HTTPBearer(auto_error=False, description="A token, as printed by nova token add."))
-    route_modules = (views,) if views_only else (views, status, data, maintenance)
+    route_modules = (views,) if views_only else (views, status, data, maintenance, definitions)
     for router in (health.metrics_router, *(module.router for module in route_modules)):
         app.include_router(router, dependencies=[bearer, Depends(check_query_parameters)])
     return app

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator
+import socket
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
-
 from nova_assets.errors import SettingsError
-from nova_assets.file_views.follower_counts import FollowerCounts
 from nova_assets.file_views.query_handler import ViewQueryHandler
-from nova_assets.file_views.timeline_follower import TimelineFollower
+from nova_assets.model.catalog import Catalog
 from nova_assets.model.token import Token, mint_token
 from nova_assets.service.app import make_app
 from nova_assets.service.fast_lookups import FastFileLookups
 from nova_assets.service.http.config import ServiceConfig
-from nova_assets.service.http.exposure import resolve_exposure
+from nova_assets.service.http.exposure import Exposure, resolve_exposure
 from nova_assets.service.http.middleware import GuardedApp
 from nova_assets.service.http.server import Server
 from nova_assets.service.service_state import ServiceState
+from nova_assets.service.view_metrics import ViewMetrics
 from nova_assets.store.store import Store
 
 
@@ -37,24 +35,35 @@ def build_service(store: Store, config: ServiceConfig) -> ServiceState:
     return ServiceState(store, query_handler, config, store.catalog.identity())
 
 
-def build_server(service: ServiceState) -> Server:
+def check_exposure(catalog: Catalog, config: ServiceConfig) -> Exposure:
+    """Exposure of a service that would serve this catalog.
+
+    Raises:
+        ServiceRefused: the configuration would let others access everything, or read the traffic.
+    """
+    return resolve_exposure(config, any(t.is_valid(catalog.now()) for t in catalog.tokens()))
+
+
+def build_server(service: ServiceState, listening_socket: socket.socket | None = None) -> Server:
     """Server for a service.
+
+    Args:
+        listening_socket: a socket that is already bound. By default, the server binds the configured port itself.
 
     Raises:
         ServiceRefused: the configuration would let others access everything, or read the traffic.
     """
     catalog, config = service.store.catalog, service.config
-    has_token = any(t.is_valid(catalog.now()) for t in catalog.tokens())
     guarded_app = GuardedApp(
         FastFileLookups(make_app(service), service),
         config,
-        resolve_exposure(config, has_token),
+        check_exposure(catalog, config),
         catalog.token,
         catalog.now,
     )
-    guarded_app.metrics.register(_ViewMetrics(service.query_handler.follower))
+    ViewMetrics(service.query_handler.follower, guarded_app.metrics)
     service.metrics, service.active_requests = guarded_app.metrics, guarded_app.active_requests
-    server = Server(guarded_app)
+    server = Server(guarded_app, listening_socket)
     server.before_forced_exit = service.query_handler.follower.save
     return server
 
@@ -92,29 +101,3 @@ def serve_views_in_background(store: Store, query_handler: ViewQueryHandler) -> 
     )
     with Server(guarded_app).in_background() as url:
         yield url, text
-
-
-class _ViewMetrics(Collector):
-    """Prometheus metrics of a timeline follower."""
-
-    def __init__(self, follower: TimelineFollower) -> None:
-        self._follower = follower
-
-    def collect(self) -> Iterable[Metric]:
-        counts = self._follower.counts
-        for name, description in _COUNTER_DESCRIPTIONS.items():
-            yield CounterMetricFamily(f"nova_views_{name}", description, getattr(counts, name))
-        size = GaugeMetricFamily("nova_views_bytes", "Size of the file views.", self._follower.size())
-        yield size
-
-
-_COUNTER_DESCRIPTIONS = {
-    "asked": "Queries of file views.",
-    "met": "Queries that a file view answered without an update.",
-    "applied": "Instants that were applied to file views.",
-    "loaded": "Partitions that were loaded from the catalog.",
-    "rebuilt": "Partitions that were loaded again because an instant could not be applied.",
-    "restarted": "File views that were dropped because the timeline differed or was too far ahead.",
-    "failed": "Failures of the storage of file views.",
-}
-assert set(_COUNTER_DESCRIPTIONS) == set(FollowerCounts.__dataclass_fields__)

@@ -23,6 +23,9 @@ from nova_assets.store.store import Store
 _DEFINITION_CACHE_SECONDS = 5.0
 """Seconds for which a channel's definition is cached."""
 
+_CATCH_UP_SECONDS = 2.0
+"""Seconds for which a readiness check applies newer instants to the file views."""
+
 
 @dataclass
 class ServiceState:
@@ -76,12 +79,15 @@ class ServiceState:
         dimensions = self.channel_definition(channel).partitions
         return parse_partition(dimensions, partition, allow_scope=True) if partition else WHOLE
 
-    def check_catalog_health(self) -> None:
-        """Check the health of the catalog. Concurrent calls share one check per second.
+    def check_ready(self) -> None:
+        """Check that the catalog is healthy, and that the file views are current. Concurrent calls share one check per
+        second.
 
         Raises:
             CatalogUnavailable: the catalog does not answer.
-            ServiceUnavailable: the catalog is damaged: a table is missing or unreadable, or its file is.
+            CatalogVersion: another version of this package has migrated the catalog.
+            ServiceUnavailable: the catalog is damaged: a table is missing or unreadable, or its file is. Or the file
+                views have many instants to apply, for example after a restart.
         """
         with self._health_check_lock:
             if time.monotonic() > self._last_health_check + 1.0:
@@ -93,6 +99,14 @@ class ServiceState:
                         expected="a catalog with all its tables",
                         next="restore a backup of the catalog; then: nova doctor --repair",
                         reason="catalog_damaged",
+                    )
+                outdated = self.query_handler.follower.catch_up(_CATCH_UP_SECONDS)
+                if outdated:
+                    raise ServiceUnavailable(
+                        "the file views are not current yet",
+                        found=f"channels with newer instants: {outdated}",
+                        next="retry in a moment",
+                        reason="catching_up",
                     )
                 self._last_health_check = time.monotonic()
 

@@ -11,6 +11,7 @@ from nova_assets.model.channel import Channel
 from nova_assets.model.file_source import Files
 from nova_assets.model.project import Project
 from nova_assets.model.quarantine import quarantine_channel
+from nova_assets.model.registered_definition import DefinitionKey
 from nova_assets.sources.inbox import Inbox
 from nova_assets.sources.open_inbox import open_inbox
 from nova_assets.store.store import Store
@@ -63,9 +64,12 @@ class ChannelsToReceive:
 
 
 def find_channels_to_receive(store: Store, watched_inboxes: WatchedInboxes) -> ChannelsToReceive:
-    """Channels of the project with files to receive or groups to seal."""
+    """Channels of the project with files to receive or groups to seal. Paused channels are left out."""
     to_list, with_arrivals, errors = [], [], []
+    statuses = store.catalog.definition_statuses()
     for channel in channels_with_source_or_seal(store.project):
+        if DefinitionKey("channel", channel.name) in statuses:  # paused or removed
+            continue
         try:
             seal_readiness = _check_seal_readiness(store, channel)
             if channel.source is not None and (seal_readiness.needs_listing or _is_full_listing_due(store, channel)):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from nova_assets.execution.runtime import Runtime
@@ -17,8 +18,9 @@ from nova_assets.model.channel import Channel
 from nova_assets.model.channel_state import Cursor
 from nova_assets.model.cursor_switch import CursorSwitch
 from nova_assets.model.cursor_switch import SwitchTarget as SwitchTo
-from nova_assets.model.execution import Execution
-from nova_assets.operations.failing_rows import FailingRows, find_failing_rows
+from nova_assets.model.execution import CheckReport, Execution
+from nova_assets.operations.due_runs import DueRun, run_due_bindings, select_bindings
+from nova_assets.operations.failing_rows import FailingRows, check_present_rows, find_failing_rows
 from nova_assets.operations.read import ChannelReader
 from nova_assets.operations.release import OpenExecution, open_executions, release
 from nova_assets.plan.run_plan import RunPlan
@@ -75,6 +77,27 @@ class BindingExecutions:
             binding, self.runtime.project.binding(binding).partition(partition), whole=whole, observer=observer
         )
 
+    def run_due(
+        self, select: Sequence[str] = (), *, follow: bool = False, observer: Observer | None = None
+    ) -> list[DueRun]:
+        """Execute the bindings that are due, in this process, each with its own commit.
+
+        The same triggers decide as under Dagster, and the same firings are recorded. So a trigger fires once, whoever
+        sees first that it is due. A failed execution is tried again by later calls, after the delay and up to the
+        number of attempts that its binding states.
+
+        Args:
+            select: names of bindings, such as ``["totals"]``. ``"totals+"`` selects the bindings that read its outputs,
+                too, directly or through other bindings. By default, all bindings.
+            follow: go on with what becomes due by these commits, until nothing is due.
+            observer: as in ``run``.
+
+        Raises:
+            BindingNotFound: the project has no such binding.
+        """
+        bindings = select_bindings(self.runtime.project, select)
+        return list(run_due_bindings(self.runtime, bindings, follow=follow, observer=observer))
+
     def plan(
         self, binding: str, partition: str | Mapping[str, object] | None = None, *, whole: bool = False
     ) -> RunPlan:
@@ -93,9 +116,12 @@ class BindingExecutions:
         Args:
             run_plan: a plan that ``plan`` has returned.
         """
+        binding = self.runtime.project.binding(run_plan.binding)
+        if all(inspect.isfunction(task.function) for task in binding.tasks):
+            return []
         from nova_assets.operations.forecast import forecast_maintenance  # loads PyArrow
 
-        return forecast_maintenance(self.runtime.catalog, self.runtime.project.binding(run_plan.binding), run_plan)
+        return forecast_maintenance(self.runtime.catalog, binding, run_plan)
 
     def unread(self, binding: str) -> list[str]:
         """Partitions of a binding that have unread data. One ``run`` for each of these partitions reads all unread
@@ -162,6 +188,19 @@ class BindingExecutions:
             DefinitionError: the channel has no such check.
         """
         return find_failing_rows(self.runtime, self._reader, self._registry.registered_name(channel), check)
+
+    def check_rows(self, channel: Channel | str) -> list[CheckReport]:
+        """Run the checks that the project gives to a channel on the rows that the channel has now. Nothing changes.
+
+        Args:
+            channel: channel whose rows come from outside.
+
+        Raises:
+            ChannelNotFound: neither the catalog nor the project has the channel.
+        """
+        name = self._registry.registered_name(channel)
+        checks = self.runtime.project.checks_of(name)
+        return [check_present_rows(self.runtime, self._reader, name, c) for c in checks]
 
     def executions(self, binding: str | None = None, limit: int = 100) -> list[Execution]:
         """Executions, latest first."""

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from nova_assets.errors import ChannelNotFound
+from nova_assets.execution.actor import current_actor
 from nova_assets.execution.runtime import Runtime
+from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.channel_state import ChannelState, PartitionState
 from nova_assets.model.compaction import Compaction
 from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.project import Project
+from nova_assets.model.reads import Snapshot
 from nova_assets.model.timeline import Instant
+from nova_assets.plan import modes
+from nova_assets.store.listings import ChannelListing, InstantListing
 
 
 class ChannelRegistry:
@@ -28,19 +33,22 @@ class ChannelRegistry:
         Args:
             what: a channel, several channels, or a project with its bindings.
             replace: accept a different definition of a registered channel. If the merge model changes, the new model
-                takes effect with the next base (R18).
+                takes effect with the next base (R18). A binding whose removal is final is registered anew.
 
         Raises:
             DefinitionConflict: the channel is registered with a different definition, and ``replace`` is false.
+            DefinitionRemoved: a channel, binding or workflowette was removed.
         """
         if isinstance(what, Project):
-            self.runtime.catalog.register(what.channels, what.bindings, replace)
+            self.runtime.catalog.register(what.channels, what.bindings, replace, current_actor())
         else:
-            self.runtime.catalog.register([what] if isinstance(what, Channel) else list(what), (), replace)
+            channels = [what] if isinstance(what, Channel) else list(what)
+            self.runtime.catalog.register(channels, (), replace, current_actor())
 
     def channels(self) -> list[ChannelState]:
         """Every registered channel with its head, rows and bytes."""
-        return self.runtime.catalog.channels()
+        catalog = self.runtime.catalog
+        return ChannelListing(catalog.channels(), lambda state: head_snapshot(catalog, state))
 
     def partitions(
         self, channel: Channel | str, partition: str | Mapping[str, object] | None = None
@@ -62,7 +70,7 @@ class ChannelRegistry:
         Args:
             limit: return only the latest ``limit`` instants. By default, all.
         """
-        return self.runtime.catalog.timeline(self.registered_name(channel), limit)
+        return InstantListing(self.runtime.catalog.timeline(self.registered_name(channel), limit))
 
     def registered_name(self, channel: Channel | str) -> str:
         """Name of a registered channel.
@@ -94,3 +102,8 @@ class ChannelRegistry:
         """Compaction policy of a channel in the project's definition."""
         definition = self.find_definition(channel)
         return Compaction() if definition is None else definition.compaction or Compaction()
+
+
+def head_snapshot(catalog: Catalog, state: ChannelState) -> Snapshot:
+    """Snapshot of a channel at its head, without the blocks of earlier versions."""
+    return modes.snapshot(catalog.history(state.channel.name, state.head, back_to=state.head))

@@ -10,7 +10,9 @@ from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit
 from nova_assets.model.compaction import Compaction
 from nova_assets.model.partitions import parse_partition
+from nova_assets.model.registered_definition import DefinitionKey
 from nova_assets.model.retention import CollectedGarbage, RetentionVerdict
+from nova_assets.operations.lasting_problems import notify_if_failing
 from nova_assets.operations.maintenance import ChannelMaintenance, CompactionOptions, channel_retention_seconds
 from nova_assets.plan.compaction import PlannedCompaction
 from nova_assets.plan.retention import expired_partitions
@@ -51,7 +53,9 @@ class StoreMaintenance:
             The commit, or None if there was nothing to compact.
         """
         name = self.registry.registered_name(channel)
-        return self.maintenance.compact(name, self._compaction_options(name, force, chained, policy, partitions))
+        options = self._compaction_options(name, force, chained, policy, partitions)
+        with notify_if_failing(self.runtime.catalog, "upkeep_failing", name, f"compaction of {name}"):
+            return self.maintenance.compact(name, options)
 
     def compactable(
         self,
@@ -68,18 +72,43 @@ class StoreMaintenance:
             name, self._compaction_options(name, force, chained, policy, partitions)
         )
 
-    def collect_garbage(self, channel: Channel | str, *, retain: str | None = None) -> CollectedGarbage:
+    def collect_garbage(
+        self, channel: Channel | str, *, retain: str | None = None, undo_period: float = 0.0
+    ) -> CollectedGarbage:
         """Collect the blocks of a channel that no retained answer needs (R15).
 
-        The files are deleted after ``gc_grace``.
+        The files are deleted after ``gc_grace``. The removal of the channel, and of bindings with this channel, becomes
+        final.
 
         Args:
             retain: period for which old versions stay readable (time travel), such as ``"30d"``. By default, the
                 retention in the project's definition of the channel. Without a definition, old versions are not
                 retained.
+            undo_period: seconds for which a removal can still be taken back. Automatic maintenance waits for
+                ``gc_grace``.
         """
         name = self.registry.registered_name(channel)
-        return self.maintenance.collect(name, channel_retention_seconds(self.runtime, name, retain))
+        retain_seconds = channel_retention_seconds(self.runtime, name, retain)
+        with notify_if_failing(self.runtime.catalog, "upkeep_failing", name, f"garbage collection of {name}"):
+            return self.maintenance.collect(name, retain_seconds, undo_period)
+
+    def collect_removals(
+        self, channels: Sequence[str] | None = None, *, undo_period: float = 0.0, dry_run: bool = False
+    ) -> list[DefinitionKey]:
+        """Make the removal of definitions final: delete the cursors of removed bindings, and collect all blocks of
+        removed channels.
+
+        Args:
+            channels: only removals of these channels and of bindings with one of them. By default, all.
+            undo_period: seconds for which a removal can still be taken back.
+            dry_run: return the definitions without changing anything.
+
+        Returns:
+            The definitions whose removal is final now. A removed channel that somebody reads is left out.
+        """
+        if dry_run:
+            return self.runtime.catalog.removals_to_collect(channels, undo_period)
+        return self.runtime.catalog.collect_removals(channels, undo_period)
 
     def held(self, channel: Channel | str, *, retain: str | None = None) -> tuple[RetentionVerdict, ...]:
         """Dry run of ``collect_garbage``: for every block of a channel, whether a reader needs the block, and why."""
@@ -135,15 +164,16 @@ class StoreMaintenance:
         if no partition has expired.
         """
         expired_partitions = self.expired(channel)
-        return (
-            self.maintenance.drop_partitions(self.registry.registered_name(channel), expired_partitions)
-            if expired_partitions
-            else None
-        )
+        name = self.registry.registered_name(channel)
+        if not expired_partitions:
+            return None
+        with notify_if_failing(self.runtime.catalog, "upkeep_failing", name, f"drop of expired partitions of {name}"):
+            return self.maintenance.drop_partitions(name, expired_partitions)
 
     def delete_collected(self) -> int:
         """Delete the files of blocks that were collected longer than ``gc_grace`` ago. Returns their number."""
-        return self.maintenance.delete_collected_files()
+        with notify_if_failing(self.runtime.catalog, "upkeep_failing", None, "deletion of collected files"):
+            return self.maintenance.delete_collected_files()
 
     def _compaction_options(
         self, channel: str, force: bool, chained: bool, policy: Compaction | None, partitions: Sequence[str] | None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 
 from nova_assets.masking import get_logger
 from nova_assets.nova_error import NovaError
@@ -17,13 +16,17 @@ _RECHECK_TIME_FORMAT = "%Y-%m-%dT%H"
 pins are released and a failed run may succeed."""
 
 
+NEWEST_COMMIT_KEY = "nova/newest_commit"
+"""Key under which the digests keep the time of the newest commit. No channel can have this name."""
+
+
 @dataclass(frozen=True, slots=True)
 class MaintenanceTick:
     """Result of one maintenance pass.
 
     Args:
         state_digests: digest of each checked channel's state, by channel. The next pass skips a channel whose digest
-            has not changed.
+            has not changed. The key ``NEWEST_COMMIT_KEY`` has the time of the newest commit.
         channels_to_compact: channels whose compaction is worth the cost.
         messages: lines for people on what was done and what failed.
     """
@@ -43,17 +46,21 @@ def run_maintenance_tick(
         is_compaction_running: compaction runs elsewhere, so this pass names no channel to compact. The next pass checks
             the channels again.
     """
-    state_digests: dict[str, str] = {}
+    newest_commit = str(store.catalog.newest_commit_time())
+    has_new_commit = previous_digests.get(NEWEST_COMMIT_KEY) != newest_commit
+    state_digests: dict[str, str] = {NEWEST_COMMIT_KEY: newest_commit}
     channels_to_compact: list[str] = []
     messages: list[str] = []
+    undo_period = store.settings.gc_grace
+    messages += [f"the removal of {key} is final" for key in store.collect_removals(undo_period=undo_period)]
     compacted_channels = auto_compacted_channels(store)
-    for channel, digest in _state_digest_by_channel(store, store.catalog.now()).items():
+    for channel, digest in _state_digest_by_channel(store, {} if has_new_commit else previous_digests).items():
         state_digests[channel] = digest
         if previous_digests.get(channel) == digest:
             continue
         try:
             dropped = store.drop_expired(channel)
-            collected = store.collect_garbage(channel).blocks
+            collected = store.collect_garbage(channel, undo_period=undo_period).blocks
             due = channel in compacted_channels and store.compactable(channel, force=False)
         except NovaError as error:  # a failing channel must not block the others
             log.error("%s: %s", channel, error)
@@ -78,19 +85,29 @@ def run_maintenance_tick(
 
 def auto_compacted_channels(store: Store) -> list[str]:
     """Names of the project's channels that are compacted automatically and that the catalog knows."""
-    registered_channels = {s.channel.name for s in store.catalog.channels()}
+    registered_channels = store.catalog.heads().keys() - _removed_channels(store)
     return [c.name for c in store.project.channels if c.compaction is not None and c.name in registered_channels]
 
 
-def _state_digest_by_channel(store: Store, now: datetime) -> dict[str, str]:
-    """Digest of each channel's state that decides about maintenance. An equal digest means an equal decision."""
+def _state_digest_by_channel(store: Store, digests_since_commit: Mapping[str, str]) -> dict[str, str]:
+    """Digest of each channel's state that decides about maintenance. An equal digest means an equal decision.
+
+    Args:
+        digests_since_commit: digests that were taken since the newest commit. Their numbers of reads still hold.
+    """
     cursor_sum_by_channel: dict[str, int] = {}
     for cursor in store.cursors():
         cursor_sum_by_channel[cursor.channel] = cursor_sum_by_channel.get(cursor.channel, 0) + cursor.seq
-    heads = {s.channel.name: s.head for s in store.catalog.channels()}
-    names = [c.name for c in store.project.channels if heads.get(c.name)]
-    recheck = now.strftime(_RECHECK_TIME_FORMAT)
-    return {
-        name: f"{heads[name]} {cursor_sum_by_channel.get(name, 0)} {store.catalog.count_full_reads(name)} {recheck}"
-        for name in names
-    }
+    heads, recheck = store.catalog.heads(), store.catalog.now().strftime(_RECHECK_TIME_FORMAT)
+    digests: dict[str, str] = {}
+    removed_channels = _removed_channels(store)
+    for name in (c.name for c in store.project.channels if heads.get(c.name) and c.name not in removed_channels):
+        state = f"{heads[name]} {cursor_sum_by_channel.get(name, 0)} {recheck} "
+        known = digests_since_commit.get(name, "")
+        digests[name] = known if known.startswith(state) else f"{state}{store.catalog.count_full_reads(name)}"
+    return digests
+
+
+def _removed_channels(store: Store) -> set[str]:
+    statuses = store.catalog.definition_statuses()
+    return {key.name for key, status in statuses.items() if key.kind == "channel" and status.is_removed}

@@ -21,8 +21,10 @@ from nova_assets.store.binding_executions import BindingExecutions
 from nova_assets.store.channel_data import ChannelData
 from nova_assets.store.channel_registry import ChannelRegistry
 from nova_assets.store.datasets import StoreDatasets
+from nova_assets.store.definitions import StoreDefinitions
 from nova_assets.store.forwarding import forwarded
 from nova_assets.store.maintenance import StoreMaintenance
+from nova_assets.store.notifications import StoreNotifications
 from nova_assets.store.published_tables import StorePublishing
 from nova_assets.store.seals import StoreSeals
 
@@ -53,12 +55,14 @@ class Store(DeploymentHandle):
         self._inserter = DataInserter(self.runtime)
         self._maintenance = ChannelMaintenance(self.runtime, settings.gc_grace)
         self._registry = ChannelRegistry(self.runtime)
+        self._definitions = StoreDefinitions(self.runtime)
         self._data = ChannelData(self.runtime, self._registry, self._reader, self._inserter)
         self._executions = BindingExecutions(self.runtime, self._reader, self._registry)
         self._upkeep = StoreMaintenance(self.runtime, self._registry, self._maintenance)
         self._arrivals = StoreArrivals(self.runtime, self._registry, settings.root)
         self._seals = StoreSeals(self.runtime, self._registry, GroupSealer(self.runtime, self._maintenance))
         self._publishing = StorePublishing(self.runtime, self._registry, self._data, self._maintenance, settings)
+        self._notifications = StoreNotifications(self.runtime, settings)
         self._datasets = StoreDatasets(self.runtime, self._maintenance, settings.root)
 
     @property
@@ -91,6 +95,17 @@ class Store(DeploymentHandle):
     partitions = forwarded("_registry", ChannelRegistry.partitions)
     timeline = forwarded("_registry", ChannelRegistry.timeline)
 
+    registered_bindings = forwarded("_definitions", StoreDefinitions.registered_bindings)
+    workflowettes = forwarded("_definitions", StoreDefinitions.workflowettes)
+    triggers = forwarded("_definitions", StoreDefinitions.triggers)
+    describe = forwarded("_definitions", StoreDefinitions.describe)
+    pause = forwarded("_definitions", StoreDefinitions.pause)
+    resume = forwarded("_definitions", StoreDefinitions.resume)
+    plan_removal = forwarded("_definitions", StoreDefinitions.plan_removal)
+    remove = forwarded("_definitions", StoreDefinitions.remove)
+    undo_removal = forwarded("_definitions", StoreDefinitions.undo_removal)
+    removed_with = forwarded("_definitions", StoreDefinitions.removed_with)
+
     def known(self, channel: Channel | str) -> str:
         """Name of a registered channel.
 
@@ -114,6 +129,7 @@ class Store(DeploymentHandle):
 
     bindings = forwarded("_executions", BindingExecutions.bindings)
     run = forwarded("_executions", BindingExecutions.run)
+    run_due = forwarded("_executions", BindingExecutions.run_due)
     plan = forwarded("_executions", BindingExecutions.plan)
     forecast = forwarded("_executions", BindingExecutions.forecast)
     unread = forwarded("_executions", BindingExecutions.unread)
@@ -122,6 +138,7 @@ class Store(DeploymentHandle):
     open_executions = forwarded("_executions", BindingExecutions.open_executions)
     release = forwarded("_executions", BindingExecutions.release)
     failing_rows = forwarded("_executions", BindingExecutions.failing_rows)
+    check_rows = forwarded("_executions", BindingExecutions.check_rows)
     executions = forwarded("_executions", BindingExecutions.executions)
     cursors = forwarded("_executions", BindingExecutions.cursors)
 
@@ -130,6 +147,7 @@ class Store(DeploymentHandle):
     compact = forwarded("_upkeep", StoreMaintenance.compact)
     compactable = forwarded("_upkeep", StoreMaintenance.compactable)
     collect_garbage = forwarded("_upkeep", StoreMaintenance.collect_garbage)
+    collect_removals = forwarded("_upkeep", StoreMaintenance.collect_removals)
     held = forwarded("_upkeep", StoreMaintenance.held)
     drop = forwarded("_upkeep", StoreMaintenance.drop)
     expired = forwarded("_upkeep", StoreMaintenance.expired)
@@ -158,6 +176,15 @@ class Store(DeploymentHandle):
     to_publish = forwarded("_publishing", StorePublishing.to_publish)
     published = forwarded("_publishing", StorePublishing.published)
     unpublish = forwarded("_publishing", StorePublishing.unpublish)
+
+    # notifications
+
+    notify = forwarded("_notifications", StoreNotifications.notify)
+    follow_notifications = forwarded("_notifications", StoreNotifications.follow_notifications)
+    test_notifiers = forwarded("_notifications", StoreNotifications.test_notifiers)
+    notifications = forwarded("_notifications", StoreNotifications.notifications)
+    retry_notifications = forwarded("_notifications", StoreNotifications.retry_notifications)
+    forget_notifier = forwarded("_notifications", StoreNotifications.forget_notifier)
 
     # datasets in SQL
 

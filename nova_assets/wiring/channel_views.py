@@ -31,7 +31,7 @@ def catalog_with_views(
         view_source: ViewServiceClient | ViewQueryHandler = ViewQueryHandler(TimelineFollower(catalog, storage))
     else:
         view_source = ViewServiceClient(
-            settings.service, settings.service_token, settings.service_timeout, catalog.identity()
+            settings.service_addresses, settings.service_token, settings.service_timeout, catalog.identity()
         )
     return catalog_through_views(catalog, view_source), view_source
 

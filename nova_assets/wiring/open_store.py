@@ -14,12 +14,16 @@ from typing import Any
 
 from nova_assets.errors import ArgumentRefused, SettingsError
 from nova_assets.execution.warehouse_identity import check_warehouse_identity
+from nova_assets.key_prefix import parse_key_prefix
 from nova_assets.model.address import parse_address
+from nova_assets.model.catalog import Catalog
+from nova_assets.model.engine import Engine
 from nova_assets.model.project import Project
-from nova_assets.model.read_strategy import READ_STRATEGIES
+from nova_assets.model.read_strategy import forced_strategy
 from nova_assets.settings import Settings, load_settings
 from nova_assets.store.store import Store
 from nova_assets.wiring.channel_views import StoreViewsFactory, catalog_with_views
+from nova_assets.wiring.lazy_engine import lazy_engine
 
 
 def open(
@@ -60,11 +64,6 @@ def open(
         CatalogVersion: the database has a newer catalog version, or is no catalog.
         WarehouseMismatch: the blocks of the catalog are in another warehouse.
     """
-    from nova_assets.catalog.catalog import open_catalog
-    from nova_assets.crash_points import crash_point
-    from nova_assets.engine.session.spark_session import get_or_build_session
-    from nova_assets.engine.spark_engine import SparkEngine
-
     if project is not None and not isinstance(project, Project | str):
         raise ArgumentRefused(
             "open() got project= of an unsupported type",
@@ -84,25 +83,65 @@ def open(
     )
     parse_address(settings.warehouse)  # a bad address must fail before a catalog is created
     loaded_project = project if isinstance(project, Project) else load_project(settings)
-    database_catalog = open_catalog(
+    session = spark if spark_kind is None else None
+    catalog_of_settings = _open_catalog(settings)
+    engine = _build_checked_engine(settings, catalog_of_settings, session)
+    return _assemble_store(settings, loaded_project, catalog_of_settings, engine, storage)
+
+
+def open_for_reading(project: Project, settings: Settings) -> Store:
+    """Open a deployment for reading. Only the first read of data builds the engine and checks the warehouse.
+
+    Raises:
+        NotSupported, CatalogUnavailable, CatalogVersion: as ``open``.
+    """
+    parse_address(settings.warehouse)
+    catalog = _open_catalog(settings)
+    engine = lazy_engine(lambda: _build_checked_engine(settings, catalog, None))
+    return _assemble_store(settings, project, catalog, engine, None)
+
+
+def _open_catalog(settings: Settings) -> Catalog:
+    from nova_assets.catalog.catalog import open_catalog
+    from nova_assets.crash_points import crash_point
+
+    return open_catalog(
         settings.catalog,
         on_before_commit=lambda: crash_point("commit.inside"),
         patience=settings.catalog_patience,
         timeout=settings.catalog_timeout,
     )
-    viewed_catalog, view_source = catalog_with_views(settings, database_catalog, storage)
-    session = (
-        spark
-        if spark is not None and spark_kind is None
-        else partial(get_or_build_session, settings.spark, settings.default_data_folder, settings.spark_config)
-    )
-    read_strategy = next((w for w in READ_STRATEGIES if w == settings.strategy), None)
-    engine = SparkEngine(settings.warehouse, session, read_strategy)
-    check_warehouse_identity(database_catalog, engine)
-    views_factory = StoreViewsFactory(
-        settings, database_catalog, Store(settings, loaded_project, viewed_catalog, engine), view_source
-    )
-    return Store(settings, loaded_project, viewed_catalog, engine, views_factory)
+
+
+def _build_checked_engine(settings: Settings, catalog: Catalog, session: Any) -> Engine:
+    """Engine over the warehouse of the catalog.
+
+    Args:
+        session: a session, or a function that returns one; None for the session that the settings choose.
+
+    Raises:
+        WarehouseMismatch: the blocks of the catalog are in another warehouse.
+    """
+    from nova_assets.engine.session.spark_session import get_or_build_session
+    from nova_assets.engine.spark_engine import SparkEngine
+
+    if session is None:
+        session = partial(get_or_build_session, settings.spark, settings.default_data_folder, settings.spark_config)
+    engine = SparkEngine(settings.warehouse, session, forced_strategy(settings.strategy))
+    check_warehouse_identity(catalog, engine)
+    return engine
+
+
+def _assemble_store(
+    settings: Settings,
+    project: Project | None,
+    catalog: Catalog,
+    engine: Engine,
+    storage: Callable[[str], Any] | None,
+) -> Store:
+    viewed_catalog, view_source = catalog_with_views(settings, catalog, storage)
+    views_factory = StoreViewsFactory(settings, catalog, Store(settings, project, viewed_catalog, engine), view_source)
+    return Store(settings, project, viewed_catalog, engine, views_factory)
 
 
 def load_project(settings: Settings) -> Project | None:
@@ -133,7 +172,7 @@ def load_project(settings: Settings) -> Project | None:
         if getattr(imported.__spec__, "_initializing", False):
             raise _store_opened_on_import_error(settings, module) from error
         raise _project_load_error(settings, error) from error
-    project = loaded if isinstance(loaded, Project) else _project_of_definitions(loaded)
+    project = loaded if isinstance(loaded, Project) else _project_of_definitions(loaded, settings)
     if project is None:
         raise SettingsError(
             f"{settings.project} is not a nova.Project",
@@ -143,11 +182,29 @@ def load_project(settings: Settings) -> Project | None:
     return project
 
 
-def _project_of_definitions(loaded: Any) -> Project | None:
-    """The project of Dagster definitions; None for other objects. Does not import Dagster."""
-    resource = (getattr(loaded, "resources", None) or {}).get("nova")
-    project = getattr(resource, "defined_project", None)
-    return project if isinstance(project, Project) else None
+def _project_of_definitions(loaded: Any, settings: Settings) -> Project | None:
+    """The project of Dagster definitions, or of a function with ``@dg.definitions``; None for other objects. Does not
+    import Dagster.
+
+    Raises:
+        SettingsError: the definitions have no project with the key prefix of the settings.
+    """
+    if callable(loaded) and type(loaded).__module__.startswith("dagster."):
+        loaded = loaded()
+    project_by_prefix: dict[tuple[str, ...], Project] = {}
+    for resource in (getattr(loaded, "resources", None) or {}).values():
+        project = getattr(resource, "defined_project", None)
+        if isinstance(project, Project):
+            project_by_prefix[parse_key_prefix(resource.key_prefix)] = project
+    if project_by_prefix and settings.key_prefix not in project_by_prefix:
+        prefixes = ["/".join(prefix) for prefix in project_by_prefix]
+        raise SettingsError(
+            f"{settings.project} has no project with the key prefix of the settings",
+            found=f"key_prefix {'/'.join(settings.key_prefix)!r}",
+            expected=" or ".join(map(repr, prefixes)),
+            next=f'key_prefix = "{prefixes[0]}" below [tool.nova], or NOVA_KEY_PREFIX={prefixes[0]}',
+        )
+    return project_by_prefix.get(settings.key_prefix)
 
 
 def _project_load_error(settings: Settings, error: Exception) -> SettingsError:

@@ -132,6 +132,7 @@ def test_outlines_say_where_blocks_lie_and_how_far_consumers_are(catalog: SqlCat
     found = catalog.outlines(["c", "empty", "unknown"])
     assert set(found) == {"c", "empty"} and found["empty"] == ChannelOutline("empty", 0, (), ())
     assert (found["c"].head, found["c"].spans) == (3, (*deltas, compacted))
+    assert [s.rows for s in found["c"].spans] == [b.manifest.rows for b in compaction.added_blocks] * 4
     assert [(c.binding, c.seq, c.lag) for c in found["c"].cursors] == [("b", 2, 1)]
     assert catalog.outlines(["c"], version_limit=1)["c"].spans == (deltas[2], compacted)
     reading(2, 3)

@@ -123,3 +123,11 @@ def test_a_tick_says_what_it_would_do(nova: Nova) -> None:
     assert (output["drop"], output["held"]) == ({}, {})
     shown = nova("tick", "--dry-run", "--project", PROJECT).out
     assert "To run: 4" in shown and "Waiting: 2" in shown
+
+
+def test_a_tick_leaves_out_a_paused_dataset_and_says_who_paused_it(nova: Nova) -> None:
+    assert nova("pause", "binding", "store_sales", "--project", PROJECT).code == 0
+    output = nova("tick", "--dry-run", "--json", "--project", PROJECT).json
+    assert output["run"] == [] and "binding store_sales is paused by" in output["waits"][0]["waits_for"]
+    assert nova("resume", "binding", "store_sales", "--project", PROJECT).code == 0
+    assert len(nova("tick", "--dry-run", "--json", "--project", PROJECT).json["run"]) > 0

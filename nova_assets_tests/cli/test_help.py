@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pkgutil
 import resource
 import subprocess
@@ -12,21 +13,30 @@ import pytest
 
 from nova_assets import __version__, plan
 from nova_assets.cli.main import COMMANDS
+from nova_assets.store.store import Store
 from nova_assets_tests.cli.conftest import Nova
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = (
-    *("dagster", "pyspark", "sqlalchemy", "pyarrow", "pandas", "numpy"),
+    *("dagster", "pyspark", "sqlalchemy", "sqlalchemy.dialects.postgresql", "alembic", "sqlglot"),
+    *("pyarrow", "pandas", "numpy", "yaml", "fastavro"),
     *("fastapi", "httpx", "prometheus_client", "pythonjsonlogger", "starlette", "uvicorn"),
+    *(
+        f"nova_assets.{room}"
+        for room in ("dagster_bridge", "engine", "file_views", "formats", "service", "sources", "sql")
+    ),
 )
+"""Packages, and rooms of this package, that take long to load."""
 
 
-def modules_loaded_by(code: str) -> set[str]:
+def modules_loaded_by(code: str, folder: Path = ROOT) -> set[str]:
     """The heavy packages that a fresh process has loaded after some code."""
     code = f"import sys\n{code}\nprint(*[m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
     return set(done.stderr.split())
 
 
@@ -40,6 +50,52 @@ try:
     cli({arguments!r}, prog_name='nova')
 except SystemExit as end:
     assert end.code == 0, end.code
+"""
+    assert modules_loaded_by(code) == set()
+
+
+def test_commands_that_read_no_data_load_nothing_that_reads_data_or_parses_sql(
+    stub_store: Store, with_shop: None, folder: Path
+) -> None:
+    stub_store.register(stub_store.project)
+    stub_store.insert("stock", [{"item": "tea", "count": 1}])
+    commands = ("channels", "timeline stock", "cursors", "bindings", "executions", "plan sell", "gc --dry-run")
+    code = f"""
+from nova_assets.cli.main import cli
+for command in {commands!r}:
+    assert cli(command.split(), prog_name='nova', standalone_mode=False) == 0, command
+"""
+    assert modules_loaded_by(code, folder) == {"sqlalchemy"}
+
+
+def test_a_command_spends_no_time_on_garbage_collection(stub_store: Store, with_shop: None, folder: Path) -> None:
+    code = """
+import gc
+from nova_assets.cli.main import main
+
+def collections():
+    return sum(generation['collections'] for generation in gc.get_stats())
+
+before, sys.argv = collections(), ['nova', 'channels']
+try:
+    main()
+except SystemExit as end:
+    assert end.code == 0 and 'nova_assets.catalog.catalog' in sys.modules
+assert collections() == before, collections() - before
+"""
+    assert modules_loaded_by(code, folder) == {"sqlalchemy"}
+
+
+@pytest.mark.parametrize("words", ["nova ti", "nova --p"])
+def test_completing_a_command_loads_nothing_heavy(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"_NOVA_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": "1"}.items():
+        monkeypatch.setenv(name, value)
+    code = """
+from nova_assets.cli.main import main
+try:
+    main()
+except SystemExit as end:
+    assert not [m for m in sys.modules if m.startswith('nova_assets.cli.t')], 'a command is loaded'
 """
     assert modules_loaded_by(code) == set()
 
@@ -94,8 +150,12 @@ def test_every_command_takes_json_and_what_changes_things_takes_dry_run(nova: No
         "tick",
         "backfill",
         "refresh",
+        "notify",
         "token",
         "release",
+        "pause",
+        "resume",
+        "remove",
         *upkeep,
     )
     assert ("--dry-run" in output.out) == (command in changes)

@@ -213,6 +213,16 @@ def test_cursors_of_an_unknown_binding_lists_the_known_ones(nova: Nova) -> None:
 
 
 @pytest.mark.usefixtures("store_with_sales")
+def test_only_reading_and_writing_data_need_the_warehouse_of_the_catalog(nova: Nova, folder: Path) -> None:
+    other = ["--warehouse", folder / "other"]
+    assert "orders" in nova("channels", *other).out
+    for command in (["read", "orders"], ["gc"]):
+        output = nova(*command, *other)
+        assert output.code == 1 and "NOVA-WAREHOUSE-MISMATCH" in output.err
+    assert not (folder / "other").exists()
+
+
+@pytest.mark.usefixtures("store_with_sales")
 @pytest.mark.parametrize("wrong", ["import a_module_of_nowhere", "1/0", "project = 5", UNSOUND])
 @pytest.mark.parametrize(
     "command", ["channels", "timeline orders", "cursors", "plan sell", "read orders", "compact orders"]

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+import nova_assets
+from nova_assets.store.arrival_watch import WatchedInboxes, find_channels_to_receive
 from nova_assets_tests.cli.conftest import Nova
 
 PROJECT = """
@@ -97,6 +99,16 @@ def test_days_are_sealed_and_shown(nova: Nova, folder: Path) -> None:
 def test_wrong_use_is_told(nova: Nova) -> None:
     assert "has no source" in nova("receive", "by_hand").err
     assert "no channel is called 'nothing'" in nova("receive", "nothing").err
+
+
+def test_files_of_a_paused_channel_wait_until_it_is_resumed(nova: Nova, folder: Path) -> None:
+    write_file(folder, "a.json", '{"id": 1, "price": 2.5}')
+    nova("pause", "channel", "orders")
+    with nova_assets.open() as store:
+        inboxes = WatchedInboxes()
+        assert "orders" not in find_channels_to_receive(store, inboxes).to_list
+        store.resume("channel", "orders")
+        assert "orders" in find_channels_to_receive(store, inboxes).to_list
 
 
 def test_it_follows_until_it_is_interrupted(nova: Nova, folder: Path) -> None:

@@ -9,19 +9,25 @@ from pathlib import Path
 import pytest
 
 import nova_assets as nova
+from nova_assets.settings import VIEW_STORAGES
 from nova_assets_tests import patient
 from nova_assets_tests.cli.conftest import Nova
+from nova_assets_tests.effort import long_except
 from nova_assets_tests.service.service_process import run_service_process
 
 pytestmark = pytest.mark.slow
 
 
-def test_it_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
+@pytest.mark.parametrize("views", long_except(VIEW_STORAGES, "disk", "rocksdb"))
+def test_it_serves_until_it_is_told_to_stop(tmp_path: Path, views: str) -> None:
     """What was put in through one service is read through the next, which goes on from the views of the first."""
     catalog = f"sqlite:///{tmp_path}/catalog.db"
     with nova.open(catalog=catalog, warehouse=tmp_path / "wh") as store:
         store.register(nova.Channel("prices", merge=nova.Upsert(key="id"), schema="id bigint, price double"))
-    with run_service_process(tmp_path, catalog) as service, nova.connect(service.url) as there:
+    with (
+        run_service_process(tmp_path, catalog, "service", "--views", views) as service,
+        nova.connect(service.url) as there,
+    ):
         assert there.insert("prices", [{"id": 1, "price": 1.5}]).seq == 1
         assert len(patient.get(f"{service.url}/v1/channels/prices/files").json()["blocks"]) == 1
         assert service.stop() == 0
@@ -29,7 +35,9 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
         assert there.read("prices").to_arrow().to_pylist() == [{"id": 1, "price": 1.5}]
         assert len(patient.get(f"{service.url}/v1/channels/prices/files").json()["blocks"]) == 1
         loaded = [
-            m for m in patient.get(f"{service.url}/metrics").text.splitlines() if m.startswith("nova_views_loaded_")
+            m
+            for m in patient.get(f"{service.url}/metrics").text.splitlines()
+            if m.startswith("nova_views_loaded_total")
         ]
         assert loaded == ["nova_views_loaded_total 0.0"], "nothing was loaded anew"
         assert service.stop() == 0

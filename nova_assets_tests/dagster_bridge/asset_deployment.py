@@ -21,8 +21,10 @@ DELTA, BASE = {"nova/produces": "delta"}, {"nova/produces": "base"}
 class Deployment:
     """A project whose only writers are plain assets."""
 
-    def __init__(self, root: Path, assets: Sequence[Any], channels: Sequence[nova.Channel]) -> None:
-        project = nova.Project([], channels=channels)
+    def __init__(
+        self, root: Path, assets: Sequence[Any], channels: Sequence[nova.Channel], checks: Sequence[nova.Check] = ()
+    ) -> None:
+        project = nova.Project([], channels=channels, checks=checks)
         self.defs = build_definitions(
             project, assets=list(assets), catalog=f"sqlite:///{root}/c.db", warehouse=str(root / "wh")
         )

@@ -39,8 +39,12 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeDaem
 def deploy(tmp_path: Path) -> Iterator[Deploy]:
     made: list[Deployment] = []
 
-    def build(*assets: Any, channels: Sequence[nova.Channel] = (ORDERS, LISTED, LATEST)) -> Deployment:
-        made.append(Deployment(tmp_path, assets, channels))
+    def build(
+        *assets: Any,
+        channels: Sequence[nova.Channel] = (ORDERS, LISTED, LATEST),
+        checks: Sequence[nova.Check] = (),
+    ) -> Deployment:
+        made.append(Deployment(tmp_path, assets, channels, checks))
         return made[-1]
 
     yield build

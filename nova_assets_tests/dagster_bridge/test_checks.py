@@ -61,14 +61,16 @@ def verdicts(result: dg.ExecuteInProcessResult) -> dict[str, tuple[str, bool]]:
     return {e.check_name: (e.asset_key.to_user_string(), e.passed) for e in result.get_asset_check_evaluations()}
 
 
-def test_a_failed_check_stops_the_run_before_the_commit(store: Store) -> None:
-    defs = build_definitions(project, catalog=store.settings.catalog, warehouse=store.settings.warehouse)
+@pytest.mark.parametrize(("steps", "step"), [("per_task", "checks"), ("one", "execute")])
+def test_a_failed_check_stops_the_run_before_the_commit(store: Store, steps: Any, step: str) -> None:
+    settings = store.settings
+    defs = build_definitions(project, catalog=settings.catalog, warehouse=settings.warehouse, steps=steps)
     job, instance = defs.resolve_job_def("w"), dg.DagsterInstance.ephemeral()
     store.insert("source", [{"k": 1, "v": 1}, {"k": 2, "v": -1}])
     result = job.execute_in_process(instance=instance, raise_on_error=False)
     assert not result.success
     assert verdicts(result) == {"no_negatives": ("table", False), "few": ("other", False)}
-    assert [e.step_key.split(".")[-1] for e in result.get_step_failure_events()] == ["checks"]
+    assert [e.step_key.split(".")[-1] for e in result.get_step_failure_events()] == [step]
     assert not result.get_asset_materialization_events()
     assert store.catalog.channel("table").head == 0 and not store.cursors()
     assert store.executions("w")[0].state == "failed"
@@ -94,8 +96,17 @@ def test_a_blocked_execution_is_not_published_by_running_its_last_step_alone(sto
     assert store.catalog.channel("table").head == 0
 
 
-def test_what_is_found_after_a_conflict_is_reported(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    defs = build_definitions(project, catalog=store.settings.catalog, warehouse=store.settings.warehouse)
+PER_TASK = [("checks", "no_negatives"), ("checks", "few"), ("commit", "no_negatives"), ("commit", "few")]
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"), [("per_task", PER_TASK), ("one", [("execute", "no_negatives"), ("execute", "few")])]
+)
+def test_what_is_found_after_a_conflict_is_reported(
+    store: Store, monkeypatch: pytest.MonkeyPatch, steps: Any, expected: list[tuple[str, str]]
+) -> None:
+    settings = store.settings
+    defs = build_definitions(project, catalog=settings.catalog, warehouse=settings.warehouse, steps=steps)
     job, instance = defs.resolve_job_def("w"), dg.DagsterInstance.ephemeral()
     really, rivals = store.catalog.commit, [1]
 
@@ -113,7 +124,7 @@ def test_what_is_found_after_a_conflict_is_reported(store: Store, monkeypatch: p
         for e in result.all_events
         if e.event_type_value == "ASSET_CHECK_EVALUATION"
     ]  # type: ignore[union-attr]
-    assert found == [("checks", "no_negatives"), ("checks", "few"), ("commit", "no_negatives"), ("commit", "few")]
+    assert found == expected
 
 
 def test_names_that_dagster_would_take_for_one(store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import dagster as dg
@@ -23,11 +24,13 @@ class Automation:
         self.world = world
         self.cursor: Any = None
 
-    def tick(self) -> list[str]:
+    def tick(self, at: datetime | None = None) -> list[str]:
         """Requested assets or partitions. Commits that no step has reported are reported before."""
         for event in collect_missing_events(self.world.store, self.world.instance):
             self.world.instance.report_runless_asset_event(event)
-        result = dg.evaluate_automation_conditions(self.world.defs, self.world.instance, cursor=self.cursor)
+        result = dg.evaluate_automation_conditions(
+            self.world.defs, self.world.instance, cursor=self.cursor, evaluation_time=at
+        )
         self.cursor = result.cursor
         return sorted(
             partition or key.to_user_string()
@@ -118,6 +121,51 @@ def test_dagsters_own_conditions_fire_once_for_each_block(deploy: Deploy) -> Non
     world.store.compact("orders")
     world.store.compact("orders", chained=True)
     assert automation.tick() == [], "compaction is no new data"
+
+
+def test_on_missing_requests_a_new_partition_once(deploy: Deploy) -> None:
+    day = nova.daily("day", start="2026-01-01")
+    clicks = nova.Channel("clicks", schema="day date, n int", partitions=day)
+    counts = nova.Channel("counts", schema="day date, n int", partitions=day)
+
+    @dg.asset(
+        key="counts",
+        metadata=DELTA,
+        partitions_def=dg.DailyPartitionsDefinition("2026-01-01"),
+        ins={"clicks": dg.AssetIn("clicks", metadata={"nova/mode": "new"})},
+        automation_condition=dg.AutomationCondition.on_missing(),
+    )
+    def count(clicks: pa.Table) -> pa.Table:
+        return clicks
+
+    world = deploy(count, channels=[clicks, counts])
+    automation = Automation(world)
+    assert automation.tick(datetime(2026, 1, 2, 0, 10, tzinfo=UTC)) == []
+    next_day = datetime(2026, 1, 3, 0, 10, tzinfo=UTC)
+    assert automation.tick(next_day) == [], "the day is over, but its input is missing"
+    world.store.insert("clicks", [{"day": "2026-01-02", "n": 1}])
+    assert automation.tick(next_day) == ["2026-01-02"] and automation.tick(next_day) == []
+    assert world.run("counts", partition_key="2026-01-02").success
+    world.store.insert("clicks", [{"day": "2026-01-02", "n": 2}])
+    world.store.compact("clicks")
+    assert automation.tick(next_day) == [], "the partition is not missing any more"
+
+
+def test_on_cron_requests_a_run_after_the_hour_that_brought_a_block(deploy: Deploy) -> None:
+    world = deploy(writer(dg.AutomationCondition.on_cron("0 * * * *")))
+    automation = Automation(world)
+    now = datetime.now(UTC)
+    hour = now.replace(minute=0, second=0, microsecond=0)
+    assert automation.tick(hour - timedelta(minutes=1)) == []
+    assert automation.tick(hour + timedelta(seconds=1)) == [], "an hour has begun, but no block has come"
+    world.insert(1)
+    assert (
+        automation.tick(now + timedelta(seconds=1)) == ["listed"] and automation.tick(now + timedelta(seconds=2)) == []
+    )
+    assert world.run("listed").success
+    world.store.compact("orders")
+    world.store.collect_garbage("orders")
+    assert automation.tick(hour + timedelta(hours=1, seconds=1)) == [], "upkeep is no block"
 
 
 def test_its_sensor_and_what_is_refused(deploy: Deploy) -> None:

@@ -437,7 +437,7 @@ def test_r4_a_run_from_failure_keeps_pins_and_what_was_staged(persisted: Any) ->
 def test_a_run_that_died_between_commit_and_publishing_reports_the_same_commit_again(
     persisted: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nova_assets.dagster_bridge import ops
+    from nova_assets.dagster_bridge import commit_outputs
 
     module, store, instance, _ = persisted
     job = dg.reconstructable(module.the_job)
@@ -448,7 +448,7 @@ def test_a_run_that_died_between_commit_and_publishing_reports_the_same_commit_a
             raise RuntimeError("died")
 
     with monkeypatch.context() as dying:
-        dying.setattr(ops, "crash_point", die)
+        dying.setattr(commit_outputs, "crash_point", die)
         with dg.execute_job(job, instance) as first:
             assert not first.success
     assert store.catalog.channel("last").head == 1 and not instance.get_latest_materialization_event(

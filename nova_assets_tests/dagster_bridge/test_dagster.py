@@ -56,12 +56,12 @@ project = nova.Project([binding])
 class World:
     """A store with a stub engine, as the Dagster resource finds it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, steps: Any = "per_task") -> None:
         catalog, warehouse = f"sqlite:///{root}/c.db", str(root / "wh")
         settings = load_settings(catalog=catalog, warehouse=warehouse)
         self.store = Store(settings, project, open_catalog(catalog), StubEngine(warehouse))
         resources._stores[settings.catalog, settings.warehouse, resources.register_project(project)] = self.store
-        self.defs = build_definitions(project, catalog=catalog, warehouse=warehouse)
+        self.defs = build_definitions(project, catalog=catalog, warehouse=warehouse, steps=steps)
         self.job = self.defs.resolve_job_def("w")
         self.instance = dg.DagsterInstance.ephemeral()
         self.store.register(project)
@@ -74,11 +74,11 @@ class World:
         return [r.asset_materialization.metadata["nova/seq"].value for r in reversed(found)]  # type: ignore[union-attr, misc]
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+@pytest.fixture(params=["per_task", "one"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     failing.clear()
     calls.clear()
-    made = World(tmp_path)
+    made = World(tmp_path, request.param)
     yield made
     made.store.close()
 
@@ -97,6 +97,11 @@ def test_lineage_follows_the_tasks_and_channels_are_dressed(world: World) -> Non
     assert graph.get(dg.AssetKey("source")).owners == ["data@example.com"]
     assert graph.get(dg.AssetKey("copy")).tags["tier"] == "raw" and graph.get(dg.AssetKey("copy")).group_name == "w"
     assert graph.get(dg.AssetKey("seen")).kinds == {"spark", "parquet"}
+    links = graph.get(dg.AssetKey("copy")).metadata["dagster/code_references"].code_references
+    code = [(Path(link.file_path).name, link.label) for link in links]
+    assert code == [("test_dagster.py", "mirror"), ("test_dagster.py", "remember")]
+    line = Path(__file__).read_text().splitlines()[links[0].line_number - 1]
+    assert line.startswith("@nova.task(consumes=nova.new(source)") or line.startswith("def mirror")
     policy = graph.get(dg.AssetKey("copy")).freshness_policy
     assert policy is not None and policy == dg.FreshnessPolicy.time_window(timedelta(hours=25))
 

@@ -34,12 +34,12 @@ def lost(it: Daemon) -> list[str]:
         return said
 
 
-def under_way(it: Daemon, step: str, **tags: str) -> str:
+def under_way(it: Daemon, step: str, job: str = "job", **tags: str) -> str:
     """A run that has started a step, and from then on says nothing."""
     run_id = make_new_run_id()
-    run = dg.DagsterRun("job", run_id, tags=tags, status=dg.DagsterRunStatus.STARTED)
+    run = dg.DagsterRun(job, run_id, tags=tags, status=dg.DagsterRunStatus.STARTED)
     it.instance.add_run(run)
-    event = dg.DagsterEvent("STEP_START", "job", step_key=step)
+    event = dg.DagsterEvent("STEP_START", job, step_key=step)
     it.instance.report_dagster_event(event, run_id)
     return run_id
 
@@ -79,7 +79,7 @@ def test_what_a_users_own_step_does_is_its_own_affair_however_long_it_says_nothi
 
 def test_a_run_that_is_cancelled_and_whose_process_is_gone_ends_as_cancelled(daemon: MakeDaemon) -> None:
     it = daemon("nova.on_data(source)")
-    run_id = under_way(it, "w__steps.mirror", **{"nova/firing": "f"})
+    run_id = under_way(it, "w__steps.mirror", "w", **{"nova/firing": "f"})
     run = it.instance.get_run_by_id(run_id)
     assert run is not None
     it.instance.report_run_canceling(run)

@@ -47,13 +47,18 @@ def test_a_maintained_dataset_is_an_asset_like_any_other(tmp_path: Path, spark: 
     definitions = build_definitions(project, catalog=catalog, warehouse=warehouse)
     graph = definitions.resolve_asset_graph()
     assert graph.get(dg.AssetKey("sums")).parent_keys == {dg.AssetKey("orders")}
+    [link] = graph.get(dg.AssetKey("sums")).metadata["dagster/code_references"].code_references
+    assert Path(link.file_path) == folder / "sums.sql"
     instance = dg.DagsterInstance.ephemeral()
     job = definitions.resolve_job_def("sums")
     with nova.open(project, catalog, warehouse, spark) as store:
         store.register(project)
         for rows in ([(1, 1, 5), (2, 2, 7)], [(3, 1, 10)]):
             store.insert("orders", [{"id": i, "user": u, "amount": a} for i, u, a in rows])
-            assert job.execute_in_process(instance=instance).success
+            ran = job.execute_in_process(instance=instance)
+            [made] = ran.get_asset_materialization_events()
+            lineage = made.materialization.metadata["dagster/column_lineage"].value.deps_by_column  # type: ignore[union-attr]
+            assert lineage["total"] == [dg.TableColumnDep(dg.AssetKey("orders"), "amount")], "without being asked"
         change = store.read("sums", since=1).to_arrow().to_pylist()
     assert sorted((r["user"], r["n"], r["total"], r["_deleted"]) for r in change) == [
         (1, 1, 5, True),

@@ -14,6 +14,8 @@ from nova_assets_tests.dagster_bridge.asset_deployment import BASE, DELTA, Deplo
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
+NEW_CLICKS = {"clicks": dg.AssetIn("clicks", metadata={"nova/mode": "new"})}
+
 
 def test_an_asset_of_a_partition(deploy: Deploy) -> None:
     day = nova.daily("day", start="2026-01-01")
@@ -37,6 +39,34 @@ def test_an_asset_of_a_partition(deploy: Deploy) -> None:
     result = world.run("counts", partition_key="2026-01-02")
     assert result.success, failure(result)
     assert [(str(r["day"]), r["n"]) for r in world.store.read("counts").to_arrow().to_pylist()] == [("2026-01-02", 2)]
+
+
+def test_assets_without_partitions_in_the_run_of_a_partition(deploy: Deploy) -> None:
+    """They read all partitions, with one cursor: a run for the next partition gives them only what is new."""
+    day = nova.daily("day", start="2026-01-01")
+    clicks = nova.Channel("clicks", schema="day date, n int", partitions=day)
+    counts = nova.Channel("counts", schema="day date, n int", partitions=day)
+    total, got = nova.Channel("total", schema="n int"), dict[str, list[list[int]]](total=[], mail=[])
+
+    @dg.asset(key="counts", metadata=DELTA, ins=NEW_CLICKS, partitions_def=dg.DailyPartitionsDefinition("2026-01-01"))
+    def count(clicks: pa.Table) -> pa.Table:
+        return clicks
+
+    @dg.asset(key="total", metadata=DELTA, ins={"counts": dg.AssetIn("counts", metadata={"nova/mode": "new"})})
+    def add_up(counts: pa.Table) -> pa.Table:
+        got["total"].append(counts["n"].to_pylist())
+        return counts.select(["n"])
+
+    @dg.asset(ins={"counts": dg.AssetIn("counts", metadata={"nova/mode": "new"})})
+    def mail(counts: pa.Table) -> None:
+        got["mail"].append(counts["n"].to_pylist())
+
+    world = deploy(count, add_up, mail, channels=[clicks, counts, total])
+    for n, of_day in enumerate(("2026-01-02", "2026-01-01"), start=1):
+        world.store.insert("clicks", [{"day": of_day, "n": n}])
+        result = world.run("counts,total,mail", partition_key=of_day)
+        assert result.success, failure(result)
+    assert got == {"total": [[1], [2]], "mail": [[1], [2]]}
 
 
 def test_two_dimensions_and_dynamic_partitions(deploy: Deploy) -> None:
@@ -127,9 +157,37 @@ def test_values_are_loaded_outside_a_run(deploy: Deploy) -> None:
     assert world.defs.load_asset_value(key, instance=world.instance).count() == 4
     table = world.defs.load_asset_value(key, python_type=pa.Table, instance=world.instance, partition_key=DAYS[1])
     assert [r["n"] for r in table.to_pylist()] == [1]
-    context = dg.build_input_context(asset_key=key, definition_metadata={"nova/mode": "new"}, name="clicks")
-    with pytest.raises(NotSupported, match="outside a run"):
-        world.defs.resources["nova"].load_input(context)  # type: ignore[index,union-attr]
+    io_manager: Any = world.defs.resources["nova"]  # type: ignore[index]
+    assert io_manager.load_input(dg.build_input_context(asset_key=key)).count() == 4
+    for mode in ("new", "old", "changes"):
+        context = dg.build_input_context(asset_key=key, definition_metadata={"nova/mode": mode}, name="clicks")
+        with pytest.raises(NotSupported, match=f"{mode}.clicks. outside a run"):
+            io_manager.load_input(context)
+
+
+def test_values_are_stored_outside_a_run(deploy: Deploy) -> None:
+    day = nova.daily("day", start=DAYS[0])
+    clicks = nova.Channel("clicks", schema="day date, n int", partitions=day)
+    world = deploy(channels=[clicks])
+    io_manager: Any = world.defs.resources["nova"]  # type: ignore[index]
+
+    def store(rows: Any, metadata: Any, **options: Any) -> None:
+        context = dg.build_output_context(asset_key=dg.AssetKey("clicks"), definition_metadata=metadata, **options)
+        io_manager.handle_output(context, rows)
+
+    def amounts() -> list[int]:
+        return sorted(r["n"] for r in world.store.read("clicks").to_arrow().to_pylist())
+
+    rows = pa.table({"day": pa.array([20_454, 20_455], pa.date32()), "n": pa.array([1, 2], pa.int32())})
+    store(rows, DELTA)
+    store(rows, DELTA)
+    assert amounts() == [1, 1, 2, 2]
+    store([{"n": 7}], BASE, partition_key="2026-01-01")
+    assert amounts() == [2, 2, 7], "a base of its partition only"
+    store(None, DELTA)
+    with pytest.raises(NotSupported, match="writes no channel"):
+        store(rows, {})
+    assert amounts() == [2, 2, 7]
 
 
 @pytest.mark.spark

@@ -50,22 +50,22 @@ def rows(*which: tuple[int, str]) -> list[Row]:
 
 
 class World:
-    def __init__(self, root: Path, monkeypatch: Any) -> None:
+    def __init__(self, root: Path, monkeypatch: Any, **options: Any) -> None:
         def opener(project: Any = None, spark: Any = None, settings: Any = None) -> Store:
             return Store(settings, project, open_catalog(settings.catalog), StubEngine(settings.warehouse, DDL))
 
         monkeypatch.setattr(resources, "open_store", opener)
-        self.defs = build_definitions(project, catalog=f"sqlite:///{root}/c.db", warehouse=str(root / "wh"))
+        self.defs = build_definitions(project, catalog=f"sqlite:///{root}/c.db", warehouse=str(root / "wh"), **options)
         self.store = self.defs.resources["nova"].store()
         self.store.register(project)
         self.instance = dg.DagsterInstance.ephemeral()
 
-    def run(self, job: str, key: Any = None, assets: Any = ()) -> Any:
+    def run(self, job: str, key: Any = None, assets: Any = (), tags: Any = None) -> Any:
         defs = dg.Definitions.merge(self.defs, dg.Definitions(assets=list(assets))) if assets else self.defs
         made = defs.resolve_implicit_global_asset_job_def() if assets else defs.resolve_job_def(job)
         selection = [dg.AssetKey(job)] if assets else None
         return made.execute_in_process(
-            instance=self.instance, partition_key=key, asset_selection=selection, raise_on_error=False
+            instance=self.instance, partition_key=key, asset_selection=selection, raise_on_error=False, tags=tags
         )
 
     def events(self, channel: str) -> list[Any]:
@@ -103,7 +103,7 @@ def test_what_an_execution_finds_is_one_materialization_that_lists_its_partition
     world.store.insert("days", rows((1, "a"), (1, "b"), (2, "a"), (2, "a")))
     assert world.run("whole").success
     (event,) = world.events("found")
-    assert event.metadata["nova/partition_count"].value == 3 and event.metadata["dagster/row_count"].value == 4
+    assert event.metadata["nova/partition_count"].value == 3 and event.metadata["nova/rows"].value == 4
     first = event.metadata["nova/partitions"].value.records[0].data
     assert first["partition"] == "day=2024-01-02/shop=a" and first["rows"] == 2
     assert set(world.instance.get_dynamic_partitions("shop")) == {"a", "b"}
@@ -210,3 +210,22 @@ def test_hours_have_dagsters_own_keys() -> None:
     known = build_partitions_definition(hour).get_partition_keys()  # type: ignore[union-attr]
     for name in ("h=2024-10-27T01:00", "h=2024-10-27T02:00", "h=2024-10-27T02:00+0100"):
         assert to_dagster_key(hour, name) in known and parse_dagster_key(hour, to_dagster_key(hour, name)) == name
+
+
+def test_one_run_for_several_partitions_commits_each_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path, monkeypatch, steps="one", backfill_policy=dg.BackfillPolicy.single_run())
+    world.store.insert("sales", rows((1, "a"), (2, "a"), (2, "b"), (4, "a")))
+    spans = {"dagster/asset_partition_range_start": "2024-01-01", "dagster/asset_partition_range_end": "2024-01-03"}
+    assert world.run("daily", tags=spans).success
+    shown = {e.partition: e.metadata for e in world.events("days")}
+    assert {k: m["nova/seq"].value for k, m in shown.items()} == {"2024-01-01": 1, "2024-01-02": 2, "2024-01-03": 0}
+    assert {k: m["nova/rows"].value for k, m in shown.items() if "nova/rows" in m} == {"2024-01-01": 1, "2024-01-02": 2}
+    assert shown["2024-01-03"]["nova/unchanged"].value
+    assert {c.partition for c in world.store.cursors("daily")} == {f"day=2024-01-0{n}" for n in (1, 2, 3)}
+    assert world.run("daily", "2024-01-04").success and world.events("days")[-1].metadata["nova/seq"].value == 3
+    world.store.close()
+
+
+def test_a_run_for_several_partitions_needs_one_step() -> None:
+    with pytest.raises(nova.DefinitionError, match="a run for several partitions of a binding is one step"):
+        build_definitions(project, backfill_policy=dg.BackfillPolicy.single_run())

@@ -1,4 +1,5 @@
-"""Jobs over random graphs of bindings (DESIGN §5): after a run that succeeded, nothing that it ran has unread data.
+"""Jobs over random graphs of bindings and plain assets (DESIGN §5): after a run that succeeded, nothing that it ran has
+unread data.
 
 Random inserts, selections, failures, retries from failure, and outputs that are often empty. The judges are the
 cursors in the catalog, Dagster's own record of materializations, and a recompute in plain Python.
@@ -6,10 +7,11 @@ cursors in the catalog, Dagster's own record of materializations, and a recomput
 
 from __future__ import annotations
 
+import inspect
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +35,15 @@ PARTS = ("x", "y")
 
 
 class Graph:
-    """Random bindings: each reads one to three channels, and writes rows of its inputs to one or two of its own.
+    """Random bindings and plain assets: each reads one to three channels, and writes rows of its inputs to one or
+    two of its own.
 
     Args:
         partitioned: all channels by one column; each run is then of one partition.
+        share_of_assets: how many of the writers are plain assets; the others are bindings.
     """
 
-    def __init__(self, rng: random.Random, partitioned: bool) -> None:
+    def __init__(self, rng: random.Random, partitioned: bool, share_of_assets: float) -> None:
         self.rng = rng
         self.failing: dict[str, int] = {}
         self.reads: dict[str, list[str]] = {}
@@ -48,6 +52,7 @@ class Graph:
         self.keys = PARTS if partitioned else ("",)
         channels = {n: nova.Channel(n, schema=DDL, partitions=dims) for n in ("s1", "s2", "s3")}
         self.sources = list(channels)
+        self.assets: list[dg.AssetsDefinition] = []
         bindings = []
         for n in range(rng.randint(3, 5)):
             name = f"b{n}"
@@ -56,14 +61,35 @@ class Graph:
             self.reads[name] = new
             self.writes[name] = {f"c{n}{i}": rng.choice((1, 2, 3)) for i in range(rng.choice((1, 1, 2)))}
             mine = {c: nova.Channel(c, schema=DDL, partitions=dims) for c in self.writes[name]}
-            edges = [*(nova.new(channels[c]) for c in new), *(nova.all(channels[c]) for c in also)]
-            lazy = rng.random() < 0.4
-            step = nova.task(
-                name="step", consumes=edges, produces=[nova.delta(c) for c in mine.values()], skip_if_no_new=lazy
-            )(self.function(name))
-            bindings.append(nova.bind(nova.Workflowette(name, [step])))
+            if rng.random() < share_of_assets:
+                self.assets.append(self.asset(name, {**dict.fromkeys(new, "new"), **dict.fromkeys(also, "all")}))
+            else:
+                edges = [*(nova.new(channels[c]) for c in new), *(nova.all(channels[c]) for c in also)]
+                bindings.append(self.binding(name, edges, list(mine.values()), lazy=rng.random() < 0.4))
             channels |= mine
-        self.project = nova.Project(bindings, channels=[channels[c] for c in self.sources])
+        self.project = nova.Project(bindings, channels=list(channels.values()))
+
+    def binding(self, name: str, edges: Sequence[Any], written: Sequence[nova.Channel], *, lazy: bool) -> nova.Binding:
+        outputs = [nova.delta(c) for c in written]
+        step = nova.task(name="step", consumes=edges, produces=outputs, skip_if_no_new=lazy)(self.function(name))
+        return nova.bind(nova.Workflowette(name, [step]))
+
+    def asset(self, name: str, mode_by_channel: dict[str, str]) -> dg.AssetsDefinition:
+        make_rows = self.function(name)
+
+        def step(**frames: list[Row]) -> Iterator[Any]:
+            made = make_rows(**frames)
+            for channel in self.writes[name]:
+                yield dg.Output(made[channel] if len(self.writes[name]) > 1 else made, channel)
+
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        step.__signature__ = inspect.Signature([inspect.Parameter(c, kind) for c in mode_by_channel])  # type: ignore[attr-defined]
+        return dg.multi_asset(
+            name=name,
+            outs={c: dg.AssetOut(metadata={"nova/produces": "delta"}) for c in self.writes[name]},
+            ins={c: dg.AssetIn(c, metadata={"nova/mode": mode}) for c, mode in mode_by_channel.items()},
+            partitions_def=dg.StaticPartitionsDefinition(list(PARTS)) if self.keys != ("",) else None,
+        )(step)
 
     def function(self, binding: str) -> Callable[..., Any]:
         def step(**frames: list[Row]) -> Any:
@@ -90,11 +116,14 @@ class World:
 
     def __init__(self, root: Path, graph: Graph, instance: dg.DagsterInstance) -> None:
         self.graph, self.instance = graph, instance
-        bound = build_definitions(graph.project, catalog=f"sqlite:///{root}/c.db", warehouse=str(root / "wh"))
+        self.bindings = {b.name for b in graph.project.bindings}
+        bound = build_definitions(
+            graph.project, assets=graph.assets, catalog=f"sqlite:///{root}/c.db", warehouse=str(root / "wh")
+        )
         written = dg.AssetSelection.assets(*(c for of in graph.writes.values() for c in of))
         self.defs = dg.Definitions.merge(bound, dg.Definitions(jobs=[dg.define_asset_job("everything", written)]))
         self.store: Store = bound.resources["nova"].store()
-        self.store.register(graph.project)
+        self.store.register(self.store.project)
         self.failed: str | None = None
         self.next = 1
         World.current = self
@@ -113,10 +142,10 @@ class World:
         with dg.execute_job(job, self.instance, tags=tags, **how) as result:
             self.failed = None if result.success else result.run_id
             if result.success:
-                self.check(result, bindings, key)
+                self.check(result, bindings, key, is_continued="reexecution_options" in how)
             return result
 
-    def check(self, result: dg.JobExecutionResult, bindings: list[str], key: str) -> None:
+    def check(self, result: dg.JobExecutionResult, bindings: list[str], key: str, *, is_continued: bool) -> None:
         """No step was skipped. A binding that began in this run has read all there is; a binding that the run resumed
         has read what it had pinned (R4)."""
         assert not [e for e in result.all_events if e.is_step_skipped]
@@ -126,7 +155,9 @@ class World:
             execution = self.store.catalog.executions(name, 1, partition)[0]
             assert execution.state == "committed"
             for c in self.graph.reads[name]:
-                needed = self.newest(c, partition) if f"{name}__steps.begin" in begun else execution.pins[c].head
+                first_step = f"{name}__steps.begin" if name in self.bindings else name
+                is_new = first_step in begun and (name in self.bindings or not is_continued)
+                needed = self.newest(c, partition) if is_new else execution.pins[c].head
                 assert self.cursor(name, c, partition) >= needed, f"{name} has not read {c}"
 
     def cursor(self, binding: str, channel: str, partition: str) -> int:
@@ -142,7 +173,7 @@ class World:
         for key in self.graph.keys:
             assert self.run(list(self.graph.writes), key).success
         read = {
-            c.name: Counter(r["k"] for r in self.store.read(c.name).to_spark()) for c in self.graph.project.channels
+            c.name: Counter(r["k"] for r in self.store.read(c.name).to_spark()) for c in self.store.project.channels
         }
         sources = {c: read.get(c, Counter()) for c in self.graph.sources}
         for written in self.graph.writes.values():
@@ -163,6 +194,11 @@ def partitioned(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
+@pytest.fixture(params=[0.0, 0.7], ids=["bindings", "assets"])
+def share_of_assets(request: pytest.FixtureRequest) -> float:
+    return float(request.param)
+
+
 @pytest.fixture
 def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dg.DagsterInstance]:
     def opener(project: Any = None, spark: Any = None, settings: Any = None) -> Store:
@@ -175,10 +211,10 @@ def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dg.Dag
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_after_a_run_that_succeeded_nothing_it_ran_has_unread_data(
-    instance: dg.DagsterInstance, tmp_path: Path, seed: int, partitioned: bool
+    instance: dg.DagsterInstance, tmp_path: Path, seed: int, partitioned: bool, share_of_assets: float
 ) -> None:
     rng = random.Random(seed)
-    world = World(tmp_path, Graph(rng, partitioned), instance)
+    world = World(tmp_path, Graph(rng, partitioned, share_of_assets), instance)
     graph = world.graph
     for _ in range(max(1, STEPS // (2 * len(SEEDS)))):
         for _ in range(rng.choice((0, 1, 1, 2))):

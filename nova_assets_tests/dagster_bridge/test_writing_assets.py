@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -14,10 +16,11 @@ import pytest
 import nova_assets as nova
 from nova_assets.dagster_bridge import build_definitions, nova_asset
 from nova_assets.dagster_bridge.asset_steps import AssetStep
-from nova_assets.errors import CommitConflict, DefinitionError
+from nova_assets.errors import CommitConflict, NotSupported
 from nova_assets_tests.dagster_bridge.asset_deployment import (
     BASE,
     DELTA,
+    LATEST,
     LISTED,
     NEW,
     ORDERS,
@@ -43,7 +46,7 @@ def test_each_run_appends_what_is_new_and_moves_the_cursor(deploy: Deploy) -> No
     for n in (1, 2):
         world.insert(n, n)
         [shown] = materializations(world.run("listed"))
-        assert (shown["nova/range"], shown["dagster/row_count"]) == (f"Δ({n - 1}→{n})", 2)
+        assert (shown["nova/range"], shown["nova/rows"], shown["dagster/row_count"]) == (f"Δ({n - 1}→{n})", 2, 2 * n)
         assert shown["nova/consumed"] == {"orders": {"cursor": n - 1, "head": n}}
     assert world.amounts() == [1, 1, 2, 2] and world.cursors() == {"listed": 2}
     again = world.run("listed")
@@ -205,9 +208,9 @@ def test_after_a_conflict_the_step_runs_again(deploy: Deploy, monkeypatch: pytes
 def test_a_step_that_fails_after_its_commit_does_not_write_twice(
     deploy: Deploy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nova_assets.dagster_bridge import channel_writer
+    from nova_assets.dagster_bridge import commit_outputs
 
-    fails, report = [True], channel_writer.timeline_metadata_by_channel
+    fails, report = [True], commit_outputs.timeline_metadata_by_channel
 
     def report_or_fail(*args: Any) -> Any:
         if fails:
@@ -219,7 +222,7 @@ def test_a_step_that_fails_after_its_commit_does_not_write_twice(
         return pa.table({"shop": ["a"], "amount": [1]})
 
     world = deploy(once)
-    monkeypatch.setattr(channel_writer, "timeline_metadata_by_channel", report_or_fail)
+    monkeypatch.setattr(commit_outputs, "timeline_metadata_by_channel", report_or_fail)
     result = world.run("listed")
     assert result.success and world.amounts() == [1], failure(result)
     assert [m["nova/seq"] for m in materializations(result)] == [1]
@@ -237,7 +240,8 @@ def test_others_treat_the_asset_like_a_binding(deploy: Deploy) -> None:
 
 
 def test_the_short_form_brings_its_channel_along(deploy: Deploy) -> None:
-    totals = nova.Channel("totals", schema="shop string, total bigint", merge=nova.Upsert("shop"))
+    described: Any = {"owners": ["sales@example.com"], "tags": {"tier": "gold"}, "group": "shops"}
+    totals = nova.Channel("totals", schema="shop string, total bigint", merge=nova.Upsert("shop"), **described)
 
     @nova_asset(reads={"orders": "all"}, writes=nova.base(totals, columns={"total": "orders.amount"}))
     def sum_up(orders: pa.Table) -> pa.Table:
@@ -252,33 +256,62 @@ def test_the_short_form_brings_its_channel_along(deploy: Deploy) -> None:
     assert list(materializations(result)[0]["dagster/column_lineage"].deps_by_column) == ["total"]
     [spec] = [s for s in world.defs.resolve_all_asset_specs() if s.key == dg.AssetKey("totals")]
     assert spec.kinds == {"spark", "parquet"} and spec.metadata["nova/key"] == "shop"
+    assert spec.owners == ["sales@example.com"] and spec.tags["tier"] == "gold" and spec.group_name == "shops"
+    [link] = spec.metadata["dagster/code_references"].code_references
+    line = Path(link.file_path).read_text().splitlines()[link.line_number - 1]
+    assert line.strip().startswith('@nova_asset(reads={"orders": "all"}') or "def sum_up" in line
 
 
-def test_definitions_that_do_not_fit_are_refused(deploy: Deploy) -> None:
-    @dg.asset(key="lisetd", metadata=DELTA)
-    def misspelt() -> None: ...
+def test_dagsters_test_helpers(deploy: Deploy) -> None:
+    world = deploy(list_orders)
+    world.insert(1)
+    table = pa.table({"shop": ["a"], "amount": [1]})
+    assert list_orders(table) == table, "the asset is still its function"
+    resources: Any = world.defs.resources
+    ran = dg.materialize(list(world.defs.assets or ()), selection=["listed"], resources=resources)  # type: ignore[arg-type]
+    assert ran.success and world.amounts() == [1]
+    with pytest.raises(NotSupported, match="writes no channel"):
+        resources["nova"].handle_output(dg.build_output_context(asset_key=dg.AssetKey("listed")), table)
+    world.insert(2)
+    context = dg.build_input_context(asset_key=dg.AssetKey("orders"), dagster_type=dg.PythonObjectDagsterType(pa.Table))
+    assert resources["nova"].load_input(context).num_rows == 2
 
-    @dg.asset(key="listed", metadata={"nova/produces": "append"})
-    def unknown_kind() -> None: ...
 
-    @dg.asset(key="listed", metadata=DELTA, ins={"orders": dg.AssetIn("orders", metadata={"nova/mode": "old"})})
-    def only_old(orders: Any) -> None: ...
+def test_definitions_load_without_a_warning(tmp_path: Path) -> None:
+    """Dagster warns of beta parts and of multi-asset sensors, about which the author of a project can do nothing."""
 
-    @dg.asset(ins={"orders": dg.AssetIn("orders", metadata={"nova/mode": "old"})})
-    def reads_old(orders: Any) -> None: ...
+    @nova.task(consumes=[nova.new(ORDERS), nova.new(LATEST)], produces=nova.delta("both"))
+    def join(orders: Any, latest: Any) -> Any: ...
 
-    @dg.asset(key="listed", metadata=DELTA, partitions_def=dg.StaticPartitionsDefinition(["a"]))
-    def partitioned() -> None: ...
+    when = nova.on_data("orders") & nova.on_data("latest")
+    both = nova.bind(nova.Workflowette("b", [join]), channels={"both": nova.Channel("both")}, when=when)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        project = nova.Project([both], channels=[ORDERS, LISTED, LATEST])
+        build_definitions(project, assets=[list_orders], catalog=f"sqlite:///{tmp_path}/c.db")
+    assert [str(w.message) for w in caught] == []
 
-    for asset, text in [
-        (misspelt, "listed"),
-        (unknown_kind, "delta or base"),
-        (only_old, "R8"),
-        (reads_old, "R8"),
-        (partitioned, "partitioned otherwise"),
-    ]:
-        with pytest.raises(DefinitionError, match=text):
-            build_definitions(nova.Project([], channels=[ORDERS, LISTED]), assets=[asset])
+
+@pytest.mark.spark
+@pytest.mark.parametrize("mode", ["all", "new", "changes"])
+def test_materialize_runs_an_asset_without_a_server(deploy: Deploy, mode: str) -> None:
+    """``dg.materialize`` of the definitions' assets, in an instance of its own for each call."""
+
+    @dg.asset(key="listed", metadata=DELTA, ins={"orders": dg.AssetIn("orders", metadata={"nova/mode": mode})})
+    def list_table(orders: pa.Table) -> pa.Table:
+        return orders
+
+    @dg.asset(key="listed", metadata=DELTA, ins={"orders": dg.AssetIn("orders")})
+    def list_view(orders: nova.View) -> Any:
+        return orders.new.exceptAll(orders.old)
+
+    world = deploy(list_view if mode == "changes" else list_table)
+    for n in (1, 2):
+        world.insert(n)
+        assert dg.materialize(
+            list(world.defs.assets or ()), selection=["listed"], resources=dict(world.defs.resources or {})
+        ).success
+    assert world.amounts() == ([1, 1, 2] if mode == "all" else [1, 2])
 
 
 def test_an_asset_that_was_not_handed_over_says_so(deploy: Deploy) -> None:

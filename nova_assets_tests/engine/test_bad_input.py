@@ -36,7 +36,10 @@ def state(store: nova.Store, tmp_path: Path) -> Any:
     """What an outsider could see: heads, timelines, files."""
     files = sorted(p.relative_to(tmp_path).as_posix() for p in (tmp_path / "wh").rglob("*.parquet"))
     folders = sorted(p.name for p in (tmp_path / "wh" / "blocks").iterdir())
-    return [(s.channel.name, s.head, len(store.timeline(s.channel.name))) for s in store.channels()], files, folders
+    instants = {
+        s.channel.name: [i for i in store.timeline(s.channel.name) if i.action != "rollback"] for s in store.channels()
+    }
+    return [(s.channel.name, s.head, len(instants[s.channel.name])) for s in store.channels()], files, folders
 
 
 def written(path: Path, content: bytes) -> Path:

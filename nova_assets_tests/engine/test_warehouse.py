@@ -96,6 +96,17 @@ def test_a_folder_is_deleted_although_another_process_deletes_in_it(
     warehouse.delete_block_folder("blocks/a")
 
 
+def test_a_deleted_staged_folder_tells_its_files(tmp_path: Path) -> None:
+    """Not those that Spark hides, such as checksums and unfinished attempts."""
+    engine = SparkEngine(tmp_path / "wh")
+    folder = Path(engine.warehouse.prepare_empty_block_folder("blocks/a"))
+    for name in ("part-1", "part-0", ".part-0.crc", "_SUCCESS"):
+        (folder / name).touch()
+    (folder / "_temporary").mkdir()
+    assert engine.delete_staged_folder("blocks/a") == ["blocks/a/part-0", "blocks/a/part-1"]
+    assert not folder.exists() and engine.delete_staged_folder("blocks/a") == []
+
+
 def test_the_engine_writes_its_catalogs_mark_with_its_first_block(tmp_path: Path) -> None:
     with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh") as store:
         store.register(nova.Channel("c", schema="k bigint"))

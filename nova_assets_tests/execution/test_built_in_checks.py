@@ -20,7 +20,6 @@ orders = nova.Channel("orders", merge=nova.Upsert(key="id"), schema=DDL)
 shops = nova.Channel("shops", merge=nova.Upsert(key="name"), schema="name string")
 
 Open = Callable[..., nova.Store]
-NOW = datetime.now(UTC)
 
 
 @nova.task(consumes=nova.new(source), produces=nova.delta(orders))
@@ -48,7 +47,7 @@ def order(
     number: int, shop: str | None = "a", amount: float | None = 1.0, *, age: float = 0, is_removed: bool = False
 ) -> dict[str, Any]:
     """A row of ``source``. Its age is in hours."""
-    at = (NOW - timedelta(hours=age)).replace(tzinfo=None)
+    at = (datetime.now(UTC) - timedelta(hours=age)).replace(tzinfo=None)
     return {"id": number, "shop": shop, "amount": amount, "at": at, "is_removed": is_removed}
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
-from nova_assets.file_views import client as clients
+from nova_assets.file_views import address_pool
 from nova_assets.file_views import query_handler as desk_of_views
 from nova_assets.file_views.client import ViewServiceClient
 from nova_assets.file_views.file_lists import Pinned, Views
@@ -61,8 +61,8 @@ def service(store: Store) -> Iterator[tuple[FaultyProxy, str]]:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What failed is asked again after a quarter of a second."""
-    monkeypatch.setattr(clients, "PAUSE", 0.25)
-    monkeypatch.setattr(clients, "LONGEST_PAUSE", 0.5)
+    monkeypatch.setattr(address_pool, "PAUSE", 0.25)
+    monkeypatch.setattr(address_pool, "LONGEST_PAUSE", 0.5)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -219,6 +219,27 @@ def test_a_question_that_the_service_may_not_answer_is_no_fault_of_its(
     with pytest.raises(nova.ChannelNotFound):
         seen.history("nope")
     assert seen.history("t").head == 2 and "paused" not in client.counts.fell_back
+
+
+@pytest.mark.parametrize("fault", ["dead", "failing", "busy", "other catalog", "cut"])
+def test_another_address_answers_for_one_that_fails(store: Store, service: tuple[FaultyProxy, str], fault: str) -> None:
+    """Without the catalog; and the address that failed is asked again later."""
+    one, token = service
+    with run_faulty_proxy(one.upstream_url) as two:
+        client = ViewServiceClient([one.url, two.url], token, 10.0, store.catalog.identity())
+        seen = catalog_through_views(store.catalog, client)
+        one.set_fault(fault)
+        asked_before = two.request_count
+        for _ in range(6):
+            assert seen.history("t").head == 1
+        assert (client.counts.served, client.counts.fell_back) == (6, {})
+        assert two.request_count == asked_before + 6
+        one.set_fault("well")
+        time.sleep(0.6)
+        asked_before = one.request_count
+        for _ in range(4):
+            assert seen.history("t").head == 1
+        assert one.request_count >= asked_before + 2 and client.counts.fell_back == {}
 
 
 @pytest.mark.parametrize("wrong", [{"url": "http://127.0.0.1:abc"}, {"token": "nova_ä"}])

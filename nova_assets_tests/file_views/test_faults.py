@@ -16,13 +16,16 @@ import pytest
 import nova_assets as nova
 from nova_assets.errors import StorageFailed
 from nova_assets.file_views.channel_view import ChannelView
+from nova_assets.file_views.open_storage import open_storage
 from nova_assets.file_views.sqlite_storage import SqliteStorage
-from nova_assets.file_views.storage import Changes, ExpectedValue, MemoryStorage, Storage
+from nova_assets.file_views.storage import Changes, ExpectedValue, Storage
 from nova_assets.file_views.timeline_follower import TimelineFollower
 from nova_assets.file_views.view_entries import channel_keyspace, partition_keyspace
 from nova_assets.model.timeline import TimelinePosition
+from nova_assets.settings import VIEW_STORAGES
 from nova_assets.store.store import Store
 from nova_assets_tests.conftest import ROOT
+from nova_assets_tests.effort import long_except
 from nova_assets_tests.file_views.conftest import PARTITIONS, channel, opened, put
 
 pytestmark = pytest.mark.slow
@@ -30,9 +33,9 @@ pytestmark = pytest.mark.slow
 Make = Callable[[], Storage]
 
 
-@pytest.fixture(params=["memory", "disk"])
+@pytest.fixture(params=long_except(VIEW_STORAGES, "memory", "disk"))
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
-    made: Storage = MemoryStorage() if request.param == "memory" else SqliteStorage(tmp_path / "views", "me")
+    made = open_storage(request.param, tmp_path / "views", 2**14, "me")
     yield made
     made.close()
 
@@ -40,6 +43,25 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]
 def listed(view: ChannelView) -> dict[str, list[int]]:
     """Partition -> the numbers of its blocks."""
     return {p.name: [k.block.hi for k in view.partition_blocks(p.name).blocks] for p in view.loaded_partitions()}
+
+
+def test_catching_up_applies_what_views_lack_and_loads_nothing_else(store: Store, storage: Storage) -> None:
+    put(store, 0)
+    follower = TimelineFollower(store.catalog, storage)
+    assert follower.catch_up(10.0) == 0 and follower.counts.loaded == 0, "nothing was asked for, so nothing is kept"
+    follower.ask("t", listed)
+    for k in range(1, 4):
+        put(store, k)
+    restarted = TimelineFollower(store.catalog, storage)
+    assert restarted.catch_up(-1.0) == 1, "no time to apply anything"
+    assert restarted.catch_up(10.0) == 0
+    assert (restarted.counts.applied, restarted.counts.loaded) == (3, 0)
+    newest = store.catalog.channel("t").position
+    assert restarted.ask("t", lambda v: (v.position, listed(v)), known_position=newest, allow_stale=True) == (
+        newest,
+        {p: [1, 2, 3, 4] for p in PARTITIONS},
+    )
+    assert restarted.counts.met == 1, "the view was at the newest instant already"
 
 
 def test_stale_view_after_a_sync_that_is_not_atomic(store: Store, storage: Storage) -> None:

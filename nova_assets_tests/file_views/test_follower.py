@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,9 @@ from hypothesis.stateful import initialize, invariant, rule
 import nova_assets as nova
 from nova_assets.file_views.block_encoding import decode_json
 from nova_assets.file_views.channel_view import ChannelView
+from nova_assets.file_views.open_storage import open_storage
 from nova_assets.file_views.query_handler import ViewQueryHandler
-from nova_assets.file_views.sqlite_storage import SqliteStorage
-from nova_assets.file_views.storage import MemoryStorage, Storage
+from nova_assets.file_views.storage import MemoryStorage
 from nova_assets.file_views.timeline_follower import TimelineFollower
 from nova_assets.model.block import Block
 from nova_assets.model.timeline import History, TimelinePosition
@@ -28,13 +27,6 @@ from nova_assets_tests.effort import examples
 from nova_assets_tests.execution.test_partition_histories import PARTITIONS, PartitionHistories
 
 pytestmark = pytest.mark.slow
-
-Make = Callable[[Path], Storage]
-
-STORAGES: dict[str, Make] = {
-    "memory": lambda folder: MemoryStorage(),
-    "disk": lambda folder: SqliteStorage(folder / "views", "me"),
-}
 
 
 def whole(view: ChannelView, scope: str = "", at: int | None = None) -> History:
@@ -81,7 +73,7 @@ class FollowedHistories(PartitionHistories):
         super().open()
         self.home = tempfile.TemporaryDirectory()
         self.followers = {
-            name: TimelineFollower(self.catalog, STORAGES[self.storage](Path(self.home.name) / name))
+            name: TimelineFollower(self.catalog, open_storage(self.storage, Path(self.home.name) / name, 2**14, "me"))
             for name in ("one", "two")
         }
         self.known: list[TimelinePosition] = []
@@ -146,6 +138,18 @@ class FollowedHistories(PartitionHistories):
             rows = [json.loads(text) for text, n in state.items() for _ in range(n)]
             self.take("base", rows, None, state)
 
+    @rule(channel=st.sampled_from(["table", "whole", "each"]), p=st.sampled_from(PARTITIONS))
+    def roll_back(self, channel: str, p: str) -> None:
+        """An execution is aborted after it has written, and its files are removed. This changes no answer."""
+        state = self.catalog.channel(channel)
+        with pytest.raises(ZeroDivisionError), self.store.runtime.channel_writer.write(channel) as execution:
+            history = self.catalog.history(channel, state.head)
+            frame = self.store.engine.to_frame([{"p": p, "k": 1, "v": 1}], None)
+            self.store.runtime.staging.write(execution, channel, "delta", state.channel, history, frame)
+            raise ZeroDivisionError
+        instant = self.catalog.timeline(channel, 1)[0]
+        assert (instant.action, [b.partition for b in instant.rolled_back]) == ("rollback", [f"p={p}"])
+
     @rule(who=st.sampled_from(["one", "two"]))
     def ask_with_a_position(self, who: str) -> None:
         """Who knows where it is gets what is there or later, and can see that what it knows is part of it."""
@@ -192,5 +196,5 @@ def machine(model: str, storage: str) -> Any:
 
 TestAppendInMemory = machine("append", "memory")
 TestUpsertOnDisk = machine("upsert", "disk")
-TestKeyedInMemory = machine("keyed", "memory")
-TestAppendOnDisk = machine("append", "disk")
+TestKeyedSpilled = machine("keyed", "spillable")
+TestAppendInRocksDb = machine("append", "rocksdb")

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import textwrap
 import threading
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nova_assets.errors import StorageFailed
+from nova_assets.errors import SettingsError, StorageFailed
+from nova_assets.file_views import spillable_storage
 from nova_assets.file_views.open_storage import open_storage
 from nova_assets.file_views.sqlite_storage import SqliteStorage
 from nova_assets.file_views.storage import KEYSPACE_BYTES, MemoryStorage
+from nova_assets.settings import VIEW_STORAGES
 
 A, B = b"a" * KEYSPACE_BYTES, b"b" * KEYSPACE_BYTES
 
@@ -25,10 +27,10 @@ _UNDER_A_CAP = textwrap.dedent(
     """
     import os, resource, sys
     from pathlib import Path
-    from nova_assets.file_views.sqlite_storage import SqliteStorage
-    from nova_assets.file_views.storage import KEYSPACE_BYTES, MemoryStorage
+    from nova_assets.file_views.open_storage import open_storage
+    from nova_assets.file_views.storage import KEYSPACE_BYTES
     kind, folder, most = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-    storage = SqliteStorage(folder, "me", 64 * 2**20) if kind == "disk" else MemoryStorage()
+    storage = open_storage(kind, folder, 64 * 2**20, "me")
     with open("/proc/self/status") as status:
         used = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmData"))
     resource.setrlimit(resource.RLIMIT_DATA, (used + most, used + most))  # of memory that is this process's own
@@ -44,85 +46,61 @@ _UNDER_A_CAP = textwrap.dedent(
 
 
 @pytest.mark.long
-def test_a_view_of_a_gigabyte_under_a_cap_of_a_quarter_of_that(tmp_path: Path) -> None:
-    """In memory it does not fit; in a file it does."""
-    cap = str(256 * 2**20)
-
-    def run(kind: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", _UNDER_A_CAP, kind, str(tmp_path / kind), cap]
-        return subprocess.run(command, capture_output=True, text=True, timeout=200)
-
-    disk = run("disk")
-    assert disk.returncode == 0, disk.stderr
-    assert int(disk.stdout) > 1_000_000_000
-    memory = run("memory")
-    assert memory.returncode != 0 and "MemoryError" in memory.stderr
+@pytest.mark.parametrize("kind", VIEW_STORAGES)
+def test_a_view_of_a_gigabyte_under_a_cap_of_a_quarter_of_that(tmp_path: Path, kind: str) -> None:
+    """In memory it does not fit; with a limit of 64 MiB it does."""
+    command = [sys.executable, "-c", _UNDER_A_CAP, kind, str(tmp_path), str(256 * 2**20)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    if kind == "memory":
+        assert run.returncode != 0 and "MemoryError" in run.stderr
+    else:
+        assert run.returncode == 0, run.stderr
+        assert int(run.stdout) > 1_000_000_000
 
 
-_WRITES = textwrap.dedent(
-    """
-    import sys
-    from pathlib import Path
-    from nova_assets.file_views.sqlite_storage import SqliteStorage
-    from nova_assets.file_views.storage import KEYSPACE_BYTES
-    storage = SqliteStorage(Path(sys.argv[1]), "me")
-    for n in range(1_000_000):
-        storage.write({k.to_bytes(KEYSPACE_BYTES, "big"): {b"n": str(n).encode()} for k in range(1, 50)})
-        print(n, flush=True)
-    """
-)
-
-
-def test_killed_while_it_writes_it_is_whole(tmp_path: Path) -> None:
-    """Each write is there whole, or not at all; and none that was told of is lost."""
-    for _ in range(5):
-        writer = subprocess.Popen([sys.executable, "-c", _WRITES, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-        assert writer.stdout is not None
-        writer.stdout.readline()
-        time.sleep(0.3)
-        writer.send_signal(signal.SIGKILL)
-        told = [int(line) for line in writer.stdout.read().split()]
-        writer.wait()
-        storage = SqliteStorage(tmp_path, "me")
-        with storage.open_snapshot() as looked:
-            found = {looked.get(k.to_bytes(KEYSPACE_BYTES, "big"), b"n") for k in range(1, 50)}
-        storage.close()
-        [number] = found
-        assert number is not None and int(number) >= max(told, default=0)
-
-
-def test_a_look_is_a_snapshot(tmp_path: Path) -> None:
-    storage = SqliteStorage(tmp_path, "me")
-    storage.write({A: {b"1": b"x", b"2": b"y"}, B: {b"1": b"z"}})
-    with storage.open_snapshot() as looked:
-        storage.write({A: None, B: {b"1": b"other", b"2": b"new"}})
-        assert list(looked.scan(A)) == [(b"1", b"x"), (b"2", b"y")]
-        assert looked.get(B, b"1") == b"z" and looked.get(B, b"2") is None
-    with storage.open_snapshot() as looked:
-        assert list(looked.scan(A)) == [] and looked.get(B, b"1") == b"other"
+def test_spillable_views_take_no_more_memory_than_the_limit(tmp_path: Path) -> None:
+    """Entries are counted with what Python adds to them, and a read brings in no more than a write."""
+    limit, names = 2 * 2**20, [n.to_bytes(KEYSPACE_BYTES, "big") for n in range(1, 201)]
+    storage = open_storage("spillable", tmp_path, limit, "me")
+    tracemalloc.start()
+    try:
+        for name in names:  # 10 MB in all, of which half is the overhead of small entries
+            storage.write({name: {n.to_bytes(8, "big"): os.urandom(200) for n in range(120)}})
+        with storage.open_snapshot() as snapshot:
+            assert all(snapshot.get(name, (7).to_bytes(8, "big")) for name in names)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
     storage.close()
+    assert most < limit * 1.25 + len(names) * 300
 
 
-def test_what_is_not_as_expected_is_not_changed(tmp_path: Path) -> None:
-    for storage in (SqliteStorage(tmp_path, "me"), MemoryStorage()):
-        assert storage.write({A: {b"1": b"x"}}, (A, b"1", None))
-        assert not storage.write({A: {b"1": b"y"}}, (A, b"1", None))
-        assert storage.write({A: {b"1": b"y"}}, (A, b"1", b"x"))
-        with storage.open_snapshot() as looked:
-            assert looked.get(A, b"1") == b"y"
-        storage.close()
+def test_spillable_views_rewrite_their_file_once_it_is_mostly_outdated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader of an older state goes on reading the old file; the next process finds the new one."""
+    monkeypatch.setattr(spillable_storage, "_MIN_GARBAGE", 2**20)
+    storage = open_storage("spillable", tmp_path, 2**18, "me")
+    storage.write({B: {b"1": b"unchanged" * 20_000}})
+    with storage.open_snapshot() as snapshot:
+        for n in range(60):
+            storage.write({A: {b"1": bytes([n]) * 200_000}})
+        assert snapshot.get(B, b"1") == b"unchanged" * 20_000 and snapshot.get(A, b"1") is None
+    storage.close()
+    [file] = tmp_path.glob("views-*.runs")
+    assert file.stat().st_size < 3 * 2**20
+    again = open_storage("spillable", tmp_path, 2**18, "me")
+    with again.open_snapshot() as snapshot:
+        assert snapshot.get(B, b"1") == b"unchanged" * 20_000 and snapshot.get(A, b"1") == bytes([59]) * 200_000
+    again.close()
 
 
-def test_scans_go_both_ways(tmp_path: Path) -> None:
-    for storage in (SqliteStorage(tmp_path, "me"), MemoryStorage()):
-        storage.write({A: {b"1": b"x", b"2": b"y", b"3": b"z"}, B: {b"1": b"b"}})
-        with storage.open_snapshot() as looked:
-            assert [k for k, _ in looked.scan(A, b"2")] == [b"2", b"3"]
-            assert [k for k, _ in looked.scan_backwards(A, b"3")] == [b"2", b"1"]
-            assert [k for k, _ in looked.scan_backwards(A, b"9")] == [b"3", b"2", b"1"]
-            assert [k for k, _ in looked.scan_backwards(B, b"9")] == [b"1"]
-            assert sorted(looked.keyspaces()) == [A, B]
-        storage.close()
+def test_rocksdb_names_the_command_that_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    monkeypatch.delitem(sys.modules, "nova_assets.file_views.rocksdb_storage", raising=False)
+    with pytest.raises(SettingsError, match="not installed: rocksdict") as refused:
+        open_storage("rocksdb", tmp_path, 2**26, "me")
+    assert refused.value.next == "pip install 'nova-assets[views]'"
 
 
 def test_what_is_saved_holds_together_however_many_save(tmp_path: Path) -> None:
@@ -153,17 +131,6 @@ def test_what_is_saved_holds_together_however_many_save(tmp_path: Path) -> None:
     with storage.open_snapshot() as looked:
         assert looked.get(A, b"head") == b"2" and looked.get(B, b"of p=1") == b"blocks"
     storage.close()
-
-
-def test_what_was_kept_for_another_catalog_is_thrown_away(tmp_path: Path) -> None:
-    mine = SqliteStorage(tmp_path, "me")
-    mine.write({A: {b"1": b"x"}})
-    mine.close()
-    for owner, found in (("me", [A]), ("you", []), ("me", [])):
-        storage = SqliteStorage(tmp_path, owner)
-        with storage.open_snapshot() as looked:
-            assert list(looked.keyspaces()) == found
-        storage.close()
 
 
 @pytest.mark.parametrize("kind", ["views.db", "views.db-wal"])
@@ -201,25 +168,6 @@ def test_files_that_are_damaged_are_never_answered_from(tmp_path: Path, kind: st
     with again.open_snapshot() as looked:
         assert looked.get(A, b"1") == b"x"
     again.close()
-
-
-def test_a_checkpoint_has_one_owner_at_a_time_and_nobody_waits_for_it(tmp_path: Path) -> None:
-    """The second service keeps its views in memory alone; what the first saves at its end, the third finds."""
-    first = open_storage("memory", tmp_path, 2**26, "me")
-    second = open_storage("memory", tmp_path, 2**26, "me")
-    first.write({A: {b"1": b"x"}})
-    second.write({A: {b"1": b"y"}})
-    second.close()
-    first.close()
-    third = open_storage("memory", tmp_path, 2**26, "me")
-    with third.open_snapshot() as looked:
-        assert looked.get(A, b"1") == b"x"
-    third.write({A: None, B: {b"1": b"z"}})
-    third.close()
-    fourth = open_storage("memory", tmp_path, 2**26, "me")
-    with fourth.open_snapshot() as looked:
-        assert list(looked.keyspaces()) == [B]
-    fourth.close()
 
 
 def test_a_folder_that_cannot_be_used_says_so(tmp_path: Path) -> None:

@@ -67,6 +67,21 @@ def test_who_never_ran_has_read_nothing() -> None:
     assert build_chart(replace(outline("d1"), channel="stock"), bound).lanes == (), "who reads all of it has no cursor"
 
 
+def test_unread_rows_are_those_of_the_changes_after_the_cursor() -> None:
+    base = BlockSpan("base", 0, 1, "insert", rows=100)
+    changes = [BlockSpan("delta", n - 1, n, rows=n) for n in (2, 3, 4)]
+    replaced = BlockSpan("base", 0, 4, "task", rows=90)  # its readers read the delta that stands beside it
+    compacted = [BlockSpan("delta", 1, 3, "compact", rows=5), BlockSpan("base", 0, 3, "compact", rows=105)]
+    seen = replace(outline(), spans=(base, *changes, replaced, *compacted), head=4)
+
+    def unread(*spans: BlockSpan, **cursors: int) -> dict[str, int]:
+        made = replace(outline("d1..4", **cursors), spans=spans or seen.spans)
+        return build_chart(made).unread_rows_by_consumer
+
+    assert unread(new=0, some=2, done=4) == {"done": 0, "new": 109, "some": 7}
+    assert unread(*changes, behind=0, some=2) == {"some": 7}, "earlier numbers are left out"
+
+
 def test_the_newest_numbers_alone_say_what_they_leave_out() -> None:
     whole = build_chart(outline("b1 d2..3000 c2990 d2970-2980 x2 d2890-2960", sell=812))
     seen = whole.newest_only(30)

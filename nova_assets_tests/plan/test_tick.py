@@ -232,3 +232,12 @@ def test_what_a_backfill_has_made_does_not_make_its_readers_stale() -> None:
     assert not decide_tick(TASKS, needs, facts(existing_partitions=of_backfill)).run
     late = {**of_backfill, "stores": {**of_backfill["stores"], "1/a": MaterializedPartition(6, {"tickets": 1}, 6)}}
     assert [b.dataset for b in decide_tick(TASKS, needs, facts(existing_partitions=late)).run] == ["products"]
+
+
+def test_a_paused_dataset_is_neither_made_nor_dropped_and_its_readers_wait() -> None:
+    late = {**ALL, "tickets": {**ALL["tickets"], "1/b": MaterializedPartition(2)}}
+    gone = {**late, "stores": {**ALL["stores"], "9/z": MaterializedPartition(1)}}
+    assert decide_tick(TASKS, needs, facts(existing_partitions=gone)).drop == {"stores": ("9/z",)}
+    found = decide_tick(TASKS, needs, facts(existing_partitions=gone, paused_datasets={"stores": "ann paused it"}))
+    assert (found.run, found.drop) == ((), {})
+    assert [(w.dataset, w.partition, w.waits_for) for w in found.waits] == [("stores", "1/b", "ann paused it")]

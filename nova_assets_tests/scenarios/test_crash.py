@@ -19,7 +19,7 @@ from nova_assets_tests.scenarios.crash_worker import GRACE, LEASE, open_store, r
 
 pytestmark = pytest.mark.slow
 
-OTHERS = ("sweep", "publish", "collect", "repair", "fire", "receive", "seal", "edition")
+OTHERS = ("sweep", "publish", "collect", "repair", "fire", "receive", "seal", "edition", "notify")
 RUN_POINTS = [p for p in CRASH_POINTS if not p.startswith(OTHERS)]
 INSERT_POINTS = [p for p in RUN_POINTS if p != "task.after"]
 DURABLE = ("commit.after",)

@@ -1,11 +1,15 @@
-"""``dagster dev`` on the news example: data is inserted, the daemon's sensor fires, the binding commits, the UI's API
-shows the blocks."""
+"""``dg dev`` on two code locations.
+
+News example: data is inserted, the daemon's sensor fires, the binding commits, the UI's API shows the blocks.
+Shop (``shop_twice.py``): bindings by their triggers and plain assets by their conditions hold what a recompute gives.
+"""
 
 from __future__ import annotations
 
 import json
 import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +18,12 @@ from dagster import DagsterInstance, RunsFilter
 
 import nova_assets as nova
 from nova_assets.dagster_bridge import launch_due
+from nova_assets.engine.session import connect_server
 from nova_assets.examples.news.pipeline import project
 from nova_assets.examples.news.sources import load_bundled_feed
 from nova_assets_tests.dagster_dev import ROOT, dagster_dev, waited_for
+from nova_assets_tests.scenarios import shop_twice
+from nova_assets_tests.scenarios.naive_shop import BATCHES, expected, held
 
 QUERY = """{ assetNodes { assetKey { path } dependencyKeys { path }
   assetMaterializations(limit: 5) { metadataEntries { label ... on IntMetadataEntry { intValue } } } } }"""
@@ -49,16 +56,40 @@ def launched_at_insert_time(store: nova.Store, home: Path, url: str) -> None:
         assert len(instance.get_runs(RunsFilter(tags={"nova/firing": firing.id}))) == 1
 
 
+def the_shop_holds(store: nova.Store, batches: int) -> None:
+    """The daemon brings both pipelines to what a recompute over some batches gives."""
+    for suffix in ("", "_twin"):
+        waited_for(lambda suffix=suffix: held(store, suffix) == expected(batches), f"batch {batches} in large{suffix}")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Where the deployment runs. Its runs share a Spark server."""
+    yield tmp_path
+    connect_server.stop_server(tmp_path / ".nova")
+
+
 @pytest.mark.spark
 @pytest.mark.dagster
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_dagster_dev_runs_what_is_due_and_shows_it(tmp_path: Path) -> None:
-    catalog, warehouse, home = f"sqlite:///{tmp_path}/c.db", str(tmp_path / "wh"), tmp_path / "home"
-    environment = {"NOVA_CATALOG": catalog, "NOVA_WAREHOUSE": warehouse}
+def test_dagster_dev_runs_what_is_due_and_shows_it(folder: Path) -> None:
+    catalog, warehouse, home = f"sqlite:///{folder}/c.db", str(folder / "wh"), folder / "home"
+    environment = {
+        "NOVA_CATALOG": catalog,
+        "NOVA_WAREHOUSE": warehouse,
+        "NOVA_SPARK": "server",
+        "PYTHONPATH": str(ROOT),
+    }
+    shop = folder / "workspace.yaml"
+    shop.write_text(f"load_from: [{{python_file: {{relative_path: {shop_twice.__file__}, location_name: shop}}}}]")
     with nova.open(project, catalog, warehouse) as store:
         store.register(project)
-        with dagster_dev(home, ["-w", str(ROOT / "workspace.yaml")], environment=environment) as url:
+        for definition in (shop_twice.project, shop_twice.large_twin, shop_twice.totals_twin):
+            store.register(definition)
+        store.insert("orders", BATCHES[0][1])
+        of = ["-w", str(ROOT / "workspace.yaml"), "-w", str(shop)]
+        with dagster_dev(home, of, cwd=folder, environment=environment) as url:
             store.insert("articles", load_bundled_feed().crawls[0].articles)
             waited_for(lambda: store.catalog.channel("unique_articles").head == 1, "a commit", 300)
 
@@ -71,4 +102,9 @@ def test_dagster_dev_runs_what_is_due_and_shows_it(tmp_path: Path) -> None:
             assert {"nova/seq", "nova/range", "nova/consumed", "dagster/row_count"} <= labels
             parents = {k["path"][-1] for k in assets["tagged_articles"]["dependencyKeys"]}
             assert parents == {"articles", "site_templates"}
+            the_shop_holds(store, 1)
+            store.insert(
+                "orders", BATCHES[1][1]
+            )  # of one day: Dagster makes a backfill, which takes longer, of several
             launched_at_insert_time(store, home, url)
+            the_shop_holds(store, 2)

@@ -74,6 +74,15 @@ def test_a_channel_is_materialized_again_and_again_and_its_numbers_plot_themselv
     person.photographs("plots")
 
 
+def test_a_compound_trigger_shows_the_assets_that_it_watches(deployed: Deployment, person: Person) -> None:
+    person.go("automation")
+    person.sees("weekly_letter_sensor", "Multi-asset sensor", "nova_publish")
+    person.photographs("automation")
+    person.page.get_by_text("weekly_letter_sensor").first.click()
+    person.sees("on_data(orders) & on_data(returns). Watches orders and returns.", "0 runs requested")
+    person.photographs("automation-sensor")
+
+
 def test_lineage_is_seen(deployed: Deployment, person: Person) -> None:
     person.go("assets/totals?view=lineage")
     person.sees("orders", "totals", "report")

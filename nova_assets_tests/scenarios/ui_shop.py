@@ -12,6 +12,8 @@ orders = nova.Channel("orders", schema="day date, id bigint, amount double", par
 totals = nova.Channel("totals", merge=nova.Upsert(key="day"), partitions=day, fresh_within="25h")
 report = nova.Channel("report", merge=nova.Upsert(key="name"))
 slow = nova.Channel("slow")
+returns = nova.Channel("returns", schema="id bigint")  # nothing comes here, so that the letter is never due
+letter = nova.Channel("letter")
 
 
 @nova.task(consumes=nova.all(orders), produces=nova.delta(totals, columns={"total": "orders.amount"}))
@@ -42,11 +44,21 @@ def take_long(orders):
     return many.mapInArrow(wait, "id bigint, n int")
 
 
+@nova.task(consumes=[nova.new(orders), nova.new(returns)], produces=nova.delta(letter))
+def write_letter(orders, returns):
+    return orders.join(returns, "id", "left_anti").select("id")
+
+
 project = nova.Project(
     [
         nova.bind(nova.Workflowette("daily_totals", [sum_up], checks=[no_debts])),
         nova.bind(nova.Workflowette("reporting", [write_report])),
         nova.bind(nova.Workflowette("long_work", [take_long]), partitions=[]),
+        nova.bind(
+            nova.Workflowette("weekly_letter", [write_letter]),
+            when=nova.on_data("orders") & nova.on_data("returns"),
+            partitions=[],
+        ),
     ]
 )
 defs = build_definitions(project)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -101,6 +102,10 @@ def _add_quick_routes(app: FastAPI) -> None:
             "forwarded": [k for k in request.headers if "forward" in k],
         }
 
+    @app.get("/v1/pid")
+    async def pid() -> int:
+        return os.getpid()
+
     @app.post("/v1/insert")
     async def insert(request: Request) -> dict[str, int]:
         return {"bytes": len(await request.body())}
@@ -126,6 +131,10 @@ def _add_slow_routes(app: FastAPI) -> None:
     def blocked(seconds: float = 2) -> dict[str, float]:
         time.sleep(seconds)
         return {"slept": seconds}
+
+    @app.get("/v1/hang")
+    async def hang(seconds: float = 60) -> None:
+        time.sleep(seconds)  # in the event loop
 
     @app.get("/v1/stream")
     async def stream(seconds: float = 0.1, parts: int = 8) -> StreamingResponse:

@@ -162,3 +162,29 @@ def test_a_damaged_catalog_is_not_ready_and_says_why(store: nova.Store, tmp_path
         assert (answer.status_code, answer.json()["detail"]) == (503, "the catalog is damaged")
         assert answer.json()["found"] == said and str(tmp_path) not in answer.text
         assert patient.get(f"{url}/healthz").status_code == 200
+
+
+def test_a_service_is_not_ready_beside_a_catalog_that_another_version_has_migrated(
+    store: nova.Store, tmp_path: Path
+) -> None:
+    with build_server(build_service(store, ServiceConfig(port=0))).in_background() as url:
+        other: Any = open_catalog(store.settings.catalog)
+        other.database.write(lambda c: c.exec_driver_sql("UPDATE nova_version SET version_num = '9999'"))
+        other.close()
+        answer = patient.get(f"{url}/readyz")
+        assert (answer.status_code, answer.json()["code"]) == (503, "NOVA-CATALOG-VERSION")
+        assert patient.get(f"{url}/healthz").status_code == 200
+
+
+def test_a_service_is_ready_once_its_views_have_caught_up(store: nova.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = build_service(store, ServiceConfig(port=0))
+    with build_server(service).in_background() as url:
+        assert patient.get(f"{url}/v1/channels/stock/files").status_code == 200
+        with nova.open(catalog=store.settings.catalog, warehouse=store.settings.warehouse) as other:
+            other.insert("stock", [{"sku": 2}])
+        monkeypatch.setattr("nova_assets.service.service_state._CATCH_UP_SECONDS", -1.0)
+        unready = patient.get(f"{url}/readyz")
+        assert (unready.status_code, unready.json()["found"]) == (503, "channels with newer instants: 1")
+        monkeypatch.setattr("nova_assets.service.service_state._CATCH_UP_SECONDS", 2.0)
+        assert patient.get(f"{url}/readyz").json() == {"status": "ready"}
+        assert service.query_handler.follower.catch_up(-1.0) == 0

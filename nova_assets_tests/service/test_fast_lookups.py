@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
+from nova_assets.file_views.open_storage import open_storage
 from nova_assets.file_views.query_handler import ViewQueryHandler
-from nova_assets.file_views.sqlite_storage import SqliteStorage
-from nova_assets.file_views.storage import BoundedSnapshot, MemoryStorage, Storage
+from nova_assets.file_views.storage import BoundedSnapshot, Storage
 from nova_assets.file_views.timeline_follower import TimelineFollower
 from nova_assets.model.token import mint_token
 from nova_assets.service.app import make_app
@@ -21,7 +21,9 @@ from nova_assets.service.http.asgi import Receive, Scope, Send
 from nova_assets.service.http.caller import Caller
 from nova_assets.service.http.config import ServiceConfig
 from nova_assets.service.service_state import ServiceState
+from nova_assets.settings import VIEW_STORAGES
 from nova_assets.store.store import Store
+from nova_assets_tests.effort import long_except
 from nova_assets_tests.file_views.conftest import channel, opened, put
 
 
@@ -67,14 +69,12 @@ class LookupService:
         return here
 
 
-@pytest.fixture(params=["disk", "memory"])
+@pytest.fixture(params=long_except(VIEW_STORAGES, "disk", "memory"))
 def lookup_service(request: Any, tmp_path: Path) -> Iterator[LookupService]:
     with opened(tmp_path, f"sqlite:///{tmp_path}/catalog.db") as store:
         store.register(channel())
         put(store, 1)
-        made = LookupService(
-            store, SqliteStorage(tmp_path / "views", "me") if request.param == "disk" else MemoryStorage()
-        )
+        made = LookupService(store, open_storage(request.param, tmp_path / "views", 2**14, "me"))
         yield made
         made.query_handler.follower.close()
 

@@ -13,8 +13,8 @@ from nova_assets_tests.service.small_app import build_guarded_app, make_request_
 KINDS = [e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, NovaError)]
 
 STATUSES = {
-    **dict.fromkeys(("CHANNEL-NOT-FOUND", "BINDING-NOT-FOUND", "VERSION-NOT-FOUND"), 404),
-    **dict.fromkeys(("BLOCK-COLLECTED",), 410),
+    **dict.fromkeys(("CHANNEL-NOT-FOUND", "BINDING-NOT-FOUND", "VERSION-NOT-FOUND", "DEFINITION-NOT-FOUND"), 404),
+    **dict.fromkeys(("BLOCK-COLLECTED", "DEFINITION-REMOVED"), 410),
     **dict.fromkeys(("BAD-KEY", "BAD-RECORD", "CHECK-FAILED", "DEFINITION", "EMPTY-INPUT", "PARTITION", "SQL"), 422),
     **dict.fromkeys(
         ("SCHEMA-MISMATCH", "TOO-MANY-BAD-RECORDS", "SUM-OVERFLOW", "VALUE-REFUSED", "ARGUMENT", "RENAMED"), 422
@@ -26,7 +26,7 @@ STATUSES = {
     **dict.fromkeys(("SOURCE-UNAVAILABLE", "TABLE-UNAVAILABLE", "DAGSTER-UNAVAILABLE", "SERVICE-UNAVAILABLE"), 503),
     **dict.fromkeys(("COMMIT-OUTCOME-UNKNOWN", "STORAGE-FAILED"), 503),
     **dict.fromkeys(("ERROR", "SETTINGS", "FILE-MISSING", "TASK-FAILED", "SERVICE-REFUSED", "PORT-TAKEN"), 500),
-    **dict.fromkeys(("FILE-ALTERED", "QUERY-REFUSED", "WAREHOUSE-MISMATCH"), 500),
+    **dict.fromkeys(("FILE-ALTERED", "QUERY-REFUSED", "WAREHOUSE-MISMATCH", "NOTIFICATION-FAILED"), 500),
     **{"BAD-TOKEN": 401, "NOT-ALLOWED": 403, "REQUEST-REFUSED": 400, "SERVICE-BUSY": 429},
     **{"NOT-SUPPORTED": 501, "REQUEST-TIMED-OUT": 504},
 }

@@ -279,7 +279,7 @@ def test_a_certificate_of_ones_own_is_named_to_clients(tmp_path: Path, monkeypat
         monkeypatch.setenv("SSL_CERT_FILE", files["tls_cert"])
         with connect(url) as known:
             assert known._transport.get("/v1/whoami")["url"].startswith("https://")
-        assert ViewServiceClient(url)._get_body("/v1/whoami", {})
+        assert ViewServiceClient(url)._get_body(url, "/v1/whoami", {})
 
 
 @pytest.mark.parametrize("which", ["missing", "nonsense", "other"])

@@ -218,6 +218,15 @@ class Warehouse:
         folders = self._list_folder(BLOCKS)
         return [*folders, *(e for folder in folders if folder.is_folder for e in self._list_folder(folder.path))]
 
+    def list_block_folder(self, name: str) -> list[str]:
+        """Files of a block folder, relative to the root; none if it does not exist. Hidden files are left out.
+
+        Raises:
+            WarehouseUnavailable: the listing fails.
+        """
+        entries = self._list_folder(name) if is_block_folder_name(name) else []
+        return sorted(e.path for e in entries if not e.is_folder and Path(e.path).name[0] not in "._")
+
     def unfinished_uploads(self) -> list[UnfinishedUpload]:
         """Unfinished multipart uploads. A local folder has none.
 

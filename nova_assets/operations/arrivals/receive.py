@@ -28,6 +28,7 @@ from nova_assets.errors import (
 )
 from nova_assets.execution.commit_request import BlockRequirements, load_block_requirements, split_staged_block
 from nova_assets.execution.conflict_retry import plan_again_after_conflict
+from nova_assets.execution.insert_checks import InsertChecks
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.arrival import Arrival, ArrivalOutcome
@@ -211,10 +212,12 @@ class FileReceiver:
 
         Raises:
             CommitConflict: another process committed first. Nothing was changed.
+            CheckFailed: the rows violate a check that the project gives to the channel. Nothing was changed.
         """
         quarantine = quarantine_channel(self.channel)
         writer = self.runtime.channel_writer
-        with writer.write(self.channel.name, quarantine.name) as execution:
+        checks = InsertChecks(self.runtime, self.channel.name, "delta")
+        with writer.write(self.channel.name, quarantine.name, *checks.channels) as execution:
             tables_by_channel = ((self.channel, good_rows), (quarantine, quarantined_rows))
             staged = [
                 self._stage_rows(execution, channel, table) for channel, table in tables_by_channel if table.num_rows
@@ -236,7 +239,7 @@ class FileReceiver:
                 arrival_outcomes=tuple((self.channel.name, t) for t in file_outcomes),
                 details=details,
             )
-            return writer.commit(request)
+            return writer.commit(checks.run(execution).added_to(request))
 
     def _stage_rows(
         self, execution: Execution, channel: Channel, table: pa.Table

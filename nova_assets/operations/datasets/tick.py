@@ -27,6 +27,7 @@ from nova_assets.operations.datasets.snapshot import SchedulerSnapshot, Stalenes
 from nova_assets.operations.maintenance import ChannelMaintenance
 from nova_assets.plan.freshness import FreshnessLimits, freshness_limits
 from nova_assets.plan.tick import Batch, Policy, SchedulerState, Tick, decide_from_staleness
+from nova_assets.plan.trigger_pause import why_trigger_is_off
 from nova_assets.sql.datasets.dataset_query import DatasetQuery
 from nova_assets.sql.datasets.maintained_dataset import MaintainedDataset
 
@@ -78,10 +79,18 @@ class DatasetScheduler:
             _freshness_limits(self.staleness_tracker.queries, self.runtime.project),
             _UnreadData(self.catalog, snapshot),
             partial(self._is_frozen, cache(self.catalog.partitions)),
+            self._find_paused_datasets(),
         )
         return decide_from_staleness(
             snapshot.partition_ordinals, snapshot.staleness_by_dataset, snapshot.task_inputs, scheduler_state, policy
         )
+
+    def _find_paused_datasets(self) -> dict[str, str]:
+        """Dataset that is paused or removed -> why."""
+        statuses = self.catalog.definition_statuses()
+        names = self.staleness_tracker.queries if statuses else ()
+        reasons = {name: why_trigger_is_off(self.runtime.project.binding(name), statuses) for name in names}
+        return {name: why for name, why in reasons.items() if why}
 
     def _is_frozen(
         self, load_partitions: Callable[[str], Sequence[PartitionState]], dataset: str, partition: str

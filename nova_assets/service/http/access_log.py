@@ -47,7 +47,7 @@ def log_request(request: ObservedRequest, route: str, method: str) -> None:
 
 
 def configure_json_logging(level: int = logging.INFO, stream: Any = None) -> None:
-    """Log JSON lines to standard error, for the service and for uvicorn."""
+    """Log JSON lines to standard error, for the service, for uvicorn, and for gunicorn's watchdog."""
     from pythonjsonlogger.orjson import OrjsonFormatter as JsonFormatter
 
     class Utc(JsonFormatter):
@@ -58,8 +58,9 @@ def configure_json_logging(level: int = logging.INFO, stream: Any = None) -> Non
     handler = logging.StreamHandler(stream or sys.stderr)
     rename = {"asctime": "time", "levelname": "level", "name": "logger"}
     handler.setFormatter(Utc("%(asctime)s %(levelname)s %(name)s %(message)s", rename_fields=rename))
-    for name in ("nova_assets.service", "uvicorn.error"):
+    least_levels = {"nova_assets.service": level, "gunicorn.error": level, "uvicorn.error": max(level, logging.WARNING)}
+    for name, least_level in least_levels.items():
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.propagate = False
-        logger.setLevel(level if name == "nova_assets.service" else max(level, logging.WARNING))
+        logger.setLevel(least_level)

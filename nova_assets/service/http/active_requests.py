@@ -37,8 +37,15 @@ class ActiveRequests:
             exchange.refuse(stopping_error())
 
 
-def stopping_error() -> ServiceUnavailable:
-    """Error for requests during the shutdown."""
+def stopping_error(*, not_started: bool = False) -> ServiceUnavailable:
+    """Error for requests during the shutdown.
+
+    Args:
+        not_started: the request was refused before its handler began, so that clients may repeat even a change.
+    """
     return ServiceUnavailable(
-        "the service is shutting down", next="retry in a moment, or on another instance", reason="stopping"
+        "the service is shutting down",
+        next="retry in a moment, or on another instance",
+        reason="stopping",
+        **({"not_started": True} if not_started else {}),
     )

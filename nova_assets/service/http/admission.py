@@ -51,7 +51,7 @@ class AdmissionLimits:
         if malformed_error is not None or scope["path"] == "/healthz":
             return malformed_error
         if self.active_requests.is_draining:
-            return stopping_error()
+            return stopping_error(not_started=True)
         if scope["path"] in HEALTH_PATHS:
             return None
         if self.active_requests.handler_count >= self.config.max_requests:

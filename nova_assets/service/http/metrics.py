@@ -2,13 +2,20 @@
 
 Metrics and access log contain no tokens and no query strings, because keys of rows may be personal data.
 
+If several instances serve behind one address (``nova serve --instances``), ``/metrics`` of any instance adds up the
+metrics of all. The instances share them by files in the folder of the variable ``PROMETHEUS_MULTIPROC_DIR``.
+
 prometheus_client counts. The middleware is hand-written for its labels: routes and reasons (decision 0044).
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,6 +23,10 @@ from starlette.responses import Response
 from nova_assets.service.http.access_log import log_request
 from nova_assets.service.http.asgi import App, Receive, Scope, Send
 from nova_assets.service.http.observed_request import ObservedRequest
+
+SHARED_FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+"""Variable with the folder in which instances share their metrics. It must be set before prometheus_client is loaded.
+"""
 
 NO_ROUTE = "(none)"
 """Route label of requests that match no route, or that were refused before routing."""
@@ -25,7 +36,7 @@ _SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 
 
 
 class ServiceMetrics:
-    """Metrics of one service, in a registry of its own."""
+    """Metrics of one service, in a registry of its own. With several instances, all their metrics are read together."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -46,8 +57,27 @@ class ServiceMetrics:
         self.sent_bytes = Counter(
             "nova_service_sent_bytes", "Bytes of response bodies.", route_labels, registry=registry
         )
-        self.in_flight = Gauge("nova_service_requests_in_flight", "Requests in progress.", registry=registry)
+        self.in_flight = Gauge(
+            "nova_service_requests_in_flight", "Requests in progress.", registry=registry, multiprocess_mode="livesum"
+        )
         self.refusals = Counter("nova_service_refusals", "Refused requests.", ("reason",), registry=registry)
+        self._updates: list[Callable[[], None]] = []
+        self._frequent_updates: list[Callable[[], None]] = []
+
+    def before_each_read(self, update: Callable[[], None]) -> None:
+        """Call a function before the metrics are read from this instance."""
+        self._updates.append(update)
+
+    def before_each_read_by_any_instance(self, update: Callable[[], None]) -> None:
+        """Call a fast function before the metrics are read, and about once per second if another instance may read
+        them.
+        """
+        self._frequent_updates.append(update)
+
+    def update_for_other_instances(self) -> None:
+        """Update what other instances may read."""
+        for update in self._frequent_updates:
+            update()
 
     def register(self, collector: Collector) -> None:
         """Add a collector with further metrics."""
@@ -55,7 +85,13 @@ class ServiceMetrics:
 
     def prometheus_text(self) -> tuple[bytes, str]:
         """Metrics in Prometheus text format, and their content type."""
-        return generate_latest(self.registry), CONTENT_TYPE_LATEST
+        for update in (*self._updates, *self._frequent_updates):
+            update()
+        registry = self.registry
+        if os.environ.get(SHARED_FOLDER_VARIABLE):
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return generate_latest(registry), CONTENT_TYPE_LATEST
 
     async def metrics_response(self, request: Request) -> Response:
         """The metrics as an HTTP response, for a ``/metrics`` route."""

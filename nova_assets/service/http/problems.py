@@ -27,6 +27,7 @@ _STATUS_BY_ERROR: dict[type[NovaError], int] = {
     errors.NotAllowed: 403,
     errors.ChannelNotFound: 404,
     errors.BindingNotFound: 404,
+    errors.DefinitionNotFound: 404,
     errors.VersionNotFound: 404,
     errors.CommitConflict: 409,
     errors.DefinitionConflict: 409,
@@ -40,6 +41,7 @@ _STATUS_BY_ERROR: dict[type[NovaError], int] = {
     errors.TimelineDiffers: 409,
     errors.UnrepresentableChange: 409,
     errors.BlockCollected: 410,
+    errors.DefinitionRemoved: 410,
     errors.BadKey: 422,
     errors.SumOverflow: 422,
     errors.BadRecord: 422,
@@ -86,7 +88,7 @@ _REPEAT_WITH_KEY_TEXT = "repeat the request with the same idempotency key: it ta
 
 _RETRY_AFTER = {429: "1", 503: "5"}
 
-_PUBLIC_FIELDS = ("channel", "binding", "partition", "head", "right", "rows")
+_PUBLIC_FIELDS = ("channel", "binding", "partition", "head", "right", "rows", "not_started")
 """Error fields that are sent to the caller."""
 
 

@@ -21,6 +21,7 @@ from nova_assets.errors import ServiceRefused, ServiceUnavailable, SettingsError
 from nova_assets.masking import get_logger
 from nova_assets.nova_error import NovaError
 from nova_assets.service.http.asgi import Receive, Scope, Send
+from nova_assets.service.http.config import ServiceConfig
 from nova_assets.service.http.connection_limits import build_limited_protocol
 from nova_assets.service.http.listening_socket import bind_listening_socket, local_service_url
 from nova_assets.service.http.middleware import GuardedApp
@@ -34,6 +35,9 @@ _KEEP_ALIVE_SECONDS = 30
 Longer than the keep-alive of clients (httpx: 5), so that no client sends a request on a connection that is closing.
 """
 
+_NEW_CONNECTION_SECONDS = 0.5
+"""Seconds after a stop signal in which connections without a request may send their first request."""
+
 _START_TIMEOUT = 60.0
 """Time limit in seconds for the start of a background service."""
 
@@ -41,36 +45,42 @@ _START_TIMEOUT = 60.0
 class Server:
     """A guarded app with its listening socket.
 
-    After a stop signal, new connections are refused. Existing connections get 503, also from ``/readyz``. Requests in
-    progress get ``shutdown_grace`` seconds, then they are cut short.
+    After a stop signal, new connections are refused. The first requests of connections that were just accepted are
+    answered. Later requests get 503, also from ``/readyz``. Requests in progress get ``shutdown_grace`` seconds, then
+    they are cut short.
+
+    Args:
+        listening_socket: a socket that is already bound. By default, the server binds the configured port itself.
 
     Raises:
         PortTaken, ServiceRefused: when the server begins to listen.
         SettingsError: the certificate or its key is unusable.
     """
 
-    def __init__(self, guarded_app: GuardedApp) -> None:
+    def __init__(self, guarded_app: GuardedApp, listening_socket: socket.socket | None = None) -> None:
         self.guarded_app = guarded_app
         self.config = guarded_app.config
         self.before_forced_exit: Callable[[], None] = lambda: None
         """Called before the process exits while work is in progress that cannot be stopped."""
-        self._socket: socket.socket | None = None
+        self._socket = listening_socket
 
     def listen(self) -> str:
         """Bind the port. Returns the address of the service."""
         if self._socket is None:
-            self._check_tls()
-            self._socket = bind_listening_socket(self.config.host, self.config.port)
+            self._socket = open_listening_socket(self.config)
         return local_service_url(self._socket, self.config.host, self.guarded_app.exposure.tls)
 
-    def run(self) -> None:
+    def run(self, heartbeat: Callable[[], None] | None = None) -> None:
         """Serve in the foreground until SIGTERM or SIGINT. Returns when all requests are answered. A second SIGINT
         skips the wait.
 
         If work is in progress that cannot be stopped, the process exits with code 0 all the same. Its changes are in
         the catalog completely or not at all (R2, R3).
+
+        Args:
+            heartbeat: called by the event loop about once per second, also while requests in progress are finished.
         """
-        server = self._create_uvicorn_server()
+        server = self._create_uvicorn_server(heartbeat)
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
             runner.run(server.serve_until_stopped())
             server.raise_start_error()
@@ -103,35 +113,53 @@ class Server:
             server.should_exit = True
             thread.join(self.config.shutdown_grace + 5)
 
-    def _create_uvicorn_server(self) -> _UvicornServer:
+    def _create_uvicorn_server(self, heartbeat: Callable[[], None] | None = None) -> _UvicornServer:
         self.listen()
         assert self._socket is not None
         bound, self._socket = self._socket, None
-        return _UvicornServer(self.guarded_app, bound)
+        return _UvicornServer(self.guarded_app, bound, heartbeat)
 
-    def _check_tls(self) -> None:
-        if not self.config.tls_cert:
-            return
-        try:
-            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
-                self.config.tls_cert, self.config.tls_key, password=_reject_password_request
-            )
-        except (OSError, ssl.SSLError) as error:
-            missing_files = [str(p) for p in (self.config.tls_cert, self.config.tls_key) if p and not Path(p).is_file()]
-            load_error = f"{self.config.tls_cert}, {self.config.tls_key}: {error}"
-            raise SettingsError(
-                "the certificate and its key cannot be used",
-                found=f"no file {' nor '.join(missing_files)} in {Path.cwd()}" if missing_files else load_error,
-                expected="PEM files of a certificate and its key, without a password",
-            ) from error
+
+def open_listening_socket(config: ServiceConfig) -> socket.socket:
+    """Bind the configured port, if the certificate is usable.
+
+    Raises:
+        PortTaken, ServiceRefused: the port cannot be bound.
+        SettingsError: the certificate or its key is unusable.
+    """
+    _check_tls(config)
+    return bind_listening_socket(config.host, config.port)
+
+
+def _check_tls(config: ServiceConfig) -> None:
+    if not config.tls_cert:
+        return
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+            config.tls_cert, config.tls_key, password=_reject_password_request
+        )
+    except (OSError, ssl.SSLError) as error:
+        missing_files = [str(p) for p in (config.tls_cert, config.tls_key) if p and not Path(p).is_file()]
+        load_error = f"{config.tls_cert}, {config.tls_key}: {error}"
+        raise SettingsError(
+            "the certificate and its key cannot be used",
+            found=f"no file {' nor '.join(missing_files)} in {Path.cwd()}" if missing_files else load_error,
+            expected="PEM files of a certificate and its key, without a password",
+        ) from error
 
 
 class _UvicornServer(uvicorn.Server):
     """Uvicorn with our own shutdown."""
 
-    def __init__(self, guarded_app: GuardedApp, listening_socket: socket.socket) -> None:
+    def __init__(
+        self,
+        guarded_app: GuardedApp,
+        listening_socket: socket.socket,
+        heartbeat: Callable[[], None] | None = None,
+    ) -> None:
         self.guarded_app = guarded_app
         self.listening_socket = listening_socket
+        self.heartbeat = heartbeat
         self.failure: BaseException | None = None
         config = guarded_app.config
         tls: dict[str, Any] = {"ssl_certfile": config.tls_cert, "ssl_keyfile": config.tls_key}
@@ -148,6 +176,8 @@ class _UvicornServer(uvicorn.Server):
                 proxy_headers=False,
                 timeout_keep_alive=_KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=1,
+                callback_notify=self._beat,
+                timeout_notify=0,
                 **(tls if guarded_app.exposure.tls else {}),
             )
         )
@@ -161,6 +191,11 @@ class _UvicornServer(uvicorn.Server):
                 self.failure = error
             raise
 
+    async def _beat(self) -> None:
+        if self.heartbeat is not None:
+            self.heartbeat()
+            self.guarded_app.metrics.update_for_other_instances()
+
     async def serve_until_stopped(self) -> None:
         """Serve until a stop is requested."""
         try:
@@ -172,15 +207,29 @@ class _UvicornServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         active_requests, loop = self.guarded_app.active_requests, asyncio.get_running_loop()
-        active_requests.start_draining()
         for server in self.servers:
             server.close()
+        await self._serve_new_connections()
+        active_requests.start_draining()
         deadline = loop.time() + self.guarded_app.config.shutdown_grace
         while active_requests.unanswered_count and loop.time() < deadline and not self.force_exit:
+            await self._beat()
             await asyncio.sleep(_POLL_SECONDS)
+        await self._beat()
         active_requests.refuse_unanswered()
         await asyncio.sleep(0)
         await super().shutdown(sockets)
+
+    async def _serve_new_connections(self) -> None:
+        """Wait for the first request of each connection that was accepted just before the stop.
+
+        Uvicorn would close such a connection, and its client could not know whether the request has begun.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _NEW_CONNECTION_SECONDS
+        await asyncio.sleep(_POLL_SECONDS)
+        while loop.time() < deadline and any(getattr(c, "cycle", None) is None for c in self.server_state.connections):
+            await asyncio.sleep(_POLL_SECONDS)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

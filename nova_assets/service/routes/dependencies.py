@@ -130,7 +130,7 @@ _STATUS_DESCRIPTIONS = {
     406: "The route cannot produce a response of the requested type.",
     408: "The body did not arrive in time.",
     409: "The request conflicts with the state of the channel.",
-    410: "The requested version was garbage-collected.",
+    410: "The requested version was garbage-collected, or the definition was removed.",
     413: "The body is too large.",
     414: "The URL is too long.",
     415: "The body has an unsupported media type.",

@@ -15,17 +15,20 @@ metrics_router = APIRouter(tags=["health"], responses=problem_responses())
 
 
 @router.get("/healthz")
-async def healthz() -> HealthShape:
-    """Whether the process is alive."""
+async def healthz(service: ServiceDependency, response: Response) -> HealthShape:
+    """Whether the process is alive. The header ``nova-catalog`` identifies the deployment."""
+    response.headers["nova-catalog"] = service.identity
     return HealthShape(status="alive")
 
 
 @router.get("/readyz")
 def readyz(service: ServiceDependency) -> HealthShape:
-    """Whether the catalog answers and the service accepts requests."""
+    """Whether the service accepts requests, the catalog answers and has the version of the service, and the file views
+    are current.
+    """
     if service.active_requests is not None and service.active_requests.is_draining:
         raise stopping_error()
-    service.check_catalog_health()
+    service.check_ready()
     return HealthShape(status="ready")
 
 

@@ -112,12 +112,12 @@ def touched(
     after: After = 0,
     limit: Limit = 1000,
 ) -> TouchedShape:
-    """Partitions that the instants after an ordinal changed, up to ``until``."""
+    """Partitions that the instants after an ordinal changed, up to ``until``. A rollback changes none."""
     position, instants_after = service.query_handler.instants(channel, after, limit, known)
     return TouchedShape(
         channel=channel,
         after=after,
         until=instants_after[-1].n if instants_after else after,
         position=str(position),
-        partitions=sorted({p for i in instants_after for p in i.partitions}),
+        partitions=sorted({p for i in instants_after if i.action != "rollback" for p in i.partitions}),
     )

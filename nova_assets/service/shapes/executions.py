@@ -69,6 +69,7 @@ class ExecutionShape(Shape):
     commit: str | None
     run_id: str | None
     firing: str | None
+    version: int | None = None
 
     @staticmethod
     def from_execution(execution: Execution) -> ExecutionShape:
@@ -91,6 +92,7 @@ class ExecutionShape(Shape):
             commit=execution.commit_id,
             run_id=execution.run_id,
             firing=execution.firing_id,
+            version=execution.version,
         )
 
     def to_execution(self) -> Execution:
@@ -110,6 +112,7 @@ class ExecutionShape(Shape):
             self.run_id,
             self.firing,
             self.purpose,
+            self.version,
         )
 
 

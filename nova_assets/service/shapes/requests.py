@@ -61,3 +61,9 @@ class RestoreRequest(StrictRequest):
 
     at: int = Field(ge=0, le=2**31 - 1)
     dry_run: bool = False
+
+
+class DryRunRequest(StrictRequest):
+    """A change without further options."""
+
+    dry_run: bool = False

@@ -5,14 +5,23 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from nova_assets.model.timeline import Action, Instant
+from nova_assets.model.timeline import Action, Instant, RolledBackBlock
 from nova_assets.service.shapes.blocks import BlockShape
 from nova_assets.service.shapes.shape import Shape
 
 
+class RolledBackShape(Shape):
+    """Removed files of a staged block. If its writing was cut off, ``partition`` is the scope of the write."""
+
+    id: str
+    partition: str
+    folder: str
+    files: list[str]
+
+
 class InstantShape(Shape):
     """An action on a channel, ``requested`` or ``complete``. ``seq`` is the number that it took or at which it added a
-    block.
+    block. ``rolled_back`` has what a rollback removed.
     """
 
     action: Action
@@ -23,6 +32,7 @@ class InstantShape(Shape):
     binding: str | None
     blocks: list[BlockShape]
     details: dict[str, Any]
+    rolled_back: tuple[RolledBackShape, ...] = ()
 
     @staticmethod
     def from_instant(instant: Instant) -> InstantShape:
@@ -35,11 +45,15 @@ class InstantShape(Shape):
             binding=instant.binding,
             blocks=[BlockShape.from_block(b) for b in instant.blocks],
             details=dict(instant.details),
+            rolled_back=tuple(RolledBackShape(**b.as_json()) for b in instant.rolled_back),
         )
 
     def to_instant(self) -> Instant:
         blocks = tuple(b.to_block() for b in self.blocks)
-        return Instant(self.action, self.state, self.seq, self.at, self.commit, self.binding, blocks, self.details)
+        rolled_back = tuple(RolledBackBlock.from_json(b.model_dump()) for b in self.rolled_back)
+        return Instant(
+            *(self.action, self.state, self.seq, self.at, self.commit, self.binding, blocks, self.details, rolled_back)
+        )
 
 
 class StepShape(Shape):

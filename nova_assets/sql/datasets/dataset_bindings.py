@@ -7,17 +7,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, cast, get_args, overload
+from typing import Literal, cast, overload
 
-from nova_assets.errors import DefinitionError, SqlError
 from nova_assets.model.binding import Binding, bind
 from nova_assets.model.channel import Channel
 from nova_assets.model.edge import Produces
-from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
 from nova_assets.model.project import Project
 from nova_assets.model.task import Task
 from nova_assets.model.workflowette import Workflowette
-from nova_assets.plan.freshness import DOWNSTREAM
+from nova_assets.sql.datasets.dataset_folder import DatasetFolder
 from nova_assets.sql.datasets.dataset_query import DatasetQuery, Freshness, Late
 from nova_assets.sql.datasets.declarations import DatasetDeclarations, build_declared_graph
 from nova_assets.sql.datasets.graph import Graph
@@ -33,8 +31,6 @@ from nova_assets.sql.datasets.scan_inputs import consumed_edges
 from nova_assets.sql.incremental.incremental_query import IncrementalQuery
 from nova_assets.sql.query.user_functions import Functions, SqlFunction, sql_functions_by_name, type_by_function
 from nova_assets.sql.statement.dataset_statement import DatasetStatement
-from nova_assets.sql.text import SqlText
-from nova_assets.suggestions import did_you_mean
 
 
 class Datasets(Sequence[Binding]):
@@ -48,6 +44,7 @@ class Datasets(Sequence[Binding]):
         refresh: how the datasets are brought up to date: for all, or by dataset.
         freshness: how long changes may wait: for all, or by dataset.
         float: how sums of floating-point numbers are maintained: for all, or by dataset.
+        channels: channels that a check of a dataset may read, besides those of the graph; None leaves the checks out.
 
     Attributes:
         refresh_decisions: dataset -> how it is brought up to date, and why.
@@ -61,6 +58,7 @@ class Datasets(Sequence[Binding]):
         refresh: Refresh | Mapping[str, Refresh] = "auto",
         freshness: Freshness | Mapping[str, Freshness] | None = None,
         float: FloatPolicy | Mapping[str, FloatPolicy] = "exact",
+        channels: Sequence[Channel] | None = None,
     ) -> None:
         late_by_dataset = late or {}
         self._freshness = _freshness_by_dataset(freshness, graph)
@@ -74,6 +72,7 @@ class Datasets(Sequence[Binding]):
             if decision.is_incremental:  # a base of a full dataset that it reads may remove rows
                 graph = _with_multisets(graph, [name, *datasets_that_lose_rows(graph, graph.dataset(name).reads)])
         self.graph = graph
+        self._channels_of_checks = None if channels is None else {c.name: c for c in channels}
         self._bindings = tuple(
             self._make_binding(self._make_query(name, late_by_dataset.get(name, "rebuild"), bodies))
             for name in graph.datasets
@@ -97,12 +96,22 @@ class Datasets(Sequence[Binding]):
             can_replace=maintaining is not None,
             scoped=query,
         )
+        checks = [
+            written.build(dataset.statement.text, dataset.channel, self._find_channel)
+            for written in dataset.statement.options.checks
+            if self._channels_of_checks is not None
+        ]
         return bind(
-            Workflowette(dataset.name, [task]),
+            Workflowette(dataset.name, [task], checks),
             channels={name: _channel_by_name(graph, name) for name in (*dataset.reads, dataset.name)},
             description=dataset.statement.description or None,
             partitions=list(dataset.channel.partition_columns),
         )
+
+    def _find_channel(self, name: str) -> Channel | None:
+        if name in self.graph.datasets or name in self.graph.channels:
+            return _channel_by_name(self.graph, name)
+        return (self._channels_of_checks or {}).get(name)
 
     def _make_task_function(self, query: MaintainedDataset) -> IncrementalQuery:
         maintained_readers = [
@@ -180,23 +189,35 @@ def datasets(
         DefinitionError: the folder does not exist or holds no ``.sql`` file.
         SqlError: a query cannot be parsed, or a schema, type or partition cannot be derived from it.
     """
-    root = Path(folder)
-    files = sorted(f for f in root.rglob("*") if f.suffix.lower() == ".sql") if root.is_dir() else []
-    if not files:
-        raise DefinitionError(
-            f"there are no datasets in {root}",
-            found="no .sql file in it" if root.is_dir() else "no such folder",
-            expected="a folder with .sql files, a statement in each",
-            next=f"make {root / 'NAME.sql'}",
-        )
-    texts = tuple(_read_sql_file(file) for file in files)
-    graph = build_declared_graph(DatasetDeclarations(texts, tuple(channels), type_by_function(functions)))
+    return datasets_of_folders([DatasetFolder(Path(folder), functions, late, refresh, freshness, float)], channels)
+
+
+def datasets_of_folders(folders: Sequence[DatasetFolder], channels: Sequence[Channel] = ()) -> Datasets:
+    """The datasets of several folders. They may read each other.
+
+    Args:
+        channels: channels that are not datasets, as for ``datasets``.
+
+    Raises:
+        DefinitionError: a folder does not exist or holds no ``.sql`` file, or its policies do not fit its datasets.
+        SqlError: a query cannot be parsed, or a schema, type or partition cannot be derived from it.
+    """
+    texts = tuple(text for folder in folders for text in folder.read_texts())
+    bodies = {n: f for folder in folders for n, f in sql_functions_by_name(folder.functions).items()}
+    types = {n: t for folder in folders for n, t in type_by_function(folder.functions).items()}
+    graph = build_declared_graph(DatasetDeclarations(texts, tuple(channels), types))
     check_new_scans(graph)
-    _check_policies("late", late or {}, get_args(Late), graph)
-    _check_policies("refresh", {"": refresh} if isinstance(refresh, str) else refresh, get_args(Refresh), graph)
-    _check_policies("float", {"": float} if isinstance(float, str) else float, get_args(FloatPolicy), graph)
-    _check_freshness({"": freshness} if isinstance(freshness, str) else freshness or {}, graph)
-    return Datasets(graph, late, sql_functions_by_name(functions), refresh, freshness, float)
+    late: dict[str, Late] = {}
+    refresh: dict[str, Refresh] = {}
+    freshness: dict[str, Freshness] = {}
+    float: dict[str, FloatPolicy] = {}
+    for folder in folders:
+        folder.check_policies(graph)
+        late |= folder.late or {}
+        refresh |= folder.policy_by_dataset(graph, folder.refresh, lambda statement: statement.options.refresh)
+        freshness |= folder.policy_by_dataset(graph, folder.freshness, lambda statement: statement.options.freshness)
+        float |= folder.policy_by_dataset(graph, folder.float, lambda _: "")
+    return Datasets(graph, late, bodies, refresh, freshness, float, channels)
 
 
 def dataset_queries_by_name(project: Project) -> dict[str, DatasetQuery]:
@@ -235,40 +256,10 @@ def _check_agreement(argument: str, statement: DatasetStatement, written: str, b
         )
 
 
-def _check_policies(argument: str, policies: Mapping[str, str], choices: Sequence[str], graph: Graph) -> None:
-    """Check the policies by dataset. The name ``""`` stands for all datasets."""
-    for name, policy in policies.items():
-        if name and graph.datasets:  # the graph is empty if the analysis failed, and that error is recorded already
-            graph.dataset(name)
-        if policy not in choices:
-            value = f"{{{name!r}: {policy!r}}}" if name else repr(policy)
-            raise DefinitionError(
-                f"{argument}={value} is not a policy{did_you_mean(str(policy), choices)}", expected=" or ".join(choices)
-            )
-
-
-def _check_freshness(limits: Mapping[str, str], graph: Graph) -> None:
-    """Check the freshness limits by dataset. The name ``""`` stands for all datasets."""
-    for name, limit in limits.items():
-        if name and graph.datasets:
-            graph.dataset(name)
-        if limit != DOWNSTREAM and period_seconds(limit) is None:
-            value = f"{{{name!r}: {limit!r}}}" if name else repr(limit)
-            expected = f"{EXPECTED_PERIOD}, or {DOWNSTREAM!r}"
-            raise DefinitionError(f"freshness={value} is neither a period nor {DOWNSTREAM!r}", expected=expected)
-
-
 def _with_multisets(graph: Graph, names: Sequence[str]) -> Graph:
     """The graph with channels of which rows can be removed, for these datasets."""
     changed = {n: replace(graph.datasets[n], channel=multiset_channel(graph.datasets[n].channel)) for n in names}
     return replace(graph, datasets={**graph.datasets, **changed})
-
-
-def _read_sql_file(file: Path) -> SqlText:
-    try:
-        return SqlText(str(file), file.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise SqlError(f"{file} cannot be read as text", found=str(error), expected="UTF-8", file=str(file)) from error
 
 
 def _channel_by_name(graph: Graph, name: str) -> Channel:

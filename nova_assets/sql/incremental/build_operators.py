@@ -47,10 +47,11 @@ from nova_assets.sql.incremental.operators import (
 )
 from nova_assets.sql.incremental.pivots import make_pivot
 from nova_assets.sql.incremental.qualify import split_qualify
-from nova_assets.sql.incremental.repeatability import check_exact, is_generator
+from nova_assets.sql.incremental.repeatability import check_exact
 from nova_assets.sql.incremental.subqueries import GROUP_SOURCE, SUBQUERY_SOURCE, SubqueryBuilder, split_conditions
+from nova_assets.sql.incremental.supported_clauses import check_order, check_select_clauses, used_clauses
 from nova_assets.sql.incremental.using_joins import name_merged_columns
-from nova_assets.sql.query.resolved_query import Query
+from nova_assets.sql.query.resolved_query import Query, is_using_or_natural
 from nova_assets.sql.query.scans import scan_number
 from nova_assets.sql.query.used_columns import used_column_names
 
@@ -71,9 +72,6 @@ class SourceTable:
 _RESERVED_PREFIX = "nova_"
 """Beginning of the names of columns that the statements add."""
 
-_SELECT_CLAUSES = frozenset(
-    "kind expressions from_ joins laterals where group having qualify distinct order with_ operation_modifiers".split()
-)
 _SET_CLAUSES = frozenset("this expression distinct order with_ by_name side kind on".split())
 _JOIN_KINDS: Mapping[tuple[str, str], JoinKind] = {
     ("", ""): "inner",
@@ -124,8 +122,8 @@ class _Builder:
         self.subqueries = SubqueryBuilder(self)
 
     def build_query(self, node: exp.Expr, ctes: Mapping[str, Operator]) -> Operator:
-        if isinstance(node, exp.Subquery) and _set_clauses(node) <= {"this", "order"}:
-            _check_order(node)
+        if isinstance(node, exp.Subquery) and used_clauses(node) <= {"this", "order"}:
+            check_order(node)
             return self.build_query(node.this, ctes)
         if not isinstance(node, exp.Select | exp.SetOperation):
             raise NotMaintainable("a source that is not a query", node)
@@ -147,10 +145,10 @@ class _Builder:
     # set operations
 
     def _build_set(self, node: exp.SetOperation, ctes: Mapping[str, Operator]) -> Operator:
-        if extra := _set_clauses(node) - _SET_CLAUSES or {c for c in ("by_name", "side", "on") if node.args.get(c)}:
+        if extra := used_clauses(node) - _SET_CLAUSES or {c for c in ("by_name", "side", "on") if node.args.get(c)}:
             raise NotMaintainable(f"a set operation with {', '.join(sorted(extra))}", node)
         left, right = self.build_query(node.this, ctes), self.build_query(node.expression, ctes)
-        _check_order(node)
+        check_order(node)
         if len(left.columns) != len(right.columns):
             raise NotMaintainable("a set operation of different numbers of columns", node)
         pairs = list(zip(left.columns.items(), right.columns.items(), strict=True))
@@ -178,7 +176,7 @@ class _Builder:
         """The rows of FROM for which WHERE is true, without those conditions that refer to the surrounding query; and
         these conditions.
         """
-        _check_clauses(select)
+        check_select_clauses(select)
         operator = self._build_from(select, ctes)
         for lateral in select.args.get("laterals") or ():
             operator = _lateral_view(operator, lateral)
@@ -235,21 +233,35 @@ class _Builder:
         first = select.args.get("from_")
         if first is None:
             raise NotMaintainable("a SELECT without FROM", select)
-        operator = self._build_source(first.this, ctes)
-        for join in select.args.get("joins") or ():
+        return self._build_joins(self._build_source(first.this, ctes), select, ctes)
+
+    def _build_joins(self, operator: Operator, holder: exp.Expr, ctes: Mapping[str, Operator]) -> Operator:
+        """The join of an operator with the sources that are joined to it by a SELECT or in parentheses."""
+        for join in holder.args.get("joins") or ():
             operator = _join(operator, self._build_source(join.this, ctes), join)
         return operator
 
     def _build_source(self, node: exp.Expr, ctes: Mapping[str, Operator]) -> Operator:
-        """A source of FROM, whose columns are called ``source.column``."""
+        """A source of FROM, or a join in parentheses. Its columns are called ``source.column``."""
+        if using := next(filter(is_using_or_natural, node.args.get("joins") or ()), None):
+            raise NotMaintainable("USING or NATURAL in parentheses", using)
+        if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table | exp.Subquery):
+            if extra := used_clauses(node) - {"this", "joins"}:
+                raise NotMaintainable(f"a join in parentheses with {', '.join(sorted(extra))}", node)
+            operator = self._build_source(node.this, ctes)
+        else:
+            operator = self._build_single_source(node, ctes)
+        return self._build_joins(operator, node, ctes)
+
+    def _build_single_source(self, node: exp.Expr, ctes: Mapping[str, Operator]) -> Operator:
         if not isinstance(node, exp.Table | exp.Subquery):
             raise NotMaintainable(f"{node.key} in FROM", node)
         number = scan_number(node)
         if isinstance(node, exp.Subquery):
-            if extra := _set_clauses(node) - {"this", "alias", "pivots"}:
+            if extra := used_clauses(node) - {"this", "alias", "pivots", "joins"}:
                 raise NotMaintainable(f"a subquery with {', '.join(sorted(extra))}", node)
             operator = _rename_columns(self.build_query(node.this, ctes), node.args.get("alias"))
-        elif extra := _set_clauses(node) - {"this", "alias", "pivots"}:
+        elif extra := used_clauses(node) - {"this", "alias", "pivots", "joins"}:
             raise NotMaintainable(f"a source with {', '.join(sorted(extra))}", node)
         elif number is not None:
             operator = self._build_scan(number, node)
@@ -315,35 +327,6 @@ def _flatten_outputs(outputs: Iterable[tuple[str, exp.Expr]], operator: Operator
     return tuple((name, flatten_columns(e, operator)) for name, e in outputs)
 
 
-def _set_clauses(node: exp.Expr) -> set[str]:
-    return {name for name, value in node.args.items() if value not in (None, False, [], "")}
-
-
-def _check_clauses(select: exp.Select) -> None:
-    if extra := _set_clauses(select) - _SELECT_CLAUSES:
-        name = sorted(extra)[0]
-        node = select.args[name]
-        raise NotMaintainable(f"{name.upper()} in a SELECT", node if isinstance(node, exp.Expr) else select)
-    for name in ("kind", "operation_modifiers"):
-        if select.args.get(name):
-            raise NotMaintainable(f"{name} of a SELECT", select)
-    _check_order(select)
-    distinct = select.args.get("distinct")
-    if distinct is not None and distinct.args.get("on") is not None:
-        raise NotMaintainable("DISTINCT ON", distinct)
-
-
-def _check_order(query: exp.Query) -> None:
-    """Check that ORDER BY only orders the rows. Then it is ignored, because the rows of a result have no order."""
-    order = query.args.get("order")
-    if order is None:
-        return
-    if order.find(exp.Query, exp.Window) or is_generator(order):
-        raise NotMaintainable("ORDER BY with a subquery, a window function or a generator", order)
-    if order.find(exp.AggFunc) and query.args.get("group") is None:
-        raise NotMaintainable("ORDER BY with an aggregate, without GROUP BY", order)
-
-
 def _source_name(alias: str, node: exp.Expr) -> str:
     name = alias.lower()
     if name in (SUBQUERY_SOURCE, GROUP_SOURCE) or "." in name:
@@ -387,7 +370,7 @@ def _join(left: Operator, right: Operator, join: exp.Join) -> Operator:
     kind = _JOIN_KINDS.get((join.side.upper(), join.kind.upper()))
     if kind is None or join.method or join.args.get("using"):
         raise NotMaintainable(f"this kind of join ({join.method or join.side} {join.kind})".replace("( ", "("), join)
-    if extra := _set_clauses(join) - {"this", "on", "side", "kind"}:
+    if extra := used_clauses(join) - {"this", "on", "side", "kind"}:
         raise NotMaintainable(f"a join with {', '.join(sorted(extra))}", join)
     on = join.args.get("on")
     if on is not None and on.find(exp.Query):

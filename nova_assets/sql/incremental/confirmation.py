@@ -51,7 +51,9 @@ def regenerate(query: Query, frame_by_dataset: Mapping[str, str], added_outputs:
         if number is not None:
             frame = frame_by_dataset[query.scans[number].dataset]
             frames.add(frame)
-            table.replace(exp.Table(this=exp.to_identifier(frame), alias=table.args.get("alias")))
+            table.set("this", exp.to_identifier(frame))
+            table.set("db", None)
+            table.set("catalog", None)
     sql = tree.sql(DIALECT).replace("{", "{{").replace("}", "}}")
     for frame in frames:
         sql = re.sub(rf"\b{frame}\b", f"{{{frame}}}", sql)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nova_assets.model.task import LastExecution
@@ -54,7 +54,12 @@ class CostCorrections:
     def correct(self, cost: MaintenanceCost) -> MaintenanceCost:
         """The estimates, corrected."""
         changes, replacement = (self.factors.get(strategy, 1.0) for strategy in ("changes", "replacement"))
-        return MaintenanceCost(changes * cost.changes, replacement * cost.replacement, is_corrected=bool(self.factors))
+        return replace(
+            cost,
+            changes=changes * cost.changes,
+            replacement=replacement * cost.replacement,
+            is_corrected=bool(self.factors),
+        )
 
     def as_json(self) -> dict[str, Any]:
         return {"corrections": dict(self.factors)} if self.factors else {}

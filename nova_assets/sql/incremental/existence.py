@@ -1,4 +1,4 @@
-"""``EXISTS`` and ``IN`` inside of other expressions, as counts of matching rows: ``(SELECT COUNT(*) ...) > 0``."""
+"""``EXISTS`` and ``IN`` inside of other expressions, as counts of rows: ``(SELECT COUNT(*) ...) > 0``."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ _SELECT_CLAUSES = frozenset("expressions from_ joins laterals where with_ distin
 def replace_by_counts(holder: exp.Expr, *, is_condition: bool) -> None:
     """Write counts in place of EXISTS and IN in an expression.
 
-    ``IN`` is null, rather than false, if a null prevents a decision. A condition does not distinguish the two, unless
-    ``IN`` is negated or an argument of a function.
+    In SQL, ``IN`` is null, rather than false, if a null prevents a decision. A condition does not distinguish the two,
+    unless ``IN`` is negated; for ``NOT IN``, further counts tell null and false apart. Elsewhere, Spark gives false in
+    place of null, and which expressions it changes so depends on its plan. There, ``IN`` has no rule.
 
     Args:
         holder: node with the expression. It is changed.
@@ -30,9 +31,27 @@ def replace_by_counts(holder: exp.Expr, *, is_condition: bool) -> None:
     tests = [n for n in find_outside_subqueries(holder, exp.In) if n.args.get("query") is not None]
     for node in tests:
         assert isinstance(node, exp.In)
-        if not is_condition or not _is_part_of_condition(node, holder):
-            raise NotMaintainable("IN with a subquery in another expression than AND and OR of a condition", node)
-        node.replace(_has_rows(_matching_rows(node)))
+        condition, is_negated = _with_negation(node)
+        if not is_condition or not _is_part_of_condition(condition, holder):
+            raise NotMaintainable(
+                "IN with a subquery in another expression than AND and OR of a condition, where Spark gives false in "
+                "place of null; EXISTS has a rule",
+                node,
+            )
+        node.replace(_is_in(node) if is_negated else _has_rows(_matching_rows(node)))
+
+
+def _is_in(test: exp.In) -> exp.Expr:
+    """IN as true, false or null."""
+    select, value = _rows_of(test.args["query"], test), test.this.unnest()
+    if isinstance(value, exp.Tuple):
+        raise NotMaintainable("IN for several columns in another expression than AND and OR of a condition", test)
+    column = select.expressions[0].unalias()
+    is_null = exp.Is(this=exp.Paren(this=value.copy()), expression=exp.Null())
+    null_rows = select.where(exp.Is(this=exp.Paren(this=column.copy()), expression=exp.Null()))
+    case = exp.Case().when(_has_rows(_matching_rows(test)), exp.true())
+    case = case.when(exp.and_(_has_rows(select), exp.or_(is_null, _has_rows(null_rows))), exp.Null())
+    return exp.Paren(this=case.else_(exp.false()))
 
 
 def _matching_rows(test: exp.In) -> exp.Select:
@@ -75,6 +94,14 @@ def _has_rows(select: exp.Select) -> exp.Expr:
         select.set(clause, None)
     select.set("expressions", [exp.alias_(exp.Count(this=exp.Star(), big_int=True), "n")])
     return exp.Paren(this=exp.GT(this=exp.Subquery(this=select), expression=exp.Literal.number(0)))
+
+
+def _with_negation(test: exp.In) -> tuple[exp.Expr, bool]:
+    """The test with a NOT directly around it, and whether there is one."""
+    node: exp.Expr = test
+    while isinstance(node.parent, exp.Paren):
+        node = node.parent
+    return (node.parent, True) if isinstance(node.parent, exp.Not) else (test, False)
 
 
 def _is_part_of_condition(node: exp.Expr, holder: exp.Expr) -> bool:

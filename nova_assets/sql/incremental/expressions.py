@@ -58,7 +58,7 @@ def _check_expression(node: exp.Expr) -> None:
     if isinstance(node, exp.Tuple) and not isinstance(node.parent, exp.In | exp.Tuple):
         raise NotMaintainable("a row value", node)
     if isinstance(node, exp.Struct):
-        raise NotMaintainable("STRUCT, whose fields are called like columns", node)
+        raise NotMaintainable("STRUCT, whose fields are called like columns (NAMED_STRUCT names them)", node)
     if isinstance(node, exp.Literal | exp.RawString) and _TIME_OF_DAY.fullmatch(node.name):
         raise NotMaintainable("a time without a day, which can stand for a time of the current day", node)
     if isinstance(node, exp.Func):

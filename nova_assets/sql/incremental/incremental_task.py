@@ -106,6 +106,9 @@ def _split_frozen(text: SqlText) -> tuple[SqlText, FrozenRows | None]:
         SqlError: the condition is invalid, or the query has options that the arguments of the task give.
     """
     options = parse_options(text)
+    if options.checks:
+        expected = "nova.Workflowette(..., checks=[nova.checks....]) for a task"
+        raise text.error("CHECK and WARN belong to datasets", options.span, expected=expected)
     if options.refresh or options.freshness:
         expected = "FROZEN WHERE only, and nova.incremental(..., refresh=...)"
         raise text.error("REFRESH and FRESHNESS belong to datasets", options.span, expected=expected)

@@ -80,6 +80,7 @@ class Maintenance:
         self._used_columns = {o.dataset: tuple(o.columns) for o in walk(operators) if isinstance(o, Scan)}
         self.has_small_changes = all(view.has_small_change for view in views.values())
         self._frames: dict[str, Callable[[], Any]] = {}
+        self._netted_changes: dict[str, pa.Table | None] = {}
 
     def estimate(self, readers: int) -> MaintenanceCost | None:
         """Estimated cost; None if the sizes of the inputs are not known.
@@ -97,6 +98,11 @@ class Maintenance:
             accumulation=None if self.accumulation is None else self.accumulation.accumulation,
             is_accumulated=self.is_accumulated,
         )
+
+    def nets_to_nothing(self) -> bool:
+        """Whether the changes of all columns that the query uses add up to nothing, as far as this process can tell."""
+        netted = (self._netted_change(d) for d in self._used_columns if self.views[d].is_changed)
+        return all(change is not None and not change.num_rows for change in netted)
 
     def compute_delta(self, load_stored: Callable[[Sequence[Field]], Any]) -> Any | None:
         """The delta that follows from the changes of the datasets; None if the stored rows do not fit the delta.
@@ -193,7 +199,7 @@ class Maintenance:
         frame_by_role: dict[str, Callable[[], Any]] = {"all": lambda: view.all}
         if view.is_changed:
             frame_by_role |= {"old": lambda: view.old} | _changed_rows(view, merge, columns)
-        netted = _netted_change(view, merge, columns)
+        netted = self._netted_change(dataset)
         if netted is not None:
             frame_by_role["netted"] = lambda: netted
         self._frames |= {frame_name(role, number): load for role, load in frame_by_role.items()}
@@ -207,6 +213,16 @@ class Maintenance:
             has_single_rows=isinstance(merge, Append) if netted is None else has_single_rows(netted),
             bounds={} if netted is None else {c.lower(): b for c, b in column_bounds(netted).items()},
         )
+
+    def _netted_change(self, dataset: str) -> pa.Table | None:
+        """The change of the used columns of a dataset, added up; None if its rows are not in this process, or if only
+        Spark can add it up.
+        """
+        if dataset not in self._netted_changes:
+            columns = self._used_columns[dataset]
+            change = _rows_of_change(self.views[dataset], self.ctx.channels[dataset].merge, columns)
+            self._netted_changes[dataset] = None if change is None else net_change(*change, columns)
+        return self._netted_changes[dataset]
 
     def _query(self, sql: str, values: Mapping[str, Any]) -> Any:
         """Frame of a statement over those frames and values that it names."""
@@ -274,15 +290,12 @@ def with_columns(ctx: Context, frame: Any, schema: Schema) -> Any:
     return ctx.query(f"SELECT {columns} FROM {{frame}}", {}, {"frame": frame})
 
 
-def _netted_change(view: View, merge: MergeModel, columns: Collection[str]) -> pa.Table | None:
-    """The change of some columns of a dataset, added up; None if its rows are not in this process, or if only Spark can
-    add it up.
-    """
+def _rows_of_change(view: View, merge: MergeModel, columns: Collection[str]) -> tuple[pa.Table, pa.Table] | None:
+    """The changed rows before and after the change of a dataset; None if they are not in this process."""
     if not (view.is_changed and view.has_small_change and merge.has_deletions):
         return None
     before, after = view.rows("before", columns), view.rows("after", columns)
-    are_tables = isinstance(before, pa.Table) and isinstance(after, pa.Table)
-    return net_change(before, after, columns) if are_tables else None
+    return (before, after) if isinstance(before, pa.Table) and isinstance(after, pa.Table) else None
 
 
 def _changed_rows(view: View, merge: MergeModel, columns: Collection[str]) -> dict[str, Callable[[], Any]]:

@@ -9,7 +9,8 @@ from typing import Any, Literal, TypeAlias
 from nova_assets.sql.incremental.maintenance_cost import MaintenanceCost
 
 Strategy: TypeAlias = Literal["first rows", "no change", "changes", "replacement", "comparison"]
-"""``first rows``: the whole query is computed, and nothing is stored yet. ``no change``: no input has changed.
+"""``first rows``: the whole query is computed, and nothing is stored yet. ``no change``: no input has changed, or no
+value that the query uses.
 ``changes``: the change of the result is computed from the changes of the inputs. ``replacement``: the whole query is
 computed, and the result replaces the stored rows. ``comparison``: the whole query is computed, and the result is
 compared with the stored rows.
@@ -25,6 +26,9 @@ _SHORT_SECONDS, _SHORT_SAVING_SECONDS, _SAVING_SHARE = 1.0, 0.5, 0.1
 a tenth of what it takes. It takes a sequence number even if no row differs, and each reader compares two bases. The
 readers of a partition mostly read it as a whole.
 """
+
+_NETTING_SHARE = 0.1
+"""Share of a replacement's cost that may be spent on finding out that the changes of the inputs do not concern it."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,7 @@ class ResultState:
         reason_to_distrust: why the stored rows may not be the result of this query; None if they are.
         may_replace: whether the result may be replaced, without effects beyond its rows.
         estimate: estimates the cost; None if the sizes of the inputs are not known.
+        nets_to_nothing: finds out whether the changes of all values that the query uses add up to nothing.
         has_frozen_rows: whether changes of some rows are left out once rows are stored.
     """
 
@@ -82,6 +87,7 @@ class ResultState:
     reason_to_distrust: Callable[[], str | None]
     may_replace: Callable[[], bool]
     estimate: Callable[[], MaintenanceCost | None]
+    nets_to_nothing: Callable[[], bool]
     has_frozen_rows: bool = False
 
 
@@ -118,6 +124,8 @@ def choose_strategy(state: ResultState, *, prefers_changes: bool) -> Maintenance
     choice = choose_by_cost(state.estimate(), prefers_changes=prefers_changes, is_partition=state.is_partition)
     if choice.strategy == "replacement" and not state.may_replace():
         return MaintenanceChoice("changes", f"a replacement of {state.channel} would have effects beyond its rows")
+    if choice.strategy == "replacement" and _is_netting_cheap(choice.cost) and state.nets_to_nothing():
+        return MaintenanceChoice("no change", "no value that the query uses has changed", choice.cost)
     return choice
 
 
@@ -140,6 +148,10 @@ def choose_by_cost(
     is_dearer = cost.changes > cost.replacement
     reason = "changes are preferred" if is_dearer else "they are estimated to cost less"
     return MaintenanceChoice("changes", f"{reason}: {estimates}", cost)
+
+
+def _is_netting_cheap(cost: MaintenanceCost | None) -> bool:
+    return cost is not None and cost.netting <= _NETTING_SHARE * cost.replacement
 
 
 def _least_saving(replacement_seconds: float) -> float:

@@ -134,6 +134,7 @@ class MaintenanceRun:
             ),
             may_replace=may_replace,
             estimate=self._estimate,
+            nets_to_nothing=lambda: self._maintenance is not None and self._maintenance.nets_to_nothing(),
         )
         return choose_strategy(state, prefers_changes=self.query.prefers_changes)
 

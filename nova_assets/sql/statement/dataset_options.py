@@ -4,6 +4,8 @@
     REFRESH INCREMENTAL
     FRESHNESS '10 minutes'
     FROZEN WHERE day < CURRENT_DATE - INTERVAL 30 DAYS
+    CHECK not_null(day), unique(day)
+    WARN freshness(day, '25h')
     SELECT ...
 
 A file with a query alone begins with its options.
@@ -21,14 +23,18 @@ from sqlglot.tokenizer_core import Token, TokenType
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
 from nova_assets.plan.freshness import DOWNSTREAM
 from nova_assets.sql.parse.dialect import DIALECT, convert_parser_errors
+from nova_assets.sql.statement.written_checks import CHECK_WORDS, WrittenCheck, depth_change, parse_checks
 from nova_assets.sql.text import Span, SqlText
 
 QUERY_START_TOKENS = (TokenType.SELECT, TokenType.WITH, TokenType.FROM)
 
 _POLICIES = ("FULL", "AUTO", "INCREMENTAL")
-_NAMES = ("REFRESH", "FRESHNESS", "FROZEN")
+_NAMES = ("REFRESH", "FRESHNESS", "FROZEN", *CHECK_WORDS)
 _ANY_NAME = re.compile("|".join(_NAMES), re.IGNORECASE)
-_EXPECTED = "SELECT ..., REFRESH INCREMENTAL, FRESHNESS '10 minutes' or FROZEN WHERE condition"
+_EXPECTED = (
+    "SELECT ..., REFRESH INCREMENTAL, FRESHNESS '10 minutes', FROZEN WHERE condition, CHECK not_null(column) or "
+    "WARN not_null(column)"
+)
 
 
 @dataclass(frozen=True)
@@ -40,17 +46,20 @@ class DatasetOptions:
         freshness: how long changes of the inputs may wait; empty if the statement does not say it.
         frozen_span: characters of ``WHERE condition`` after ``FROZEN``; None without this option.
         span: characters of all options; None without options.
+        checks: the checks after ``CHECK`` and ``WARN``.
     """
 
     refresh: str = ""
     freshness: str = ""
     frozen_span: Span | None = None
     span: Span | None = None
+    checks: tuple[WrittenCheck, ...] = ()
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> DatasetOptions:
         frozen_span, span = (None if data[name] is None else tuple(data[name]) for name in ("frozen_span", "span"))
-        return DatasetOptions(data["refresh"], data["freshness"], frozen_span, span)
+        checks = tuple(map(WrittenCheck.from_json, data["checks"]))
+        return DatasetOptions(data["refresh"], data["freshness"], frozen_span, span, checks)
 
     def blank_out(self, text: SqlText) -> SqlText:
         """The text with blanks in place of the options. Everything else keeps its position."""
@@ -86,11 +95,16 @@ class _OptionsParser:
 
     def parse(self) -> DatasetOptions:
         found: dict[str, int] = {}
+        checks: list[WrittenCheck] = []
         at = self.start
         while at < self.query:
             if not _is_option(self.tokens, at):
                 raise self.text.error("is no option of a dataset", self._span(at, at), expected=_EXPECTED)
             name = self.tokens[at].text.upper()
+            if name in CHECK_WORDS:
+                written, at = parse_checks(self.text, self.tokens, at, self.query)
+                checks += written
+                continue
             if name in found:
                 raise self.text.error(f"{name} is given twice", self._span(at, at), expected=f"{name} once")
             found[name] = at
@@ -101,6 +115,7 @@ class _OptionsParser:
             self._freshness(found["FRESHNESS"] + 1) if "FRESHNESS" in found else "",
             None if frozen is None else self._span(frozen + 1, self._end_of_condition(frozen + 2) - 1),
             (int(self.tokens[self.start].start), int(self.tokens[self.query].start)),
+            tuple(checks),
         )
 
     def _freshness(self, at: int) -> str:
@@ -118,7 +133,7 @@ class _OptionsParser:
         while at < self.query:
             if depth == 0 and at > first and _is_option(self.tokens, at):
                 break
-            depth += _depth_change(self.tokens[at])
+            depth += depth_change(self.tokens[at])
             at += 1
         if at == first:
             raise self.text.error("FROZEN WHERE has no condition", self._span(first - 2, first - 1))
@@ -144,7 +159,7 @@ def _options_start(tokens: Sequence[Token]) -> int | None:
         at += 1
         depth = 0
         while at < len(tokens):
-            depth += _depth_change(tokens[at])
+            depth += depth_change(tokens[at])
             at += 1
             if depth <= 0:
                 break
@@ -160,6 +175,8 @@ def _is_option(tokens: Sequence[Token], at: int) -> bool:
         return value.token_type == TokenType.WHERE
     if name == "FRESHNESS":
         return value.token_type == TokenType.STRING or value.text.lower() == DOWNSTREAM
+    if name in CHECK_WORDS:
+        return at + 2 < len(tokens) and tokens[at + 2].token_type == TokenType.L_PAREN
     return value.text.upper() in _POLICIES
 
 
@@ -169,10 +186,6 @@ def _query_start(text: SqlText, tokens: Sequence[Token], start: int) -> int:
         is_distinct_from = n > 0 and tokens[n - 1].token_type == TokenType.DISTINCT
         if depth == 0 and tokens[n].token_type in QUERY_START_TOKENS and not is_distinct_from:
             return n
-        depth += _depth_change(tokens[n])
+        depth += depth_change(tokens[n])
     span = (int(tokens[start].start), int(tokens[start].end) + 1)
     raise text.error("options without a query", span, expected="SELECT ... after the options")
-
-
-def _depth_change(token: Token) -> int:
-    return {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)

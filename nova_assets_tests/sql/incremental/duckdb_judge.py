@@ -119,6 +119,8 @@ def translate(sql: str) -> str:
             raise Excluded(difference)
     for group in list(tree.find_all(exp.Group)):
         leave_out_groups_without_rows(group)
+    for qualify in list(tree.find_all(exp.Qualify)):
+        leave_out_aliases(qualify)
     return tree.transform(count_true).transform(size_of_set).transform(explode_outer).sql("duckdb")
 
 
@@ -127,6 +129,21 @@ def leave_out_groups_without_rows(group: exp.Group) -> None:
     select = group.parent
     if isinstance(select, exp.Select) and group.find(exp.Rollup, exp.Cube, exp.GroupingSets):
         select.having("COUNT(*) > 0", copy=False)
+
+
+def leave_out_aliases(qualify: exp.Qualify) -> None:
+    """Write expressions in place of their aliases. If another source of the query around it has a column of the same
+    name, DuckDB 2.0.1 compares that column instead.
+    """
+    select = qualify.parent
+    assert isinstance(select, exp.Select)
+    sources = {t.name: t for t in TABLES}
+    tables = {f.name for t in select.find_all(exp.Table) if t.name in sources for f in sources[t.name].schema.fields}
+    of_queries = {name for q in select.find_all(exp.Query) if q is not select for name in q.named_selects}
+    outputs = {e.alias: e.this for e in select.expressions if isinstance(e, exp.Alias)}
+    for column in list(qualify.find_all(exp.Column)):
+        if not column.table and column.name in outputs and column.name not in tables | of_queries:
+            column.replace(exp.Paren(this=outputs[column.name].copy()))
 
 
 def count_true(node: exp.Expr) -> exp.Expr:

@@ -126,9 +126,13 @@ class SubqueryWriter:
         if self.rng.random() < 0.5:
             _, rows = self.rows(outer, "i", 0, only_equal=True)
             return f"{self.rng.choice(['', 'NOT '])}EXISTS (SELECT 1 {rows})"
+        test = f"{self.int(outer)} {self.rng.choice(['', 'NOT '])}IN (SELECT {self.values_of_table()})"
+        return f"({self.plain(outer)} AND {test})"
+
+    def values_of_table(self) -> str:
+        """The output and FROM of a subquery with one column."""
         inner = self.source("i", is_single=True)
-        where = self.rng.choice(["", f" WHERE {self.plain(inner)}"])
-        return f"({self.plain(outer)} AND {self.int(outer)} IN (SELECT {self.int(inner)} FROM {inner.sql}{where}))"
+        return f"{self.int(inner)} FROM {inner.sql}{self.rng.choice(['', f' WHERE {self.plain(inner)}'])}"
 
     def many_rows(self) -> str:
         """A subquery with one column, whose rows are more than the rows of FROM and WHERE."""

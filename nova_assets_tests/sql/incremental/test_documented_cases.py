@@ -96,7 +96,7 @@ MAINTAINED = {
     "(SELECT MAX(price) FROM items) AS m FROM shops s",
     "a semi-join": "SELECT sid FROM shops LEFT SEMI JOIN visits ON sid = shop",
     # outer joins
-    "USING": "SELECT shop, i.id, v.who FROM items i LEFT JOIN visits v USING (shop) WHERE shop IS NULL OR shop > 1",
+    "USING": "SELECT shop, i.id, v.who FROM items i FULL JOIN visits v USING (shop) WHERE shop IS NULL OR shop > 1",
     "two full joins": "SELECT i.id, s.sid, v.who FROM items i FULL JOIN shops s ON i.shop = s.sid "
     "FULL JOIN visits v ON s.sid = v.shop",
     "an outer join with filters that keep nulls": "SELECT i.id, COALESCE(s.town, 'none') AS town FROM items i "

@@ -16,7 +16,7 @@ from nova_assets_tests.sql.incremental.kill_worker import open_store
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-OTHERS = ("sweep", "publish", "collect", "repair", "fire", "receive", "seal", "edition")
+OTHERS = ("sweep", "publish", "collect", "repair", "fire", "receive", "seal", "edition", "notify")
 POINTS = [point for point in CRASH_POINTS if not point.startswith(OTHERS)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -10,7 +11,12 @@ from sqlglot import exp
 from nova_assets.model.schema import Schema, parse_ddl
 from nova_assets.sql.incremental.accumulation import accumulation_of
 from nova_assets.sql.incremental.build_operators import SourceTable, build_operators
-from nova_assets.sql.incremental.maintenance_choice import MaintenanceChoice, choose_by_cost
+from nova_assets.sql.incremental.maintenance_choice import (
+    MaintenanceChoice,
+    ResultState,
+    choose_by_cost,
+    choose_strategy,
+)
 from nova_assets.sql.incremental.maintenance_cost import DatasetSize, MaintenanceCost, estimate_maintenance
 from nova_assets.sql.incremental.operators import Operator
 from nova_assets.sql.parse.dialect import parse_statement
@@ -75,6 +81,38 @@ def test_auto_computes_changes_that_cost_a_tenth_more_than_a_replacement_or_half
     assert choose_by_cost(None, prefers_changes=False).strategy == "changes"
 
 
+@pytest.mark.parametrize(
+    ("netting", "nets_to_nothing", "strategy"),
+    [
+        (0.7, True, "no change"),
+        (0.7, False, "replacement"),
+        (0.9, True, "replacement"),
+        (math.inf, True, "replacement"),
+    ],
+)
+def test_a_replacement_is_spared_if_it_is_cheap_to_see_that_nothing_changed(
+    netting: float, nets_to_nothing: bool, strategy: str
+) -> None:
+    state = ResultState(
+        channel="result",
+        has_deletions=True,
+        is_partition=False,
+        reason_for_base="",
+        is_backfill=False,
+        has_run=True,
+        reason_without_change="",
+        is_changed=True,
+        is_redefined=False,
+        reason_without_operators=lambda: None,
+        has_stored_rows=lambda: True,
+        reason_to_distrust=lambda: None,
+        may_replace=lambda: True,
+        estimate=lambda: MaintenanceCost(20.0, 8.0, netting),
+        nets_to_nothing=lambda: nets_to_nothing,
+    )
+    assert choose_strategy(state, prefers_changes=False).strategy == strategy
+
+
 def test_readers_of_changes_make_a_replacement_dearer() -> None:
     sizes = {"facts": DatasetSize(1_000, 10, True), "sides": DatasetSize(100, 0, True)}
     costs = [
@@ -90,6 +128,18 @@ def test_an_input_without_a_change_costs_nothing_to_look_up() -> None:
         return estimate_maintenance(operators_of(JOIN), sizes, 1_000_000, is_change_small=True).changes
 
     assert changes(0) < changes(1) < changes(50_000)
+
+
+def test_partners_that_are_found_by_their_key_are_cheaper_than_others() -> None:
+    """Only these rows of a changed dataset are merged with its changes."""
+
+    def cost(key: frozenset[str]) -> MaintenanceCost:
+        sizes = {"facts": DatasetSize(5_000_000, 10, True), "sides": DatasetSize(5_000_000, 10, True, key=key)}
+        return estimate_maintenance(operators_of(JOIN), sizes, 5_000_000, is_change_small=True)
+
+    by_key, by_other_column = cost(frozenset({"id"})), cost(frozenset({"amount"}))
+    assert by_key.changes < by_other_column.changes
+    assert by_key.replacement == by_other_column.replacement
 
 
 def test_few_groups_of_many_rows_are_computed_again_as_a_whole() -> None:

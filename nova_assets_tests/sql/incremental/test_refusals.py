@@ -128,10 +128,7 @@ def test_a_complete_order_is_accepted(sql: str) -> None:
         "SELECT SUBSTR(note, 1, 2) AS s, COUNT(*) AS n FROM clicks GROUP BY CUBE (SUBSTR(note, 1, 2))",
         "SELECT user, COUNT(*) AS n FROM orders GROUP BY CUBE (id, user, day, amount, id % 2, id % 3, id % 5)",
         "SELECT user, amount AS n FROM orders GROUP BY user, amount GROUPING SETS ((user, amount), user)",
-        "SELECT user, big FROM orders RIGHT JOIN parcels USING (user)",
-        "SELECT user, big FROM orders FULL JOIN parcels USING (user)",
-        "SELECT user FROM users RIGHT JOIN orders ON uid = id JOIN parcels USING (user)",
-        "SELECT id FROM orders NATURAL RIGHT JOIN parcels",
+        "SELECT user, big FROM (orders FULL JOIN parcels USING (user))",
         "SELECT id FROM orders NATURAL JOIN users",
         "SELECT user, RANK() OVER (ORDER BY COUNT(*)), (SELECT MAX(uid) FROM users) AS r FROM orders GROUP BY user",
         "SELECT id, amount FROM orders PIVOT (SUM(amount) FOR user IN (1, 2))",
@@ -331,9 +328,14 @@ def test_grouping_sets_are_a_union_of_groups(clause: str, sets: list[str]) -> No
          "COALESCE(o.user, users.uid)"),
         ("SELECT user FROM orders o NATURAL JOIN parcels NATURAL LEFT JOIN clicks", "o.user"),
         ("SELECT user, id FROM orders o LEFT SEMI JOIN parcels p USING (user)", "o.user, o.id"),
+        ("SELECT user, big FROM orders o RIGHT JOIN parcels p USING (user)", "p.user, p.big"),
+        ("SELECT user, big FROM orders o FULL JOIN parcels p USING (user)", "COALESCE(o.user, p.user), p.big"),
+        ("SELECT user FROM users RIGHT JOIN orders o ON uid = id JOIN parcels USING (user)", "o.user"),
+        ("SELECT user FROM orders o NATURAL RIGHT JOIN parcels p", "p.user"),
+        ("SELECT user FROM orders o FULL JOIN parcels p USING (user) RIGHT JOIN clicks c USING (user)", "c.user"),
     ],
 )  # fmt: skip
-def test_using_merges_two_columns_into_the_left_one(sql: str, outputs: str) -> None:
+def test_using_merges_columns_by_the_side_of_the_join(sql: str, outputs: str) -> None:
     root = operators(sql)
     assert isinstance(root, Projection)
     assert ", ".join(e.sql("spark").replace("`", "") for _, e in root.outputs) == outputs

@@ -65,11 +65,17 @@ def test_a_source_of_the_subquery_hides_an_outer_source_of_the_same_name() -> No
 @pytest.mark.parametrize(
     ("sql", "reason"),
     [
-        ("SELECT id FROM orders WHERE amount = 1 OR NOT user IN (SELECT uid FROM users)", "in another expression"),
+        (
+            "SELECT id FROM orders WHERE amount = 1 OR NOT (user, id) IN (SELECT uid, uid AS v FROM users)",
+            "several columns",
+        ),
+        ("SELECT id FROM orders WHERE amount = 1 OR user NOT IN (SELECT code FROM users)", "more than equal columns"),
         ("SELECT id FROM orders o WHERE amount = 1 OR o.id IN (SELECT o.uid FROM users o)", "the same names"),
         ("SELECT id FROM orders WHERE amount = 1 OR user IN (SELECT MAX(uid) FROM users)", "with aggregates"),
         ("SELECT id FROM orders WHERE amount = 1 OR EXISTS (SELECT 1 FROM users WHERE uid > user)", "more than equal"),
-        ("SELECT id, user IN (SELECT uid FROM users) AS u FROM orders", "in another expression"),
+        ("SELECT id, user IN (SELECT uid FROM users) AS u FROM orders", "EXISTS has a rule"),
+        ("SELECT id FROM orders WHERE COALESCE(user IN (SELECT uid FROM users), TRUE)", "EXISTS has a rule"),
+        ("SELECT id FROM orders WHERE NOT (amount = 1 AND user IN (SELECT uid FROM users))", "EXISTS has a rule"),
         ("SELECT o.id FROM orders o JOIN users u ON u.uid = (SELECT MAX(uid) FROM users)", "a subquery in ON"),
         ("SELECT COUNT(*) AS n FROM orders GROUP BY user + (SELECT MAX(uid) FROM users)", "a subquery in GROUP BY"),
         ("SELECT SUM(amount + (SELECT MAX(uid) FROM users)) AS s FROM orders", "a subquery in an expression"),

@@ -1,0 +1,201 @@
+"""One sensor for the triggers of many bindings. It evaluates those for which the catalog has changed.
+
+Each binding keeps a sensor of its own name, which evaluates nothing. It shows the binding and its trigger on Dagster's
+Automation page, and switches the binding off. The decision is the same as for a sensor per binding: ``triggers``,
+``plan/trigger_decision`` and the firings in the catalog. The grouped sensor has no cursor. Its memory is in the
+process, and a new process evaluates all triggers once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+from dagster import (
+    DagsterInstance,
+    DefaultSensorStatus,
+    RunRequest,
+    SensorDefinition,
+    SensorEvaluationContext,
+    SensorResult,
+    SkipReason,
+)
+from dagster._core.definitions.run_request import InstigatorType
+from dagster._core.scheduler.instigation import InstigatorStatus
+
+from nova_assets.dagster_bridge.code_locations import code_location_of_sensor
+from nova_assets.dagster_bridge.dagster_names import DagsterNames
+from nova_assets.dagster_bridge.resources import NovaResource
+from nova_assets.dagster_bridge.triggers import (
+    SENSOR_INTERVAL,
+    UNSEEN_CHANGE_INTERVAL,
+    BindingJobDefinition,
+    answer_trigger,
+    build_sensor_of_binding,
+    sensor_name,
+)
+from nova_assets.masking import get_logger
+from nova_assets.model.binding import Binding
+from nova_assets.model.catalog import Catalog
+from nova_assets.model.trigger import After, OnSealed
+from nova_assets.nova_error import NovaError
+from nova_assets.plan.trigger_pause import why_trigger_is_off
+from nova_assets.plan.trigger_watch import CatalogCounters, TriggerWatch
+from nova_assets.store.store import Store
+
+log = get_logger("nova_assets.triggers")
+
+GROUPED_SENSOR = "nova_triggers"
+
+MAX_SECONDS_PER_TICK = 10.0
+"""Time after which a tick leaves the remaining bindings to the next tick. Dagster cancels a tick after a minute."""
+
+MAX_REQUESTS_PER_TICK = 100
+"""Number of run requests after which a tick leaves the remaining bindings to the next tick."""
+
+SWITCH_INTERVAL = 365 * 86_400
+"""Seconds between two ticks of the sensor of a binding whose trigger the grouped sensor evaluates."""
+
+
+def build_grouped_sensors(
+    triggered: list[Binding], jobs: Mapping[str, BindingJobDefinition], nova: NovaResource
+) -> list[SensorDefinition]:
+    """Sensor ``nova_triggers``, and for each binding with a trigger a sensor that switches it on and off.
+
+    Args:
+        triggered: bindings with a trigger.
+    """
+    if not triggered:
+        return []
+    evaluator = GroupedTriggers(triggered)
+
+    def on_tick(context: SensorEvaluationContext) -> SensorResult | SkipReason:
+        return evaluator.tick(nova.store(), context)
+
+    grouped_sensor = SensorDefinition(
+        name=nova.names.name(GROUPED_SENSOR),
+        jobs=[jobs[b.name] for b in triggered],
+        evaluation_fn=on_tick,
+        minimum_interval_seconds=SENSOR_INTERVAL,
+        default_status=DefaultSensorStatus.RUNNING,
+        description=f"Evaluates the triggers of {len(triggered)} bindings when the catalog has changed. To switch one "
+        "binding off, stop the sensor with its name.",
+    )
+    return [grouped_sensor, *(_build_switch(b, jobs[b.name], nova.names) for b in triggered)]
+
+
+def _build_switch(binding: Binding, job: BindingJobDefinition, names: DagsterNames) -> SensorDefinition:
+    grouped_sensor = names.name(GROUPED_SENSOR)
+
+    def on_tick(context: SensorEvaluationContext) -> SkipReason:
+        return SkipReason(f"{grouped_sensor} evaluates {binding.when}; stop this sensor to switch the binding off")
+
+    assert binding.when is not None
+    description = f"{binding.when}, evaluated by {grouped_sensor}. Stop this sensor to switch the binding off."
+    return build_sensor_of_binding(binding, binding.when, job, on_tick, SWITCH_INTERVAL, description, names)
+
+
+class GroupedTriggers:
+    """Evaluates the triggers of several bindings in one tick.
+
+    Args:
+        bindings: bindings with triggers.
+    """
+
+    def __init__(self, bindings: list[Binding]) -> None:
+        self._bindings = {b.name: b for b in bindings}
+        self._needs_executions = any(isinstance(t, After) for b in bindings for t in b.triggers)
+        self._needs_seals = any(isinstance(t, OnSealed) for b in bindings for t in b.triggers)
+        self._watch = TriggerWatch(bindings)
+        self._is_registered = False
+        self._lock = threading.Lock()  # a person can evaluate the sensor in Dagster's UI during a tick
+
+    def tick(self, store: Store, context: SensorEvaluationContext) -> SensorResult | SkipReason:
+        """Evaluate the triggers that may be due. The error of a binding does not affect the others.
+
+        Raises:
+            Exception: triggers could not be evaluated, and no run is to be requested. The tick fails, so that Dagster
+                shows it.
+        """
+        with self._lock:
+            self._register_once(store)
+            waiting = self._watch.observe(self._load_counters(store.catalog), store.catalog.now())
+            if not waiting:
+                return SkipReason(f"nothing has changed for {len(self._bindings)} bindings")
+            return self._evaluate(waiting, store, context)
+
+    def _register_once(self, store: Store) -> None:
+        """Register all bindings in one transaction. One by one, a thousand new bindings would occupy several ticks.
+
+        Each registration would also count as a change, so that the next tick would evaluate the bindings again.
+        """
+        if self._is_registered:
+            return
+        statuses = store.catalog.definition_statuses()
+        bindings = [b for b in self._bindings.values() if not why_trigger_is_off(b, statuses)]
+        names = {c.name for b in bindings for c in b.channels.values()}
+        with suppress(NovaError):  # of one binding; its own evaluation says which
+            store.catalog.register([c for c in store.project.channels if c.name in names], bindings)
+        self._is_registered = True
+
+    def _evaluate(
+        self, binding_names: list[str], store: Store, context: SensorEvaluationContext
+    ) -> SensorResult | SkipReason:
+        deadline = time.monotonic() + MAX_SECONDS_PER_TICK
+        stopped_sensors = stopped_sensor_names(context.instance, code_location_of_sensor(context))
+        requests: list[RunRequest] = []
+        reasons: list[str] = []
+        errors: list[Exception] = []
+        for name in binding_names:
+            if len(requests) >= MAX_REQUESTS_PER_TICK or time.monotonic() > deadline:
+                break
+            binding, now = self._bindings[name], store.catalog.now()
+            if sensor_name(binding, DagsterNames.of(store)) in stopped_sensors:
+                self._watch.rest(name, now + UNSEEN_CHANGE_INTERVAL, now)
+                reasons.append(f"{name}: its sensor is stopped")
+                continue
+            assert binding.when is not None
+            try:
+                answer = answer_trigger(binding, binding.when, store, context.instance, now)
+            except Exception as error:
+                error.add_note(f"(the trigger of binding {name})")
+                log.error("the trigger of %s was not evaluated: %s", name, error)
+                self._watch.rest(name, now + UNSEEN_CHANGE_INTERVAL, now)
+                errors.append(error)
+                continue
+            self._watch.rest(name, answer.evaluate_at, now)
+            requests += answer.requests
+            reasons += [] if answer.requests else [f"{name}: {answer.why}"]
+        if errors and not requests:
+            raise errors[0] if len(errors) == 1 else ExceptionGroup(f"{len(errors)} triggers failed", errors)
+        return SensorResult(run_requests=requests) if requests else SkipReason(_describe(reasons))
+
+    def _load_counters(self, catalog: Catalog) -> CatalogCounters:
+        counts = catalog.execution_counts() if self._needs_executions else {}
+        executions: dict[tuple[str, str], int] = {}
+        for (binding, _, status), count in counts.items():
+            executions[binding, status] = executions.get((binding, status), 0) + count
+        return CatalogCounters(catalog.heads(), catalog.seal_counts() if self._needs_seals else {}, executions)
+
+
+def stopped_sensor_names(instance: DagsterInstance, code_location: str | None = None) -> set[str]:
+    """Names of the sensors that a person has switched off.
+
+    Args:
+        code_location: only sensors of this location.
+    """
+    states = instance.all_instigator_state(
+        instigator_type=InstigatorType.SENSOR, instigator_statuses={InstigatorStatus.STOPPED}
+    )
+    return {
+        s.instigator_name
+        for s in states
+        if code_location in (None, s.origin.repository_origin.code_location_origin.location_name)
+    }
+
+
+def _describe(reasons: list[str], limit: int = 10) -> str:
+    more = [f"and {len(reasons) - limit} more bindings wait"] if len(reasons) > limit else []
+    return "\n".join([*reasons[:limit], *more])

@@ -1,0 +1,280 @@
+"""Registered definitions: list, describe, pause, resume, remove (Nova 4, "user interface")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nova_assets.errors import DefinitionNotFound
+from nova_assets.execution.runtime import Runtime
+from nova_assets.model.binding import Binding
+from nova_assets.model.channel import Channel
+from nova_assets.model.definition_description import (
+    BindingInfo,
+    DefinitionDescription,
+    TriggerInfo,
+    WorkflowetteInfo,
+)
+from nova_assets.model.firing import Firing
+from nova_assets.model.registered_definition import DEFINITION_KINDS, DefinitionKey, DefinitionKind, DefinitionStatus
+from nova_assets.operations.maintenance import channel_retention_seconds
+from nova_assets.plan.removal import (
+    RemovalFacts,
+    RemovalPlan,
+    channels_read,
+    channels_written,
+    definitions_removed_with,
+    plan_removal,
+)
+from nova_assets.plan.trigger_pause import why_bound_trigger_is_off
+from nova_assets.suggestions import did_you_mean, format_valid_names
+
+_EXECUTIONS_SHOWN = 10
+
+
+class DefinitionOperations:
+    """Lists and changes the definitions of a catalog, and those of the project that are not registered yet."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.catalog = runtime.catalog
+
+    # lists
+
+    def bindings(self) -> list[BindingInfo]:
+        """Every registered binding, and those of the project, by name."""
+        statuses, definitions = self.catalog.definition_statuses(), self._binding_definitions()
+        in_project = {b.name for b in self.runtime.project.bindings}
+        cursors: dict[str, dict[str, int]] = {}
+        for cursor in self.catalog.cursors():
+            positions = cursors.setdefault(cursor.binding, {})
+            positions[cursor.channel] = min(cursor.seq, positions.get(cursor.channel, cursor.seq))
+        numbers = self.catalog.latest_version_numbers("binding")
+        return [
+            BindingInfo(
+                name,
+                definition["workflowette"],
+                tuple(sorted(set(definition["channels"].values()))),
+                definition["when"],
+                self._status(DefinitionKey("binding", name), statuses),
+                why_bound_trigger_is_off(name, definition["workflowette"], channels_written(definition), statuses),
+                name in in_project,
+                numbers.get(name),
+                cursors.get(name, {}),
+            )
+            for name, definition in sorted(definitions.items())
+        ]
+
+    def workflowettes(self) -> list[WorkflowetteInfo]:
+        """Every workflowette with a binding that is registered or in the project, by name."""
+        statuses = self.catalog.definition_statuses()
+        by_name: dict[str, dict[str, Mapping[str, Any]]] = {}
+        for name, definition in sorted(self._binding_definitions().items()):
+            by_name.setdefault(definition["workflowette"], {})[name] = definition
+        in_project = {b.workflowette.name for b in self.runtime.project.bindings}
+        found = []
+        for name, definitions in sorted(by_name.items()):
+            tasks = [t for definition in definitions.values() for t in definition["tasks"]]
+            ports = dict.fromkeys(edge["port"] for t in tasks for edge in (*t["consumes"], *t["produces"]))
+            channels = {channel for definition in definitions.values() for channel in definition["channels"].values()}
+            status = self._status(DefinitionKey("workflowette", name), statuses)
+            task_names = tuple(dict.fromkeys(t["name"] for t in tasks))
+            bindings, sorted_channels = tuple(definitions), tuple(sorted(channels))
+            found.append(
+                WorkflowetteInfo(name, task_names, tuple(ports), bindings, sorted_channels, status, name in in_project)
+            )
+        return found
+
+    def triggers(self) -> list[TriggerInfo]:
+        """The trigger of every binding that has one, by name of the binding."""
+        statuses = self.catalog.definition_statuses()
+        last_firings: dict[str, Firing] = {}
+        for firing in self.catalog.firings(limit=1000):  # latest first
+            last_firings.setdefault(firing.binding, firing)
+        return [
+            TriggerInfo(
+                info.name,
+                info.when,
+                info.channels,
+                self._status(DefinitionKey("trigger", info.name), statuses),
+                info.off,
+                info.in_project,
+                last_firings.get(info.name) or self.catalog.last_firing(info.name),
+            )
+            for info in self.bindings()
+            if info.when is not None
+        ]
+
+    def describe(self, key: DefinitionKey) -> DefinitionDescription:
+        """A definition with its versions and what it is connected to.
+
+        Raises:
+            DefinitionNotFound: no such definition.
+        """
+        self._check_exists(key)
+        definitions = self._binding_definitions()
+        executions = self.catalog.executions(key.name, _EXECUTIONS_SHOWN) if key.kind in ("binding", "trigger") else []
+        return DefinitionDescription(
+            key,
+            self._status(key, self.catalog.definition_statuses()),
+            self.channels_of(key),
+            _related(key, definitions),
+            tuple(self.catalog.definition_versions(key.kind, key.name)),
+            tuple(executions),
+        )
+
+    def channels_of(self, key: DefinitionKey) -> tuple[str, ...]:
+        """Channels of a definition, sorted: the channel itself, or the channels of its bindings."""
+        if key.kind == "channel":
+            return (key.name,)
+        definitions = self._binding_definitions()
+        bound = [d for name, d in definitions.items() if key.name in (name, d["workflowette"])]
+        bound = bound if key.kind == "workflowette" else [d for d in [definitions.get(key.name)] if d is not None]
+        return tuple(sorted({channel for d in bound for channel in d["channels"].values()}))
+
+    # changes
+
+    def pause(self, key: DefinitionKey, by: str) -> None:
+        """Stop what runs automatically because of a definition. Runs by hand are still allowed."""
+        self._register_if_needed(key)
+        self.catalog.set_paused(key, by)
+
+    def resume(self, key: DefinitionKey) -> None:
+        """End the pause of a definition."""
+        self._check_exists(key)
+        self.catalog.set_paused(key, None)
+
+    def plan_removal(self, key: DefinitionKey) -> RemovalPlan:
+        """What the removal of a definition removes and orphans."""
+        self._check_exists(key)
+        return plan_removal(key, self._load_removal_facts(key))
+
+    def remove(self, key: DefinitionKey, by: str) -> RemovalPlan:
+        """Remove a definition, and with a workflowette its bindings. Returns what was removed and orphaned."""
+        self._register_if_needed(key)
+        removal = self.plan_removal(key)
+        self.catalog.remove_definitions(removal.removed, by)
+        return removal
+
+    def take_back_removal(self, key: DefinitionKey) -> tuple[DefinitionKey, ...]:
+        """Take back the removal of a definition and of all that was removed with it.
+
+        Returns:
+            The definitions that were removed until now.
+        """
+        removed = self.removed_with(key)
+        if removed:
+            self.catalog.take_back_removals(removed)
+        return removed
+
+    def removed_with(self, key: DefinitionKey) -> tuple[DefinitionKey, ...]:
+        """Dry run of ``take_back_removal``: the removed ones among the definition and its bindings."""
+        self._check_exists(key)
+        statuses = self.catalog.definition_statuses()
+        keys = definitions_removed_with(key, self.catalog.bindings())
+        return tuple(k for k in keys if k in statuses and statuses[k].is_removed)
+
+    def _load_removal_facts(self, key: DefinitionKey) -> RemovalFacts:
+        catalog, statuses = self.catalog, self.catalog.definition_statuses()
+        bindings = {
+            name: definition
+            for name, definition in self._binding_definitions().items()
+            if not self._status(DefinitionKey("binding", name), statuses).is_removed
+        }
+        cursors = catalog.cursors()
+        if key.kind == "channel":
+            tables = sorted({v.table for v in catalog.published_versions(key.name)})
+            states = {s.channel.name: s for s in catalog.channels(key.name)}
+            waiting = catalog.arrival_counts(key.name).waiting
+            return RemovalFacts(bindings, cursors, states, tables=tables, waiting_files=waiting)
+        removed = {k.name for k in definitions_removed_with(key, bindings) if k.kind == "binding"}
+        consumed = sorted({c.channel for c in cursors if c.binding in removed})
+        retention = {c: catalog.retention_state(c, channel_retention_seconds(self.runtime, c)) for c in consumed}
+        return RemovalFacts(bindings, cursors, retention=retention)
+
+    # names
+
+    def _check_exists(self, key: DefinitionKey) -> None:
+        """Check that a definition is registered or in the project.
+
+        Raises:
+            DefinitionNotFound: with the valid names.
+        """
+        names = self._names(key.kind)
+        if key.name not in names:
+            raise DefinitionNotFound(
+                f"no {key.kind} is called {key.name!r}{did_you_mean(key.name, names)}",
+                expected=format_valid_names(names, "(none is registered yet)"),
+                next=f"nova {key.kind}s",
+                kind=key.kind,
+                name=key.name,
+            )
+
+    def _names(self, kind: DefinitionKind) -> list[str]:
+        if kind == "channel":
+            return sorted({*self.catalog.heads(), *(c.name for c in self.runtime.project.channels)})
+        definitions = self._binding_definitions()
+        if kind == "workflowette":
+            return sorted({d["workflowette"] for d in definitions.values()})
+        return sorted(n for n, d in definitions.items() if kind == "binding" or d["when"] is not None)
+
+    def _binding_definitions(self) -> dict[str, Mapping[str, Any]]:
+        """Definitions of all bindings. That of the project wins over the registered one."""
+        return {**self.catalog.bindings(), **{b.name: b.as_json() for b in self.runtime.project.bindings}}
+
+    def _register_if_needed(self, key: DefinitionKey) -> None:
+        """Register a definition of the project that the catalog does not have yet."""
+        self._check_exists(key)
+        if key.kind == "channel":
+            if key.name not in self.catalog.heads():
+                self.catalog.register([self._project_channel(key.name)])
+            return
+        registered = self.catalog.bindings()
+        for binding in self.runtime.project.bindings:
+            if binding.name not in registered and _belongs_to(binding, key):
+                self.runtime.register_binding(binding)
+
+    def _project_channel(self, name: str) -> Channel:
+        return next(c for c in self.runtime.project.channels if c.name == name)
+
+    @staticmethod
+    def _status(key: DefinitionKey, statuses: Mapping[DefinitionKey, DefinitionStatus]) -> DefinitionStatus:
+        return statuses.get(key, DefinitionStatus(key))
+
+
+def parse_definition_key(kind: str, name: str) -> DefinitionKey:
+    """Key of a definition, from texts.
+
+    Raises:
+        DefinitionNotFound: there is no such kind.
+    """
+    for known in DEFINITION_KINDS:
+        if kind == known:
+            return DefinitionKey(known, name)
+    raise DefinitionNotFound(
+        f"{kind!r} is no kind of definition", expected=", ".join(DEFINITION_KINDS), kind=kind, name=name
+    )
+
+
+def _belongs_to(binding: Binding, key: DefinitionKey) -> bool:
+    return key.name == (binding.workflowette.name if key.kind == "workflowette" else binding.name)
+
+
+def _related(key: DefinitionKey, definitions: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """Relation -> names, as ``DefinitionDescription.related``."""
+    if key.kind == "channel":
+        readers = (n for n, d in definitions.items() if key.name in channels_read(d))
+        writers = (n for n, d in definitions.items() if key.name in channels_written(d))
+        return {"read by": tuple(sorted(readers)), "written by": tuple(sorted(writers))}
+    if key.kind == "workflowette":
+        return {"bindings": tuple(sorted(n for n, d in definitions.items() if d["workflowette"] == key.name))}
+    definition = definitions[key.name]
+    trigger = () if definition["when"] is None else (definition["when"],)
+    if key.kind == "trigger":
+        return {"binding": (key.name,), "when": trigger}
+    return {
+        "workflowette": (definition["workflowette"],),
+        "reads": tuple(sorted(channels_read(definition))),
+        "writes": tuple(sorted(channels_written(definition))),
+        "when": trigger,
+    }

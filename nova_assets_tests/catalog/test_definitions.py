@@ -1,0 +1,254 @@
+"""Versions of definitions, and definitions that are paused or removed, over SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import nova_assets as nova
+from nova_assets.catalog.catalog import SqlCatalog, open_catalog
+from nova_assets.model.binding import Binding
+from nova_assets.model.commit import CommitRequest, MoveCursor
+from nova_assets.model.execution import BeginRequest, Execution
+from nova_assets.model.registered_definition import DefinitionKey, binding_fingerprint
+from nova_assets.model.schema import parse_ddl
+from nova_assets_tests.catalog.commit_requests import begin_execution, build_commit_request, channel
+
+BINDING, CHANNEL = DefinitionKey("binding", "b"), DefinitionKey("channel", "c")
+copies = nova.Channel("copies", schema="k bigint")
+
+
+def bound(function: Callable[[Any], Any] = lambda c: c, when: Any = None) -> Binding:
+    task = nova.task(name="t", consumes=nova.new(channel), produces=nova.delta(copies))(function)
+    return nova.bind(nova.Workflowette("b", [task]), when=when)
+
+
+def other_code(c: Any) -> Any:
+    return c
+
+
+def begin(catalog: SqlCatalog, binding: Binding, **fields: Any) -> Execution:
+    fields = {"owner": "test", "definition_fingerprint": binding_fingerprint(binding), **fields}
+    return catalog.begin(BeginRequest(f"x{len(catalog.executions())}", "b", ("c", "copies"), ("c",), **fields))
+
+
+def read_up_to(catalog: SqlCatalog, seq: int) -> None:
+    """Execute the binding, which moves its cursor."""
+    execution = begin(catalog, bound())
+    cursor = MoveCursor("b", "c", execution.pins["c"].cursor or 0, seq)
+    catalog.commit(CommitRequest(f"of {execution.id}", execution.id, 1, "b", (), cursors=(cursor,)))
+
+
+@pytest.fixture
+def filled(catalog: SqlCatalog) -> SqlCatalog:
+    """Two blocks, of which the binding has read the first."""
+    catalog.register([channel, copies], [bound()], by="ann@home")
+    catalog.commit(build_commit_request(begin_execution(catalog)))
+    read_up_to(catalog, 1)
+    catalog.commit(build_commit_request(begin_execution(catalog)))
+    return catalog
+
+
+def test_each_change_of_a_definition_is_a_version_with_its_author(catalog: SqlCatalog) -> None:
+    catalog.register([channel, copies], [bound()], by="ann@home")
+    catalog.register([channel, copies], [bound()], by="bob@work")
+    catalog.register([channel, copies], [bound(other_code, nova.on_data(channel))], by="bob@work")
+    catalog.register([channel, copies], [bound()], by="eve@home")
+    found = [(v.number, v.registered_by, v.changes) for v in catalog.definition_versions("binding", "b")]
+    assert found == [
+        (1, "ann@home", ()),
+        (2, "bob@work", ("tasks.t.code", "when")),
+        (3, "eve@home", ("tasks.t.code", "when")),
+    ]
+    assert [v.number for v in catalog.definition_versions("workflowette", "b")] == [1, 2], "the first one again"
+    assert [v.content["when"] for v in catalog.definition_versions("trigger", "b")] == ["on_data(c)"]
+    assert catalog.latest_version_numbers("binding") == {"b": 3}
+
+
+def test_a_refused_definition_is_no_version(catalog: SqlCatalog) -> None:
+    wider = nova.Channel("c", schema="k bigint, n bigint")
+    with pytest.raises(nova.DefinitionConflict):
+        catalog.register([wider])
+    assert [v.number for v in catalog.definition_versions("channel", "c")] == [1]
+    catalog.register([wider], replace=True, by="ann")
+    assert catalog.definition_versions("channel", "c")[-1].changes == ("schema.n",)
+
+
+def test_processes_that_register_at_the_same_time_make_one_version(url: str) -> None:
+    open_catalog(url).close()
+    start = threading.Barrier(4)
+    failures: list[BaseException] = []
+
+    def register() -> None:
+        opened = open_catalog(url)
+        start.wait()
+        try:
+            opened.register([channel, copies], [bound()], by="one of them")
+        except BaseException as error:
+            failures.append(error)
+        opened.close()
+
+    threads = [threading.Thread(target=register) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    opened = open_catalog(url)
+    assert not failures and [v.number for v in opened.definition_versions("binding", "b")] == [1]
+    opened.close()
+
+
+def test_an_execution_names_the_version_that_it_runs(catalog: SqlCatalog) -> None:
+    for function in (lambda c: c, other_code):
+        catalog.register([channel, copies], [bound(function)])
+    older = begin(catalog, bound(other_code))
+    catalog.abort(older.id, "done")
+    catalog.register([channel, copies], [bound()])
+    assert older.version == 2 and catalog.execution(older.id).version == 2
+    assert begin(catalog, bound(other_code)).version == 2, "a process with the code of yesterday"
+    assert begin_execution(catalog).version is None, "an insert"
+
+
+def test_what_is_paused_says_since_when_and_by_whom_until_it_is_resumed(catalog: SqlCatalog) -> None:
+    catalog.set_paused(BINDING, "ann")
+    first = catalog.definition_statuses()[BINDING]
+    catalog.set_paused(BINDING, "bob")
+    assert catalog.definition_statuses() == {BINDING: first} and first.state == "paused" and first.paused_by == "ann"
+    catalog.register([channel, copies], [bound()])
+    assert begin(catalog, bound()).state == "running", "by hand it may run"
+    catalog.set_paused(BINDING, None)
+    catalog.set_paused(CHANNEL, None)
+    assert catalog.definition_statuses() == {}
+
+
+def test_nothing_begins_with_what_is_removed_and_it_is_not_registered_by_accident(filled: SqlCatalog) -> None:
+    filled.remove_definitions([BINDING], "ann@home")
+    for refused in (lambda: begin(filled, bound()), lambda: filled.register([channel, copies], [bound()])):
+        with pytest.raises(
+            nova.DefinitionRemoved, match=r"(?s)binding b was removed.*by ann at.*nova remove binding b"
+        ):
+            refused()
+    with pytest.raises(nova.DefinitionRemoved):
+        filled.register([channel, copies], [bound()], replace=True)
+    filled.take_back_removals([BINDING])
+    execution = begin(filled, bound())
+    assert execution.pins["c"].cursor == 1, "its cursor is where it was"
+    filled.abort(execution.id, "enough")
+    filled.remove_definitions([CHANNEL], "ann")
+    with pytest.raises(nova.DefinitionRemoved, match="channel c was removed"):
+        begin_execution(filled)
+    assert [s.channel.name for s in filled.channels()] == ["copies"]
+    filled.take_back_removals([CHANNEL])
+    assert filled.commit(build_commit_request(begin_execution(filled))).seq == 3
+
+
+def test_what_runs_is_not_removed_and_what_failed_is_not_resumed(filled: SqlCatalog) -> None:
+    execution = begin(filled, bound())
+    for keys in ([BINDING], [CHANNEL], [DefinitionKey("channel", "copies")]):
+        with pytest.raises(nova.ExecutionInProgress):
+            filled.remove_definitions(keys, "ann")
+    assert filled.definition_statuses() == {}
+    filled.fail(execution.id, execution.epoch, "it broke")
+    filled.remove_definitions([CHANNEL], "ann")
+    with pytest.raises(nova.ExecutionNotLive, match="channel c was removed by ann"):
+        filled.resume(execution.id, "test", 60)
+
+
+def test_a_removal_ends_open_firings(filled: SqlCatalog) -> None:
+    fired = filled.record_firing("b", 0, {})
+    assert fired is not None
+    filled.remove_definitions([DefinitionKey("trigger", "b")], "ann")
+    assert filled.partitions_with_open_firing("b") == frozenset()
+    assert begin(filled, bound()).state == "running", "without its trigger it still runs by hand"
+
+
+def test_a_collection_deletes_the_cursors_of_a_removed_binding_for_good(filled: SqlCatalog) -> None:
+    filled.remove_definitions([BINDING], "ann")
+    filled.collect_garbage("c")
+    assert [c.seq for c in filled.cursors("b")] == [1], "a collection that does not make it final keeps it"
+    assert filled.collect_removals(["copies_of_others"]) == [] and filled.collect_removals(min_age_seconds=60) == []
+    assert filled.removals_to_collect(["c"]) == filled.collect_removals(["c"]) == [BINDING]
+    assert filled.cursors("b") == [] and filled.collect_removals() == []
+    with pytest.raises(nova.DefinitionRemoved, match="cannot be taken back"):
+        filled.take_back_removals([BINDING])
+    with pytest.raises(nova.DefinitionRemoved, match="nova init --replace"):
+        filled.register([channel, copies], [bound()])
+    filled.register([channel, copies], [bound()], replace=True)
+    assert begin(filled, bound()).pins["c"].cursor == 0 and filled.definition_statuses() == {}
+
+
+def test_a_collection_takes_all_blocks_of_a_removed_channel_unless_somebody_reads_it(url: str) -> None:
+    now = datetime(2024, 1, 1, tzinfo=UTC)
+    catalog = open_catalog(url, clock=lambda: now)
+    catalog.register([channel, copies], [bound()])
+    catalog.commit(build_commit_request(begin_execution(catalog)))
+    reader = catalog.begin(BeginRequest("reader", None, ("c",), owner="reader", purpose="read"))
+    catalog.remove_definitions([CHANNEL], "ann")
+    assert catalog.collect_removals() == [] and len(catalog.history("c").blocks) == 1
+    catalog.delete_reader(reader.id)
+    assert catalog.collect_removals() == [CHANNEL] and catalog.history("c").blocks == ()
+    assert catalog.timeline("c")[-1].action == "collect"
+    with pytest.raises(nova.DefinitionRemoved, match="another name"):
+        catalog.register([channel], replace=True)
+    now += timedelta(hours=2)
+    assert len(catalog.deletable_files(3600)) == 1
+    catalog.close()
+
+
+def test_a_channel_that_never_had_data_can_be_registered_anew(catalog: SqlCatalog) -> None:
+    catalog.remove_definitions([CHANNEL], "ann")
+    wider = nova.Channel("c", schema="k string")
+    with pytest.raises(nova.DefinitionRemoved):
+        catalog.register([wider], replace=True)
+    assert catalog.collect_removals() == [CHANNEL]
+    with pytest.raises(nova.DefinitionRemoved, match="if it never had data"):
+        catalog.register([wider])
+    catalog.register([wider], replace=True)
+    assert catalog.channel("c").schema == parse_ddl("k string") and catalog.definition_statuses() == {}
+
+
+def test_several_definitions_are_removed_together_or_not_at_all(filled: SqlCatalog) -> None:
+    begin_execution(filled, "copies")
+    with pytest.raises(nova.ExecutionInProgress, match="an insert is under way"):
+        filled.remove_definitions([BINDING, DefinitionKey("channel", "copies")], "ann")
+    assert filled.definition_statuses() == {}
+
+
+def test_no_insert_gets_past_a_removal_that_races_with_it(url: str) -> None:
+    opened = open_catalog(url)
+    opened.register([channel])
+    ends: list[str] = []
+
+    def insert_until_removed() -> None:
+        own = open_catalog(url)
+        while True:
+            try:
+                own.commit(build_commit_request(begin_execution(own)))
+                time.sleep(0.02)
+            except nova.DefinitionRemoved:
+                ends.append("removed")
+                break
+            except nova.CommitConflict:  # lost against another insert, or the removal has aborted it
+                continue
+        own.close()
+
+    threads = [threading.Thread(target=insert_until_removed) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    while True:
+        try:
+            opened.remove_definitions([CHANNEL], "ann")
+            break
+        except nova.ExecutionInProgress:
+            continue
+    head = opened.channel("c").head
+    for thread in threads:
+        thread.join()
+    assert ends == ["removed"] * 3 and opened.channel("c").head == head
+    assert opened.running_executions() == []
+    opened.close()

@@ -1,0 +1,128 @@
+"""Conditions of plain assets, evaluated by the daemon: one run for each block, whatever else happens to channels."""
+
+from __future__ import annotations
+
+import logging
+import runpy
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from dagster._core.execution.backfill import BulkActionStatus
+from dagster._daemon.backfill import execute_backfill_iteration
+
+from nova_assets.dagster_bridge import resources
+from nova_assets_tests.dagster_bridge.daemon import Daemon
+from nova_assets_tests.dagster_bridge.deployed import insert, opened
+from nova_assets_tests.dagster_bridge.test_backfills import backfill
+
+pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
+
+DDL = "day string, k bigint"
+DAYS = ("2024-01-01", "2024-01-02", "2024-01-03")
+DEFINITIONS = """
+import dagster as dg
+import nova_assets as nova
+from nova_assets.dagster_bridge import build_definitions
+
+day = nova.daily("day", start="2024-01-01")
+clicks, counts = (nova.Channel(n, schema="day string, k bigint", partitions=day) for n in ("clicks", "counts"))
+orders, listed = (nova.Channel(n, schema="day string, k bigint") for n in ("orders", "listed"))
+
+
+def new(channel):
+    return {channel: dg.AssetIn(channel, metadata={"nova/mode": "new"})}
+
+
+@dg.asset(
+    key="counts",
+    metadata={"nova/produces": "delta"},
+    ins=new("clicks"),
+    partitions_def=dg.DailyPartitionsDefinition("2024-01-01", end_offset=1),
+    automation_condition=nova.condition.has_unread(),
+)
+def counts_asset(clicks):
+    return clicks
+
+
+@dg.asset(
+    key="listed",
+    metadata={"nova/produces": "delta"},
+    ins=new("orders"),
+    automation_condition=dg.AutomationCondition.eager(),
+)
+def listed_asset(orders):
+    return orders
+
+
+project = nova.Project([], channels=[clicks, counts, orders, listed])
+assets = [counts_asset, listed_asset]
+eager = dg.AutomationConditionSensorDefinition(
+    "eager", target=["listed"], use_user_code_server=True, default_status=dg.DefaultSensorStatus.RUNNING
+)
+defs = dg.Definitions.merge(
+    build_definitions(project, assets=assets, catalog={catalog!r}, warehouse={warehouse!r}),
+    dg.Definitions(sensors=[eager]),
+)
+"""
+
+
+@pytest.fixture
+def it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
+    made = Daemon(tmp_path, datetime.now(UTC).replace(microsecond=0), DDL)
+    monkeypatch.setattr(resources, "open_store", made.opener)
+    text = DEFINITIONS.replace("{catalog!r}", repr(made.catalog)).replace("{warehouse!r}", repr(made.warehouse))
+    made.file.write_text(text)
+    with opened(made) as store:
+        store.register(runpy.run_path(str(made.file))["project"])
+    with made.held:
+        yield made
+
+
+def new_runs(it: Daemon, before: list[str]) -> Counter[str]:
+    """Runs since then, by asset and partition, after the daemon has evaluated all sensors several times."""
+    for _ in range(3):
+        it.later(minutes=1)
+        it.iterate()
+        list(execute_backfill_iteration(it.workspace, logging.getLogger("dagster.backfill")))  # several partitions
+    runs = [r for r in it.instance.get_runs() if r.run_id not in before]
+    before += [r.run_id for r in runs]
+    assert {r.status.value for r in runs} <= {"SUCCESS"}
+    own = {"counts", "listed"}
+    named = [(k.to_user_string(), r.tags.get("dagster/partition")) for r in runs for k in r.asset_selection or ()]
+    return Counter(f"{key} {partition}" if partition else key for key, partition in named if key in own)
+
+
+def test_one_run_for_each_block(it: Daemon) -> None:
+    known: list[str] = []
+    assert new_runs(it, known) == {}
+    insert(it, "orders", 1, day=DAYS[0])
+    for day in DAYS[:2]:
+        insert(it, "clicks", 1, day=day)
+    assert new_runs(it, known) == {"listed": 1, f"counts {DAYS[0]}": 1, f"counts {DAYS[1]}": 1}
+    insert(it, "orders", 2, day=DAYS[0])
+    insert(it, "clicks", 2, day=DAYS[1])
+    assert new_runs(it, known) == {"listed": 1, f"counts {DAYS[1]}": 1}
+
+    with opened(it) as store:
+        for channel in ("orders", "clicks", "listed", "counts"):
+            store.compact(channel)
+            store.compact(channel, chained=True)
+            store.collect_garbage(channel)
+        assert [i for i in store.timeline("orders") if i.action == "compact"], "there was something to compact"
+    assert new_runs(it, known) == {}, "upkeep is no new data"
+
+    with opened(it) as store:
+        assert store.drop("clicks", f"day={DAYS[0]}") is not None
+    assert new_runs(it, known) == {}, "a partition that is dropped is no new data (R19)"
+
+    insert(it, "clicks", 3, day=DAYS[2])
+    assert backfill(it, "counts", partitions=DAYS[1:]) == BulkActionStatus.COMPLETED_SUCCESS
+    of_backfill = {r.run_id for r in it.instance.get_runs()} - set(known)
+    assert len(of_backfill) == 2
+    known += of_backfill
+    assert new_runs(it, known) == {}, "the backfill has read the block"
+    with opened(it) as store:
+        assert sorted(r["k"] for r in store.read("counts").to_spark()) == [1, 1, 2, 3]  # type: ignore[union-attr]

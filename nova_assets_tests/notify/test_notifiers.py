@@ -1,0 +1,185 @@
+"""Each kind of notifier against a real receiver, with secrets that appear nowhere else."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nova_assets.errors import NotificationFailed, SettingsError
+from nova_assets.model.notification import Notification
+from nova_assets.model.notify_settings import parse_notify_settings
+from nova_assets.notify.notifier import Notifier
+from nova_assets.notify.open_notifier import open_notifier
+from nova_assets_tests.notify.receivers import HttpReceiver, MailReceiver, http_receiver, mail_receiver
+
+AT = datetime(2024, 1, 1, 12, tzinfo=UTC)
+FAILED = Notification("failed", AT, "dedup has failed: a < b & c\nin line 3", binding="dedup", execution_id="e1")
+
+
+@pytest.fixture
+def receiver() -> Iterator[HttpReceiver]:
+    with http_receiver() as running:
+        yield running
+
+
+def opened(root: Path, **options: Any) -> Notifier:
+    [config] = parse_notify_settings({"to": {"ops": options}}).notifiers
+    return open_notifier(config, root)
+
+
+def test_a_webhook_posts_json_with_a_key_to_count_it_once(receiver: HttpReceiver, tmp_path: Path) -> None:
+    opened(tmp_path, kind="webhook", url=receiver.url).deliver(FAILED)
+    assert receiver.bodies == [FAILED.as_json()]
+    assert receiver.headers[0]["Idempotency-Key"] == FAILED.id
+
+
+def test_slack_gets_a_text_in_its_escapes(receiver: HttpReceiver, tmp_path: Path) -> None:
+    opened(tmp_path, kind="webhook", url=receiver.url, format="slack").deliver(FAILED)
+    assert receiver.bodies == [{"text": "*nova* failed: dedup has failed: a &lt; b &amp; c\nin line 3"}]
+
+
+@pytest.mark.parametrize(("status", "unavailable"), [(503, True), (429, True), (404, False), (302, False)])
+def test_a_webhook_tells_a_receiver_that_is_down_from_one_that_refuses(
+    receiver: HttpReceiver, tmp_path: Path, status: int, unavailable: bool
+) -> None:
+    receiver.statuses, receiver.retry_after = [status], "17"
+    with pytest.raises(NotificationFailed, match=f"status {status}") as failure:
+        opened(tmp_path, kind="webhook", url=receiver.url).deliver(FAILED)
+    assert failure.value.unavailable is unavailable and failure.value.retry_after == 17
+
+
+def test_the_address_and_the_token_of_a_webhook_are_secrets(
+    receiver: HttpReceiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("HOOK", receiver.url.replace("/hook", "/services/T0/sEcr3t-path"))
+    (tmp_path / "token").write_text("t0ken-of-the-hook\n")
+    notifier = opened(tmp_path, kind="webhook", url_env="HOOK", token_file="token")
+    notifier.deliver(FAILED)
+    assert receiver.headers[0]["Authorization"] == "Bearer t0ken-of-the-hook"
+    receiver.statuses = [500]
+    with pytest.raises(NotificationFailed) as failure:
+        notifier.deliver(FAILED)
+    monkeypatch.setenv("HOOK", "http://127.0.0.1:1/services/T0/sEcr3t-path")
+    with pytest.raises(NotificationFailed, match="ConnectError") as unreachable:
+        opened(tmp_path, kind="webhook", url_env="HOOK").deliver(FAILED)
+    said = f"{failure.value}{unreachable.value}{caplog.text}"
+    assert "HTTP Request: POST" in caplog.text and "sEcr3t-path" not in said and "t0ken-of-the-hook" not in said
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kind": "webhook", "url": "https://hooks.slack.com/services/T0/B0/x"}, "holds a secret"),
+        ({"kind": "webhook", "url": "https://ann:hunter22x@host/"}, "holds a secret"),
+        ({"kind": "webhook", "url": "https://host/?token=hunter22x"}, "holds a secret"),
+        ({"kind": "webhook", "url": "http://host", "token": "hunter22x"}, "does not belong into pyproject"),
+        ({"kind": "webhook"}, "url is missing"),
+        ({"kind": "webhook", "url_env": "NO_SUCH_VARIABLE"}, "NO_SUCH_VARIABLE is empty"),
+        ({"kind": "webhook", "url_file": "no/such/file"}, "cannot be read"),
+        ({"kind": "webhook", "url": "http://host", "fromat": "slack"}, "did you mean 'format'"),
+        ({"kind": "smtp", "host": "h", "from": "a@b", "to": "a@b", "password": "hunter22x"}, "does not belong"),
+        (
+            {"kind": "smtp", "host": "h", "from": "a@b", "to": "a@b", "security": "none", "user": "u"}
+            | {"password_env": "PATH"},
+            "needs an encrypted connection",
+        ),
+        ({"kind": "command"}, "command is missing"),
+        ({"kind": "python", "function": "nobody_has_this"}, "no installed package has a notifier"),
+        ({"kind": "python", "function": "no_such_module:f"}, "cannot be imported"),
+    ],
+)  # fmt: skip
+def test_wrong_options_say_what_is_wrong_and_no_secret(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message) as refused:
+        opened(tmp_path, **options)
+    assert "hunter22x" not in str(refused.value)
+
+
+def mail(root: Path, receiver: MailReceiver, **options: Any) -> Notifier:
+    server = {"host": "127.0.0.1", "port": receiver.port, "security": "none"}
+    addresses = {"from": "nova@example.org", "to": ["ann@example.org", "bob@example.org"]}
+    return opened(root, kind="smtp", **server, **addresses, **options)
+
+
+@pytest.mark.filterwarnings("ignore:Requiring AUTH")
+def test_a_mail_names_the_event_and_the_facts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "nova_assets")
+    monkeypatch.setenv("MAIL_PASSWORD", "mail-p4ssword")
+    with mail_receiver(password="mail-p4ssword") as receiver:
+        mail(tmp_path, receiver, user="nova", password_env="MAIL_PASSWORD").deliver(FAILED)
+        monkeypatch.setenv("MAIL_PASSWORD", "another-p4ssword")
+        with pytest.raises(NotificationFailed, match="SMTPAuthenticationError") as failure:
+            mail(tmp_path, receiver, user="nova", password_env="MAIL_PASSWORD").deliver(FAILED)
+    [message] = receiver.mails
+    assert message["Subject"] == "[nova] failed: dedup has failed: a < b & c"
+    assert message["To"] == "ann@example.org, bob@example.org" and FAILED.id in message["Message-ID"]
+    body = message.get_content().replace("\r\n", "\n")
+    assert "in line 3\n\n" in body and "execution: e1\n" in body
+    assert receiver.logins[0] == ("nova", "mail-p4ssword") and "p4ssword" not in f"{failure.value}{caplog.text}"
+
+
+def test_a_mail_that_reaches_some_is_not_sent_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with mail_receiver() as receiver:
+        receiver.refused_recipient = "bob@example.org"
+        mail(tmp_path, receiver).deliver(FAILED)
+    assert len(receiver.mails) == 1 and "only some of its recipients" in caplog.text
+
+
+def test_a_mail_server_that_is_down_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(NotificationFailed, match="ConnectionRefusedError") as failure:
+        mail(tmp_path, MailReceiver(port=1)).deliver(FAILED)
+    assert failure.value.unavailable is True
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-S", "-c", code]
+
+
+def test_a_command_gets_the_notification_without_a_shell(tmp_path: Path) -> None:
+    code = "import os, sys; open('got', 'w').write(os.environ['NOVA_NOTIFY_EVENT'] + sys.stdin.read())"
+    opened(tmp_path, kind="command", command=python(code)).deliver(FAILED)
+    got = (tmp_path / "got").read_text()
+    assert got.startswith("failed{") and json.loads(got.removeprefix("failed")) == FAILED.as_json()
+
+
+def test_a_command_that_fails_or_hangs_has_not_delivered(tmp_path: Path) -> None:
+    with pytest.raises(NotificationFailed, match="exit code 3: no such pager"):
+        code = "import sys; sys.stderr.write('no such pager'); sys.exit(3)"
+        opened(tmp_path, kind="command", command=python(code)).deliver(FAILED)
+    with pytest.raises(NotificationFailed, match="FileNotFoundError") as failure:
+        opened(tmp_path, kind="command", command=["no-such-command"]).deliver(FAILED)
+    assert failure.value.unavailable is True
+    child = "import subprocess, sys; subprocess.run([sys.executable, '-S', '-c', 'import time; time.sleep(600)'])"
+    started = time.monotonic()
+    with pytest.raises(NotificationFailed, match="no end within"):
+        opened(tmp_path, kind="command", command=python(child), timeout=0.5).deliver(FAILED)
+    assert time.monotonic() - started < 30
+
+
+def test_a_function_is_named_by_an_entry_point_or_its_import_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pager_of_test.py").write_text(
+        "got = []\ndef page(notification, team): got.append((team, notification.id))\n"
+        "def fail(notification): raise ValueError('no pager')\n"
+    )
+    info = tmp_path / "pager_of_test-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: pager-of-test\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[nova_assets.notifiers]\npager = pager_of_test:page\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    opened(tmp_path, kind="python", function="pager", options={"team": "data"}).deliver(FAILED)
+    opened(tmp_path, kind="python", function="pager_of_test:page", options={"team": "ops"}).deliver(FAILED)
+    assert sys.modules["pager_of_test"].got == [("data", FAILED.id), ("ops", FAILED.id)]
+    with pytest.raises(NotificationFailed, match="ValueError: no pager"):
+        opened(tmp_path, kind="python", function="pager_of_test:fail").deliver(FAILED)
