@@ -26,6 +26,9 @@ from nova_assets_tests.stub_engine import StubEngine
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
 
+NOON = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
+"""Where the clock stands at first: the minutes that pass bring no other day, which would seal another partition."""
+
 EVERY_KIND = """
 import nova_assets as nova
 from nova_assets.dagster_bridge import build_definitions
@@ -59,7 +62,7 @@ defs = build_definitions(project, catalog={catalog!r}, warehouse={warehouse!r}, 
 
 @pytest.fixture
 def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
-    made = Daemon(tmp_path, datetime.now(UTC).replace(microsecond=0))
+    made = Daemon(tmp_path, NOON)
     monkeypatch.setattr(resources, "open_store", made.opener)
     text = (
         EVERY_KIND.replace("{first_day}", day(2))
@@ -74,7 +77,7 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
 
 
 def day(days_ago: int) -> str:
-    return (datetime.now(UTC) - timedelta(days=days_ago)).date().isoformat()
+    return (NOON - timedelta(days=days_ago)).date().isoformat()
 
 
 def run_counts(daemon: Daemon) -> Counter[str]:
