@@ -252,6 +252,13 @@ class StubEngine:
     def evaluate_once(self, frames: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield frames
 
+    @contextmanager
+    def kept_rows(self, frame: list[Row]) -> Iterator[list[Row]]:
+        yield frame
+
+    def runs_python(self, frame: list[Row]) -> bool:
+        return True
+
     def convert_input(self, data: Any, schema: Schema | None, *, allow_widening: bool = False) -> list[Row]:
         return list(data)
 

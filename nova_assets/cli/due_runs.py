@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
@@ -9,7 +10,9 @@ from rich.console import Console
 from nova_assets.cli.command import CommandResult
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.rendering import TableGrid, format_count, pluralize, print_progress
-from nova_assets.operations.due_runs import DueRun, select_bindings
+from nova_assets.model.execution import Execution
+from nova_assets.operations.due_plan import DuePlan
+from nova_assets.operations.due_runs import DueRun
 
 
 def run_due(deployment: Deployment, select: tuple[str, ...], follow: bool) -> CommandResult:
@@ -28,21 +31,29 @@ def run_due(deployment: Deployment, select: tuple[str, ...], follow: bool) -> Co
     )
 
 
-def list_due(deployment: Deployment, select: tuple[str, ...]) -> CommandResult:
-    """List the bindings that are due. Nothing changes."""
+def plan_due(deployment: Deployment, select: tuple[str, ...], command: str) -> CommandResult:
+    """The executions that are due, and the rows that they would share. Nothing changes.
+
+    Args:
+        command: the command that the user typed, for errors.
+    """
+    deployment.check_project_configured(command)
     with deployment.open_read_only(with_project=True) as store:
-        selected = {b.name for b in select_bindings(store.project, select)}
-        due = [
-            (s.binding.name, p, why) for s in store.bindings() if s.binding.name in selected for p, why in s.due.items()
-        ]
+        due_plan = store.plan_due(select)
+    return CommandResult(due_plan.as_json(), lambda console: _show_plan(console, due_plan))
 
-    def show(console: Console) -> None:
-        for binding, partition, why in due:
-            console.print(f"{f'{binding} {partition}'.rstrip()}: {why}", markup=False)
-        if not due:
-            console.print("nothing is due")
 
-    return CommandResult({"due": [{"binding": b, "partition": p, "why": why} for b, p, why in due]}, show)
+def _show_plan(console: Console, due_plan: DuePlan) -> None:
+    for step in due_plan.steps:
+        waits = "" if step.is_execution else "waits: "
+        console.print(f"{step.name}: {waits}{step.why}", markup=False, soft_wrap=True)
+    if not any(s.is_execution for s in due_plan.steps):
+        console.print("nothing is due")
+    for rows in due_plan.shared:
+        console.print(f"{rows}{_UNKNOWN if rows.runs_python is None else ''}", markup=False, soft_wrap=True)
+
+
+_UNKNOWN = "; computed once if the function runs Python in Spark's workers, which shows when it is called"
 
 
 def _show(console: Console, due_runs: list[DueRun]) -> None:
@@ -59,7 +70,21 @@ def _show(console: Console, due_runs: list[DueRun]) -> None:
     for r in due_runs:
         if r.error is not None or r.waits:
             console.print(f"{_name(r)}: {r.error or r.waits}", markup=False, soft_wrap=True)
+    for text in dict.fromkeys(_shared_texts(due_runs)):
+        console.print(text, markup=False, soft_wrap=True)
     console.print(f"{pluralize(sum(r.execution is not None for r in due_runs), 'execution')} committed")
+
+
+def _shared_texts(due_runs: list[DueRun]) -> Iterator[str]:
+    """What the executions have shared, with the estimates that decided it."""
+    for facts in (t.facts for r in due_runs if r.execution is not None for t in r.execution.tasks):
+        for rows in facts.get("shared_rows", ()):
+            how = "computed once" if rows["shared"] else "computed by each"
+            cost = rows["estimated_cpu_seconds"]
+            yield (
+                f"{rows['rows_of']}, for {', '.join(rows['executions'])}: {how} "
+                f"(once {cost['shared']:.1f} s of CPU, by each {cost['separate']:.1f} s)"
+            )
 
 
 def _name(due_run: DueRun) -> str:
@@ -87,4 +112,9 @@ def _as_json(due_run: DueRun) -> dict[str, Any]:
         "rows": _rows_written(due_run),
         "waits": due_run.waits or None,
         "error": None if due_run.error is None else str(due_run.error),
+        "shared": [] if due_run.execution is None else _shared_json(due_run.execution),
     }
+
+
+def _shared_json(execution: Execution) -> list[Any]:
+    return [rows for t in execution.tasks for rows in t.facts.get("shared_rows", ())]

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
+from nova_assets.cli.due_runs import plan_due
 from nova_assets.cli.partition_options import PartitionOptions, add_partition_options
 from nova_assets.cli.rendering import (
     TableGrid,
@@ -24,21 +25,30 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=NovaCommand)
-@click.argument("binding")
+@click.argument("binding", required=False)
 @add_partition_options
 @click.option(
     "--why", is_flag=True, help="List how earlier executions brought a maintained result up to date, and why."
 )
 @click.option("--advise", is_flag=True, help="List layouts of the inputs by which maintained queries would cost less.")
+@click.option("--due", is_flag=True, help="Show what nova run --due would run now, and what it would compute once.")
+@click.option(
+    "--select",
+    metavar="BINDING[+]",
+    multiple=True,
+    help="With --due: only this binding; with +, the bindings that follow it, too. Several times.",
+)
 @click.pass_obj
 def plan(
     deployment: Deployment,
-    binding: str,
+    binding: str | None,
     partitions: tuple[str, ...],
     missing: bool,
     whole: bool,
     why: bool,
     advise: bool,
+    due: bool,
+    select: tuple[str, ...],
 ) -> CommandResult:
     """Show what a run of BINDING would do now: its tasks in order with their inputs and outputs, and the cursors and
     heads of the commit. Nothing is opened, pinned or changed. Errors that a run would report before its first task are
@@ -58,8 +68,17 @@ def plan(
              "steps": [{"depth", "step", "rule"}], "earlier": [{"number", "at", "seconds",
              "cpu_seconds" or null, "strategy", "reason", "estimated_cpu_seconds"}],
              "advice": [{"dataset", "channel", "cluster_by", "reason", "rows"}]}]}
-    With --missing or several --partition: {"binding", "plans": [one per partition]}.
+    With --missing or several --partition: {"binding", "plans": [one per partition]}. With --due:
+    {"due": [{"binding", "partition", "why"}], "waits": [{"binding", "partition", "why"}], "shared": [{"rows_of",
+    "executions": [NAME], "shared": BOOL, "runs_python": BOOL or null, "rows", "bytes",
+    "estimated_cpu_seconds": {"shared", "separate"}}]}.
     """
+    if due:
+        if binding is not None or partitions or missing or whole or why or advise:
+            raise click.UsageError("--due takes no BINDING, and of the options --select only")
+        return plan_due(deployment, select, "nova plan --due")
+    if binding is None or select:
+        raise click.UsageError("name a BINDING, or plan what is due: nova plan --due [--select BINDING]")
     options = PartitionOptions(partitions, missing, whole)
     return plan_result(deployment, binding, options, f"nova plan {binding}", why=why, advise=advise)
 

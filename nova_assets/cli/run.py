@@ -11,7 +11,7 @@ from rich.console import Console
 
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.due_runs import list_due, run_due
+from nova_assets.cli.due_runs import plan_due, run_due
 from nova_assets.cli.partition_options import PartitionOptions, add_partition_options
 from nova_assets.cli.plan import plan_result
 from nova_assets.cli.rendering import (
@@ -72,13 +72,14 @@ def run(
     With --missing or several --partition: {"binding", "executions": [one per partition]}. The first failure ends the
     command, and earlier executions stay committed. With --dry-run: as in nova plan. With --due or --follow:
     {"due": [{"binding", "partition", "why", "state": "committed", "failed" or "waits", "execution": ID or null, "rows",
-    "waits": TEXT or null, "error": TEXT or null}]}, and the exit code is 1 if one has failed; with --dry-run, too,
-    {"due": [{"binding", "partition", "why"}]}.
+    "waits": TEXT or null, "error": TEXT or null, "shared": [as in nova plan --due]}]}, and the exit code is 1 if one
+    has failed. With --dry-run, too: as in nova plan --due.
     """
     if due or follow:
         if binding is not None or partitions or missing or whole or resume_id is not None:
             raise click.UsageError("--due and --follow take no BINDING, and of the options --select and --dry-run only")
-        return list_due(deployment, select) if dry_run else run_due(deployment, select, follow)
+        command = "nova run --due --dry-run"
+        return plan_due(deployment, select, command) if dry_run else run_due(deployment, select, follow)
     if binding is None or select:
         raise click.UsageError("name a BINDING, or run what is due: nova run --due [--select BINDING]")
     partition_options = PartitionOptions(partitions, missing, whole)

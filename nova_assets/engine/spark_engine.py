@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from nova_assets.engine.session.spark_config import READ_SETTINGS
 from nova_assets.engine.session.spark_session import LazySparkSession
 from nova_assets.engine.storage import external_files
 from nova_assets.engine.storage.remote_warehouse import open_warehouse
+from nova_assets.engine.tasks import kept_frames
 from nova_assets.engine.tasks.function_shipping import pickle_module_by_value
 from nova_assets.engine.write.block_rewriter import BlockRewriter
 from nova_assets.engine.write.block_writer import BlockWriter
@@ -45,7 +46,6 @@ from nova_assets.model.warehouse_contents import UnfinishedUpload, WarehouseEntr
 from nova_assets.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    import pandas as pd
     from pyspark.sql import SparkSession
 
 
@@ -207,11 +207,6 @@ class SparkEngine:
         with frames_with_files(self.session, frames) as spark_frames:
             return self._session.to_table_of_few(analyze_query(self.session, sql, values, spark_frames), max_rows)
 
-    def to_pandas(self, frame: Any) -> pd.DataFrame:
-        """All rows of a frame as a pandas DataFrame."""
-        data_frame: pd.DataFrame = self.to_arrow(frame).to_pandas()
-        return data_frame
-
     def is_empty(self, frame: Any) -> bool:
         return frame.num_rows == 0 if isinstance(frame, pa.Table) else bool(frame.isEmpty())
 
@@ -253,6 +248,12 @@ class SparkEngine:
             return
         with persist_shared_frames(spark_frames) as persisted_frames:
             yield {**frames, **persisted_frames}
+
+    def kept_rows(self, frame: Any) -> AbstractContextManager[Any]:
+        return kept_frames.keep_frame(frame)
+
+    def runs_python(self, frame: Any) -> bool:
+        return kept_frames.runs_python(frame)
 
     def write(
         self, frame: Any, staged: StagedBlock, channel: Channel | None, schema: Schema, *, digest: bool = False

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import replace
 from functools import partial
 
@@ -30,9 +31,11 @@ from nova_assets.execution.few_rows import FewRowsReader
 from nova_assets.execution.lease import heartbeat, this_process
 from nova_assets.execution.pins import plan_run_from_pins
 from nova_assets.execution.run_state import RunState, RunStateCache, with_backfill_outcome
+from nova_assets.execution.shared_rows import SharedRowsOfRound
 from nova_assets.execution.staging import Staging, ports_without_new_data
+from nova_assets.execution.task_context import FileViewsFactory
 from nova_assets.execution.task_retries import run_with_retries
-from nova_assets.execution.task_run import FileViewsFactory, Observer, TaskRun, ignore_event
+from nova_assets.execution.task_run import Observer, TaskRun, ignore_event
 from nova_assets.masking import get_logger, mask
 from nova_assets.model.binding import Binding
 from nova_assets.model.catalog import Catalog
@@ -59,8 +62,6 @@ class Runtime:
         owner: owner id of the executions. By default, this process. Dagster uses the run, since the steps of a run may
             be several processes.
         max_attempts: number of times that an execution is planned again after a conflict (R6).
-        shares_with: runtime over the same catalog and engine, which shares what it has loaded and checked, and the rows
-            that tasks pass on within this process.
         views_factory: creates the file views for tasks.
     """
 
@@ -74,7 +75,6 @@ class Runtime:
         sweep_delay: float = 60.0,
         owner: str | None = None,
         max_attempts: int = 5,
-        shares_with: Runtime | None = None,
         views_factory: FileViewsFactory | None = None,
     ) -> None:
         self.catalog = catalog
@@ -85,26 +85,24 @@ class Runtime:
         self.max_attempts = max_attempts
         self._owner = owner
         self.views_factory = views_factory
-        self.staging: Staging = Staging(catalog, engine, crash_point) if shares_with is None else shares_with.staging
+        self._shared_rows: SharedRowsOfRound | None = None
+        self.staging = Staging(catalog, engine, crash_point)
         self.channel_writer = ChannelWriter(catalog, self.staging, lease, lambda: self.owner)
-        self.few_rows: FewRowsReader = FewRowsReader(catalog, engine) if shares_with is None else shares_with.few_rows
-        self._run_states: RunStateCache = (
-            RunStateCache(self.few_rows) if shares_with is None else shares_with._run_states
-        )
+        self.few_rows = FewRowsReader(catalog, engine)
+        self._run_states = RunStateCache(self.few_rows)
 
     def with_owner(self, owner: str) -> Runtime:
         """A runtime that executes as another owner, and shares everything else with this runtime."""
-        return Runtime(
-            self.catalog,
-            self.engine,
-            self.project,
-            lease=self.lease,
-            sweep_delay=self.sweep_delay,
-            owner=owner,
-            max_attempts=self.max_attempts,
-            shares_with=self,
-            views_factory=self.views_factory,
-        )
+        runtime = copy(self)
+        runtime._owner = owner
+        runtime.channel_writer = ChannelWriter(self.catalog, self.staging, self.lease, lambda: runtime.owner)
+        return runtime
+
+    def with_shared_rows(self, shared_rows: SharedRowsOfRound) -> Runtime:
+        """A runtime whose executions share rows. It shares everything else with this runtime, too."""
+        runtime = copy(self)
+        runtime._shared_rows = shared_rows
+        return runtime
 
     @property
     def owner(self) -> str:
@@ -384,7 +382,9 @@ class Runtime:
 
     def _make_task_run(self, run: RunState, observer: Observer) -> TaskRun:
         frames = self._run_states.frames_by_port
-        return TaskRun(self.engine, self.staging, run, frames, crash_point, observer, self.views_factory)
+        return TaskRun(
+            self.engine, self.staging, run, frames, crash_point, observer, self.views_factory, self._shared_rows
+        )
 
     @contextmanager
     def _fail_on_error(self, execution: Execution, counts_as_failure: bool = True) -> Iterator[None]:

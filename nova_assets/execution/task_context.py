@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from nova_assets.execution.input_view import MAX_COMPUTED_ROWS
 from nova_assets.execution.run_state import RunState
@@ -17,6 +17,15 @@ from nova_assets.model.task import Context, LastExecution
 from nova_assets.plan.run import reason_for_base
 
 log = get_logger("nova_assets.task")
+
+
+class FileViewsFactory(Protocol):
+    """Factory of file views of channels (``file_views/file_lists``)."""
+
+    def __call__(self, heads: Mapping[str, int]) -> Any:
+        """File views of channels at pinned heads."""
+
+    def close(self) -> None: ...
 
 
 def make_task_context(

@@ -6,15 +6,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from nova_assets.errors import FileMissing
 from nova_assets.execution.damaged_output import find_damaged_output
 from nova_assets.execution.input_view import build_view, count_rows
 from nova_assets.execution.run_state import PortFrames, RunState
+from nova_assets.execution.shared_rows import SharedRowsOfRound, SharedRowsOfTask
 from nova_assets.execution.staging import Staging, ports_without_new_data, uncommitted_blocks_by_port
 from nova_assets.execution.stopwatch import Stopwatch
-from nova_assets.execution.task_context import has_dropped_partitions, make_task_context, may_replace_output
+from nova_assets.execution.task_context import (
+    FileViewsFactory,
+    has_dropped_partitions,
+    make_task_context,
+    may_replace_output,
+)
 from nova_assets.execution.task_failure import task_failed_error
 from nova_assets.execution.task_result import TaskResultChecker
 from nova_assets.masking import get_logger
@@ -43,15 +49,6 @@ def ignore_event(event: str, subject: Any) -> None:
     """Observer that does nothing."""
 
 
-class FileViewsFactory(Protocol):
-    """Factory of file views of channels (``file_views/file_lists``)."""
-
-    def __call__(self, heads: Mapping[str, int]) -> Any:
-        """File views of channels at pinned heads."""
-
-    def close(self) -> None: ...
-
-
 class TaskRun:
     """Carries out the tasks of one execution.
 
@@ -61,6 +58,7 @@ class TaskRun:
         crash_point: called at named points.
         observer: the execution's observer, called with ("progress", TaskProgress).
         views_factory: creates the file views that a task can ask its context for.
+        shared_rows: rows that this execution shares with others of the process; None if there are none.
     """
 
     def __init__(
@@ -72,7 +70,9 @@ class TaskRun:
         crash_point: Callable[[str], None],
         observer: Observer = ignore_event,
         views_factory: FileViewsFactory | None = None,
+        shared_rows: SharedRowsOfRound | None = None,
     ) -> None:
+        self.shared = SharedRowsOfTask(shared_rows)
         self.observer = observer
         self.views_factory = views_factory
         self.engine = engine
@@ -159,7 +159,7 @@ class TaskRun:
             self._row_counts_by_input(step),
             dict(rows_by_port),
             estimate_by_input=self._read_estimates_by_input(step),
-            facts=self._facts,
+            facts={**self._facts, **self.shared.take_facts()},
             cpu_seconds=stopwatch.cpu_seconds,
         )
 
@@ -201,9 +201,10 @@ class TaskRun:
         return self.engine.is_empty(self._private_port_frame(read.port))
 
     def _read_frame(self, read: Read) -> Frame:
-        if not isinstance(read, PrivatePortRead):
-            return self.engine.read(reads.resolve_staged_blocks(read, self.staged_blocks_by_port))
-        return self._private_port_frame(read.port)
+        if isinstance(read, PrivatePortRead):
+            return self._private_port_frame(read.port)
+        read = reads.resolve_staged_blocks(read, self.staged_blocks_by_port)
+        return self.shared.read(read, self.engine.read)
 
     def _fetch(self, read: Read, hidden: Sequence[Field] = ()) -> Frame:
         """Rows of a read: in this process if they are few.
@@ -307,7 +308,7 @@ class TaskRun:
     def _call_task(self, step: Step, task: Task) -> Mapping[str, Frame]:
         with self.wrap_user_errors(task.name):  # matching inputs evaluate lazy frames of an earlier task
             arguments = self.function_arguments(step.inputs, task.wants_context, partial(self._may_replace, task))
-            result = task.function(**arguments)
+            result = self.shared.call(self.plan, self.run_state.binding.workflowette, step, arguments)
         self._facts = self._checker.check_report(task, arguments["ctx"].report) if task.wants_context else {}
         frames, self._replaced_ports = self._checker.frames_by_port(step, task, result)
         return frames

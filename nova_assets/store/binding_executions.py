@@ -19,7 +19,9 @@ from nova_assets.model.channel_state import Cursor
 from nova_assets.model.cursor_switch import CursorSwitch
 from nova_assets.model.cursor_switch import SwitchTarget as SwitchTo
 from nova_assets.model.execution import CheckReport, Execution
-from nova_assets.operations.due_runs import DueRun, run_due_bindings, select_bindings
+from nova_assets.operations.due_order import select_bindings
+from nova_assets.operations.due_plan import DuePlan, plan_due
+from nova_assets.operations.due_runs import DueRun, run_due_bindings
 from nova_assets.operations.failing_rows import FailingRows, check_present_rows, find_failing_rows
 from nova_assets.operations.read import ChannelReader
 from nova_assets.operations.release import OpenExecution, open_executions, release
@@ -82,6 +84,10 @@ class BindingExecutions:
     ) -> list[DueRun]:
         """Execute the bindings that are due, in this process, each with its own commit.
 
+        Rows that several of these executions need are computed once, where the estimates say that this costs less: a
+        read of the same blocks, or a function that several workflowettes begin with. A function with a parameter
+        ``ctx`` is called for each binding.
+
         The same triggers decide as under Dagster, and the same firings are recorded. So a trigger fires once, whoever
         sees first that it is due. A failed execution is tried again by later calls, after the delay and up to the
         number of attempts that its binding states.
@@ -97,6 +103,17 @@ class BindingExecutions:
         """
         bindings = select_bindings(self.runtime.project, select)
         return list(run_due_bindings(self.runtime, bindings, follow=follow, observer=observer))
+
+    def plan_due(self, select: Sequence[str] = ()) -> DuePlan:
+        """Dry run of ``run_due``: what is due now, and the rows that these executions would share. Changes nothing.
+
+        Args:
+            select: as for ``run_due``.
+
+        Raises:
+            BindingNotFound: the project has no such binding.
+        """
+        return plan_due(self.runtime, select_bindings(self.runtime.project, select))
 
     def plan(
         self, binding: str, partition: str | Mapping[str, object] | None = None, *, whole: bool = False

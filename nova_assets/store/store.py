@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nova_assets.execution.runtime import Runtime
-from nova_assets.execution.task_run import FileViewsFactory
+from nova_assets.execution.task_context import FileViewsFactory
 from nova_assets.masking import mask_address
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
@@ -130,6 +130,7 @@ class Store(DeploymentHandle):
     bindings = forwarded("_executions", BindingExecutions.bindings)
     run = forwarded("_executions", BindingExecutions.run)
     run_due = forwarded("_executions", BindingExecutions.run_due)
+    plan_due = forwarded("_executions", BindingExecutions.plan_due)
     plan = forwarded("_executions", BindingExecutions.plan)
     forecast = forwarded("_executions", BindingExecutions.forecast)
     unread = forwarded("_executions", BindingExecutions.unread)

@@ -103,8 +103,9 @@ def test_dagster_dev_runs_what_is_due_and_shows_it(folder: Path) -> None:
             parents = {k["path"][-1] for k in assets["tagged_articles"]["dependencyKeys"]}
             assert parents == {"articles", "site_templates"}
             the_shop_holds(store, 1)
-            store.insert(
-                "orders", BATCHES[1][1]
-            )  # of one day: Dagster makes a backfill, which takes longer, of several
+            # Of one day: Dagster makes a backfill of several, which takes longer.
+            store.insert("orders", BATCHES[1][1])
             launched_at_insert_time(store, home, url)
             the_shop_holds(store, 2)
+            store.insert("orders", BATCHES[2][1])  # a day that comes late
+            the_shop_holds(store, 3)
