@@ -19,13 +19,9 @@ from dagster import (
     SkipReason,
 )
 
-from nova_assets.crash_points import crash_point
 from nova_assets.dagster_bridge.logs import forward_logs_to_dagster
-from nova_assets.dagster_bridge.materializations import build_commit_events
-from nova_assets.dagster_bridge.partitions import add_partitions_of_blocks, find_multi_partition_columns
+from nova_assets.dagster_bridge.run_commits import report_execution
 from nova_assets.dagster_bridge.sensor_job import SensorJob, log_periodically
-from nova_assets.dagster_bridge.timeline_metadata import timeline_metadata_by_channel
-from nova_assets.model.channel import Channel
 from nova_assets.operations.datasets.tick import TaskOutcome
 from nova_assets.plan.tick import describe_tick
 from nova_assets.store.store import Store
@@ -87,14 +83,4 @@ def _report_materialization(context: OpExecutionContext, store: Store, task_run:
     if task_run.execution is None or task_run.execution.commit is None:
         context.log.error(f"{name}: {task_run.error}")
         return
-    commit = task_run.execution.commit
-    channels: dict[str, Channel] = {c.name: c for c in store.project.channels}
-    crash_point("publish.before")
-    blocks = [(b.channel, b.partition) for b in commit.blocks]
-    add_partitions_of_blocks(context.instance, channels, blocks, find_multi_partition_columns(store.project))
-    for event in build_commit_events(
-        store, commit, channels, timeline_metadata_by_channel(store, {b.channel for b in commit.blocks})
-    ):
-        context.log_event(event)
-    crash_point("publish.after")
-    store.catalog.mark_commit_reported(commit.id)
+    report_execution(context, store, task_run.execution)

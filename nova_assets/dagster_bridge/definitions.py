@@ -35,6 +35,7 @@ from nova_assets.dagster_bridge.channel_checks import build_channel_checks
 from nova_assets.dagster_bridge.condition import has_own_condition, register_reader
 from nova_assets.dagster_bridge.dagster_names import DagsterNames
 from nova_assets.dagster_bridge.dataset_ticks import tick_sensor_job
+from nova_assets.dagster_bridge.due_runs import build_due_runs
 from nova_assets.dagster_bridge.grouped_triggers import build_grouped_sensors
 from nova_assets.dagster_bridge.lost_runs import build_lost_runs_sensor
 from nova_assets.dagster_bridge.maintenance import maintenance_sensor_job
@@ -60,7 +61,7 @@ from nova_assets.model.project import Project
 from nova_assets.settings import Settings, load_settings
 from nova_assets.store.arrival_watch import channels_with_source_or_seal
 
-SensorLayout = Literal["grouped", "per_binding"]
+SensorLayout = Literal["grouped", "per_binding", "together"]
 
 MAX_SENSORS_OF_BINDINGS = 10
 """Number of bindings with a trigger up to which each trigger has a sensor of its own.
@@ -102,8 +103,10 @@ def build_definitions(
         spark_config: additional settings of the Spark session, unless ``spark`` is a resource.
         assets: users' own assets. Those whose metadata has ``nova/produces`` write channels of the project.
         sensors: ``per_binding`` evaluates each trigger in a sensor of its own. ``grouped`` evaluates all triggers in
-            one sensor, ``nova_triggers``. The default is ``grouped`` for more than 10 bindings with a trigger. In both
-            cases, each binding has a sensor that switches the binding off.
+            one sensor, ``nova_triggers``. The default is ``grouped`` for more than 10 bindings with a trigger.
+            ``together`` runs all bindings that are due in one run of the job ``nova_due``: they share common rows, and
+            a binding follows another one without waiting for a sensor. In all cases, each binding has a sensor that
+            switches the binding off.
         steps: ``per_task`` makes each task of a binding a step, between the steps ``begin`` and ``commit``. ``one``
             carries out an execution in one step, whose tasks are lines of the log. This saves Dagster's time for the
             other steps.
@@ -147,12 +150,12 @@ def build_definitions(
         jobs = {b.name: _build_binding_job(b, names, steps) for b in project.bindings}
         background_work = [sensor_job.build_definitions(nova) for sensor_job in sensor_jobs]
         triggered = [b for b in project.bindings if b.when is not None and b.name in needed]
-        trigger_sensors = _build_trigger_sensors(triggered, jobs, nova, sensors)
+        due_jobs, trigger_sensors = _build_trigger_sensors(triggered, jobs, nova, sensors)
         conditions = _sensors_of_conditions(own_assets, with_assets, nova)
         return Definitions(
             assets=[*binding_assets, *own_assets, *build_external_assets(with_assets, names)],
             asset_checks=build_channel_checks(project, names),
-            jobs=[*jobs.values(), *(job for job, _ in background_work)],
+            jobs=[*jobs.values(), *due_jobs, *(job for job, _ in background_work)],
             sensors=[
                 *trigger_sensors,
                 *_reporting_sensors(nova, settings),
@@ -210,10 +213,13 @@ def _build_trigger_sensors(
     jobs: Mapping[str, BindingJobDefinition],
     nova: NovaResource,
     layout: SensorLayout | None,
-) -> list[SensorDefinition]:
+) -> tuple[list[JobDefinition], list[SensorDefinition]]:
+    if layout == "together" and triggered:
+        job, sensors = build_due_runs(triggered, jobs, nova)
+        return [job], sensors
     if (layout or ("grouped" if len(triggered) > MAX_SENSORS_OF_BINDINGS else "per_binding")) == "grouped":
-        return build_grouped_sensors(triggered, jobs, nova)
-    return [s for b in triggered if (s := build_trigger_sensor(b, jobs[b.name], nova)) is not None]
+        return [], build_grouped_sensors(triggered, jobs, nova)
+    return [], [s for b in triggered if (s := build_trigger_sensor(b, jobs[b.name], nova)) is not None]
 
 
 def _sensors_of_conditions(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from dagster import (
@@ -83,11 +83,18 @@ def build_grouped_sensors(
         description=f"Evaluates the triggers of {len(triggered)} bindings when the catalog has changed. To switch one "
         "binding off, stop the sensor with its name.",
     )
-    return [grouped_sensor, *(_build_switch(b, jobs[b.name], nova.names) for b in triggered)]
+    return [grouped_sensor, *(build_switch(b, jobs[b.name], nova.names, GROUPED_SENSOR) for b in triggered)]
 
 
-def _build_switch(binding: Binding, job: BindingJobDefinition, names: DagsterNames) -> SensorDefinition:
-    grouped_sensor = names.name(GROUPED_SENSOR)
+def build_switch(
+    binding: Binding, job: BindingJobDefinition, names: DagsterNames, evaluated_by: str
+) -> SensorDefinition:
+    """Sensor that evaluates nothing. It shows a binding and its trigger, and switches the binding off.
+
+    Args:
+        evaluated_by: name of the sensor that evaluates the trigger, without a key prefix.
+    """
+    grouped_sensor = names.name(evaluated_by)
 
     def on_tick(context: SensorEvaluationContext) -> SkipReason:
         return SkipReason(f"{grouped_sensor} evaluates {binding.when}; stop this sensor to switch the binding off")
@@ -106,8 +113,6 @@ class GroupedTriggers:
 
     def __init__(self, bindings: list[Binding]) -> None:
         self._bindings = {b.name: b for b in bindings}
-        self._needs_executions = any(isinstance(t, After) for b in bindings for t in b.triggers)
-        self._needs_seals = any(isinstance(t, OnSealed) for b in bindings for t in b.triggers)
         self._watch = TriggerWatch(bindings)
         self._is_registered = False
         self._lock = threading.Lock()  # a person can evaluate the sensor in Dagster's UI during a tick
@@ -121,7 +126,7 @@ class GroupedTriggers:
         """
         with self._lock:
             self._register_once(store)
-            waiting = self._watch.observe(self._load_counters(store.catalog), store.catalog.now())
+            waiting = self._watch.observe(load_counters(self._bindings.values(), store.catalog), store.catalog.now())
             if not waiting:
                 return SkipReason(f"nothing has changed for {len(self._bindings)} bindings")
             return self._evaluate(waiting, store, context)
@@ -172,12 +177,16 @@ class GroupedTriggers:
             raise errors[0] if len(errors) == 1 else ExceptionGroup(f"{len(errors)} triggers failed", errors)
         return SensorResult(run_requests=requests) if requests else SkipReason(_describe(reasons))
 
-    def _load_counters(self, catalog: Catalog) -> CatalogCounters:
-        counts = catalog.execution_counts() if self._needs_executions else {}
-        executions: dict[tuple[str, str], int] = {}
-        for (binding, _, status), count in counts.items():
-            executions[binding, status] = executions.get((binding, status), 0) + count
-        return CatalogCounters(catalog.heads(), catalog.seal_counts() if self._needs_seals else {}, executions)
+
+def load_counters(bindings: Iterable[Binding], catalog: Catalog) -> CatalogCounters:
+    """Counters whose change may make one of the bindings due."""
+    triggers = [t for b in bindings for t in b.triggers]
+    counts = catalog.execution_counts() if any(isinstance(t, After) for t in triggers) else {}
+    executions: dict[tuple[str, str], int] = {}
+    for (binding, _, status), count in counts.items():
+        executions[binding, status] = executions.get((binding, status), 0) + count
+    seals = catalog.seal_counts() if any(isinstance(t, OnSealed) for t in triggers) else {}
+    return CatalogCounters(catalog.heads(), seals, executions)
 
 
 def stopped_sensor_names(instance: DagsterInstance, code_location: str | None = None) -> set[str]:

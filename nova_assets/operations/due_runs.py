@@ -46,7 +46,12 @@ class DueRun:
 
 
 def run_due_bindings(
-    runtime: Runtime, bindings: Sequence[Binding], *, follow: bool = False, observer: Observer | None = None
+    runtime: Runtime,
+    bindings: Sequence[Binding],
+    *,
+    follow: bool = False,
+    observer: Observer | None = None,
+    run_id: str | None = None,
 ) -> Iterator[DueRun]:
     """Execute the bindings that are due, one after the other, each with its own commit.
 
@@ -56,7 +61,7 @@ def run_due_bindings(
     Args:
         bindings: bindings that may be executed, in any order. A binding without a trigger is never due.
         follow: go on with what becomes due by these commits, until nothing is due.
-        observer: as in ``Runtime.run``.
+        observer, run_id: as in ``Runtime.run``.
     """
     ordered, waiting = in_order_of_channels(b for b in bindings if b.when is not None), set[tuple[str, str]]()
     committed = True
@@ -66,7 +71,7 @@ def run_due_bindings(
             runtime.register_binding(binding)
         with _sharing_runtime(runtime, ordered) as (sharing, shared):
             for binding in ordered:
-                for due_run in _run_if_due(sharing, binding, observer):
+                for due_run in _run_if_due(sharing, binding, observer, run_id):
                     committed = committed or due_run.execution is not None
                     where = (due_run.binding, due_run.partition)
                     if due_run.execution is not None or where not in waiting:
@@ -98,18 +103,20 @@ def _sharing_runtime(
         shared.close()
 
 
-def _run_if_due(runtime: Runtime, binding: Binding, observer: Observer | None) -> Iterator[DueRun]:
+def _run_if_due(runtime: Runtime, binding: Binding, observer: Observer | None, run_id: str | None) -> Iterator[DueRun]:
     for step in find_due_steps(binding, runtime.catalog):
         firing = record_firing_of(step, runtime.catalog)
         if firing is not None:
-            yield _carry_out(runtime, binding, firing, observer)
+            yield _carry_out(runtime, binding, firing, observer, run_id)
         elif step.action == "wait":
             yield DueRun(binding.name, step.partition, "", waits=step.why)
 
 
-def _carry_out(runtime: Runtime, binding: Binding, firing: Firing, observer: Observer | None) -> DueRun:
+def _carry_out(
+    runtime: Runtime, binding: Binding, firing: Firing, observer: Observer | None, run_id: str | None
+) -> DueRun:
     try:
-        execution = runtime.run(binding.name, firing.partition, firing_id=firing.id, observer=observer)
+        execution = runtime.run(binding.name, firing.partition, firing_id=firing.id, observer=observer, run_id=run_id)
     except ExecutionInProgress as busy:
         return DueRun(binding.name, firing.partition, firing.why, waits=str(busy))
     except NovaError as error:

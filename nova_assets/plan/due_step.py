@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal
 
 from nova_assets.model.binding import Binding
@@ -27,6 +28,7 @@ class DueStep:
         firing: its last firing; None before the first.
         positions: positions to store with a new firing.
         gives_up: why the last firing is given up; empty if it is not.
+        due_at: time at which the trigger becomes due by itself; None if only a change in the catalog can make it due.
     """
 
     __repr__ = short_repr
@@ -38,6 +40,7 @@ class DueStep:
     firing: Firing | None = None
     positions: Positions = field(default_factory=dict)
     gives_up: str = ""
+    due_at: datetime | None = None
 
     @property
     def is_execution(self) -> bool:
@@ -79,7 +82,7 @@ def decide_due_step(
         gives_up = step.why
     decision = decide_trigger(binding.when, last.positions if last is not None else {}, state)
     if not decision.due:
-        return DueStep(binding, partition, "none", decision.why, last, gives_up=gives_up)
+        return DueStep(binding, partition, "none", decision.why, last, gives_up=gives_up, due_at=decision.due_at)
     if off:
         return DueStep(binding, partition, "wait", off, last, gives_up=gives_up)
     if live is not None:

@@ -97,6 +97,11 @@ def best_estimate(
     return next(iter([*forced_estimates, *estimates]), None)
 
 
+def seconds_without_start(estimate: CostEstimate) -> float:
+    """Estimated seconds of a read, without those that a query costs however little it reads."""
+    return max(0.0, estimate.seconds - _START_SECONDS[estimate.strategy])
+
+
 def _sum_cheapest_estimates(estimates_by_part: Sequence[tuple[CostEstimate, ...]]) -> tuple[CostEstimate, ...]:
     cheapest = [p[0] for p in estimates_by_part if p]
     if not cheapest:

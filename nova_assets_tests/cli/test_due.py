@@ -15,9 +15,9 @@ pytestmark = pytest.mark.usefixtures("with_shop")
 def test_what_is_due_is_listed_and_run_once(nova: Nova, orders_file: Path) -> None:
     assert nova("run", "--due").out == "nothing is due\n"
     nova("insert", "orders", orders_file)
-    assert nova("run", "--due", "--dry-run", "--json").json == {
-        "due": [{"binding": "sell", "partition": "", "why": "orders is at 1"}]
-    }
+    planned = {"due": [{"binding": "sell", "partition": "", "why": "orders is at 1"}], "waits": [], "shared": []}
+    assert nova("run", "--due", "--dry-run", "--json").json == nova("plan", "--due", "--json").json == planned
+    assert nova("plan", "--due").out == "sell: orders is at 1\n"
     output = nova("run", "--follow", "--json")
     assert output.code == 0
     [due] = output.json["due"]
@@ -36,6 +36,8 @@ def test_a_failure_is_shown_and_waits_for_its_next_attempt(
     assert output.code == 1 and "the till is empty" in output.out and "0 executions committed" in output.out
     waiting = nova("run", "--due")
     assert waiting.code == 0 and "the next attempt comes at" in waiting.out
+    [waits] = nova("plan", "--due", "--json").json["waits"]
+    assert waits["binding"] == "sell" and "the next attempt comes at" in waits["why"]
 
 
 @pytest.mark.parametrize(
@@ -49,4 +51,18 @@ def test_a_failure_is_shown_and_waits_for_its_next_attempt(
 )
 def test_what_excludes_each_other(nova: Nova, arguments: list[str], message: str) -> None:
     output = nova("run", *arguments)
+    assert output.code == 2 and message in " ".join(output.err.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["sell", "--due"], "--due takes no BINDING"),
+        (["--due", "--why"], "--due takes no BINDING"),
+        ([], "name a BINDING, or plan what is due"),
+        (["sell", "--select", "sell"], "name a BINDING, or plan what is due"),
+    ],
+)
+def test_plans_of_what_excludes_each_other(nova: Nova, arguments: list[str], message: str) -> None:
+    output = nova("plan", *arguments)
     assert output.code == 2 and message in " ".join(output.err.split())

@@ -160,7 +160,7 @@ def test_a_failure_of_one_leaves_the_others_alone(opened: Opener, clock: TestClo
     assert [r.binding for r in store.run_due()] == ["y"] and rows_of(store, "y") == [(1, 2)]
 
 
-@pytest.mark.parametrize("seed", range(examples(6, 30)))
+@pytest.mark.parametrize("seed", range(examples(4, 10)))
 def test_merged_equals_one_by_one(tmp_path: Path, clock: TestClock, seed: int) -> None:
     """Random bindings and failures, in two deployments: in one all bindings run at once, in the other one by one."""
     inputs = _random_inputs(random.Random(seed))
@@ -210,7 +210,7 @@ POINTS = ["fire.before", "fire.after", "begin.after", "task.after", "commit.befo
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("point", [f"{p}{n}" for p in POINTS for n in ("", ":2", ":3")])
+@pytest.mark.parametrize("point", [f"{p}{n}" for p in POINTS for n in ("", ":2")])
 def test_a_process_killed_anywhere_ends_like_one_that_was_not(tmp_path: Path, point: str) -> None:
     with merged_worker.open_store(tmp_path) as store:
         store.register(store.project)
