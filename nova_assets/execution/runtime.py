@@ -374,8 +374,11 @@ class Runtime:
             self._run_states.frames_by_port.pop((run.execution.id, port), None)
         try:
             report = self._make_task_run(run, observer).run_task(step.task)
-        except EngineUnavailable:
-            self._run_states.frames_by_port.clear()  # all frames belong to the Spark session that has ended
+        except BaseException as error:
+            if self._shared_rows is not None:
+                self._shared_rows.forget()
+            if isinstance(error, EngineUnavailable):
+                self._run_states.frames_by_port.clear()  # all frames belong to the Spark session that has ended
             raise
         run.reports[step.task] = report
         return report
