@@ -82,8 +82,7 @@ class Runtime:
         self.project = project or Project()
         self.lease = lease
         self.sweep_delay = sweep_delay
-        self.max_attempts = max_attempts
-        self._owner = owner
+        self.max_attempts, self._owner = max_attempts, owner
         self.views_factory = views_factory
         self._shared_rows: SharedRowsOfRound | None = None
         self.staging = Staging(catalog, engine, crash_point)

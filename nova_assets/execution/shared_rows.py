@@ -80,7 +80,7 @@ class SharedRowsOfRound:
         return result
 
     def forget(self) -> None:
-        """Forget the rows after a failure, so that nothing else depends on them: neither a retry nor another execution."""
+        """Forget the rows after a failure, so that neither a retry nor another execution depends on them."""
         for kept in self._kept.values():
             kept.release()
 
