@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -56,29 +57,25 @@ class Cluster:
 
 
 @contextmanager
-def spark_cluster(home: Path, user: str | None = None) -> Iterator[Cluster]:
+def spark_cluster(home: Path, *hidden: Path) -> Iterator[Cluster]:
     """Run a master and two workers with one core each.
 
     Args:
         home: folder for the Python and the logs of the workers.
-        user: user of the workers; None for this one.
+        hidden: folders that are empty for the workers, if ``can_hide_folders()``. They stand for the driver's machine.
     """
     python = _make_python(home / "python")
     folders = [home / f"worker{n}" for n in range(WORKERS)]
     for folder in folders:
         folder.mkdir()
-        if user is not None:
-            os.chmod(folder, 0o777)
-    with _service(
-        home / "master.log", user, "master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"
-    ):
+    ports = ("--host", "127.0.0.1", "--webui-port", "0")
+    with _service(home / "master.log", "master.Master", *ports, "--port", "0"):
         master = _wait_for(home / "master.log", r"Starting Spark master at (spark://\S+)")
         started: list[subprocess.Popen[bytes]] = []
         try:
             for folder in folders:
-                words = ("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0")
-                log = folder.with_suffix(".log")
-                started.append(_start(log, user, folder, "worker.Worker", *words, "--work-dir", str(folder), master))
+                words = (*ports, "--cores", "1", "--memory", "1g", "--work-dir", str(folder), master)
+                started.append(_start(folder.with_suffix(".log"), folder, hidden, "worker.Worker", *words))
             for folder in folders:
                 _wait_for(folder.with_suffix(".log"), r"(Successfully registered) with master")
             yield Cluster(master, python, folders)
@@ -88,15 +85,22 @@ def spark_cluster(home: Path, user: str | None = None) -> Iterator[Cluster]:
 
 
 @contextmanager
-def _service(log: Path, user: str | None, *words: str) -> Iterator[None]:
-    process = _start(log, user, log.parent, *words)
+def _service(log: Path, *words: str) -> Iterator[None]:
+    process = _start(log, log.parent, (), *words)
     try:
         yield
     finally:
         _stop(process)
 
 
-def _start(log: Path, user: str | None, folder: Path, *words: str) -> subprocess.Popen[bytes]:
+def can_hide_folders() -> bool:
+    """Whether this user may hide folders from the workers: root may, on Linux."""
+    if shutil.which("unshare") is None or os.getuid() != 0:
+        return False
+    return subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode == 0
+
+
+def _start(log: Path, folder: Path, hidden: Sequence[Path], *words: str) -> subprocess.Popen[bytes]:
     """Start one of Spark's daemons with an environment of its own: nothing of this process reaches the workers."""
     spark_home = Path(pyspark.__file__).parent
     environment = {
@@ -109,16 +113,20 @@ def _start(log: Path, user: str | None, folder: Path, *words: str) -> subprocess
         "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
     }
     name, *arguments = words
+    command = [str(spark_home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
+    if hidden and can_hide_folders():
+        script = 'for f in $HIDDEN; do mount -t tmpfs none "$f" || exit 1; done; exec "$@"'
+        command = ["unshare", "--mount", "sh", "-c", script, "sh", *command]
+        environment["HIDDEN"] = " ".join(map(str, hidden))
     with log.open("wb") as out:
         return subprocess.Popen(
-            [str(spark_home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments],
+            command,
             env=environment,
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            user=user,
         )
 
 

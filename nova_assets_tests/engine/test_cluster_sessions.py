@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from nova_assets.engine.session.cluster import check_workers_share_folder, cluster_python_environment
+from nova_assets.engine.session.cluster import check_workers_share_warehouse, cluster_python_environment
 from nova_assets.engine.session.shipped_code import own_loaded_modules, zip_of_module
 from nova_assets.engine.session.spark_config import spark_config
 from nova_assets.errors import EngineUnavailable, SettingsError
@@ -100,8 +100,8 @@ class UnsharedFolder:
 
 
 def test_a_folder_that_workers_do_not_share_is_refused(tmp_path: Path) -> None:
-    check_workers_share_folder(UnsharedFolder(4), tmp_path)  # type: ignore[arg-type]
+    check_workers_share_warehouse(str(tmp_path), UnsharedFolder(4))  # type: ignore[arg-type]
     with pytest.raises(EngineUnavailable, match="2 of 4 files") as refused:
-        check_workers_share_folder(UnsharedFolder(2), tmp_path)  # type: ignore[arg-type]
+        check_workers_share_warehouse(str(tmp_path), UnsharedFolder(2))  # type: ignore[arg-type]
     assert "s3://" in str(refused.value)
     assert not list(tmp_path.iterdir())
