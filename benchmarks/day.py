@@ -202,6 +202,43 @@ def _nearly_equal(one: list[tuple[Any, ...]], other: list[tuple[Any, ...]]) -> b
     )
 
 
+def replay(day: Day, post: Post) -> tuple[list[measure.Cost], measure.Cost, nova.Seal]:
+    """Cost of each hour of the day, cost from the last file to the seal, and the seal."""
+    hours: list[measure.Cost] = []
+    waiting = list(post.letters)
+    last = max(letter.comes for letter in post.letters)
+    while day.now < DAY + timedelta(days=1):
+        spent: list[measure.Cost] = []
+        for _ in range(4):
+            day.now += SLOT
+            come = [letter for letter in waiting if letter.comes <= day.now]
+            waiting = waiting[len(come) :]
+            day.deliver(come)
+            spent.append(measure.cost_of(day.work))
+        hours.append(measure.Cost(sum(c.wall for c in spent), sum(c.cpu for c in spent)))
+    day.deliver(waiting)
+    day.now = max(last, DAY + timedelta(days=1) + LATENESS) + timedelta(seconds=1)
+    sealed: list[nova.Seal] = []
+    after = measure.cost_of(lambda: sealed.extend(day.finish()))
+    [seal] = sealed
+    return hours, after, seal
+
+
+def compare_readers(readers: Readers, rounds: int) -> dict[str, measure.Cost]:
+    """Cost of reading the finished day, by tool, as a multiple of reading the files of the batch."""
+    costs = read_costs(readers, rounds)
+    ratios = {tool: measure.ratio(costs[f"{tool}, channel"], costs[f"{tool}, batch"]) for tool in ("Spark", "DuckDB")}
+    measure.show(
+        "reading the finished day",
+        ["", "wall s", "CPU s"],
+        [
+            *([name, measure.median(all_).wall, measure.median(all_).cpu] for name, all_ in costs.items()),
+            *([f"{tool}, channel / batch", ratio.wall, ratio.cpu] for tool, ratio in ratios.items()),
+        ],
+    )
+    return ratios
+
+
 def main() -> None:
     given = measure.options(__doc__.splitlines()[0], svg="a file into which the work of each hour is drawn")
     files = QUICK_FILES if given.quick else FILES
@@ -210,28 +247,8 @@ def main() -> None:
         post = Post(files)
         spark = LazySparkSession().get()
         day = Day(root, spark)
-        hours: list[measure.Cost] = []
-        waiting = list(post.letters)
-        last = max(letter.comes for letter in post.letters)
-        while day.now < DAY + timedelta(days=1):
-            spent: list[measure.Cost] = []
-            for _ in range(4):
-                day.now += SLOT
-                come = [letter for letter in waiting if letter.comes <= day.now]
-                waiting = waiting[len(come) :]
-                day.deliver(come)
-                spent.append(measure.cost_of(day.work))
-            hours.append(measure.Cost(sum(c.wall for c in spent), sum(c.cpu for c in spent)))
-        day.deliver(waiting)
-        day.now = max(last, DAY + timedelta(days=1) + LATENESS) + timedelta(seconds=1)
-        sealed: list[nova.Seal] = []
-        after = measure.cost_of(lambda: sealed.extend(day.finish()))
+        hours, after, seal = replay(day, post)
         plain = [measure.cost_of(lambda: batch(spark, day.landing, root / "batch")) for _ in range(3)]
-        costs = read_costs(Readers(day, spark, root / "batch"), rounds=5 if given.quick else 11)
-        ratios = {
-            tool: measure.ratio(costs[f"{tool}, channel"], costs[f"{tool}, batch"]) for tool in ("Spark", "DuckDB")
-        }
-        [seal] = sealed
         held = day.store.catalog.history("actions").blocks
         sizes: dict[str, int] = {}
         for block in held:
@@ -249,14 +266,7 @@ def main() -> None:
                 ["one Spark batch", whole.wall, whole.cpu],
             ],
         )
-        measure.show(
-            "reading the finished day",
-            ["", "wall s", "CPU s"],
-            [
-                *([name, measure.median(all_).wall, measure.median(all_).cpu] for name, all_ in costs.items()),
-                *([f"{tool}, channel / batch", ratio.wall, ratio.cpu] for tool, ratio in ratios.items()),
-            ],
-        )
+        ratios = compare_readers(Readers(day, spark, root / "batch"), rounds=5 if given.quick else 11)
         figures = {
             "files": files,
             "rows": seal.rows,
