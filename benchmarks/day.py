@@ -27,6 +27,7 @@ import nova_assets as nova
 from benchmarks import measure
 from benchmarks.hours import svg
 from nova_assets.engine.session.spark_session import LazySparkSession
+from nova_assets.model.block import Block
 from nova_assets.plan.modes import snapshot
 from nova_assets.settings import load_settings
 
@@ -158,7 +159,8 @@ class Readers:
 
     def duckdb_reads_channel(self) -> list[tuple[Any, ...]]:
         head = snapshot(self.day.store.catalog.history("actions"))
-        files = [f for block in (*head.bases, *head.deltas) for f in block.manifest.files]
+        blocks = [block for block in (*head.bases, *head.deltas) if isinstance(block, Block)]
+        files = [file for block in blocks for file in block.manifest.files]
         return self._ask_duckdb(self.day.store.engine.verified_file_addresses(files), partitioned=False)
 
     def duckdb_reads_batch(self) -> list[tuple[Any, ...]]:
