@@ -1,0 +1,163 @@
+"""A real Hive metastore for the tests: the standalone metastore of Hive 3.1, with Derby in memory.
+
+Its own jars come from Maven Central (14 MB), by Ivy, which PySpark brings. Hadoop, Derby and DataNucleus are those of
+PySpark. The server is stopped when the tests end, and by itself if they are killed: it ends with its standard input.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyspark
+
+from nova_assets.engine.session.java import find_java
+
+JARS = {
+    "org.apache.hive": {"hive-standalone-metastore": "3.1.3"},
+    "org.apache.hive.hcatalog": {"hive-hcatalog-server-extensions": "3.1.3"},  # the listener of the notification log
+    "org.apache.thrift": {"libthrift": "0.9.3"},
+    "com.google.guava": {"guava": "19.0"},
+    "com.jolbox": {"bonecp": "0.8.0.RELEASE"},
+    "commons-collections": {"commons-collections": "3.2.2"},
+    "org.codehaus.jackson": {"jackson-mapper-asl": "1.9.13", "jackson-core-asl": "1.9.13"},
+}
+
+OF_PYSPARK = (
+    *("hadoop-client-*", "derby*", "datanucleus*", "javax.jdo*", "jdo-api*", "HikariCP*", "antlr-runtime*", "commons-*"),
+    *("dropwizard*", "jackson-*", "libfb303*", "log4j*", "slf4j*", "jcl*", "metrics*", "hive-storage-api*"),
+)
+
+LISTENER = "org.apache.hive.hcatalog.listener.DbNotificationListener"
+
+
+class NoMetastore(Exception):
+    """There is no metastore here to test with; the message says why."""
+
+
+@contextmanager
+def server(folder: Path, *, notification_log: bool = True) -> Iterator[str]:
+    """Run a metastore and give its address. It has a database ``shop``.
+
+    Args:
+        folder: for its jars, its settings and its log.
+        notification_log: whether it keeps a log that every client may read. Otherwise it refuses to read a log.
+
+    Raises:
+        NoMetastore: its jars cannot be fetched, or it does not start.
+    """
+    java = str(find_java().home / "bin" / "java")
+    jars = _fetch_jars(java, folder / "jars")
+    port = _free_port()
+    _write_settings(folder, notification_log)
+    classpath = os.pathsep.join([str(folder), *map(str, jars), *map(str, _jars_of_pyspark())])
+    command = [java, "-XX:TieredStopAtLevel=1", "-Xmx512m", "-cp", classpath]
+    command += ["org.apache.hadoop.hive.metastore.HiveMetaStore", "-p", str(port)]
+    with (folder / "metastore.log").open("wb") as log:
+        # A shell that waits for its standard input ends the server when the tests end, however they do.
+        watched = ["sh", "-c", '"$@" </dev/null & server=$!; cat >/dev/null; kill -9 $server', "metastore", *command]
+        process = subprocess.Popen(
+            watched, cwd=folder, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        until = time.monotonic() + 90
+        while not _accepts(port):
+            if process.poll() is not None or time.monotonic() > until:
+                raise NoMetastore((folder / "metastore.log").read_text(errors="replace")[-3000:])
+            time.sleep(0.2)
+        address = f"thrift://127.0.0.1:{port}"
+        _make_database(address, notification_log)
+        yield address
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(timeout=30)
+
+
+@contextmanager
+def client(address: str) -> Iterator[Any]:
+    """A plain client, for what another system does in the metastore."""
+    from hive_metastore import ThriftHiveMetastore
+    from thrift.protocol.TBinaryProtocol import TBinaryProtocol
+    from thrift.transport import TSocket, TTransport
+
+    host, _, port = address.removeprefix("thrift://").partition(":")
+    transport = TTransport.TBufferedTransport(TSocket.TSocket(host, int(port)))
+    transport.open()
+    try:
+        yield ThriftHiveMetastore.Client(TBinaryProtocol(transport))
+    finally:
+        transport.close()
+
+
+def _jars_of_pyspark() -> list[Path]:
+    folder = Path(pyspark.__file__).parent / "jars"
+    return [jar for pattern in OF_PYSPARK for jar in sorted(folder.glob(f"{pattern}.jar"))]
+
+
+def _fetch_jars(java: str, folder: Path) -> list[Path]:
+    """The metastore's own jars, from Maven Central or from Ivy's cache."""
+    folder.mkdir(parents=True)
+    modules = "".join(
+        f'<dependency org="{organisation}" name="{name}" rev="{version}" transitive="false"/>'
+        for organisation, versions in JARS.items()
+        for name, version in versions.items()
+    )
+    (folder / "ivy.xml").write_text(
+        '<ivy-module version="2.0"><info organisation="nova" module="tests"/>'
+        f"<dependencies>{modules}</dependencies></ivy-module>"
+    )
+    ivy = os.path.join(os.path.dirname(pyspark.__file__), "jars", "*")
+    command = [java, "-cp", ivy, "org.apache.ivy.Main", "-ivy", "ivy.xml", "-types", "jar", "bundle"]
+    command += ["-retrieve", "[artifact]-[revision].[ext]"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    jars = sorted(folder.glob("*.jar"))
+    if len(jars) != sum(map(len, JARS.values())):
+        raise NoMetastore(f"Ivy did not fetch the jars of Hive:\n{(done.stdout + done.stderr)[-3000:]}")
+    return jars
+
+
+def _make_database(address: str, notification_log: bool) -> None:
+    from hive_metastore.ttypes import Database
+
+    with client(address) as metastore:
+        if notification_log:
+            metastore.get_current_notificationEventId()  # makes the table that the listener expects
+        metastore.create_database(Database(name="shop", description="", parameters={}))
+        assert "shop" in metastore.get_all_databases()
+
+
+def _write_settings(folder: Path, notification_log: bool) -> None:
+    settings = {
+        "metastore.thrift.uris": "",
+        "metastore.warehouse.dir": str(folder / "warehouse"),
+        "javax.jdo.option.ConnectionURL": "jdbc:derby:memory:metastore;create=true",
+        "javax.jdo.option.ConnectionDriverName": "org.apache.derby.iapi.jdbc.AutoloadedDriver",
+        "datanucleus.schema.autoCreateAll": "true",
+        "metastore.schema.verification": "false",
+        "metastore.transactional.event.listeners": LISTENER if notification_log else "",
+        "metastore.metastore.event.db.notification.api.auth": str(not notification_log).lower(),
+        "metastore.task.threads.always": "org.apache.hadoop.hive.metastore.events.EventCleanerTask",
+        "metastore.expression.proxy": "org.apache.hadoop.hive.metastore.DefaultPartitionExpressionProxy",
+    }
+    properties = "".join(
+        f"<property><name>{name}</name><value>{value}</value></property>" for name, value in settings.items()
+    )
+    (folder / "metastore-site.xml").write_text(f"<configuration>{properties}</configuration>")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _accepts(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
