@@ -6,12 +6,15 @@ PySpark. The server is stopped when the tests end, and by itself if they are kil
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +33,16 @@ JARS = {
 }
 
 OF_PYSPARK = (
-    *("hadoop-client-*", "derby*", "datanucleus*", "javax.jdo*", "jdo-api*", "HikariCP*", "antlr-runtime*", "commons-*"),
+    *(
+        "hadoop-client-*",
+        "derby*",
+        "datanucleus*",
+        "javax.jdo*",
+        "jdo-api*",
+        "HikariCP*",
+        "antlr-runtime*",
+        "commons-*",
+    ),
     *("dropwizard*", "jackson-*", "libfb303*", "log4j*", "slf4j*", "jcl*", "metrics*", "hive-storage-api*"),
 )
 
@@ -94,6 +106,108 @@ def client(address: str) -> Iterator[Any]:
         yield ThriftHiveMetastore.Client(TBinaryProtocol(transport))
     finally:
         transport.close()
+
+
+class Line:
+    """A way to a metastore that can be cut: it listens on a port of its own and forwards to the server."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.removeprefix("thrift://").partition(":")
+        self.target = (host, int(port))
+        self.is_cut = False
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"thrift://127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self.listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self.listener.accept()
+                if self.is_cut:
+                    client.close()
+                    continue
+                server = socket.create_connection(self.target)
+                for source, sink in ((client, server), (server, client)):
+                    threading.Thread(target=self._forward, args=(source, sink), daemon=True).start()
+
+    def _forward(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError), source, sink:
+            while (data := source.recv(65536)) and not self.is_cut:
+                sink.sendall(data)
+            for end in (source, sink):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+SPARK = """
+import json, sys
+from pyspark.sql import SparkSession
+from nova_assets.engine.session.spark_session import prepare_environment
+
+prepare_environment()
+settings = {
+    "spark.sql.catalogImplementation": "hive", "spark.hadoop.hive.metastore.uris": sys.argv[1],
+    "spark.sql.warehouse.dir": sys.argv[2], "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1",
+    "spark.hadoop.hive.exec.dynamic.partition.mode": "nonstrict", "spark.sql.session.timeZone": "UTC",
+}
+session = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
+session.sparkContext.setLogLevel("ERROR")
+print("READY", flush=True)
+for line in sys.stdin:
+    try:
+        session.catalog.clearCache()
+        rows = [[str(v) if v is not None else None for v in r] for r in session.sql(json.loads(line)).collect()]
+        answer = {"rows": rows}
+    except Exception as error:
+        answer = {"error": str(error)}
+    print("ANSWER " + json.dumps(answer), flush=True)
+"""
+
+
+class SparkWithHive:
+    """A Spark with Hive support in a process of its own, which knows tables by the metastore alone."""
+
+    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+        self.process = process
+        self.log = log
+
+    def sql(self, statement: str) -> list[tuple[str | None, ...]]:
+        """Rows of a statement, each value as text."""
+        assert self.process.stdin is not None
+        print(json.dumps(" ".join(statement.split())), file=self.process.stdin, flush=True)
+        answer = json.loads(self.answer("ANSWER "))
+        assert "error" not in answer, answer["error"]
+        return [tuple(row) for row in answer["rows"]]
+
+    def answer(self, prefix: str) -> str:
+        assert self.process.stdout is not None
+        line = next((line for line in self.process.stdout if line.startswith(prefix)), None)
+        assert line is not None, self.log.read_text(errors="replace")[-3000:]
+        return line.removeprefix(prefix)
+
+
+@contextmanager
+def spark_with_hive(address: str, folder: Path) -> Iterator[SparkWithHive]:
+    """Start a Spark that uses the metastore as its catalog."""
+    folder.mkdir()
+    (folder / "spark.py").write_text(SPARK)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    with (folder / "spark.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "spark.py", address, str(folder / "warehouse")],
+            cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+        )  # fmt: skip
+    try:
+        spark = SparkWithHive(process, folder / "spark.log")
+        spark.answer("READY")
+        yield spark
+    finally:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.close()
+        process.wait(timeout=60)
+        process.stdout.close()
 
 
 def _jars_of_pyspark() -> list[Path]:

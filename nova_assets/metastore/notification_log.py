@@ -18,7 +18,9 @@ _EVENTS_WITHOUT_DATA = frozenset(
 """Events that change neither partitions nor files."""
 
 
-def changed_partitions(events: Iterable[Any], database: str, table: str, keys: Sequence[str]) -> set[PartitionValues] | None:
+def changed_partitions(
+    events: Iterable[Any], database: str, table: str, keys: Sequence[str]
+) -> set[PartitionValues] | None:
     """Partitions of a table that some events added, changed or dropped.
 
     Args:

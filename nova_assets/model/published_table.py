@@ -72,7 +72,9 @@ class HiveTable:
     def _metastore_problems(self) -> list[str]:
         found = []
         if (self.metastore is None) != (self.table is None):
-            found.append(f"{self.id} needs metastore= and table= together: {EXPECTED_METASTORE}; {EXPECTED_METASTORE_TABLE}")
+            found.append(
+                f"{self.id} needs metastore= and table= together: {EXPECTED_METASTORE}; {EXPECTED_METASTORE_TABLE}"
+            )
         elif self.metastore is not None and self.registered_as is None:
             found.append(
                 f"{self.id} has an invalid metastore= or table=; expected {EXPECTED_METASTORE}, without a user or a "
@@ -145,8 +147,8 @@ def hive(
     table: str | None = None,
     partitions_per_call: int = 500,
 ) -> HiveTable:
-    """Publish a channel as a folder of Parquet files in Hive layout, and register it in a Hive metastore if one is named.
-    See ``HiveTable`` for the arguments.
+    """Publish a channel as a folder of Parquet files in Hive layout, and register the folder in a Hive metastore if one
+    is named. See ``HiveTable`` for the arguments.
 
         nova.Channel("actions", ..., publish=nova.hive("exports/actions"))
         nova.Channel("actions", ..., publish=nova.hive("exports/actions", metastore="thrift://metastore:9083",

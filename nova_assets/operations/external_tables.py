@@ -6,11 +6,10 @@ commits and the other finds no more changes.
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nova_assets.errors import CommitConflict, DefinitionError, SchemaMismatch
@@ -21,19 +20,20 @@ from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import AddBlock, CommitRequest, RequireHead
 from nova_assets.model.execution import Execution
-from nova_assets.model.external_files import GONE_VERSION, ExternalFolder
+from nova_assets.model.external_files import GONE_VERSION
 from nova_assets.model.external_table import ExternalFilesContent, RefreshResult
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History
 from nova_assets.nova_error import NovaError
-from nova_assets.plan import modes
-from nova_assets.plan.external_changes import (
-    ExternalChanges,
-    LocationContents,
-    PartitionFiles,
-    detect_changes,
-    group_files_by_partition,
+from nova_assets.operations.external_listing import (
+    CommittedPartitions,
+    FolderListing,
+    PartitionFolders,
+    PartitionListing,
 )
+from nova_assets.operations.metastore_listing import MetastoreFolders
+from nova_assets.plan import modes
+from nova_assets.plan.external_changes import ExternalChanges, PartitionFiles, detect_changes
 
 log = get_logger("nova_assets.external")
 
@@ -55,7 +55,8 @@ class ExternalTableRefresher:
         self.runtime = runtime
         self.catalog = runtime.catalog
         self.engine = runtime.engine
-        self.root = root
+        self.folder_listing = FolderListing(self.engine, root)
+        self.metastore_folders = MetastoreFolders(self.engine, self.catalog)
 
     @property
     def channels(self) -> list[Channel]:
@@ -109,7 +110,7 @@ class ExternalTableRefresher:
 
     def _commit_changes(self, listing: _ChannelListing) -> RefreshResult:
         """Commit the changes in slices, so that an interrupted refresh of a large location keeps its progress."""
-        errors_by_partition: dict[str, str] = {}
+        errors_by_partition = dict(listing.partitions.contents.bad)
         columns: set[str] = set()
         head, seq = listing.committed_head, None
         for partition_slice in _split_into_slices(listing.changes.changed):
@@ -119,7 +120,9 @@ class ExternalTableRefresher:
             if manifests:
                 head = seq = self._commit_manifests(listing, head, manifests)
         if listing.changes.gone:
-            seq = self._commit_manifests(listing, head, listing.vanished_manifests())
+            head = seq = self._commit_manifests(listing, head, listing.vanished_manifests())
+        if not errors_by_partition and listing.is_complete:
+            self.metastore_folders.save_position(listing.channel.name, listing.partitions, head)
         return listing.to_refresh_result(errors_by_partition, seq)
 
     def _commit_manifests(self, listing: _ChannelListing, expected_head: int, manifests: Mapping[str, Manifest]) -> int:
@@ -139,26 +142,25 @@ class ExternalTableRefresher:
     def _list_channel(self, channel: Channel, history: History | None, allow_vanished: bool) -> _ChannelListing:
         """Listing of an external location, compared with the committed state."""
         committed_versions = {} if history is None else _committed_version_by_partition(history)
-        location = self._absolute_location(channel)
         expected_partitions = self._expected_partitions(channel)
-        current_files = group_files_by_partition(
+        head = 0 if history is None else history.head
+        partitions = self._partition_folders(channel).list_partitions(
             channel,
-            location,
-            self.engine.list_external_files(location),
+            CommittedPartitions(head, committed_versions),
             expected_partitions and expected_partitions | committed_versions.keys(),
         )
         schema = (history.schema if history is not None else None) or channel.schema
         assert schema is not None  # an external channel has one
-        head = 0 if history is None else history.head
-        return _ChannelListing(
-            channel,
-            location,
-            schema,
-            head,
-            expected_partitions is not None,
-            current_files,
-            detect_changes(current_files, committed_versions, allow_gone=allow_vanished),
-        )
+        compared_versions = {p: v for p, v in committed_versions.items() if partitions.has_compared(p)}
+        changes = detect_changes(partitions.contents, compared_versions, allow_gone=allow_vanished)
+        unlisted = len(committed_versions) - len(compared_versions)
+        changes = replace(changes, unchanged_count=changes.unchanged_count + unlisted)
+        return _ChannelListing(channel, schema, head, expected_partitions is not None, partitions, changes)
+
+    def _partition_folders(self, channel: Channel) -> PartitionFolders:
+        """Where the folders of the channel's partitions come from."""
+        assert channel.external is not None
+        return self.folder_listing if channel.external.metastore_table is None else self.metastore_folders
 
     def _external_channel(self, name: str) -> Channel:
         channel = self.runtime.project.channel(name)
@@ -168,13 +170,6 @@ class ExternalTableRefresher:
                 expected=", ".join(c.name for c in self.channels) or "(the project has no external channel)",
             )
         return channel
-
-    def _absolute_location(self, channel: Channel) -> str:
-        assert channel.external is not None
-        location = channel.external.location
-        if "://" in location:
-            return location.rstrip("/")
-        return os.path.normpath((self.root / Path(location).expanduser()).absolute())
 
     def _expected_partitions(self, channel: Channel) -> frozenset[str] | None:
         """Partitions that should exist, if the header of the channel's statement defines them."""
@@ -210,7 +205,7 @@ class ExternalTableRefresher:
                     errors_by_partition[partition] = str(description)
                 else:
                     columns_in_files |= description.columns
-                    manifests[partition] = listing.build_manifest(description.files, content.version)
+                    manifests[partition] = listing.build_manifest(partition, description.files, content.version)
         return manifests
 
 
@@ -225,16 +220,21 @@ class _ChannelListing:
     """
 
     channel: Channel
-    location: str
     schema: Schema
     committed_head: int
     has_expected_partitions: bool
-    current_files: LocationContents
+    partitions: PartitionListing
     changes: ExternalChanges
 
-    def build_manifest(self, files: tuple[DataFile, ...], version: str) -> Manifest:
+    @property
+    def is_complete(self) -> bool:
+        """Whether every existing partition can be shown. Otherwise the next refresh must look at it again."""
+        contents = self.partitions.contents
+        return not (contents.unfinished or contents.unexpected or contents.bad or self.changes.unconfirmed_gone)
+
+    def build_manifest(self, partition: str, files: tuple[DataFile, ...], version: str) -> Manifest:
         assert self.channel.external is not None
-        external_folder = ExternalFolder(self.location, version)
+        external_folder = self.partitions.external_folder(partition, version)
         return Manifest(files, self.schema, format=self.channel.external.format, external_folder=external_folder)
 
     def vanished_manifests(self) -> dict[str, Manifest]:
@@ -245,7 +245,7 @@ class _ChannelListing:
         """
         if self.has_expected_partitions:
             return {p: Manifest((), self.schema) for p in self.changes.gone}
-        return {p: self.build_manifest((), GONE_VERSION) for p in self.changes.gone}
+        return {p: self.build_manifest(p, (), GONE_VERSION) for p in self.changes.gone}
 
     def to_refresh_result(
         self, errors_by_partition: Mapping[str, str] | None = None, seq: int | None = None
@@ -256,10 +256,10 @@ class _ChannelListing:
             tuple(self.changes.changed),
             self.changes.gone,
             self.changes.unconfirmed_gone,
-            self.current_files.unfinished,
-            self.current_files.ignored,
-            tuple(sorted(self.current_files.unexpected)),
-            dict(errors_by_partition or {}),
+            self.partitions.contents.unfinished,
+            self.partitions.contents.ignored,
+            tuple(sorted(self.partitions.contents.unexpected)),
+            dict(self.partitions.contents.bad if errors_by_partition is None else errors_by_partition),
             self.changes.unchanged_count,
             seq,
         )

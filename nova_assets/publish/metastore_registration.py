@@ -177,8 +177,8 @@ class MetastoreRegistration:
         owner = None if table is None else (table.parameters or {}).get(_OWNER_PARAMETER)
         if table is not None and owner != self.owner:
             raise TableTaken(
-                f"the table {self.table.full_name} exists already in the Hive metastore {self.table.metastore}, and does "
-                "not belong to this channel",
+                f"the table {self.table.full_name} exists already in the Hive metastore {self.table.metastore}, and "
+                "does not belong to this channel",
                 found="a table of " + (owner or "an unknown owner"),
                 expected=f"no table, or a table of {self.owner}",
                 next="register under another name, or drop the table there (its files stay if it is external)",
