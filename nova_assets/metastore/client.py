@@ -39,7 +39,7 @@ class HiveMetastore:
         self.table = table
         self._names = (table.database, table.name)
 
-    def load_table(self) -> Any | None:
+    def load_table(self) -> Any:
         """Description of the table; None if the table or its database does not exist."""
         try:
             return self._call_with_fallback(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from nova_assets.model.block import Manifest
 from nova_assets.model.channel import Channel
 from nova_assets.model.engine import Engine
 from nova_assets.model.external_files import ExternalFolder
@@ -16,27 +17,40 @@ from nova_assets.plan.external_changes import LocationContents, group_files_by_p
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionFolder:
+    """Folder with the files of one partition.
+
+    Args:
+        address: the folder.
+        location, has_values_in_path: see ``ExternalFolder``.
+    """
+
+    address: str
+    location: str
+    has_values_in_path: bool
+
+    @staticmethod
+    def of_manifest(manifest: Manifest) -> PartitionFolder | None:
+        """Folder of the files of an external block; None if only a block with files would tell it."""
+        folder = manifest.external_folder
+        if folder is None or (folder.has_values_in_path and not manifest.files):
+            return None
+        address = manifest.files[0].path.rpartition("/")[0] if folder.has_values_in_path else folder.location
+        return PartitionFolder(address, folder.location, folder.has_values_in_path)
+
+
+@dataclass(frozen=True, slots=True)
 class CommittedPartitions:
     """State of an external channel in the catalog.
 
     Args:
         version_by_partition: version of the external files of each existing partition.
+        folder_by_partition: folder of each existing partition; None if the catalog does not know it.
     """
 
     head: int
     version_by_partition: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionPlace:
-    """Folder with the files of one partition.
-
-    Args:
-        location, has_values_in_path: see ``ExternalFolder``.
-    """
-
-    location: str
-    has_values_in_path: bool
+    folder_by_partition: Mapping[str, PartitionFolder | None]
 
 
 @dataclass(frozen=True)
@@ -44,25 +58,22 @@ class PartitionListing:
     """Current partitions of an external table.
 
     Args:
-        location: folder of all partitions whose place is not listed in ``places``.
+        location: location of partitions that are not in ``folders``.
         contents: the partitions with their files.
-        places: partition -> its folder.
-        compared: partitions that were looked at; None for all.
+        folders: partition -> its folder.
         position: position in the other system's log before the listing; None if there is no log.
     """
 
     location: str
     contents: LocationContents
-    places: Mapping[str, PartitionPlace] = field(default_factory=dict)
-    compared: frozenset[str] | None = None
+    folders: Mapping[str, PartitionFolder] = field(default_factory=dict)
     position: ExternalPosition | None = None
 
-    def has_compared(self, partition: str) -> bool:
-        return self.compared is None or partition in self.compared
-
     def external_folder(self, partition: str, version: str) -> ExternalFolder:
-        place = self.places.get(partition, PartitionPlace(self.location, True))
-        return ExternalFolder(place.location, version, place.has_values_in_path)
+        folder = self.folders.get(partition)
+        if folder is None:
+            return ExternalFolder(self.location, version)
+        return ExternalFolder(folder.location, version, folder.has_values_in_path)
 
 
 class PartitionFolders(Protocol):
@@ -71,7 +82,7 @@ class PartitionFolders(Protocol):
     def list_partitions(
         self, channel: Channel, committed: CommittedPartitions, expected_partitions: Collection[str] | None
     ) -> PartitionListing:
-        """Current partitions of an external channel, or those that may have changed since they were committed.
+        """Current partitions of an external channel, with their files.
 
         Args:
             expected_partitions: partitions that the channel should have; None if its dimensions alone determine them.

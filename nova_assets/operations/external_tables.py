@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from nova_assets.errors import CommitConflict, DefinitionError, SchemaMismatch
@@ -28,6 +28,7 @@ from nova_assets.nova_error import NovaError
 from nova_assets.operations.external_listing import (
     CommittedPartitions,
     FolderListing,
+    PartitionFolder,
     PartitionFolders,
     PartitionListing,
 )
@@ -141,21 +142,21 @@ class ExternalTableRefresher:
 
     def _list_channel(self, channel: Channel, history: History | None, allow_vanished: bool) -> _ChannelListing:
         """Listing of an external location, compared with the committed state."""
-        committed_versions = {} if history is None else _committed_version_by_partition(history)
+        committed = CommittedPartitions(0, {}, {}) if history is None else _committed_partitions(history)
         expected_partitions = self._expected_partitions(channel)
-        head = 0 if history is None else history.head
         partitions = self._partition_folders(channel).list_partitions(
-            channel,
-            CommittedPartitions(head, committed_versions),
-            expected_partitions and expected_partitions | committed_versions.keys(),
+            channel, committed, expected_partitions and expected_partitions | committed.version_by_partition.keys()
         )
         schema = (history.schema if history is not None else None) or channel.schema
         assert schema is not None  # an external channel has one
-        compared_versions = {p: v for p, v in committed_versions.items() if partitions.has_compared(p)}
-        changes = detect_changes(partitions.contents, compared_versions, allow_gone=allow_vanished)
-        unlisted = len(committed_versions) - len(compared_versions)
-        changes = replace(changes, unchanged_count=changes.unchanged_count + unlisted)
-        return _ChannelListing(channel, schema, head, expected_partitions is not None, partitions, changes)
+        return _ChannelListing(
+            channel,
+            schema,
+            committed.head,
+            expected_partitions is not None,
+            partitions,
+            detect_changes(partitions.contents, committed.version_by_partition, allow_gone=allow_vanished),
+        )
 
     def _partition_folders(self, channel: Channel) -> PartitionFolders:
         """Where the folders of the channel's partitions come from."""
@@ -265,11 +266,16 @@ class _ChannelListing:
         )
 
 
-def _committed_version_by_partition(history: History) -> dict[str, str]:
-    """Committed version of each existing partition's external files."""
-    bases = modes.snapshot(history, history.head).bases
-    folder_by_partition = {b.partition: b.manifest.external_folder for b in bases if isinstance(b, Block)}
-    return {p: o.version for p, o in folder_by_partition.items() if o is not None and o.version != GONE_VERSION}
+def _committed_partitions(history: History) -> CommittedPartitions:
+    """Version and folder of each existing partition's external files."""
+    manifests = {b.partition: b.manifest for b in modes.snapshot(history, history.head).bases if isinstance(b, Block)}
+    versions: dict[str, str] = {}
+    folders: dict[str, PartitionFolder | None] = {}
+    for partition, manifest in manifests.items():
+        if manifest.external_folder is not None and manifest.external_folder.version != GONE_VERSION:
+            versions[partition] = manifest.external_folder.version
+            folders[partition] = PartitionFolder.of_manifest(manifest)
+    return CommittedPartitions(history.head, versions, folders)
 
 
 def _split_into_slices(changed: Mapping[str, PartitionFiles]) -> Iterator[dict[str, PartitionFiles]]:

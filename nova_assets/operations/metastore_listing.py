@@ -1,4 +1,8 @@
-"""Partitions of an external table from a Hive metastore, refreshed by its notification log where it keeps one."""
+"""Partitions of an external table from a Hive metastore, refreshed by its notification log where it keeps one.
+
+The log names the partitions that were added, changed or dropped, so the metastore is asked for these alone. The folders
+of all partitions are listed at each refresh: Spark writes files to an existing partition without an event.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from nova_assets.errors import DefinitionError, NotSupported, PartitionError, SchemaMismatch, SourceUnavailable
@@ -22,9 +26,10 @@ from nova_assets.model.engine import Engine
 from nova_assets.model.external_files import ExternalFileInfo
 from nova_assets.model.external_table import ExternalPosition
 from nova_assets.model.metastore_table import MetastoreTable
+from nova_assets.model.partitions import partition_values
 from nova_assets.model.schema import Schema, parse_type
 from nova_assets.nova_error import NovaError
-from nova_assets.operations.external_listing import CommittedPartitions, PartitionListing, PartitionPlace
+from nova_assets.operations.external_listing import CommittedPartitions, PartitionFolder, PartitionListing
 from nova_assets.plan.external_changes import (
     HIVE_NULL,
     LocationContents,
@@ -38,11 +43,10 @@ from nova_assets.plan.external_changes import (
 log = get_logger("nova_assets.external")
 
 FULL_LISTING_EVERY = timedelta(days=1)
-"""Time after which all partitions are compared, even if the log has no event. Programs that write files without telling
-the metastore leave no event."""
+"""Time after which the metastore is asked for all partitions, even if its log is complete."""
 
 MAX_EVENTS = 20_000
-"""Number of events above which comparing all partitions is cheaper than reading the log."""
+"""Number of events above which asking for all partitions is cheaper than reading the log."""
 
 EVENTS_PER_CALL = 1000
 
@@ -62,13 +66,13 @@ class _MetastorePartitions:
 
     Args:
         table: description of the table.
-        partitions: values of each partition -> its storage; for a table without partitions, its own.
-        compared: values of the partitions that may have changed; None for all.
+        storage_by_values: values of each partition -> its storage; for a table without partitions, its own.
+        unchanged: committed partitions that the metastore was not asked for, since no event concerns them.
     """
 
     table: Any
-    partitions: Mapping[PartitionValues, Any]
-    compared: frozenset[PartitionValues] | None
+    storage_by_values: Mapping[PartitionValues, Any]
+    unchanged: Mapping[str, PartitionFolder]
     position: ExternalPosition | None
 
 
@@ -86,7 +90,7 @@ class MetastoreFolders:
         table = channel.external.metastore_table
         next_step = "correct the address, or wait until the metastore answers; the channel keeps its earlier state"
         with open_metastore(table, SourceUnavailable, next_step, {"channel": channel.name}) as metastore:
-            answer = self._fetch_partitions(metastore, channel, committed.head)
+            answer = self._fetch_partitions(metastore, channel, committed)
         return _Listing(self.engine, channel, answer, committed, expected_partitions).result()
 
     def save_position(self, channel: str, listing: PartitionListing, head: int) -> None:
@@ -98,29 +102,29 @@ class MetastoreFolders:
         if listing.position is not None:
             self.catalog.set_external_position(channel, replace(listing.position, head=head))
 
-    def _fetch_partitions(self, metastore: HiveMetastore, channel: Channel, head: int) -> _MetastorePartitions:
+    def _fetch_partitions(
+        self, metastore: HiveMetastore, channel: Channel, committed: CommittedPartitions
+    ) -> _MetastorePartitions:
         event_id = metastore.current_event_id()  # before the partitions: later changes are events after it
         description = metastore.load_table()
         _check_table(channel, metastore.table, description)
-        keys = _partition_keys(description)
-        now = self.catalog.now()
+        keys, now = _partition_keys(description), self.catalog.now()
         source = _source_identity(metastore, channel, description)
-        position = None if event_id is None else ExternalPosition(source, event_id, now, head)
-        changed = None
+        position = None if event_id is None else ExternalPosition(source, event_id, now, committed.head)
         saved = self.catalog.external_position(channel.name)
-        if event_id is not None and saved is not None and _is_usable(saved, source, head, event_id, now):
-            changed = _changes_since(metastore, saved.event_id, event_id, keys)
-            position = ExternalPosition(source, event_id, saved.listed_at, head) if changed is not None else position
-        if not keys:
-            storage_by_values: dict[PartitionValues, Any] = {} if changed is not None else {(): description.sd}
-        elif changed is None:
+        if position is not None and saved is not None and _is_usable(saved, position):
+            changed = _changes_since(metastore, saved.event_id, position.event_id, keys)
+            unchanged = None if changed is None else _unchanged_partitions(channel, keys, changed, committed)
+            if changed is not None and unchanged is not None:
+                asked = {values: metastore.partition(values) for values in sorted(changed)}
+                storage_by_values = {values: p.sd for values, p in asked.items() if p is not None}
+                position = replace(position, listed_at=saved.listed_at)
+                return _MetastorePartitions(description, storage_by_values, unchanged, position)
+        if keys:
             storage_by_values = {tuple(p.values): p.sd for p in metastore.partitions()}
         else:
-            some = {values: metastore.partition(values) for values in sorted(changed)}
-            storage_by_values = {values: p.sd for values, p in some.items() if p is not None}
-        return _MetastorePartitions(
-            description, storage_by_values, None if changed is None else frozenset(changed), position
-        )
+            storage_by_values = {(): description.sd}
+        return _MetastorePartitions(description, storage_by_values, {}, position)
 
 
 class _Listing:
@@ -141,15 +145,14 @@ class _Listing:
         self.expected_partitions = expected_partitions
         self.keys = _partition_keys(answer.table)
         self.location = nova_address(answer.table.sd.location or "") or ""
-        self.places: dict[str, PartitionPlace] = {}
-        self.address_by_partition: dict[str, str] = {}
+        self.folders = dict(answer.unchanged)
         self.unexpected: set[str] = set()
         self.unfinished: set[str] = set()
         self.ignored: dict[str, str] = {}
         self.bad: dict[str, str] = {}
 
     def result(self) -> PartitionListing:
-        for values, storage in sorted(self.answer.partitions.items()):
+        for values, storage in sorted(self.answer.storage_by_values.items()):
             self._place_partition(values, storage)
         partitions: dict[str, PartitionFiles] = {}
         for partition, files in self._list_files().items():
@@ -157,17 +160,16 @@ class _Listing:
                 self._set_aside(partition, files)
             else:
                 self._add_files(partition, files, partitions)
-        compared = None if self.answer.compared is None else frozenset(self._names(self.answer.compared))
         contents = LocationContents(
             partitions, tuple(sorted(self.unfinished)), frozenset(self.unexpected), self.ignored, self.bad
         )
-        return PartitionListing(self.location, contents, self.places, compared, self.answer.position)
+        return PartitionListing(self.location, contents, self.folders, self.answer.position)
 
     def _place_partition(self, values: PartitionValues, storage: Any) -> None:
         """Find the folder of a partition, and whether its path gives the values of the partition."""
         text = "/".join(f"{k}={v}" for k, v in zip(self.keys, values, strict=True))
         try:
-            partition = self._name(values)
+            partition = _partition_name(self.channel, self.keys, values)
         except PartitionError as error:
             self.ignored[text] = error.what
             return
@@ -182,7 +184,7 @@ class _Listing:
             )
         elif address is None:
             self.bad[partition] = f"its location {storage.location!r} is neither a local folder nor in s3:// or hdfs://"
-        elif partition in self.address_by_partition:
+        elif partition in self.folders:
             self.bad[partition] = f"the metastore has two partitions with this value; one is {text}"
         else:
             self._add_place(partition, address)
@@ -191,13 +193,11 @@ class _Listing:
         parts = address.split("/")
         above, folder = "/".join(parts[: len(parts) - len(self.keys)]), "/".join(parts[len(parts) - len(self.keys) :])
         if not self.keys or self._is_folder_of(partition, folder):
-            self.places[partition] = PartitionPlace(above, True)
+            self.folders[partition] = PartitionFolder(address, above, True)
         elif all(self._has_plain_values(c) for c in self.channel.partition_columns):
-            self.places[partition] = PartitionPlace(address, False)
+            self.folders[partition] = PartitionFolder(address, address, False)
         else:
             self.bad[partition] = f"its folder {address} does not name the partition's values, as in column=value"
-            return
-        self.address_by_partition[partition] = address
 
     def _is_folder_of(self, partition: str, folder: str) -> bool:
         try:
@@ -213,12 +213,13 @@ class _Listing:
 
     def _list_files(self) -> dict[str, Sequence[ExternalFileInfo] | NovaError]:
         """Files of each partition, below its folder."""
-        counts = Counter(place.location for place in self.places.values())
+        counts = Counter(folder.location for folder in self.folders.values())
         common_locations = [location for location, n in counts.items() if n >= MIN_PARTITIONS_OF_COMMON_LISTING]
         files_by_folder: dict[str, list[ExternalFileInfo]] = {}
         for file in (f for location in common_locations for f in self.engine.list_external_files(location)):
             files_by_folder.setdefault(file.path.rpartition("/")[0], []).append(file)
-        subfolders = sorted(files_by_folder.keys() - set(self.address_by_partition.values()))
+        addresses = [folder.address for folder in self.folders.values()]
+        subfolders = sorted(files_by_folder.keys() - set(addresses))
 
         def list_folder(address: str) -> Sequence[ExternalFileInfo] | NovaError:
             if address in files_by_folder and not any(f.startswith(f"{address}/") for f in subfolders):
@@ -229,14 +230,13 @@ class _Listing:
                 return error
 
         with ThreadPoolExecutor(PARALLEL_LISTINGS, "nova-external") as pool:
-            listed = pool.map(list_folder, self.address_by_partition.values())
-            return dict(zip(self.address_by_partition, listed, strict=True))
+            return dict(zip(self.folders, pool.map(list_folder, addresses), strict=True))
 
     def _add_files(
         self, partition: str, files: Sequence[ExternalFileInfo], partitions: dict[str, PartitionFiles]
     ) -> None:
         assert self.channel.external is not None
-        address, success_file = self.address_by_partition[partition], self.channel.external.success_file
+        address, success_file = self.folders[partition].address, self.channel.external.success_file
         names = {f.path: f.path.removeprefix(f"{address}/") for f in files}
         nested = sorted(n for n in names.values() if "/" in n and not is_hidden_file(*n.rsplit("/", 1)))
         if nested:
@@ -254,18 +254,29 @@ class _Listing:
         else:
             self.bad[partition] = str(error)
 
-    def _name(self, values: PartitionValues) -> str:
-        texts = (None if v == HIVE_NULL else v for v in values)
-        return partition_of_values(self.channel, dict(zip(self.keys, texts, strict=True)))
 
-    def _names(self, some: Collection[PartitionValues]) -> set[str]:
-        names = set()
-        for values in some:
-            try:
-                names.add(self._name(values))
-            except PartitionError:
-                continue
-        return names
+def _partition_name(channel: Channel, keys: Sequence[str], values: PartitionValues) -> str:
+    """Name of a partition from its values in the metastore. Raises PartitionError."""
+    texts = (None if v == HIVE_NULL else v for v in values)
+    return partition_of_values(channel, dict(zip(keys, texts, strict=True)))
+
+
+def _unchanged_partitions(
+    channel: Channel, keys: Sequence[str], changed: Collection[PartitionValues], committed: CommittedPartitions
+) -> dict[str, PartitionFolder] | None:
+    """Committed partitions that no event concerns, with their folders; None if the metastore must name all of them."""
+    unchanged = dict(committed.folder_by_partition)
+    for values in changed:
+        try:
+            partition = _partition_name(channel, keys, values)
+        except PartitionError:
+            continue
+        canonical_by_column = {c.lower(): v for c, v in partition_values(partition).items()}
+        if tuple(HIVE_NULL if v is None else v for v in (canonical_by_column[k] for k in keys)) != values:
+            return None  # another partition of the metastore may have the same value, written differently
+        unchanged.pop(partition, None)
+    folders = {p: f for p, f in unchanged.items() if f is not None}
+    return folders if len(folders) == len(unchanged) else None
 
 
 def _changes_since(
@@ -288,9 +299,10 @@ def _changes_since(
     return changed
 
 
-def _is_usable(saved: ExternalPosition, source: str, head: int, event_id: int, now: datetime) -> bool:
-    is_recent = now - saved.listed_at < FULL_LISTING_EVERY
-    return is_recent and (saved.source, saved.head) == (source, head) and saved.event_id <= event_id
+def _is_usable(saved: ExternalPosition, current: ExternalPosition) -> bool:
+    is_recent = current.listed_at - saved.listed_at < FULL_LISTING_EVERY
+    is_same = (saved.source, saved.head) == (current.source, current.head)
+    return is_recent and is_same and saved.event_id <= current.event_id
 
 
 def _source_identity(metastore: HiveMetastore, channel: Channel, description: Any) -> str:
@@ -311,7 +323,7 @@ def _partition_keys(description: Any) -> tuple[str, ...]:
     return tuple(k.name.lower() for k in description.partitionKeys or ())
 
 
-def _check_table(channel: Channel, table: MetastoreTable, description: Any | None) -> None:
+def _check_table(channel: Channel, table: MetastoreTable, description: Any) -> None:
     """Check that a table exists, that its files show its rows, and that it has the declared columns."""
     if description is None:
         raise SourceUnavailable(

@@ -34,7 +34,6 @@ class RegisteredEdition:
     """An edition as a metastore shows it.
 
     Args:
-        table_address: folder at which readers without a metastore find the channel.
         address: folder of the edition.
         partition_folders: folders of partitions below ``address``, such as ``dt=2024-01-01/action=view``. Without
             dimensions, the files are in ``address`` itself.
@@ -44,7 +43,6 @@ class RegisteredEdition:
     seq: int
     schema: Schema
     dimensions: tuple[Dimension, ...]
-    table_address: str
     address: str
     partition_folders: Sequence[str] = ()
 
@@ -151,7 +149,7 @@ class MetastoreRegistration:
             tableName=self.table.name,
             dbName=self.table.database,
             owner="nova",
-            sd=_describe_storage(types, columns, edition.table_address if keys else edition.address),
+            sd=_describe_storage(types, columns, edition.address),
             partitionKeys=_field_schemas(types, keys),
             parameters={
                 "EXTERNAL": "TRUE",

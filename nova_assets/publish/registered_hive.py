@@ -98,7 +98,6 @@ class RegisteredHiveTarget:
             content.seq,
             content.schema,
             content.dimensions,
-            str(self.folder.path),
             str(version_folder),
             _partition_folders(version_folder) if content.dimensions else (),
         )

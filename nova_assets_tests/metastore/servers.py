@@ -217,7 +217,7 @@ def _jars_of_pyspark() -> list[Path]:
 
 def _fetch_jars(java: str, folder: Path) -> list[Path]:
     """The metastore's own jars, from Maven Central or from Ivy's cache."""
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     modules = "".join(
         f'<dependency org="{organisation}" name="{name}" rev="{version}" transitive="false"/>'
         for organisation, versions in JARS.items()
@@ -255,6 +255,8 @@ def _write_settings(folder: Path, notification_log: bool) -> None:
         "javax.jdo.option.ConnectionDriverName": "org.apache.derby.iapi.jdbc.AutoloadedDriver",
         "datanucleus.schema.autoCreateAll": "true",
         "metastore.schema.verification": "false",
+        "hive.in.test": "true",  # it makes the tables of locks, which PyIceberg takes
+        "metastore.client.capability.check": "false",
         "metastore.transactional.event.listeners": LISTENER if notification_log else "",
         "metastore.metastore.event.db.notification.api.auth": str(not notification_log).lower(),
         "metastore.task.threads.always": "org.apache.hadoop.hive.metastore.events.EventCleanerTask",
