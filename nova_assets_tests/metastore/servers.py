@@ -1,4 +1,4 @@
-"""A real Hive metastore for the tests: the standalone metastore of Hive 3.1, with Derby in memory.
+"""A real Hive metastore for the tests: the standalone metastore of Hive 3.1, with Derby in a folder.
 
 Its own jars come from Maven Central (14 MB), by Ivy, which PySpark brings. Hadoop, Derby and DataNucleus are those of
 PySpark. The server is stopped when the tests end, and by itself if they are killed: it ends with its standard input.
@@ -49,6 +49,29 @@ OF_PYSPARK = (
 LISTENER = "org.apache.hive.hcatalog.listener.DbNotificationListener"
 
 
+JAVA_OPTIONS = ("-XX:TieredStopAtLevel=1", "-Dderby.system.durability=test")
+
+DATABASE = "derby"
+
+LOCK_TABLES = """
+CREATE TABLE NEXT_LOCK_ID (NL_NEXT bigint NOT NULL);
+INSERT INTO NEXT_LOCK_ID VALUES (1);
+CREATE TABLE HIVE_LOCKS (
+    HL_LOCK_EXT_ID bigint NOT NULL, HL_LOCK_INT_ID bigint NOT NULL, HL_TXNID bigint NOT NULL,
+    HL_DB varchar(128) NOT NULL, HL_TABLE varchar(128), HL_PARTITION varchar(767),
+    HL_LOCK_STATE char(1) NOT NULL, HL_LOCK_TYPE char(1) NOT NULL,
+    HL_LAST_HEARTBEAT bigint NOT NULL, HL_ACQUIRED_AT bigint,
+    HL_USER varchar(128) NOT NULL, HL_HOST varchar(128) NOT NULL, HL_HEARTBEAT_COUNT integer,
+    HL_AGENT_INFO varchar(128), HL_BLOCKEDBY_EXT_ID bigint, HL_BLOCKEDBY_INT_ID bigint,
+    PRIMARY KEY (HL_LOCK_EXT_ID, HL_LOCK_INT_ID)
+);
+CREATE TABLE AUX_TABLE (
+    MT_KEY1 varchar(128) NOT NULL, MT_KEY2 bigint NOT NULL, MT_COMMENT varchar(255), PRIMARY KEY (MT_KEY1, MT_KEY2)
+);
+"""
+"""Tables of Hive's locks, which PyIceberg takes. Hive's own script makes them; the metastore itself does not."""
+
+
 class NoMetastore(Exception):
     """There is no metastore here to test with; the message says why."""
 
@@ -68,8 +91,9 @@ def server(folder: Path, *, notification_log: bool = True) -> Iterator[str]:
     jars = _fetch_jars(java, folder / "jars")
     port = _free_port()
     _write_settings(folder, notification_log)
+    _make_lock_tables(java, folder)
     classpath = os.pathsep.join([str(folder), *map(str, jars), *map(str, _jars_of_pyspark())])
-    command = [java, "-XX:TieredStopAtLevel=1", "-Xmx512m", "-cp", classpath]
+    command = [java, *JAVA_OPTIONS, "-Xmx512m", "-cp", classpath]
     command += ["org.apache.hadoop.hive.metastore.HiveMetaStore", "-p", str(port)]
     with (folder / "metastore.log").open("wb") as log:
         # A shell that waits for its standard input ends the server when the tests end, however they do.
@@ -247,16 +271,23 @@ def _make_database(address: str, notification_log: bool) -> None:
         assert "shop" in metastore.get_all_databases()
 
 
+def _make_lock_tables(java: str, folder: Path) -> None:
+    (folder / "locks.sql").write_text(f"CONNECT 'jdbc:derby:{folder / DATABASE};create=true';{LOCK_TABLES}")
+    derby = os.path.pathsep.join(str(jar) for jar in _jars_of_pyspark() if jar.name.startswith("derby"))
+    command = [java, *JAVA_OPTIONS, "-cp", derby, "org.apache.derby.tools.ij", "locks.sql"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    if done.returncode != 0 or "ERROR" in done.stdout:
+        raise NoMetastore(done.stdout + done.stderr)
+
+
 def _write_settings(folder: Path, notification_log: bool) -> None:
     settings = {
         "metastore.thrift.uris": "",
         "metastore.warehouse.dir": str(folder / "warehouse"),
-        "javax.jdo.option.ConnectionURL": "jdbc:derby:memory:metastore;create=true",
+        "javax.jdo.option.ConnectionURL": f"jdbc:derby:{folder / DATABASE};create=true",
         "javax.jdo.option.ConnectionDriverName": "org.apache.derby.iapi.jdbc.AutoloadedDriver",
         "datanucleus.schema.autoCreateAll": "true",
         "metastore.schema.verification": "false",
-        "hive.in.test": "true",  # it makes the tables of locks, which PyIceberg takes
-        "metastore.client.capability.check": "false",
         "metastore.transactional.event.listeners": LISTENER if notification_log else "",
         "metastore.metastore.event.db.notification.api.auth": str(not notification_log).lower(),
         "metastore.task.threads.always": "org.apache.hadoop.hive.metastore.events.EventCleanerTask",
