@@ -12,6 +12,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from nova_assets.model.definition_argument_checks import check_argument_types
+from nova_assets.model.metastore_table import (
+    METASTORE_SCHEME,
+    MetastoreTable,
+    is_metastore_address,
+    parse_metastore_table,
+)
 from nova_assets.short_repr import short_repr
 
 if TYPE_CHECKING:
@@ -27,7 +33,8 @@ class External:
     Args:
         location: a folder, relative to the project's root, or an address: ``s3://BUCKET/PREFIX`` or
             ``hdfs://NAMENODE:PORT/PATH``. Each partition of the table is a folder such as
-            ``day=2022-03-31/store=Paris``, as Hive and Spark write it.
+            ``day=2022-03-31/store=Paris``, as Hive and Spark write it. Or a table of a Hive metastore, as
+            ``thrift://HOST:PORT/DATABASE.TABLE``: the metastore then names the partitions and their folders.
         format: format of all files.
         success_file: name of a marker file, such as ``_SUCCESS``. A partition's folder without the marker file is
             incomplete and is not read. By default, every folder is read as it is, so the writer should create each
@@ -43,12 +50,23 @@ class External:
     success_file: str | None = None
     expected: Callable[[datetime], Iterable[str]] | None = field(default=None, compare=False, repr=False)
 
+    @property
+    def metastore_table(self) -> MetastoreTable | None:
+        """Table of a Hive metastore that lists the partitions; None if the location is a folder."""
+        return parse_metastore_table(self.location) if is_metastore_address(self.location) else None
+
     def problems(self) -> list[str]:
         """Problems of this definition alone."""
         found = []
         scheme, _, rest = self.location.partition("://")
         remote = bool(rest) and scheme in ("s3", "hdfs") and not rest.startswith("/") and ".." not in rest.split("/")
-        if not self.location or ("://" in self.location and not remote):
+        if is_metastore_address(self.location):
+            if self.metastore_table is None:
+                found.append(
+                    f"external has location={self.location!r}; expected {METASTORE_SCHEME}://HOST:PORT/DATABASE.TABLE, "
+                    "without a user or a password"
+                )
+        elif not self.location or ("://" in self.location and not remote):
             found.append(
                 f"external has location={self.location!r}; expected a folder, s3://BUCKET/PREFIX or "
                 "hdfs://NAMENODE:PORT/PATH"
@@ -84,6 +102,9 @@ def external(location: str, *, format: ExternalFormat = "parquet", success_file:
         tickets = nova.Channel("tickets", schema="product_id string, day string, store string",
                                partitions=[nova.dynamic("day"), nova.dynamic("store")],
                                external=nova.external("/data/tickets", success_file="_SUCCESS"))
+
+        clicks = nova.Channel("clicks", schema="url string, day string", partitions=[nova.dynamic("day")],
+                              external=nova.external("thrift://metastore:9083/web.clicks"))  # nova-assets[hive]
 
     In a folder of datasets, the same declaration is ``CREATE EXTERNAL TABLE tickets (...) USING parquet ... LOCATION
     '...'``. See ``External`` for the arguments.
@@ -135,6 +156,24 @@ class RefreshResult:
         bad = [f"{p or 'the whole'}: {why}" for p, why in self.bad.items()]
         held = [f"{len(self.held)} partitions vanished at once and keep their state"] if self.held else []
         return f"{self.channel}: " + "; ".join([*bad, *held])
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalPosition:
+    """Position in another system's log up to which a channel shows all its changes.
+
+    Args:
+        source: identity of the log and of everything else that the position depends on. With another identity, the
+            position says nothing.
+        event_id: last event whose changes are committed.
+        listed_at: time of the last comparison of all partitions.
+        head: head of the channel at this position.
+    """
+
+    source: str
+    event_id: int
+    listed_at: datetime
+    head: int
 
 
 @dataclass(frozen=True)
