@@ -73,6 +73,7 @@ def block_row(publish: AddBlock, commit_id: str, seq: int) -> dict[str, Any]:
         "layout": None if publish.manifest.layout is None else publish.manifest.layout.as_json(),
         "outside": None if publish.manifest.external_folder is None else publish.manifest.external_folder.as_json(),
         "merge": publish.merge.as_json(),
+        "channel_merge": None if publish.channel_merge is None else publish.channel_merge.as_json(),
         "origin": publish.origin,
         "commit_id": commit_id,
     }

@@ -36,6 +36,7 @@ from nova_assets.errors import SchemaMismatch
 from nova_assets.formats import schema_fit
 from nova_assets.model.arrow_types import arrow_type, to_arrow_schema
 from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
+from nova_assets.model.block_options import NO_OPTIONS, BlockOptions
 from nova_assets.model.channel import Channel
 from nova_assets.model.external_files import ExternalFileInfo
 from nova_assets.model.external_table import ExternalFilesContent
@@ -258,10 +259,17 @@ class SparkEngine:
         return kept_frames.runs_python(frame)
 
     def write(
-        self, frame: Any, staged: StagedBlock, channel: Channel | None, schema: Schema, *, digest: bool = False
+        self,
+        frame: Any,
+        staged: StagedBlock,
+        channel: Channel | None,
+        schema: Schema,
+        *,
+        digest: bool = False,
+        options: BlockOptions = NO_OPTIONS,
     ) -> Manifest:
         with self.computation_scope():
-            return self._writer.write(frame, staged, channel, schema, compute_digest=digest)
+            return self._writer.write(frame, staged, channel, schema, compute_digest=digest, options=options)
 
     def frame_digest(self, frame: Any, schema: Schema | None) -> str:
         if isinstance(frame, pa.Table):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
+from nova_assets.model.block_options import NO_OPTIONS, BlockOptions
 from nova_assets.model.channel import Channel
 from nova_assets.model.external_files import ExternalFileInfo
 from nova_assets.model.external_table import ExternalFilesContent
@@ -111,7 +112,14 @@ class Engine(Protocol):
         """Whether rows of a frame pass through Python functions in workers of the engine. Computes no rows."""
 
     def write(
-        self, frame: Frame, staged: StagedBlock, channel: Channel | None, schema: Schema, *, digest: bool = False
+        self,
+        frame: Frame,
+        staged: StagedBlock,
+        channel: Channel | None,
+        schema: Schema,
+        *,
+        digest: bool = False,
+        options: BlockOptions = NO_OPTIONS,
     ) -> Manifest:
         """Write a frame into the folder of the staged block, converted to ``schema``.
 
@@ -123,6 +131,7 @@ class Engine(Protocol):
             staged: the staged block.
             channel: None for a private port, whose rows are written unchanged.
             schema: the columns to write.
+            options: merge model and file format of the block.
             digest: compute the hash of the rows for the manifest.
 
         Raises:

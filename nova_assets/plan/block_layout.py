@@ -69,7 +69,9 @@ def common_layout(read: Snapshot | DeltaChain | SnapshotDiff) -> CommonLayout | 
     if any(f.partition not in (WHOLE, b.partition) for b in nonempty_blocks for f in b.manifest.files):
         return None  # a staged block that is not split by partition
     has_layout_types = tuple(str(schema.field(c).type) for c in layout.order) == layout.types
-    has_one_model = all(b.merge.as_json() == model.as_json() and b.manifest.format == "parquet" for b in blocks)
+    has_one_model = all(
+        b.merge.as_json() == model.as_json() and not b.has_own_merge and b.manifest.format == "parquet" for b in blocks
+    )
     return (
         CommonLayout(layout, model, schema)
         if has_layout_types and has_one_model and all(b.manifest.layout == layout for b in nonempty_blocks)

@@ -264,7 +264,10 @@ def _chainable_runs(deltas: Sequence[Block], cursors: Collection[int]) -> list[t
     for delta in deltas:
         previous = runs[-1][-1] if runs else None
         alike = (
-            previous is not None and previous.merge == delta.merge and previous.manifest.schema == delta.manifest.schema
+            previous is not None
+            and previous.merge == delta.merge
+            and previous.manifest.schema == delta.manifest.schema
+            and not (previous.has_own_merge or delta.has_own_merge)
         )
         if previous is not None and alike and not any(previous.hi <= c < delta.hi for c in cursors):
             runs[-1].append(delta)

@@ -32,8 +32,9 @@ from nova_assets.engine.write.row_digest import digest_of, digest_of_files
 from nova_assets.errors import SchemaMismatch, WarehouseUnavailable
 from nova_assets.formats import schema_fit
 from nova_assets.model.block import DataFile, Manifest, StagedBlock
+from nova_assets.model.block_options import NO_OPTIONS, BlockOptions
 from nova_assets.model.channel import Channel
-from nova_assets.model.merge import Append, Custom
+from nova_assets.model.merge import Append, Custom, MergeModel
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.nova_error import NovaError
 from nova_assets.plan.block_layout import layout_for_channel
@@ -60,6 +61,7 @@ class BlockWriter:
         *,
         keys_checked: bool = False,
         compute_digest: bool = False,
+        options: BlockOptions = NO_OPTIONS,
     ) -> Manifest:
         """Write a frame into the folder of its block and return the manifest. A failed write leaves no files behind.
 
@@ -70,12 +72,13 @@ class BlockWriter:
             schema: schema of the channel or of the port's rows.
             keys_checked: whether the channel already holds the rows, so that their keys need no further check.
             compute_digest: whether to compute the digest of the rows, too.
+            options: merge model and file format of the block.
 
         Raises:
             SchemaMismatch, BadKey, WarehouseUnavailable.
             PartitionError: a row belongs to no partition, or to a partition outside the scope.
         """
-        target = self._build_target(staged, channel, schema)
+        target = self._build_target(staged, channel, schema, options.merge)
         with self._remove_staged_on_failure(staged):
             return self._write_and_check(frame, target, keys_checked, compute_digest)
 
@@ -106,18 +109,21 @@ class BlockWriter:
                 check_nulls([w.footer for w in written], target)
             return self._build_manifest(written, target)
 
-    def _build_target(self, staged: StagedBlock, channel: Channel | None, schema: Schema) -> BlockTarget:
+    def _build_target(
+        self, staged: StagedBlock, channel: Channel | None, schema: Schema, merge: MergeModel | None = None
+    ) -> BlockTarget:
         is_written_unchanged = channel is None or (isinstance(channel.merge, Custom) and staged.kind == "delta")
         return BlockTarget(
             staged.id,
             f"port {staged.port!r}" if channel is None else f"channel {channel.name!r}",
             staged.kind,
             schema,
-            None if is_written_unchanged or channel is None else channel.merge,
+            None if is_written_unchanged or channel is None else merge or channel.merge,
             self.warehouse.block_folder_address(staged.folder),
             channel if channel is not None and channel.partitions else None,
             staged.partition,
             None if channel is None else layout_for_channel(channel, schema),
+            None if channel is None or merge is None else channel.merge,
         )
 
     @contextmanager
