@@ -264,6 +264,11 @@ class StubEngine:
     def convert_input(self, data: Any, schema: Schema | None, *, allow_widening: bool = False) -> list[Row]:
         return list(data)
 
+    def convert_kept_files(
+        self, data: Any, schema: Schema | None, *, allow_widening: bool = False
+    ) -> tuple[list[Row], BlockOptions]:
+        raise NotImplementedError
+
     def to_frame(self, data: Any, schema: Schema | None) -> list[Row]:
         return list(data)
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from nova_assets.engine.buckets import arrow_merge
 from nova_assets.engine.buckets.partitioning import add_derived_columns, parse_partition_value
-from nova_assets.engine.inputs.insert_data import convert_insert_data
+from nova_assets.engine.inputs.insert_data import convert_insert_data, kept_file_paths, read_kept_files
 from nova_assets.engine.inputs.large_parquet import LargeParquetFiles
 from nova_assets.engine.read.matching_keys import filter_rows_by_keys
 from nova_assets.engine.read.read_executor import ReadExecutor
@@ -36,7 +36,7 @@ from nova_assets.errors import SchemaMismatch
 from nova_assets.formats import schema_fit
 from nova_assets.model.arrow_types import arrow_type, to_arrow_schema
 from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
-from nova_assets.model.block_options import NO_OPTIONS, BlockOptions
+from nova_assets.model.block_options import NO_OPTIONS, BlockOptions, options_from_arguments
 from nova_assets.model.channel import Channel
 from nova_assets.model.external_files import ExternalFileInfo
 from nova_assets.model.external_table import ExternalFilesContent
@@ -308,6 +308,14 @@ class SparkEngine:
             # Spark's own reader rejects files that store one column with different types.
             rows = self.session.read.option("mergeSchema", "true").parquet(*map(str, rows.paths))
         return convert_frame(rows, schema, allow_widening=allow_widening)
+
+    def convert_kept_files(
+        self, data: Any, schema: Schema | None, *, allow_widening: bool = False
+    ) -> tuple[Any, BlockOptions]:
+        paths = kept_file_paths(data)
+        table, row_counts, file_format = read_kept_files(paths, schema, allow_widening)
+        kept = tuple((str(p), n) for p, n in zip(paths, row_counts, strict=True))
+        return table, options_from_arguments(None, file_format, kept)
 
     def to_frame(self, data: Any, schema: Schema | None) -> Any:
         if schema is None:

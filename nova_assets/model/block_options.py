@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from nova_assets.errors import DefinitionError
 from nova_assets.model.merge import Append, Custom, MergeModel, Multiset, merge_model_from_json
+from nova_assets.model.schema import DataType
 
 if TYPE_CHECKING:
     from nova_assets.model.channel import Channel
@@ -24,10 +26,13 @@ class BlockOptions:
     Args:
         merge: merge model of the block; None for the model of the channel.
         format: file format of the block; None for the format of the engine.
+        kept_files: files that become the files of the block as they are, with their numbers of rows; empty if the
+            engine writes the files.
     """
 
     merge: MergeModel | None = None
     format: BlockFormat | None = None
+    kept_files: tuple[tuple[str, int], ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Only the options that are given."""
@@ -66,7 +71,7 @@ class BlockOptions:
 NO_OPTIONS = BlockOptions()
 
 
-def options_from_arguments(merge: Any, format: Any) -> BlockOptions:
+def options_from_arguments(merge: Any, format: Any, kept_files: tuple[tuple[str, int], ...] = ()) -> BlockOptions:
     """Options from a user's arguments. Raises DefinitionError for values of another type."""
     if merge is not None and not isinstance(merge, MergeModel):
         raise DefinitionError(
@@ -76,7 +81,7 @@ def options_from_arguments(merge: Any, format: Any) -> BlockOptions:
         raise DefinitionError(
             f"a block cannot have format={format!r}", expected=f"one of {', '.join(BLOCK_FORMATS)}", found=repr(format)
         )
-    return BlockOptions(merge, format)
+    return BlockOptions(merge, format, kept_files)
 
 
 def options_from_json(data: Any) -> BlockOptions:
@@ -126,7 +131,29 @@ def _expected(channel_merge: MergeModel) -> str:
 
 def block_format_problems(channel: Channel, format: str) -> list[str]:
     """Problems of a file format for a block of a channel."""
-    return ["the channel is written by another system"] if channel.external is not None else []
+    if channel.external is not None:
+        return ["the channel is written by another system"]
+    fields = () if channel.schema is None else channel.schema.fields
+    return [p for f in fields if (p := type_problem(format, f.name, f.type)) is not None]
+
+
+def type_problem(format: str, column: str, type_: DataType) -> str | None:
+    """Why a format cannot hold a column; None if it can."""
+    if format == "csv" and type_.fields:
+        return f"column {column!r} is {type_}, and CSV has no nested types"
+    if format != "avro":
+        return None
+    if not _AVRO_NAME.fullmatch(column):
+        return f"column {column!r} has a name that Avro does not allow"
+    if type_.name == "map" and type_.fields[0].type.name != "string":
+        return f"column {column!r} is {type_}, and keys of Avro's maps are text"
+    inner = type_.fields[1:] if type_.name == "map" else type_.fields
+    named = type_.name == "struct"
+    problems = (type_problem(format, f.name if named else "item", f.type) for f in inner)
+    return next((p for p in problems if p is not None), None)
+
+
+_AVRO_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 def has_same_effect(merge: MergeModel, channel_merge: MergeModel) -> bool:

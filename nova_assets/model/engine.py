@@ -231,6 +231,16 @@ class Engine(Protocol):
             BadRecord, EmptyInput, SchemaMismatch.
         """
 
+    def convert_kept_files(
+        self, data: Any, schema: Schema | None, *, allow_widening: bool = False
+    ) -> tuple[Frame, BlockOptions]:
+        """Rows of files that become files of a block as they are, and the options of that block.
+
+        Raises:
+            BadRecord, EmptyInput, SchemaMismatch.
+            DefinitionError: the data is no list of files.
+        """
+
     def to_frame(self, data: Any, schema: Schema | None) -> Frame:
         """Frame on which tasks compute; empty input gives a frame without rows.
 

@@ -56,6 +56,7 @@ class DataInserter:
         idempotency_key: str | None = None,
         partition: str | Mapping[str, object] | None = None,
         options: BlockOptions = NO_OPTIONS,
+        keep_files: bool = False,
     ) -> Commit:
         """Insert one block, atomically.
 
@@ -75,7 +76,7 @@ class DataInserter:
             return repeated_commit.as_repeated(channel, None)
         history = self._load_head_history(channel, partition)
         with self.engine.computation_scope():
-            frame = self._to_frame(channel, data, history.schema)
+            frame, options = self._to_frame_and_options(channel, data, history.schema, options, keep_files)
             if repeated_commit is not None:
                 return repeated_commit.as_repeated(channel, self._compute_frame_digest(channel, history, frame, kind))
             return self._insert_with_retries(channel, history.scope, frame, kind, idempotency_key, "insert", options)
@@ -122,13 +123,14 @@ class DataInserter:
         kind: Kind = "delta",
         partition: str | Mapping[str, object] | None = None,
         options: BlockOptions = NO_OPTIONS,
+        keep_files: bool = False,
     ) -> InsertCheck:
         """Validate an insert as far as possible before writing. Changes nothing."""
         _check_kind(kind)
         history = self._load_head_history(channel, partition)
         definition = self.catalog.channel(channel).channel
         options.check(definition, kind)
-        frame = self._to_frame(channel, data, history.schema)
+        frame, options = self._to_frame_and_options(channel, data, history.schema, options, keep_files)
         if definition.partitions:
             frame = self.engine.add_partition_columns(frame, definition, history.scope, history.schema)
         frame_schema = self.engine.schema_of(frame)
@@ -148,6 +150,23 @@ class DataInserter:
     def _to_frame(self, channel: str, data: Any, schema: Schema | None) -> Frame:
         allow_widening = self.catalog.channel(channel).channel.on_schema_change == "evolve"
         return self.engine.convert_input(data, schema, allow_widening=allow_widening)
+
+    def _to_frame_and_options(
+        self, channel: str, data: Any, schema: Schema | None, options: BlockOptions, keep_files: bool
+    ) -> tuple[Frame, BlockOptions]:
+        """Rows to insert, with the options of their block."""
+        if not keep_files:
+            return self._to_frame(channel, data, schema), options
+        definition = self.catalog.channel(channel).channel
+        allow_widening = definition.on_schema_change == "evolve"
+        frame, kept = self.engine.convert_kept_files(data, schema, allow_widening=allow_widening)
+        if options.format not in (None, kept.format):
+            raise DefinitionError(
+                "keep_files= keeps the format of the files",
+                found=f"format={options.format!r}, and files of format {kept.format!r}",
+                expected="files of that format, or no format=",
+            )
+        return frame, replace(kept, merge=options.merge)
 
     def _load_head_history(self, channel: str, partition: str | Mapping[str, object] | None) -> History:
         """History of the channel at its head, without blocks."""

@@ -140,7 +140,7 @@ def _fits_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, purpose: Purpose
     can_fold = can_fold and all(
         b.manifest.external_folder is None for b in blocks
     )  # values of partition columns are in folder names
-    has_one_model = all(b.manifest.format == "parquet" and b.merge.as_json() == model.as_json() for b in blocks)
+    has_one_model = all(b.merge.as_json() == model.as_json() for b in blocks)
     size_factor = APPEND_MEMORY_FACTOR if purpose == "block" and isinstance(model, Append) else 1
     is_small = sum(b.rows for b in blocks) <= MEMORY_ROWS * size_factor
     return (

@@ -40,6 +40,7 @@ class ChannelData:
         *,
         merge: MergeModel | None = None,
         format: BlockFormat | None = None,
+        keep_files: bool = False,
     ) -> Commit:
         """Insert one block into every partition of a channel that the data belongs to. The insert is atomic.
 
@@ -56,6 +57,9 @@ class ChannelData:
                 partition columns. By default, each row goes to the partition that its partition columns name.
             merge: merge model of this delta (Nova 3.1). By default, the channel's model. It needs the same key.
             format: file format of this block: ``parquet`` (default), ``orc``, ``avro``, ``csv`` or ``json``.
+            keep_files: copy the files into the warehouse as they are, in place of writing their rows into new files.
+                All files need the same format, and exactly the columns and types of the channel. On a partitioned
+                channel, each file belongs to one partition.
 
         Returns:
             The commit. Its ``seq`` is the block's sequence number. An empty delta takes no number (R1).
@@ -73,7 +77,7 @@ class ChannelData:
         """
         options = options_from_arguments(merge, format)
         name = self.registry.registered_name(channel)
-        return self.inserter.insert(name, data, kind, idempotency_key, partition, options)
+        return self.inserter.insert(name, data, kind, idempotency_key, partition, options, keep_files)
 
     def check_insert(
         self,
@@ -84,10 +88,12 @@ class ChannelData:
         *,
         merge: MergeModel | None = None,
         format: BlockFormat | None = None,
+        keep_files: bool = False,
     ) -> InsertCheck:
         """Dry run of ``insert``: validate the data without changing anything."""
         options = options_from_arguments(merge, format)
-        return self.inserter.check_insert(self.registry.registered_name(channel), data, kind, partition, options)
+        name = self.registry.registered_name(channel)
+        return self.inserter.check_insert(name, data, kind, partition, options, keep_files)
 
     def read(
         self,

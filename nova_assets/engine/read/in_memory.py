@@ -18,6 +18,7 @@ from nova_assets.engine.buckets.key_order import one_chunk
 from nova_assets.engine.buckets.row_layout import sort_into_buckets
 from nova_assets.engine.read import arrow_multiset
 from nova_assets.engine.read.stored_columns import stored_column_names
+from nova_assets.engine.storage.formatted_files import FormattedFile, formatted_file
 from nova_assets.engine.storage.integrity import open_block_file
 from nova_assets.engine.storage.parquet_footers import uncompressed_bytes
 from nova_assets.engine.storage.warehouse import Warehouse
@@ -30,8 +31,6 @@ from nova_assets.model.schema import Schema
 from nova_assets.plan.block_layout import common_layout
 from nova_assets.plan.partial_reads import is_plain_file_scan
 from nova_assets.plan.read_strategy import MEMORY_BYTES
-
-_OpenedBlocks = list[tuple[Block, list[pq.ParquetFile]]]
 
 
 def compute_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, warehouse: Warehouse) -> pa.Table | None:
@@ -48,12 +47,22 @@ def compute_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, warehouse: War
     if schema is None:
         return None
     warehouse.verified_addresses([f for b in blocks for f in b.manifest.files], prefetch=True)  # concurrently
-    opened = {b.id: [open_block_file(warehouse.file_address(f)) for f in b.manifest.files] for b in blocks}
+    opened = {
+        b.id: [open_block_file(warehouse.file_address(f)) for f in b.manifest.files]
+        for b in blocks
+        if b.manifest.format == "parquet"
+    }
     if sum(uncompressed_bytes(f.metadata) for files in opened.values() for f in files) > MEMORY_BYTES:
         return None
 
     def read_source_rows(some: Sequence[BlockSource], columns: Schema) -> list[pa.Table]:
-        return [_read_block_rows(b, opened[b.id], columns) for b in some if isinstance(b, Block)]
+        return [
+            _read_block_rows(b, opened[b.id], columns)
+            if b.id in opened
+            else _concat_or_empty([f.read(columns) for f in formatted_files_of_block(b, warehouse, columns)], columns)
+            for b in some
+            if isinstance(b, Block)
+        ]
 
     if not model.has_deletions or (isinstance(model, Multiset) and is_plain_file_scan(read)):
         return _concat_or_empty(read_source_rows(source_blocks(read), schema), schema)
@@ -92,6 +101,12 @@ def _read_block_rows(block: Block, files: Sequence[pq.ParquetFile], schema: Sche
     """Rows of a block in the columns of a schema, under the block's own column names."""
     nullable_schema = schema.with_all_nullable()  # a file may be older than a required column
     return _concat_or_empty([read_fitted_rows(block, f, f.read, nullable_schema) for f in files], schema)
+
+
+def formatted_files_of_block(block: Block, warehouse: Warehouse, schema: Schema) -> list[FormattedFile]:
+    """Files of a block in another format than Parquet, to be read in the columns of a schema."""
+    names = stored_column_names(block, schema)
+    return [formatted_file(block, f, warehouse.file_address(f), schema, names, None) for f in block.manifest.files]
 
 
 def read_fitted_rows(
