@@ -34,7 +34,8 @@ def find_already_added_blocks(c: Connection, added: Sequence[AddBlock]) -> Itera
             column.in_(sorted(set(values)))
             for column, values in zip(key_columns, zip(*candidates_by_key, strict=True), strict=True)
         ]
-        for row in c.execute(select(*key_columns).where(*is_candidate, blocks.c.collected_at.is_(None))):
+        is_compacted = (blocks.c.origin == "compact", blocks.c.collected_at.is_(None))
+        for row in c.execute(select(*key_columns).where(*is_candidate, *is_compacted)):
             if tuple(row) in candidates_by_key:
                 yield candidates_by_key[tuple(row)]
 

@@ -105,6 +105,9 @@ def forced_compactions(
             found += [_chain_compaction(run, "requested") for run in _chainable_runs(deltas, cursors)]
         elif deltas:
             found.append(PlannedCompaction(partition_history.partition, at, "requested", is_published=is_published))
+        elif base is not None and base.manifest.format != "parquet" and base.manifest.external_folder is None:
+            why = f"the base has format {base.manifest.format}"
+            found.append(PlannedCompaction(partition_history.partition, base.hi, why, is_published=is_published))
         elif is_published and base is not None and is_compacted_base_at(base, at):
             renamed, hidden = _has_renamed_columns(base, history.schema), base.manifest.schema.hidden
             if renamed or hidden:

@@ -265,10 +265,12 @@ def is_answerable(partition_history: PartitionHistory, at: int) -> bool:
 
 
 def _base_candidates(partition_history: PartitionHistory, at: int) -> Iterator[Block | None]:
-    """Bases up to a number, newest first. The last candidate is None for B_0, unless the history is cut at a floor."""
-    yield from sorted(
-        (b for b in partition_history.blocks if b.kind == "base" and b.hi <= at), key=lambda b: b.hi, reverse=True
-    )
+    """Bases up to a number, newest first, and of one number that of compaction first.
+
+    The last candidate is None for B_0, unless the history is cut at a floor.
+    """
+    bases = (b for b in partition_history.blocks if b.kind == "base" and b.hi <= at)
+    yield from sorted(bases, key=lambda b: (b.hi, b.origin == "compact"), reverse=True)
     if not partition_history.floor:
         yield None
 

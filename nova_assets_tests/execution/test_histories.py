@@ -72,7 +72,7 @@ MODELS: dict[str, Any] = {
 OF_ONE_BLOCK = {
     "append": ["append"],
     "custom": ["custom", "absent"],
-    **dict.fromkeys(("upsert", "ordered", "keyed"), ["upsert", "ordered", "keyed"]),
+    **{model: ["upsert", "ordered", "keyed"] for model in ("upsert", "ordered", "keyed")},
 }
 """Model of a channel -> models that a single block may have."""
 

@@ -25,10 +25,10 @@ from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.formats import schema_fit
 from nova_assets.model.block import Block
 from nova_assets.model.key_layout import KeyLayout
-from nova_assets.model.merge import Multiset
-from nova_assets.model.reads import BlockSource, DeltaChain, Snapshot, SnapshotDiff, source_blocks
+from nova_assets.model.merge import MergeModel, Multiset
+from nova_assets.model.reads import BlockSource, DeltaChain, Snapshot, SnapshotDiff, merge_runs, source_blocks
 from nova_assets.model.schema import Schema
-from nova_assets.plan.block_layout import common_layout
+from nova_assets.plan.block_layout import common_layout, layout_of_small_diff
 from nova_assets.plan.partial_reads import is_plain_file_scan
 from nova_assets.plan.read_strategy import MEMORY_BYTES
 
@@ -73,20 +73,25 @@ def compute_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, warehouse: War
             return arrow_multiset.to_delta_rows(row_changes)
         base_rows = _concat_or_empty(read_source_rows(read.bases, schema), schema)
         return arrow_multiset.merge_row_changes(base_rows, row_changes)
-    sorted_deltas = [sort_into_buckets(one_chunk(t), layout).rows for t in read_source_rows(read.deltas, change_schema)]
-    changes = (
-        arrow_merge.compose_deltas(sorted_deltas, model, model.key)
-        if sorted_deltas
-        else _concat_or_empty([], change_schema)
-    )
+
+    def composed(deltas: Sequence[BlockSource], run_model: MergeModel) -> pa.Table:
+        sorted_deltas = [sort_into_buckets(one_chunk(t), layout).rows for t in read_source_rows(deltas, change_schema)]
+        return (
+            arrow_merge.compose_deltas(sorted_deltas, run_model, model.key)
+            if sorted_deltas
+            else _concat_or_empty([], change_schema)
+        )
+
     if isinstance(read, DeltaChain):
-        return changes
-    base = sort_into_buckets(one_chunk(_concat_or_empty(read_source_rows(read.bases, schema), schema)), layout).rows
-    return arrow_merge.merge_changes(base, changes, model, model.key)
+        return composed(read.deltas, model)
+    rows = sort_into_buckets(one_chunk(_concat_or_empty(read_source_rows(read.bases, schema), schema)), layout).rows
+    for run_model, run in merge_runs([d for d in read.deltas if isinstance(d, Block)], model):
+        rows = arrow_merge.merge_changes(rows, composed(run, run_model), run_model, model.key)
+    return rows
 
 
 def _diff_in_memory(read: SnapshotDiff, warehouse: Warehouse) -> pa.Table | None:
-    shared_layout = common_layout(read)
+    shared_layout = common_layout(read) or layout_of_small_diff(read)
     if shared_layout is None:
         return None
     snapshots = [

@@ -1,7 +1,7 @@
 """Files of a block in another format than Parquet, or kept as they are (Nova 3.1).
 
 The rows are first written as Parquet, with all checks and with the exact counts and ranges of each file. Then each file
-is replaced. The new file is read again, and its rows are compared, so a value that a format cannot hold is never stored.
+is replaced. The new file is read again and its rows are compared, so no value is stored that the format cannot hold.
 """
 
 from __future__ import annotations
