@@ -124,7 +124,7 @@ def _store_file(path: Path, name: str, rows: pa.Table, written: WrittenFile, tar
     """Copy a local file into the folder of a block, and describe it by the Parquet file with the same rows."""
     address = file_io.join(target.folder, name)
     files, key = file_io.filesystem_and_path(address)
-    with path.open("rb") as source, files.open_output_stream(key) as sink:
+    with path.open("rb") as source, files.open_output_stream(key, compression=None) as sink:
         shutil.copyfileobj(source, sink, 4 * 2**20)
     size, digest = path.stat().st_size, digest_of_file(str(path))
     if file_io.size_of(address) != size:
