@@ -182,7 +182,7 @@ values = st.fixed_dictionaries(
 
 
 def comparable(rows: list[dict[str, Any]]) -> list[str]:
-    return [repr({**r, "at": r["at"] and r["at"].astimezone(UTC).isoformat()}) for r in rows]
+    return [repr(sorted({**r, "at": r["at"] and r["at"].astimezone(UTC).isoformat()}.items())) for r in rows]
 
 
 @pytest.mark.parametrize("name", FORMATS[1:])
