@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from nova_assets.engine.buckets import arrow_merge
 from nova_assets.engine.buckets.partitioning import add_derived_columns, parse_partition_value
-from nova_assets.engine.inputs.insert_data import convert_insert_data, kept_file_paths, read_kept_files
+from nova_assets.engine.inputs.insert_data import convert_insert_data, read_kept_files
 from nova_assets.engine.inputs.large_parquet import LargeParquetFiles
+from nova_assets.engine.inputs.user_tables import is_all_null
 from nova_assets.engine.read.matching_keys import filter_rows_by_keys
 from nova_assets.engine.read.read_executor import ReadExecutor
 from nova_assets.engine.read.streaming_reader import StreamingReader
@@ -36,7 +37,7 @@ from nova_assets.errors import SchemaMismatch
 from nova_assets.formats import schema_fit
 from nova_assets.model.arrow_types import arrow_type, to_arrow_schema
 from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
-from nova_assets.model.block_options import NO_OPTIONS, BlockOptions, options_from_arguments
+from nova_assets.model.block_options import NO_OPTIONS, BlockOptions
 from nova_assets.model.channel import Channel
 from nova_assets.model.external_files import ExternalFileInfo
 from nova_assets.model.external_table import ExternalFilesContent
@@ -165,7 +166,7 @@ class SparkEngine:
         text_by_column = partition_values(scope)
         for dimension in channel.partitions:
             column = dimension.column
-            if column not in text_by_column or (column in existing_columns and not _is_all_null(frame, column)):
+            if column not in text_by_column or (column in existing_columns and not is_all_null(frame, column)):
                 continue
             type_ = DataType("string") if schema is None or column not in schema else schema.field(column).type
             value = parse_partition_value(dimension, text_by_column[column], type_)
@@ -312,10 +313,7 @@ class SparkEngine:
     def convert_kept_files(
         self, data: Any, schema: Schema | None, *, allow_widening: bool = False
     ) -> tuple[Any, BlockOptions]:
-        paths = kept_file_paths(data)
-        table, row_counts, file_format = read_kept_files(paths, schema, allow_widening)
-        kept = tuple((str(p), n) for p, n in zip(paths, row_counts, strict=True))
-        return table, options_from_arguments(None, file_format, kept)
+        return read_kept_files(data, schema, allow_widening)
 
     def to_frame(self, data: Any, schema: Schema | None) -> Any:
         if schema is None:
@@ -324,16 +322,9 @@ class SparkEngine:
         return self._to_frame(to_arrow_schema(schema).empty_table() if is_empty else self.convert_input(data, schema))
 
     def read_parquet_folder(self, folder: Path, channel: Channel) -> Any:
-        from nova_assets.engine.rows.spark_columns import col
-        from nova_assets.engine.rows.spark_types import to_spark_type
+        from nova_assets.engine.inputs.parquet_folder import read_parquet_folder
 
-        with temporary_settings(self.session, {"spark.sql.sources.partitionColumnTypeInference.enabled": "false"}):
-            frame = self.session.read.option("mergeSchema", "true").parquet(str(folder))
-        for dimension in channel.partitions:
-            if dimension.column in frame.columns and channel.schema is not None:
-                declared_type = to_spark_type(channel.schema.field(dimension.column).type)
-                frame = frame.withColumn(dimension.column, col(dimension.column).cast(declared_type))
-        return frame
+        return read_parquet_folder(self.session, folder, channel)
 
     def count_dropped_rows(self, old: Snapshot, new: Manifest) -> int:
         from nova_assets.engine.read.spark_diff import count_removed_rows
@@ -406,8 +397,3 @@ class SparkEngine:
 
     def _to_frame(self, data: Any) -> Any:
         return self._session.to_frame(data) if isinstance(data, pa.Table) else data
-
-
-def _is_all_null(frame: Any, column: str) -> bool:
-    """Whether a column of a local table has only nulls, for example because no line of the source file names it."""
-    return isinstance(frame, pa.Table) and frame.column(column).null_count == frame.num_rows

@@ -25,6 +25,7 @@ from nova_assets.formats import isolated_reader, readers
 from nova_assets.formats.column_conversion import convert_to_inferred_type, convert_values
 from nova_assets.formats.declared_types import declared_types
 from nova_assets.formats.input_file import InputFile, bad_record_error, empty_file_error
+from nova_assets.model.block_options import BlockOptions, options_from_arguments
 from nova_assets.model.file_format import Format
 from nova_assets.model.schema import DataType, Schema
 from nova_assets.model.value_conversion import DICTS, PANDAS, TYPED, to_python_value
@@ -260,14 +261,14 @@ def _read_paths(paths: list[Path], schema: Schema | None, allow_widening: bool) 
     return concat_file_tables(tables, [str(p) for p in paths])
 
 
-def read_kept_files(
-    paths: Sequence[Path], schema: Schema | None, allow_widening: bool
-) -> tuple[pa.Table, list[int], Format]:
-    """Rows of files that are inserted as they are, the number of rows of each file, and their common format.
+def read_kept_files(data: Any, schema: Schema | None, allow_widening: bool) -> tuple[pa.Table, BlockOptions]:
+    """Rows of files that are inserted as they are, one file after the other, and the options of their block.
 
     Raises:
         BadRecord: a file is damaged, or the files have different formats.
+        DefinitionError: the data is no list of files.
     """
+    paths = _kept_file_paths(data)
     formats = [_format_from_suffix(p) for p in paths]
     if len(set(formats)) > 1:
         raise BadRecord(
@@ -282,11 +283,11 @@ def read_kept_files(
     for path, table in zip(paths, tables, strict=True):
         if not table.num_rows:
             raise empty_file_error(InputFile(path))
-    return concat_file_tables(tables, [str(p) for p in paths]), [t.num_rows for t in tables], formats[0]
+    kept = tuple((str(p), t.num_rows) for p, t in zip(paths, tables, strict=True))
+    return concat_file_tables(tables, [str(p) for p in paths]), options_from_arguments(None, formats[0], kept)
 
 
-def kept_file_paths(data: Any) -> list[Path]:
-    """Paths of files that are to be kept. Raises DefinitionError for other data."""
+def _kept_file_paths(data: Any) -> list[Path]:
     if not _is_path_input(data):
         raise DefinitionError(
             "keep_files= needs files", found=type(data).__name__, expected="the path of a file, or a list of paths"

@@ -111,3 +111,8 @@ def name_file_in_errors(file_name: str) -> Iterator[None]:
             next=error.next,
             **{**error.fields, "file": file_name},
         ) from error
+
+
+def is_all_null(frame: object, column: str) -> bool:
+    """Whether a column of a local table has only nulls, for example because no line of the source file names it."""
+    return isinstance(frame, pa.Table) and bool(frame.column(column).null_count == frame.num_rows)
