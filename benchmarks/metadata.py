@@ -24,6 +24,7 @@ from benchmarks.bulk import Bulk
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.execution.warehouse_identity import check_or_adopt_warehouse
 from nova_assets.model.block import DataFile, Manifest, StagedBlock
+from nova_assets.model.block_options import NO_OPTIONS, BlockOptions
 from nova_assets.model.channel import Channel
 from nova_assets.model.schema import Schema
 from nova_assets.settings import load_settings
@@ -59,6 +60,7 @@ class NoFiles(StubEngine):
         schema: Schema,
         *,
         digest: bool = False,
+        options: BlockOptions = NO_OPTIONS,
     ) -> Manifest:
         ranges = {"id": (1, 1_000_000)}
         files = (DataFile(f"{staged.folder}/part-{n:05d}.parquet", 2_000, 40_000, ranges) for n in range(10))

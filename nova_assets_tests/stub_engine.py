@@ -20,6 +20,7 @@ from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.errors import FileMissing, PartitionError
 from nova_assets.formats.record_batches import stream_table
 from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
+from nova_assets.model.block_options import NO_OPTIONS, BlockOptions
 from nova_assets.model.channel import Channel
 from nova_assets.model.declared_schema import schema_from_declaration
 from nova_assets.model.external_files import ExternalFileInfo
@@ -100,17 +101,18 @@ class StubEngine:
     def _snapshot(self, read: Snapshot) -> list[Row]:
         rows = [r for b in read.bases for r in self._rows(b)]
         if isinstance(read.merge, Custom):
-            merge = FunctionRef.parse(read.merge.merge_ref).load()
             for d in read.deltas:
-                rows = merge(rows, self._rows(d))
+                assert isinstance(d, Block) and isinstance(d.merge, Custom)
+                rows = FunctionRef.parse(d.merge.merge_ref).load()(rows, self._rows(d))
             return rows
         if not read.merge.key:
             return rows + [r for d in read.deltas for r in self._rows(d)]
         state = {key_of_row(read.merge, r): (None, r) for r in rows}
         for d in read.deltas:
+            model = d.merge if isinstance(d, Block) and d.has_own_merge else read.merge
             state = {
-                k: v
-                for k, v in compose_changes(read.merge, state, changes_of(read.merge, self._rows(d))).items()
+                k: (None, v[1])
+                for k, v in compose_changes(model, state, changes_of(model, self._rows(d))).items()
                 if v[1]
             }
         return [live for _, live in state.values() if live is not None]
@@ -264,6 +266,11 @@ class StubEngine:
     def convert_input(self, data: Any, schema: Schema | None, *, allow_widening: bool = False) -> list[Row]:
         return list(data)
 
+    def convert_kept_files(
+        self, data: Any, schema: Schema | None, *, allow_widening: bool = False
+    ) -> tuple[list[Row], BlockOptions]:
+        raise NotImplementedError
+
     def to_frame(self, data: Any, schema: Schema | None) -> list[Row]:
         return list(data)
 
@@ -284,7 +291,10 @@ class StubEngine:
         schema: Schema,
         *,
         digest: bool = False,
+        options: BlockOptions = NO_OPTIONS,
     ) -> Manifest:
+        if channel is not None and options.merge is not None:
+            channel = replace(channel, merge=options.merge)
         manifest = self._written(list(frame), staged, channel, schema)
         return replace(manifest, digest=self.frame_digest(frame, schema)) if digest else manifest
 

@@ -83,4 +83,5 @@ def _block_from_row(row: RowMapping, data_files: Iterable[DataFile], schema: Sch
         merge,
         row["origin"],
         row["commit_id"],
+        None if row["channel_merge"] is None else merge_model_from_json(row["channel_merge"]),
     )

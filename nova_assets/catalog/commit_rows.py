@@ -34,7 +34,8 @@ def find_already_added_blocks(c: Connection, added: Sequence[AddBlock]) -> Itera
             column.in_(sorted(set(values)))
             for column, values in zip(key_columns, zip(*candidates_by_key, strict=True), strict=True)
         ]
-        for row in c.execute(select(*key_columns).where(*is_candidate, blocks.c.collected_at.is_(None))):
+        is_compacted = (blocks.c.origin == "compact", blocks.c.collected_at.is_(None))
+        for row in c.execute(select(*key_columns).where(*is_candidate, *is_compacted)):
             if tuple(row) in candidates_by_key:
                 yield candidates_by_key[tuple(row)]
 
@@ -73,6 +74,7 @@ def block_row(publish: AddBlock, commit_id: str, seq: int) -> dict[str, Any]:
         "layout": None if publish.manifest.layout is None else publish.manifest.layout.as_json(),
         "outside": None if publish.manifest.external_folder is None else publish.manifest.external_folder.as_json(),
         "merge": publish.merge.as_json(),
+        "channel_merge": None if publish.channel_merge is None else publish.channel_merge.as_json(),
         "origin": publish.origin,
         "commit_id": commit_id,
     }

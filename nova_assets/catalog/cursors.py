@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, select
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, select, update
 
 from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.execution_rows import mark_aborted
@@ -39,6 +39,12 @@ class Cursors(CatalogPart):
     def has_consumers(self, channel: str) -> bool:
         """Whether a consumer has read changes of the channel, or is about to (R10)."""
         return self.database.read(lambda c: has_active_consumers(c, channel, None))
+
+    def keep_snapshots_at_cursors(self, channel: str) -> None:
+        """Make collection keep the snapshot at each cursor, as for a channel that may be given a base (R15)."""
+        is_new = (channels.c.name == channel, channels.c.bases.is_(False))
+        if self.database.read(lambda c: c.execute(select(channels.c.name).where(*is_new)).first()) is not None:
+            self.database.write(lambda c: c.execute(update(channels).where(*is_new).values(bases=True)))
 
     def switch_cursors(self, request: CursorSwitch) -> None:
         """Replace the cursors of a binding. Its failed executions are aborted, since they pinned the old cursors.

@@ -251,14 +251,18 @@ def _schema_after_redefinition(c: Connection, channel: str, existing: RowMapping
 
 
 def _merge_model_columns(c: Connection, channel: str, schema: Any) -> frozenset[str]:
-    """Columns by which the merge model of the newest block merges rows: of a ``Multiset``, all columns."""
-    query = select(blocks.c.merge).where(blocks.c.channel == channel, blocks.c.collected_at.is_(None))
-    merge = c.execute(query.order_by(blocks.c.hi.desc(), blocks.c.kind, blocks.c.id).limit(1)).scalar()
-    if merge is None:
-        return frozenset()
-    if merge["kind"] == "multiset":
-        return frozenset(Schema.from_json(schema).names)
-    return frozenset((*merge.get("key", ()), *merge.get("order_by", ()), *merge.get("combine", {})))
+    """Columns by which the newest block, and blocks with a model of their own, merge rows: of a ``Multiset``, all."""
+    query = select(blocks.c.merge, blocks.c.channel_merge).where(
+        blocks.c.channel == channel, blocks.c.collected_at.is_(None)
+    )
+    newest = c.execute(query.order_by(blocks.c.hi.desc(), blocks.c.kind, blocks.c.id).limit(1)).all()
+    with_own_models = c.execute(query.where(blocks.c.channel_merge.is_not(None))).all()
+    columns: set[str] = set()
+    for merge in (m for row in (*newest, *with_own_models) for m in row if m is not None):
+        if merge["kind"] == "multiset":
+            return frozenset(Schema.from_json(schema).names)
+        columns |= {*merge.get("key", ()), *merge.get("order_by", ()), *merge.get("combine", {})}
+    return frozenset(columns)
 
 
 class _ConcurrentRegistration(Exception):

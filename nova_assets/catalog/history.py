@@ -240,8 +240,10 @@ def schema_at_number(c: Connection, channel: str, at: int) -> Schema | None:
 
 
 def newest_merge_model(c: Connection, channel: str, head: int) -> MergeModel | None:
-    """Merge model of the newest block up to a number that comes from a task, an insert or a restore."""
+    """Channel's merge model at the newest block up to a number that comes from a task, an insert or a restore."""
     is_update = blocks.c.origin.not_in(("compact", "drop"))
-    query = select(blocks.c.merge).where(blocks.c.channel == channel, blocks.c.hi <= head, is_update)
-    merge_json = c.execute(query.order_by(blocks.c.hi.desc(), blocks.c.kind, blocks.c.id).limit(1)).scalar()
-    return None if merge_json is None else merge_model_from_json(merge_json)
+    query = select(blocks.c.merge, blocks.c.channel_merge).where(
+        blocks.c.channel == channel, blocks.c.hi <= head, is_update
+    )
+    row = c.execute(query.order_by(blocks.c.hi.desc(), blocks.c.kind, blocks.c.id).limit(1)).first()
+    return None if row is None else merge_model_from_json(row.channel_merge or row.merge)

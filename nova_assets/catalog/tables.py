@@ -184,6 +184,7 @@ blocks = Table(
     Column("layout", CachedJson(none_as_null=True)),
     Column("outside", CachedJson(none_as_null=True)),
     Column("merge", CachedJson, nullable=False),
+    Column("channel_merge", CachedJson(none_as_null=True)),
     Column("origin", String(16), nullable=False),
     Column("commit_id", ForeignKey("nova_commits.id"), nullable=False),
     Column("collected_at", UtcMicroseconds),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import click
@@ -10,9 +11,11 @@ from rich.console import Console
 from nova_assets.cli.command import CommandResult, NovaCommand, print_to_stderr
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.rendering import TableGrid, block_json, format_block_name, format_bytes, pluralize, print_progress
-from nova_assets.errors import DagsterUnavailable
+from nova_assets.errors import DagsterUnavailable, DefinitionError
 from nova_assets.model.block import Kind
+from nova_assets.model.block_options import BLOCK_FORMATS, BlockFormat
 from nova_assets.model.commit import Commit
+from nova_assets.model.merge import Append, MergeModel, Multiset, Upsert
 from nova_assets.model.schema import quote_identifier
 from nova_assets.operations.insert import InsertCheck
 from nova_assets.store.store import Store
@@ -39,6 +42,22 @@ from nova_assets.store.store import Store
     help="Idempotency key: a second insert with the same key and rows changes nothing.",
 )
 @click.option(
+    "--merge",
+    metavar="MODEL",
+    help="Merge model of this delta: append, multiset, upsert (with the channel's key), or MODULE:NAME of a model.",
+)
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(list(BLOCK_FORMATS)),
+    help="File format of the block.  [default: parquet]",
+)
+@click.option(
+    "--keep-files",
+    is_flag=True,
+    help="Copy the files into the warehouse as they are, instead of writing their rows into new files.",
+)
+@click.option(
     "--launch",
     is_flag=True,
     help="Let Dagster launch the runs that become due at once, instead of with its next sensor tick.",
@@ -52,6 +71,9 @@ def insert(
     kind: Kind,
     partition: str | None,
     idempotency_key: str | None,
+    merge: str | None,
+    file_format: BlockFormat | None,
+    keep_files: bool,
     launch: bool,
     dry_run: bool,
 ) -> CommandResult:
@@ -67,15 +89,19 @@ def insert(
            "launched": {BINDING: [RUN ID]}}  (with --launch)
     With --dry-run: {"dry_run": true, "channel", "kind", "head", "schema": [{"name", "type", "nullable"}]}
     """
+    options: dict[str, Any] = {"format": file_format, "keep_files": keep_files}
     if dry_run:
-        insert_check = _check_files(deployment, channel, list(files), kind, partition)
+        with deployment.open_channel_read_only(channel) as store:
+            options["merge"] = None if merge is None else _parse_merge_model(store, channel, merge)
+            insert_check = store.check_insert(channel, list(files), kind, partition, **options)
         return CommandResult(
             _insert_check_json(insert_check), lambda console: _show_insert_check(console, insert_check, len(files))
         )
     run_ids_by_binding: dict[str, list[str]] = {}
     with deployment.open() as store:
         print_progress(f"inserting {pluralize(len(files), 'file')} into {channel}", deployment.quiet)
-        commit = store.insert(channel, list(files), kind, idempotency_key, partition)
+        options["merge"] = None if merge is None else _parse_merge_model(store, channel, merge)
+        commit = store.insert(channel, list(files), kind, idempotency_key, partition, **options)
         if launch:
             run_ids_by_binding = _launch_due_runs(store, channel)
     data = {**_commit_json(channel, commit), **({"launched": run_ids_by_binding} if launch else {})}
@@ -98,11 +124,34 @@ def _launch_due_runs(store: Store, channel: str) -> dict[str, list[str]]:
         return {}
 
 
-def _check_files(
-    deployment: Deployment, channel: str, files: list[str], kind: Kind, partition: str | None
-) -> InsertCheck:
-    with deployment.open_channel_read_only(channel) as store:
-        return store.check_insert(channel, files, kind, partition)
+def _parse_merge_model(store: Store, channel: str, text: str) -> MergeModel:
+    """Merge model from its text on the command line.
+
+    Raises:
+        DefinitionError: the text names no merge model.
+    """
+    if text in ("append", "multiset"):
+        return Append() if text == "append" else Multiset()
+    if text == "upsert":
+        key = store.catalog.channel(channel).channel.merge.key
+        if not key:
+            raise DefinitionError(f"--merge upsert needs a key, and channel {channel!r} has none", found=text)
+        return Upsert(key)
+    module_name, separator, name = text.partition(":")
+    error: Exception | None = None
+    model: Any = None
+    if separator:
+        try:
+            model = getattr(importlib.import_module(module_name), name, None)
+        except ImportError as failure:
+            error = failure
+    if isinstance(model, MergeModel):
+        return model
+    raise DefinitionError(
+        f"--merge {text!r} names no merge model",
+        found=repr(model) if error is None else str(error),
+        expected="append, multiset, upsert, or MODULE:NAME of a nova.Upsert(...), nova.Keyed(...) or nova.Custom(...)",
+    ) from error
 
 
 def _insert_check_json(insert_check: InsertCheck) -> dict[str, Any]:

@@ -142,6 +142,8 @@ def block_json(block: Block) -> dict[str, Any]:
         "deletes": block.manifest.deletes,
         "bytes": block.bytes,
         "files": len(block.manifest.files),
+        "format": block.manifest.format,
+        **({"merge": block.merge.as_json()} if block.has_own_merge else {}),
         "id": block.id,
     }
 

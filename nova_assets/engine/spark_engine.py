@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from nova_assets.engine.buckets import arrow_merge
-from nova_assets.engine.inputs.insert_data import convert_insert_data
+from nova_assets.engine.inputs.insert_data import convert_insert_data, read_kept_files
 from nova_assets.engine.inputs.large_parquet import LargeParquetFiles
 from nova_assets.engine.inputs.partition_columns import add_partition_columns
 from nova_assets.engine.read.matching_keys import filter_rows_by_keys
@@ -38,6 +38,7 @@ from nova_assets.errors import SchemaMismatch
 from nova_assets.formats import schema_fit
 from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
+from nova_assets.model.block_options import NO_OPTIONS, BlockOptions
 from nova_assets.model.channel import Channel
 from nova_assets.model.external_files import ExternalFileInfo
 from nova_assets.model.external_table import ExternalFilesContent
@@ -246,10 +247,17 @@ class SparkEngine:
         return kept_frames.runs_python(frame)
 
     def write(
-        self, frame: Any, staged: StagedBlock, channel: Channel | None, schema: Schema, *, digest: bool = False
+        self,
+        frame: Any,
+        staged: StagedBlock,
+        channel: Channel | None,
+        schema: Schema,
+        *,
+        digest: bool = False,
+        options: BlockOptions = NO_OPTIONS,
     ) -> Manifest:
         with self.computation_scope():
-            return self._writer.write(frame, staged, channel, schema, compute_digest=digest)
+            return self._writer.write(frame, staged, channel, schema, compute_digest=digest, options=options)
 
     def frame_digest(self, frame: Any, schema: Schema | None) -> str:
         if isinstance(frame, pa.Table):
@@ -289,6 +297,11 @@ class SparkEngine:
             rows = self.session.read.option("mergeSchema", "true").parquet(*map(str, rows.paths))
         return convert_frame(rows, schema, allow_widening=allow_widening)
 
+    def convert_kept_files(
+        self, data: Any, schema: Schema | None, *, allow_widening: bool = False
+    ) -> tuple[Any, BlockOptions]:
+        return read_kept_files(data, schema, allow_widening)
+
     def to_frame(self, data: Any, schema: Schema | None) -> Any:
         if schema is None:
             return self._to_frame(data)
@@ -307,13 +320,11 @@ class SparkEngine:
 
         assert read.schema is not None, "a channel without a schema is not published"
         with self.computation_scope():
-            if layout.format == "parquet":
-                batches = self.read_batches(read)
-                written = table_files.write_parquet_table_files(batches, folder, layout, read.schema, target_bytes)
-            else:
+            if layout.format != "parquet":
                 frame = self._to_frame(self.read(read))
-                written = table_files.write_table_files_by_spark(frame, folder, layout, file_count)
-        return table_files.check_converted_rows(written, rows, folder)
+                return table_files.write_table_files_by_spark(frame, folder, layout, file_count, rows)
+            batches = self.read_batches(read)
+            return table_files.write_parquet_table_files(batches, folder, layout, read.schema, target_bytes, rows)
 
     def count_dropped_rows(self, old: Snapshot, new: Manifest) -> int:
         from nova_assets.engine.read.spark_diff import count_removed_rows

@@ -56,7 +56,8 @@ def check_no_sum_overflow(
     Rows are read only if the bounds of the files do not decide.
     """
     assert staged.manifest is not None
-    types = overflowable_sums(history.merge, staged.manifest.schema)
+    merge = staged.manifest.merge or history.merge
+    types = overflowable_sums(merge, staged.manifest.schema)
     if not types or not staged.manifest.rows:
         return
     head = history.head
@@ -74,7 +75,7 @@ def check_no_sum_overflow(
         {t.partition: t for t in full_history.partition_histories},
     )
     for partition in sorted(partitions_without_headroom):
-        block = Block(staged.id, channel.name, partition, "delta", head, head + 1, manifests[partition], history.merge)
+        block = Block(staged.id, channel.name, partition, "delta", head, head + 1, manifests[partition], merge)
         partition_history = histories.get(partition, PartitionHistory(partition, (), ()))
         for older in block_chains_to_sum(full_history, partition_history):
             engine.check_no_sum_overflow(f"channel {channel.name!r}", block, older, types)

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from nova_assets.errors import BlockCollected
+from nova_assets.execution.lagging_consumers import has_consumer_without_snapshot
 from nova_assets.execution.staging import Staging
 from nova_assets.model.block import Block, Manifest, StagedBlock
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.execution import Execution
 from nova_assets.model.reads import Snapshot, SnapshotDiff
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
-from nova_assets.plan.garbage_collection import history_in_scope
 
 
 def stage_missing_changelogs(
@@ -44,20 +42,6 @@ def stage_missing_changelogs(
                 staging, execution, staging.catalog.channel(channel).channel, history, block.manifest
             )
     return done
-
-
-def has_consumer_without_snapshot(catalog: Catalog, channel: str, head: int) -> bool:
-    """Whether the snapshot at a lagging consumer's cursor was collected."""
-    lagging = catalog.lagging_cursors(channel, head)
-    if not lagging:
-        return False
-    history = catalog.history(channel, head, back_to=min(seq for seq, _ in lagging))
-    for seq, scope in lagging:
-        try:
-            modes.snapshot(history_in_scope(history, scope), seq)
-        except BlockCollected:
-            return True
-    return False
 
 
 def stage_changelog(

@@ -69,8 +69,18 @@ def split_staged_block(staged: StagedBlock, history: History, origin: Origin = "
         for partition in nonempty_partitions:
             parts.setdefault(partition, replace(staged.manifest, files=(), deletes=0))
     parts = parts or {history.scope: staged.manifest}
+    own = staged.manifest.merge
     return [
-        AddBlock(staged.id if n == 0 else f"{staged.id}-{n}", history.channel, staged.kind, m, history.merge, p, origin)
+        AddBlock(
+            staged.id if n == 0 else f"{staged.id}-{n}",
+            history.channel,
+            staged.kind,
+            m,
+            history.merge if own is None else own,
+            p,
+            origin,
+            channel_merge=None if own is None else history.merge,
+        )
         for n, (p, m) in enumerate(parts.items())
     ]
 

@@ -124,7 +124,7 @@ def has_new_definition(read_by_mode: Mapping[str, Read], merge: MergeModel) -> b
     if not blocks:
         return False
     newest = max(blocks, key=lambda b: b.hi)
-    is_redeclared = newest.manifest.schema.without_columns(DELETED) != now.schema or newest.merge != merge
+    is_redeclared = newest.manifest.schema.without_columns(DELETED) != now.schema or newest.model_of_channel != merge
     is_other_before = isinstance(before, Snapshot) and (
         before.schema != now.schema or reads.merge_model_of(before) != merge
     )

@@ -9,8 +9,10 @@ from contextlib import suppress
 from dataclasses import replace
 
 from nova_assets.execution.block_checks import check_base_keeps_rows, check_no_sum_overflow, resolve_block_schema
+from nova_assets.execution.lagging_consumers import prepare_consumers_for
 from nova_assets.execution.warehouse_identity import check_or_adopt_warehouse
 from nova_assets.model.block import Block, Kind, Manifest, StagedBlock
+from nova_assets.model.block_options import NO_OPTIONS, BlockOptions
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.engine import Engine, Frame
@@ -49,6 +51,7 @@ class Staging:
         *,
         with_digest: bool = False,
         may_hide: bool = False,
+        options: BlockOptions = NO_OPTIONS,
     ) -> Manifest:
         """Stage one block.
 
@@ -56,18 +59,25 @@ class Staging:
             channel, history: None for a private port.
             may_hide: whether the frame may have hidden columns.
             with_digest: include a digest of the rows in the manifest.
+            options: merge model and file format of the block.
 
         Raises:
             SchemaMismatch, BadKey, ModelChanged, UnrepresentableChange, SumOverflow: nothing of the block is published.
         """
         scope = WHOLE if history is None else history.scope
+        own_merge = None
+        if channel is not None and history is not None:
+            options.check(channel, kind)
+            own_merge = options.own_merge(channel.merge)
+            prepare_consumers_for(self.catalog, channel, own_merge, history.head)
         if channel is not None and channel.partitions:
             frame = self.engine.add_partition_columns(
                 frame, channel, scope, None if history is None else history.schema
             )
         schema = resolve_block_schema(channel, history, kind, self.engine.schema_of(frame), may_hide=may_hide)
         block = self._record_staged_block(execution, port, kind, channel, scope)
-        manifest = self.engine.write(frame, block, channel, schema, digest=with_digest)
+        manifest = self.engine.write(frame, block, channel, schema, digest=with_digest, options=options)
+        manifest = replace(manifest, merge=own_merge)
         self.crash_point("stage.written")
         if channel is not None and history is not None and kind == "base":
             manifest = check_base_keeps_rows(self.catalog, self.engine, channel, history, manifest)
@@ -193,7 +203,16 @@ def uncommitted_blocks_by_port(
         history = histories.get(staged.channel or "")
         head, merge = (history.head, history.merge) if history is not None else (0, Append())
         lo = head if staged.kind == "delta" else head + 1
+        own = staged.manifest.merge
         block_by_port[port] = Block(
-            staged.id, staged.channel or port, staged.partition, staged.kind, lo, head + 1, staged.manifest, merge
+            staged.id,
+            staged.channel or port,
+            staged.partition,
+            staged.kind,
+            lo,
+            head + 1,
+            staged.manifest,
+            merge if own is None else own,
+            channel_merge=None if own is None else merge,
         )
     return block_by_port

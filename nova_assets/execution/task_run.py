@@ -358,6 +358,7 @@ class TaskRun:
                 history,
                 frames[output.port],
                 may_hide=task.can_replace,
+                options=output.options if kind == output.kind else replace(output.options, merge=None),
             )
         return {port: manifest.rows for port, manifest in manifests.items()}
 

@@ -134,6 +134,7 @@ def encode_block(block: Block, store_description: StoreDescription) -> bytes:
         "layout": None if manifest.layout is None else store_description(manifest.layout.as_json()),
         "outside": None if manifest.external_folder is None else manifest.external_folder.as_json(),
         "partition": block.partition,
+        **({} if block.channel_merge is None else {"channel_merge": store_description(block.channel_merge.as_json())}),
     }
     return orjson.dumps(header) + b"\n" + orjson.dumps([_file_to_json(f) for f in manifest.files])
 
@@ -188,4 +189,5 @@ def block_from_header(channel: str, header: Mapping[str, Any], descriptions: Des
         merge,
         header["origin"],
         header["commit"],
+        descriptions.merge(header.get("channel_merge")),
     )

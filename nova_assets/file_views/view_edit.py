@@ -176,7 +176,7 @@ class ViewEdit:
         has_schema = block.kind == "base" or not isinstance(block.merge, Custom)
         schema = self._store_description(block.manifest.schema.as_json()) if has_schema else last_version.schema
         if block.origin != "drop":
-            self._last_merge = self._store_description(block.merge.as_json())
+            self._last_merge = self._store_description(block.model_of_channel.as_json())
         if (schema, self._last_merge) != (last_version.schema, last_version.merge):
             self._versions.append(SchemaVersion(block.hi, schema, self._last_merge))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nova_assets.errors import PartitionError
+from nova_assets.model.block_options import NO_OPTIONS
 from nova_assets.model.channel import Channel
 from nova_assets.model.data_check import Check
 from nova_assets.model.definition_argument_checks import check_argument_types
@@ -321,7 +322,10 @@ class Binding:
         channel = self.channel(edge.port)
         if channel is not None and channel.external is not None:
             return [f"task {task.name!r} writes channel {channel.name!r}, which is external: another system writes it"]
-        return []
+        options = [] if channel is None else edge.options.problems(channel, edge.kind)
+        if channel is None and edge.options != NO_OPTIONS:
+            options = ["merge= and format= belong to the blocks of a channel, and the port is private"]
+        return [f"task {task.name!r} writes port {edge.port!r} with {edge.options}: {p}" for p in options]
 
     def _check_edge_problems(self, check: Check, edge: Consumes) -> list[str]:
         where, channel = f"check {check.name!r}", self.channel(edge.port)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from nova_assets.model.external_files import ExternalFolder
 from nova_assets.model.key_layout import KeyLayout, KeyPlacement, key_placement_from_json
-from nova_assets.model.merge import MergeModel
+from nova_assets.model.merge import MergeModel, merge_model_from_json
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.schema import Schema
 from nova_assets.short_repr import short_repr
@@ -91,6 +91,7 @@ class Manifest:
         external_folder: owner of the files if they lie outside the warehouse.
         digest: hash of the written rows, independent of order and files; None if not requested. It is stored with an
             idempotency key, not with the block.
+        merge: merge model of a staged block that has another model than its channel; None for the channel's model.
     """
 
     __repr__ = short_repr
@@ -103,6 +104,7 @@ class Manifest:
     layout: KeyLayout | None = None
     external_folder: ExternalFolder | None = None
     digest: str | None = field(default=None, compare=False)
+    merge: MergeModel | None = None
 
     @property
     def rows(self) -> int:
@@ -131,6 +133,7 @@ class Manifest:
             "keeps_all": self.drops_no_rows,
             "layout": None if self.layout is None else self.layout.as_json(),
             **({} if self.external_folder is None else {"outside": self.external_folder.as_json()}),
+            **({} if self.merge is None else {"merge": self.merge.as_json()}),
         }
 
     @staticmethod
@@ -143,6 +146,7 @@ class Manifest:
             data.get("keeps_all", False),
             KeyLayout.from_json(data["layout"]) if data.get("layout") else None,
             ExternalFolder.from_json(data["outside"]) if data.get("outside") else None,
+            merge=merge_model_from_json(data["merge"]) if data.get("merge") else None,
         )
 
 
@@ -158,6 +162,7 @@ class Block:
         manifest: files, schema and format of the block.
         merge: merge model under which the block was written (R18).
         origin: operation that created the block. A base from compaction never changes the result of a read (R9).
+        channel_merge: the channel's merge model at that time, if the block has another model (Nova 3.1).
     """
 
     __repr__ = short_repr
@@ -172,6 +177,17 @@ class Block:
     merge: MergeModel
     origin: Origin = "task"
     commit_id: str = ""
+    channel_merge: MergeModel | None = None
+
+    @property
+    def has_own_merge(self) -> bool:
+        """Whether the block has another merge model than its channel had when it was written."""
+        return self.channel_merge is not None
+
+    @property
+    def model_of_channel(self) -> MergeModel:
+        """Merge model of the channel when the block was written."""
+        return self.merge if self.channel_merge is None else self.channel_merge
 
     @property
     def range(self) -> str:

@@ -38,6 +38,7 @@ class AddBlock:
         span: for a block that maintenance adds at existing numbers (R14): a delta between the two numbers, or a base at
             the second number. Such a block takes no number.
         replaces_base: replaces an earlier base of maintenance at the same number; the same commit collects that base.
+        channel_merge: the channel's merge model, if the block has another model.
     """
 
     __repr__ = short_repr
@@ -51,6 +52,7 @@ class AddBlock:
     origin: Origin = "task"
     span: tuple[int, int] | None = None
     replaces_base: bool = False
+    channel_merge: MergeModel | None = None
 
     @property
     def is_committed(self) -> bool:

@@ -11,8 +11,10 @@ from typing import Literal
 
 from nova_assets.errors import DefinitionError
 from nova_assets.model.block import Kind
+from nova_assets.model.block_options import NO_OPTIONS, BlockFormat, BlockOptions, options_from_arguments
 from nova_assets.model.channel import Channel
 from nova_assets.model.definition_argument_checks import check_argument_types
+from nova_assets.model.merge import MergeModel
 from nova_assets.model.names import check_name
 from nova_assets.short_repr import short_repr
 
@@ -65,6 +67,7 @@ class Produces:
 
     Args:
         columns: output column -> its sources as ``input.column``, where the author declares them.
+        options: merge model and file format of the blocks.
     """
 
     __repr__ = short_repr
@@ -73,6 +76,7 @@ class Produces:
     kind: Kind
     channel: Channel | None = None
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    options: BlockOptions = NO_OPTIONS
 
 
 @check_argument_types("nova.all")
@@ -120,18 +124,25 @@ def matching(
 
 
 @check_argument_types("nova.base")
-def base(port: Channel | str, *, columns: Lineage | None = None) -> Produces:
+def base(port: Channel | str, *, columns: Lineage | None = None, format: BlockFormat | None = None) -> Produces:
     """Output edge: a new, full snapshot that replaces the previous content of the channel.
 
     Args:
         port: the channel to write.
         columns: declared lineage of the output columns, as for ``delta``.
+        format: file format of the blocks, as for ``delta``.
     """
-    return _produces_edge(port, "base", columns)
+    return _produces_edge(port, "base", columns, options_from_arguments(None, format))
 
 
 @check_argument_types("nova.delta")
-def delta(port: Channel | str, *, columns: Lineage | None = None) -> Produces:
+def delta(
+    port: Channel | str,
+    *,
+    columns: Lineage | None = None,
+    merge: MergeModel | None = None,
+    format: BlockFormat | None = None,
+) -> Produces:
     """Output edge: rows and deletions that are merged into the existing content of the channel.
 
     Args:
@@ -139,8 +150,13 @@ def delta(port: Channel | str, *, columns: Lineage | None = None) -> Produces:
         columns: output column -> one or several sources of its values. A source is written as ``"input.column"``:
             ``{"total": ["orders.price", "orders.pieces"]}``. Dagster shows the sources as column lineage. A column that
             is left out has no declared lineage.
+        merge: merge model of these blocks (Nova 3.1). By default, and for all other blocks, the channel's model. Later
+            blocks and readers see the merged rows: the change that such a block makes is read in the channel's model.
+            It must have the same key as the channel's model.
+        format: file format of these blocks: ``parquet`` (default), ``orc``, ``avro``, ``csv`` or ``json`` (one object
+            per line). Compaction writes Parquet.
     """
-    return _produces_edge(port, "delta", columns)
+    return _produces_edge(port, "delta", columns, options_from_arguments(merge, format))
 
 
 def _consumes_edge(port: Channel | str, mode: Mode, as_: str | None) -> Consumes:
@@ -148,10 +164,10 @@ def _consumes_edge(port: Channel | str, mode: Mode, as_: str | None) -> Consumes
     return Consumes(name, mode, check_name(as_, "a parameter (as_)") if as_ is not None else name, channel)
 
 
-def _produces_edge(port: Channel | str, kind: Kind, columns: Lineage | None) -> Produces:
+def _produces_edge(port: Channel | str, kind: Kind, columns: Lineage | None, options: BlockOptions) -> Produces:
     name, channel = _port_name_and_channel(port)
     sources_by_column = {c: (s,) if isinstance(s, str) else tuple(s) for c, s in (columns or {}).items()}
-    return Produces(name, kind, channel, sources_by_column)
+    return Produces(name, kind, channel, sources_by_column, options)
 
 
 def _port_name_and_channel(port: Channel | str) -> tuple[str, Channel | None]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
+from nova_assets.model.block_options import NO_OPTIONS, BlockOptions
 from nova_assets.model.channel import Channel
 from nova_assets.model.external_files import ExternalFileInfo
 from nova_assets.model.external_table import ExternalFilesContent
@@ -113,7 +114,14 @@ class Engine(Protocol):
         """Whether rows of a frame pass through Python functions in workers of the engine. Computes no rows."""
 
     def write(
-        self, frame: Frame, staged: StagedBlock, channel: Channel | None, schema: Schema, *, digest: bool = False
+        self,
+        frame: Frame,
+        staged: StagedBlock,
+        channel: Channel | None,
+        schema: Schema,
+        *,
+        digest: bool = False,
+        options: BlockOptions = NO_OPTIONS,
     ) -> Manifest:
         """Write a frame into the folder of the staged block, converted to ``schema``.
 
@@ -125,6 +133,7 @@ class Engine(Protocol):
             staged: the staged block.
             channel: None for a private port, whose rows are written unchanged.
             schema: the columns to write.
+            options: merge model and file format of the block.
             digest: compute the hash of the rows for the manifest.
 
         Raises:
@@ -222,6 +231,16 @@ class Engine(Protocol):
 
         Raises:
             BadRecord, EmptyInput, SchemaMismatch.
+        """
+
+    def convert_kept_files(
+        self, data: Any, schema: Schema | None, *, allow_widening: bool = False
+    ) -> tuple[Frame, BlockOptions]:
+        """Rows of files that become files of a block as they are, and the options of that block.
+
+        Raises:
+            BadRecord, EmptyInput, SchemaMismatch.
+            DefinitionError: the data is no list of files.
         """
 
     def to_frame(self, data: Any, schema: Schema | None) -> Frame:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 from nova_assets.model.block import Block
-from nova_assets.model.merge import Append, MergeModel, Multiset
+from nova_assets.model.block_options import has_same_effect
+from nova_assets.model.merge import Append, Custom, MergeModel, Multiset
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.schema import Schema
 from nova_assets.short_repr import short_repr
@@ -20,12 +21,18 @@ from nova_assets.short_repr import short_repr
 class StagedBlockPlaceholder:
     """Placeholder for the block that another task of this execution stages on a port (R5); known only after
     that task.
+
+    Args:
+        merge: merge model of the block; None for the channel's model.
+        channel_merge: the channel's model, if the block has another model.
     """
 
     __repr__ = short_repr
 
     port: str
     kind: str
+    merge: MergeModel | None = None
+    channel_merge: MergeModel | None = None
 
     @property
     def range(self) -> str:
@@ -162,17 +169,48 @@ def schema_of(read: Read) -> Schema | None:
 
 
 def merge_model_of(read: Snapshot | DeltaChain | SnapshotDiff | EmptyRead) -> MergeModel:
-    """Merge model under which the blocks of a read were written. A changed model takes effect with a base (R18)."""
+    """The channel's merge model when the blocks of a read were written. A changed model takes effect with a base (R18).
+
+    Single blocks may have another model, see ``merge_runs``.
+    """
     if isinstance(read, SnapshotDiff):
         return merge_model_of(read.new)
     blocks = [s for s in source_blocks(read) if isinstance(s, Block)]
     if not blocks:
         return read.merge
-    if isinstance(blocks[-1].merge, Append):
-        earlier = [b.merge for b in blocks if b.merge.has_deletions]
+    newest = blocks[-1].model_of_channel
+    if isinstance(newest, Append):
+        earlier = [b.model_of_channel for b in blocks if b.model_of_channel.has_deletions]
         if earlier and all(isinstance(m, Multiset) for m in earlier):  # any rows are a multiset, and a change of one
             return earlier[-1]
-    return blocks[-1].merge
+    return newest
+
+
+def merge_runs(deltas: Iterable[Block], channel_merge: MergeModel) -> list[tuple[MergeModel, tuple[Block, ...]]]:
+    """Deltas in runs of one merge model. The runs are merged one after the other, each under its model (Nova 3.1).
+
+    A delta that only adds rows belongs to the run of a channel without a key.
+    """
+    if not channel_merge.key and not isinstance(channel_merge, Custom):
+        return [(channel_merge, tuple(deltas))]
+    runs: list[tuple[MergeModel, list[Block]]] = []
+    for delta in deltas:
+        model = delta.merge if delta.has_own_merge else channel_merge
+        if not runs or runs[-1][0].as_json() != model.as_json():
+            runs.append((model, []))
+        runs[-1][1].append(delta)
+    return [(model, tuple(run)) for model, run in runs]
+
+
+def has_own_models(blocks: Iterable[BlockSource]) -> bool:
+    """Whether a block has another merge model than its channel, so that its rows are no change in the channel's
+    model.
+    """
+    return any(
+        s.merge is not None and not has_same_effect(s.merge, s.channel_merge)
+        for s in blocks
+        if s.channel_merge is not None
+    )
 
 
 ReadT = TypeVar("ReadT", bound=Read)

@@ -181,7 +181,7 @@ class Task:
         return {
             "name": self.name,
             "consumes": [{"port": e.port, "mode": e.mode, "name": e.name, "keys_of": e.keys_of} for e in self.consumes],
-            "produces": [{"port": e.port, "kind": e.kind} for e in self.produces],
+            "produces": [{"port": e.port, "kind": e.kind, **e.options.as_json()} for e in self.produces],
             **({"query": self.scoped.as_json()} if self.scoped is not None else {}),
         }
 

@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nova_assets.errors import DefinitionError
-from nova_assets.execution.changelog import has_consumer_without_snapshot, stage_changelog
+from nova_assets.execution.changelog import stage_changelog
 from nova_assets.execution.commit_request import BlockRequirements, load_block_requirements, split_staged_block
 from nova_assets.execution.conflict_retry import plan_again_after_conflict
 from nova_assets.execution.insert_checks import InsertChecks
+from nova_assets.execution.lagging_consumers import has_consumer_without_snapshot
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.block import Kind, Origin
+from nova_assets.model.block_options import NO_OPTIONS, BlockOptions
 from nova_assets.model.commit import Commit, CommitRequest, RequireHead, RequireNoConsumers, insert_digest
 from nova_assets.model.engine import Frame
 from nova_assets.model.execution import Execution
@@ -53,6 +55,8 @@ class DataInserter:
         kind: Kind = "delta",
         idempotency_key: str | None = None,
         partition: str | Mapping[str, object] | None = None,
+        options: BlockOptions = NO_OPTIONS,
+        keep_files: bool = False,
     ) -> Commit:
         """Insert one block, atomically.
 
@@ -64,6 +68,7 @@ class DataInserter:
             CheckFailed: the rows violate a check that the project gives to the channel.
         """
         _check_kind(kind)
+        options.check(self.catalog.channel(channel).channel, kind)
         repeated_commit = (
             None if idempotency_key is None else self.catalog.commit_by_idempotency_key(channel, idempotency_key)
         )
@@ -71,10 +76,10 @@ class DataInserter:
             return repeated_commit.as_repeated(channel, None)
         history = self._load_head_history(channel, partition)
         with self.engine.computation_scope():
-            frame = self._to_frame(channel, data, history.schema)
+            frame, options = self._to_frame_and_options(channel, data, history.schema, options, keep_files)
             if repeated_commit is not None:
                 return repeated_commit.as_repeated(channel, self._compute_frame_digest(channel, history, frame, kind))
-            return self._insert_with_retries(channel, history.scope, frame, kind, idempotency_key, "insert")
+            return self._insert_with_retries(channel, history.scope, frame, kind, idempotency_key, "insert", options)
 
     def restore(self, channel: str, at: int) -> Commit:
         """Commit the content of an earlier version as a new base (R19).
@@ -95,23 +100,37 @@ class DataInserter:
             return self._insert_with_retries(channel, WHOLE, frame, "base", None, "restore")
 
     def _insert_with_retries(
-        self, channel: str, scope: str, frame: Frame, kind: Kind, idempotency_key: str | None, origin: Origin
+        self,
+        channel: str,
+        scope: str,
+        frame: Frame,
+        kind: Kind,
+        idempotency_key: str | None,
+        origin: Origin,
+        options: BlockOptions = NO_OPTIONS,
     ) -> Commit:
         return plan_again_after_conflict(
-            lambda: self._insert_once(channel, scope, frame, kind, idempotency_key, origin),
+            lambda: self._insert_once(channel, scope, frame, kind, idempotency_key, origin, options),
             f"the {origin} of {channel}",
             self.runtime.max_attempts,
             log,
         )
 
     def check_insert(
-        self, channel: str, data: Any, kind: Kind = "delta", partition: str | Mapping[str, object] | None = None
+        self,
+        channel: str,
+        data: Any,
+        kind: Kind = "delta",
+        partition: str | Mapping[str, object] | None = None,
+        options: BlockOptions = NO_OPTIONS,
+        keep_files: bool = False,
     ) -> InsertCheck:
         """Validate an insert as far as possible before writing. Changes nothing."""
         _check_kind(kind)
         history = self._load_head_history(channel, partition)
         definition = self.catalog.channel(channel).channel
-        frame = self._to_frame(channel, data, history.schema)
+        options.check(definition, kind)
+        frame, options = self._to_frame_and_options(channel, data, history.schema, options, keep_files)
         if definition.partitions:
             frame = self.engine.add_partition_columns(frame, definition, history.scope, history.schema)
         frame_schema = self.engine.schema_of(frame)
@@ -132,6 +151,23 @@ class DataInserter:
         allow_widening = self.catalog.channel(channel).channel.on_schema_change == "evolve"
         return self.engine.convert_input(data, schema, allow_widening=allow_widening)
 
+    def _to_frame_and_options(
+        self, channel: str, data: Any, schema: Schema | None, options: BlockOptions, keep_files: bool
+    ) -> tuple[Frame, BlockOptions]:
+        """Rows to insert, with the options of their block."""
+        if not keep_files:
+            return self._to_frame(channel, data, schema), options
+        definition = self.catalog.channel(channel).channel
+        allow_widening = definition.on_schema_change == "evolve"
+        frame, kept = self.engine.convert_kept_files(data, schema, allow_widening=allow_widening)
+        if options.format not in (None, kept.format):
+            raise DefinitionError(
+                "keep_files= keeps the format of the files",
+                found=f"format={options.format!r}, and files of format {kept.format!r}",
+                expected="files of that format, or no format=",
+            )
+        return frame, replace(kept, merge=options.merge)
+
     def _load_head_history(self, channel: str, partition: str | Mapping[str, object] | None) -> History:
         """History of the channel at its head, without blocks."""
         state = self.catalog.channel(channel)
@@ -140,14 +176,21 @@ class DataInserter:
         return self.catalog.history(channel, state.head, scope, state.head)
 
     def _insert_once(
-        self, channel: str, scope: str, frame: Frame, kind: Kind, idempotency_key: str | None, origin: Origin
+        self,
+        channel: str,
+        scope: str,
+        frame: Frame,
+        kind: Kind,
+        idempotency_key: str | None,
+        origin: Origin,
+        options: BlockOptions,
     ) -> Commit:
         purpose = "restore" if origin == "restore" else "commit"
         writer = self.runtime.channel_writer
         checks = InsertChecks(self.runtime, channel, kind, scope) if origin == "insert" else None
         pinned = (channel, *(checks.channels if checks is not None else ()))
         with writer.write(*pinned, scope=scope, purpose=purpose) as execution:
-            request = self._stage_block(execution, channel, frame, kind, idempotency_key, origin)
+            request = self._stage_block(execution, channel, frame, kind, idempotency_key, origin, options)
             if checks is not None:
                 request = checks.run(execution).added_to(request)
             commit = writer.commit(request)
@@ -156,13 +199,27 @@ class DataInserter:
         return commit
 
     def _stage_block(
-        self, execution: Execution, channel: str, frame: Frame, kind: Kind, idempotency_key: str | None, origin: Origin
+        self,
+        execution: Execution,
+        channel: str,
+        frame: Frame,
+        kind: Kind,
+        idempotency_key: str | None,
+        origin: Origin,
+        options: BlockOptions,
     ) -> CommitRequest:
         head, scope = execution.pins[channel].head, execution.pins[channel].partition
         history = self.catalog.history(channel, head, scope, head if kind == "delta" else None, back_to=head)
         definition = self.catalog.channel(channel).channel
         manifest = self.runtime.staging.write(
-            execution, channel, kind, definition, history, frame, with_digest=idempotency_key is not None
+            execution,
+            channel,
+            kind,
+            definition,
+            history,
+            frame,
+            with_digest=idempotency_key is not None,
+            options=options,
         )
         block = self.runtime.staging.complete_blocks_by_port(execution)[channel]
         added_blocks = split_staged_block(replace(block, manifest=block.manifest or manifest), history, origin)

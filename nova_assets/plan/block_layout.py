@@ -69,12 +69,31 @@ def common_layout(read: Snapshot | DeltaChain | SnapshotDiff) -> CommonLayout | 
     if any(f.partition not in (WHOLE, b.partition) for b in nonempty_blocks for f in b.manifest.files):
         return None  # a staged block that is not split by partition
     has_layout_types = tuple(str(schema.field(c).type) for c in layout.order) == layout.types
-    has_one_model = all(b.merge.as_json() == model.as_json() and b.manifest.format == "parquet" for b in blocks)
+    has_one_model = all(
+        b.merge.as_json() == model.as_json() and not b.has_own_merge and b.manifest.format == "parquet" for b in blocks
+    )
     return (
         CommonLayout(layout, model, schema)
         if has_layout_types and has_one_model and all(b.manifest.layout == layout for b in nonempty_blocks)
         else None
     )
+
+
+def layout_of_small_diff(read: SnapshotDiff) -> CommonLayout | None:
+    """Layout in which two small snapshots are sorted and compared in memory, however their blocks are stored.
+
+    None if only Spark can compare the rows, or if the key or the merge model of the channel has changed.
+    """
+    schema, model = read.new.schema or read.old.schema, read.new.merge
+    blocks = [s for s in source_blocks(read) if isinstance(s, Block)]
+    if schema is None or not can_merge_outside_spark(model, schema) or not can_compare_outside_spark(schema):
+        return None
+    if any(k not in schema or schema.field(k).type.name not in HASHED_TYPES for k in model.key):
+        return None
+    if any(b.model_of_channel.as_json() != model.as_json() for b in blocks):
+        return None
+    types = tuple(str(schema.field(k).type) for k in model.key)
+    return CommonLayout(KeyLayout(model.key, types), model, schema)
 
 
 class SplitSnapshot(NamedTuple):

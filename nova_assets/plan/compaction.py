@@ -105,6 +105,9 @@ def forced_compactions(
             found += [_chain_compaction(run, "requested") for run in _chainable_runs(deltas, cursors)]
         elif deltas:
             found.append(PlannedCompaction(partition_history.partition, at, "requested", is_published=is_published))
+        elif base is not None and base.manifest.format != "parquet" and base.manifest.external_folder is None:
+            why = f"the base has format {base.manifest.format}"
+            found.append(PlannedCompaction(partition_history.partition, base.hi, why, is_published=is_published))
         elif is_published and base is not None and is_compacted_base_at(base, at):
             renamed, hidden = _has_renamed_columns(base, history.schema), base.manifest.schema.hidden
             if renamed or hidden:
@@ -264,7 +267,10 @@ def _chainable_runs(deltas: Sequence[Block], cursors: Collection[int]) -> list[t
     for delta in deltas:
         previous = runs[-1][-1] if runs else None
         alike = (
-            previous is not None and previous.merge == delta.merge and previous.manifest.schema == delta.manifest.schema
+            previous is not None
+            and previous.merge == delta.merge
+            and previous.manifest.schema == delta.manifest.schema
+            and not (previous.has_own_merge or delta.has_own_merge)
         )
         if previous is not None and alike and not any(previous.hi <= c < delta.hi for c in cursors):
             runs[-1].append(delta)

@@ -15,7 +15,7 @@ from functools import partial
 from nova_assets.errors import BlockCollected
 from nova_assets.model.block import Block
 from nova_assets.model.partitions import is_in_scope
-from nova_assets.model.reads import DeltaChain, Read, source_blocks
+from nova_assets.model.reads import DeltaChain, Read, has_own_models, source_blocks
 from nova_assets.model.retention import RetentionState, RetentionVerdict
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
@@ -86,6 +86,7 @@ def _reads_of_cursor(
     if cursor == 0:
         return  # the channel was empty at 0: no old snapshot and no comparison
     yield from ((reason, _read_of_block(base)) for base in _newest_replacing_bases(scoped_history, cursor, head))
+    yield from ((reason, _read_of_block(delta)) for delta in _paths_with_own_models(scoped_history, cursor, head))
     if reads_old_snapshot:
         yield from _read_if_possible(
             f"{reader}, for the snapshot at its cursor {cursor}", partial(modes.snapshot, scoped_history, cursor)
@@ -102,6 +103,18 @@ def _newest_replacing_bases(history: History, since: int, at: int) -> Iterator[B
         if modes.shortest_delta_path(partition_history, since, at) is None:
             bases = [b for b in partition_history.blocks if modes.is_user_written_base(b) and since < b.hi <= at]
             yield from sorted(bases, key=lambda b: b.hi)[-1:]
+
+
+def _paths_with_own_models(history: History, since: int, at: int) -> Iterator[Block]:
+    """Deltas of partitions in which a delta has a merge model of its own (Nova 3.1).
+
+    The change is the difference of two snapshots, which may not open these deltas. Like replacing bases, the deltas
+    prove that no delta was lost.
+    """
+    for partition_history in history.partition_histories:
+        path = modes.shortest_delta_path(partition_history, since, at) or ()
+        if has_own_models(path):
+            yield from path
 
 
 def _time_travel_reads(history: History, oldest_version: int) -> Iterator[tuple[str, Read]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from nova_assets.model.reads import has_own_models
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History, PartitionHistory
 from nova_assets.plan.modes import is_answerable, is_user_written_base, schema_at_version, shortest_delta_path
@@ -47,8 +48,8 @@ def excerpt_history(
 def needs_comparison(partition_history: PartitionHistory, after_number: int, head: int) -> bool:
     """Whether the changes of a partition after a number require comparing snapshots.
 
-    That is the case if a task, an insert or a restore wrote a base, a delta begins before the number, or deltas were
-    collected.
+    That is the case if a task, an insert or a restore wrote a base, a delta begins before the number or has a merge
+    model of its own, or deltas were collected.
 
     Args:
         partition_history: blocks after the number.
@@ -56,6 +57,8 @@ def needs_comparison(partition_history: PartitionHistory, after_number: int, hea
         head: head of the channel.
     """
     if any(is_user_written_base(b) or (b.kind == "delta" and b.lo < after_number) for b in partition_history.blocks):
+        return True
+    if has_own_models(partition_history.blocks):
         return True
     return shortest_delta_path(partition_history, after_number, head) is None
 

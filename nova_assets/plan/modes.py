@@ -23,6 +23,7 @@ from nova_assets.model.reads import (
     SnapshotAsInserts,
     SnapshotDiff,
     StagedBlockPlaceholder,
+    has_own_models,
 )
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History, PartitionHistory
@@ -75,7 +76,7 @@ def changes(history: History, since: int, at: int | None = None, *, has_run: boo
     changed_partitions = [t for t in undropped_history.partition_histories if any(since < n <= at for n in t.numbers)]
     if not changed_partitions:
         return EmptyRead(history.channel, schema_at_version(history, at), history.merge, is_change=True)
-    paths = {t.partition: shortest_delta_path(t, since, at) for t in changed_partitions}
+    paths = {t.partition: chainable_path(t, since, at) for t in changed_partitions}
     replaced_partitions = [t for t in changed_partitions if paths[t.partition] is None]
     parts: list[DeltaChain | SnapshotDiff | SnapshotAsInserts] = []
     if undropped_history is not history and isinstance(history.merge, Append):
@@ -86,7 +87,8 @@ def changes(history: History, since: int, at: int | None = None, *, has_run: boo
         parts.append(DeltaChain(history.channel, since, at, deltas, schema_at_version(history, at), history.merge))
     if replaced_partitions:
         for partition_history in replaced_partitions:
-            if not any(since < b.hi <= at for b in partition_history.blocks if is_user_written_base(b)):
+            is_base_between = any(since < b.hi <= at for b in partition_history.blocks if is_user_written_base(b))
+            if not is_base_between and shortest_delta_path(partition_history, since, at) is None:
                 raise _version_collected_error(history, since)
         parts.append(
             SnapshotDiff(
@@ -208,7 +210,7 @@ def with_staged_block(
     staged_chain = DeltaChain(history.channel, history.head, history.head, (staged,), history.schema, history.merge)
     if staged.kind == "delta" and isinstance(history.merge, Append) and isinstance(read, SnapshotDiff | ChangeUnion):
         return ChangeUnion(history.channel, (*(read.parts if isinstance(read, ChangeUnion) else (read,)), staged_chain))
-    if staged.kind == "base" or isinstance(read, SnapshotDiff | ChangeUnion):
+    if staged.kind == "base" or has_own_models([staged]) or isinstance(read, SnapshotDiff | ChangeUnion):
         # Which partitions the staged block touches is not known yet: all of them are compared.
         undropped_history = history_without_drops(history, since, history.head)
         return SnapshotDiff(snapshot(history, since), _put_staged_on_top(snapshot(undropped_history), staged))
@@ -263,10 +265,12 @@ def is_answerable(partition_history: PartitionHistory, at: int) -> bool:
 
 
 def _base_candidates(partition_history: PartitionHistory, at: int) -> Iterator[Block | None]:
-    """Bases up to a number, newest first. The last candidate is None for B_0, unless the history is cut at a floor."""
-    yield from sorted(
-        (b for b in partition_history.blocks if b.kind == "base" and b.hi <= at), key=lambda b: b.hi, reverse=True
-    )
+    """Bases up to a number, newest first, and of one number that of compaction first.
+
+    The last candidate is None for B_0, unless the history is cut at a floor.
+    """
+    bases = (b for b in partition_history.blocks if b.kind == "base" and b.hi <= at)
+    yield from sorted(bases, key=lambda b: (b.hi, b.origin == "compact"), reverse=True)
     if not partition_history.floor:
         yield None
 
@@ -282,6 +286,15 @@ def is_user_written_base(block: Block) -> bool:
     Bases of compaction (R9) and of retention that drops a partition (R19) are not.
     """
     return block.kind == "base" and block.origin not in ("compact", "drop")
+
+
+def chainable_path(partition_history: PartitionHistory, start: int, end: int) -> tuple[Block, ...] | None:
+    """The shortest path of deltas, if chaining them gives the change in the channel's merge model.
+
+    None also if a delta has another model (Nova 3.1). The change is then the difference of the snapshots.
+    """
+    path = shortest_delta_path(partition_history, start, end)
+    return None if path is None or has_own_models(path) else path
 
 
 def shortest_delta_path(partition_history: PartitionHistory, start: int, end: int) -> tuple[Block, ...] | None:

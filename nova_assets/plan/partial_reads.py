@@ -64,7 +64,8 @@ def narrow_columns(read: BlocksT, column_names: Collection[str]) -> BlocksT:
         return read
     if isinstance(merge_model_of(read), Multiset) and not is_plain_file_scan(read):
         return read
-    needed_columns = {*column_names, *_merge_columns(merge_model_of(read))}
+    models = (merge_model_of(read), *(s.merge for s in source_blocks(read) if isinstance(s, Block)))
+    needed_columns = {*column_names, *(c for m in models for c in _merge_columns(m))}
     return replace(read, schema=read.schema.select_columns(n for n in read.schema.names if n in needed_columns))
 
 

@@ -31,7 +31,7 @@ def partitions_to_compact(history: History, version: int) -> tuple[str, ...]:
         sorted(
             partitions_with_changes
             | {b.partition for b in blocks if not _is_readable_as(b.manifest.schema, read.schema)}
-            | {b.partition for b in blocks if b.manifest.schema.hidden}
+            | {b.partition for b in blocks if b.manifest.schema.hidden or b.manifest.format != "parquet"}
         )
     )
 

@@ -25,7 +25,7 @@ from nova_assets.model.reads import (
     source_blocks,
 )
 from nova_assets.model.value_comparison import FLOATS
-from nova_assets.plan.block_layout import can_merge_outside_spark, common_layout
+from nova_assets.plan.block_layout import can_merge_outside_spark, common_layout, layout_of_small_diff
 from nova_assets.plan.merge_units import merge_tasks
 from nova_assets.plan.partial_reads import is_plain_file_scan
 from nova_assets.plan.partition_size import EMPTY_SIZE
@@ -129,7 +129,9 @@ def _fits_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, purpose: Purpose
     blocks = _blocks(read)
     schema = read.new.schema if isinstance(read, SnapshotDiff) else read.schema
     model = read.new.merge if isinstance(read, SnapshotDiff) else read.merge
-    if schema is None or isinstance(model, Custom) or (isinstance(read, SnapshotDiff) and common_layout(read) is None):
+    if schema is None or isinstance(model, Custom):
+        return False
+    if isinstance(read, SnapshotDiff) and common_layout(read) is None and layout_of_small_diff(read) is None:
         return False
     layout_keys = [k for k in model.key if k in schema and schema.field(k).type.name in HASHED_TYPES]
     is_unmerged = isinstance(model, Append) or (isinstance(model, Multiset) and is_plain_file_scan(read))
@@ -140,7 +142,10 @@ def _fits_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, purpose: Purpose
     can_fold = can_fold and all(
         b.manifest.external_folder is None for b in blocks
     )  # values of partition columns are in folder names
-    has_one_model = all(b.manifest.format == "parquet" and b.merge.as_json() == model.as_json() for b in blocks)
+    has_one_model = all(model.as_json() in (b.merge.as_json(), b.model_of_channel.as_json()) for b in blocks)
+    has_one_model = has_one_model and all(
+        can_merge_outside_spark(b.merge, schema) for b in blocks if b.has_own_merge and b.merge.key
+    )
     size_factor = APPEND_MEMORY_FACTOR if purpose == "block" and isinstance(model, Append) else 1
     is_small = sum(b.rows for b in blocks) <= MEMORY_ROWS * size_factor
     return (

@@ -34,5 +34,5 @@ def count_rows(snapshot: Snapshot) -> RowCount | None:
         return None
     if any(b.manifest.deletes for b in deltas):
         return RowCount(rows, False)
-    is_first_delta = len(deltas) == len(blocks) == 1 and not getattr(snapshot.merge, "order", ())
+    is_first_delta = len(deltas) == len(blocks) == 1 and not deltas[0].merge.order_by
     return RowCount(rows, isinstance(snapshot.merge, Multiset) or is_first_delta)  # one delta has a key once (R11)

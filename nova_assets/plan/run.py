@@ -198,7 +198,9 @@ def _plan_step(
     )
     handover = _choose_handover(binding, task)
     outputs = tuple(
-        Output(e.port, _channel_name(binding, e.port), e.kind, "stage" if binding.channel(e.port) else handover)
+        Output(
+            e.port, _channel_name(binding, e.port), e.kind, "stage" if binding.channel(e.port) else handover, e.options
+        )
         for e in task.produces
     )
     return Step(task.name, binding.workflowette.upstream(task), inputs, outputs, task.skip_if_no_new)
@@ -310,7 +312,12 @@ def _staged_by_other_task(binding: Binding, reading_task: str | None, port: str)
     writer = binding.workflowette.writer(port)
     if writer is None or writer.name == reading_task:
         return None
-    return StagedBlockPlaceholder(port, next(e.kind for e in writer.produces if e.port == port))
+    edge = next(e for e in writer.produces if e.port == port)
+    channel = binding.channel(port)
+    own_merge = None if channel is None else edge.options.own_merge(channel.merge)
+    return StagedBlockPlaceholder(
+        port, edge.kind, own_merge, None if channel is None or own_merge is None else channel.merge
+    )
 
 
 def _channel_name(binding: Binding, port: str) -> str | None:
@@ -361,7 +368,7 @@ def reason_for_base(history: History, *, is_computed_per_partition: bool) -> str
         newest_blocks = [b for b in history.blocks if b.hi == history.blocks[-1].hi]
         if not newest_blocks or any(b.origin == "drop" for b in newest_blocks):
             return f"partition {history.scope} does not exist"
-        is_other_model = any(b.merge.as_json() != history.merge.as_json() for b in newest_blocks)
+        is_other_model = any(b.model_of_channel.as_json() != history.merge.as_json() for b in newest_blocks)
     return f"the merge model of channel {history.channel} has changed" if is_other_model else ""
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from nova_assets.model import reads
 from nova_assets.model.block import Kind
+from nova_assets.model.block_options import NO_OPTIONS, BlockOptions
 from nova_assets.model.commit import MoveCursor, RequireHead
 from nova_assets.model.edge import Mode
 from nova_assets.model.execution import Pin
@@ -60,6 +61,7 @@ class Output:
     channel: str | None
     kind: Kind
     handover: Handover
+    options: BlockOptions = NO_OPTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +193,8 @@ def _step_json(step: Step) -> dict[str, Any]:
         "after": list(step.after),
         "reads": [_input_json(i) for i in step.inputs],
         "writes": [
-            {"port": o.port, "channel": o.channel, "kind": o.kind, "handover": o.handover} for o in step.outputs
+            {"port": o.port, "channel": o.channel, "kind": o.kind, "handover": o.handover, **o.options.as_json()}
+            for o in step.outputs
         ],
     }
 
@@ -204,7 +207,7 @@ def _step_table(n: int, step: Step, show_all_blocks: bool, forced_strategy: Read
         handover_text = (
             "" if output.channel is not None else "private" + (", not written" if output.handover == "pass" else "")
         )
-        table.add(first, _format_port_and_channel(output), output.kind, handover_text)
+        table.add(first, _format_port_and_channel(output), output.kind, handover_text or str(output.options))
     return table
 
 

@@ -9,8 +9,10 @@ from typing import Any
 from nova_assets.errors import DefinitionError
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.block import Kind
+from nova_assets.model.block_options import BlockFormat, options_from_arguments
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit
+from nova_assets.model.merge import MergeModel
 from nova_assets.operations.insert import DataInserter, InsertCheck
 from nova_assets.operations.read import ChannelReader, Pinned
 from nova_assets.operations.selection import Selection
@@ -35,6 +37,10 @@ class ChannelData:
         kind: Kind = "delta",
         idempotency_key: str | None = None,
         partition: str | Mapping[str, object] | None = None,
+        *,
+        merge: MergeModel | None = None,
+        format: BlockFormat | None = None,
+        keep_files: bool = False,
     ) -> Commit:
         """Insert one block into every partition of a channel that the data belongs to. The insert is atomic.
 
@@ -49,6 +55,11 @@ class ChannelData:
                 commit. The rows may come in another order, in other files, or as another kind of input.
             partition: the partition of all rows, such as ``"dt=2024-01-01"``. The data then need not contain the
                 partition columns. By default, each row goes to the partition that its partition columns name.
+            merge: merge model of this delta (Nova 3.1). By default, the channel's model. It needs the same key.
+            format: file format of this block: ``parquet`` (default), ``orc``, ``avro``, ``csv`` or ``json``.
+            keep_files: copy the files into the warehouse as they are, in place of writing their rows into new files.
+                All files need the same format, and exactly the columns and types of the channel. On a partitioned
+                channel, each file belongs to one partition.
 
         Returns:
             The commit. Its ``seq`` is the block's sequence number. An empty delta takes no number (R1).
@@ -64,7 +75,9 @@ class ChannelData:
             ModelChanged: the data is a delta, and no base was written since the merge model changed (R18).
             IdempotencyConflict: the key was used for different rows.
         """
-        return self.inserter.insert(self.registry.registered_name(channel), data, kind, idempotency_key, partition)
+        options = options_from_arguments(merge, format)
+        name = self.registry.registered_name(channel)
+        return self.inserter.insert(name, data, kind, idempotency_key, partition, options, keep_files)
 
     def check_insert(
         self,
@@ -72,9 +85,15 @@ class ChannelData:
         data: Any,
         kind: Kind = "delta",
         partition: str | Mapping[str, object] | None = None,
+        *,
+        merge: MergeModel | None = None,
+        format: BlockFormat | None = None,
+        keep_files: bool = False,
     ) -> InsertCheck:
         """Dry run of ``insert``: validate the data without changing anything."""
-        return self.inserter.check_insert(self.registry.registered_name(channel), data, kind, partition)
+        options = options_from_arguments(merge, format)
+        name = self.registry.registered_name(channel)
+        return self.inserter.check_insert(name, data, kind, partition, options, keep_files)
 
     def read(
         self,

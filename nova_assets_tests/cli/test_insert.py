@@ -34,6 +34,21 @@ def test_files_of_every_kind_become_one_block_each_time(nova: Nova, folder: Path
     assert nova("insert", "orders", folder / "orders.parquet", "--kind", "base").out.startswith("orders B4: 3 rows, ")
 
 
+def test_a_block_in_another_format_and_a_file_that_stays_as_it_is(nova: Nova, folder: Path, orders_file: Path) -> None:
+    (folder / "orders.csv").write_text("id,item,price\n3,tea,2.5\n")
+    orc = nova("insert", "orders", orders_file, "--format", "orc", "--json").json
+    assert orc["blocks"][0]["format"] == "orc"
+    kept = nova("insert", "orders", folder / "orders.csv", "--keep-files", "--json").json
+    assert kept["blocks"][0]["format"] == "csv" and kept["blocks"][0]["bytes"] == 24
+    assert nova("insert", "orders", folder / "orders.csv", "--keep-files", "--dry-run").code == 0
+    refused = nova("insert", "orders", orders_file, "--merge", "upsert")
+    assert refused.code == 1 and "--merge upsert needs a key, and channel 'orders' has none" in refused.err
+    unknown = nova("insert", "orders", orders_file, "--merge", "os:path", "--dry-run")
+    assert unknown.code == 1 and "names no merge model" in unknown.err
+    same = nova("insert", "orders", orders_file, "--merge", "append", "--json").json
+    assert same["seq"] == 3 and "merge" not in same["blocks"][0]
+
+
 def test_it_does_not_start_spark(nova_process: Nova, orders_file: Path, folder: Path) -> None:
     """With no Java at all."""
     (folder / "sitecustomize.py").write_text(

@@ -52,13 +52,29 @@ def custom_diff(old: list[Row], new: list[Row]) -> list[Row]:
     return gone + [{"k": k, "v": v} for k, v in after.items() if before.get(k) != v]
 
 
+def absent_merge(base: list[Row], delta: list[Row]) -> list[Row]:
+    return base + [d for d in delta if d["k"] not in {r["k"] for r in base} and d["v"] >= 0]
+
+
+def absent_chain(first: list[Row], then: list[Row]) -> list[Row]:
+    return first + [d for d in then if d["k"] not in {r["k"] for r in first if r["v"] >= 0}]
+
+
 MODELS: dict[str, Any] = {
     "append": nova.Append(),
     "upsert": nova.Upsert(key="k"),
     "ordered": nova.Upsert(key="k", order_by="v"),
     "keyed": nova.Keyed(key="k", combine={"v": "sum"}),
     "custom": nova.Custom(merge=custom_merge, chain=custom_chain, diff=custom_diff),
+    "absent": nova.Custom(merge=absent_merge, chain=absent_chain, diff=custom_diff, version="2"),
 }
+
+OF_ONE_BLOCK = {
+    "append": ["append"],
+    "custom": ["custom", "absent"],
+    **{model: ["upsert", "ordered", "keyed"] for model in ("upsert", "ordered", "keyed")},
+}
+"""Model of a channel -> models that a single block may have."""
 
 
 def apply(model: str, state: Any, rows: list[Row]) -> Any:
@@ -68,7 +84,10 @@ def apply(model: str, state: Any, rows: list[Row]) -> Any:
     state = dict(state)
     for r in sorted(rows, key=lambda r: not r.get("_deleted", False)):
         k, v = r["k"], r["v"]
-        if r.get("_deleted") or (model == "custom" and v < 0):
+        if model == "absent":
+            if v >= 0:
+                state.setdefault(k, v)
+        elif r.get("_deleted") or (model == "custom" and v < 0):
             state.pop(k, None)
         elif model == "keyed" and k in state:
             state[k] += v
@@ -146,9 +165,15 @@ class Histories(RuleBasedStateMachine):
     @rule(data=st.data())
     def insert_delta(self, data: st.DataObject) -> None:
         rows = self.delta(data)
-        commit = self.store.insert("table", rows)
+        model = data.draw(st.sampled_from([self.model, *OF_ONE_BLOCK[self.model]]))
+        try:
+            commit = self.store.insert("table", rows, merge=None if model == self.model else MODELS[model])
+        except nova.UnrepresentableChange:
+            lags = 0 < self.cursor < len(self.states) - 1
+            assert model != self.model and self.collected and lags and not self.reads_old
+            return
         if rows:
-            self.states.append(apply(self.model, self.states[-1], rows))
+            self.states.append(apply(model, self.states[-1], rows))
         assert commit.seq == len(self.states) - 1
 
     @rule(data=st.data())

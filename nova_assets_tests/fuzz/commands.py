@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from nova_assets.model.block_options import BLOCK_FORMATS
 from nova_assets_tests.fuzz.naive import NaiveChannel
 from nova_assets_tests.fuzz.scenario import Scenario, canonical_row
 from nova_assets_tests.fuzz.values import TYPES, canonical
@@ -23,6 +24,10 @@ class Command:
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(f'{k}={v!r}' for k, v in self.arguments.items())})"
+
+
+def _has_deletion(changes: list[dict[str, Any]]) -> bool:
+    return any(r.get(DELETED) for r in changes)
 
 
 class Chooser:
@@ -83,7 +88,17 @@ class Chooser:
             for row in existing:
                 row[DELETED] = rng.random() < 0.7
             changes += existing
-        return {"rows": changes, "form": rng.choice(["arrow", "arrow", "dicts"]), **self._evolution(rng)}
+        found = {"rows": changes, "form": rng.choice(["arrow", "arrow", "dicts"]), **self._evolution(rng)}
+        return {**found, **self._block_options(changes)}
+
+    def _block_options(self, changes: list[dict[str, Any]]) -> dict[str, Any]:
+        """A file format and a merge model of this block alone. They take no random number from the other steps."""
+        rng = random.Random(repr(changes))
+        options: dict[str, Any] = {"format": rng.choice(BLOCK_FORMATS)} if rng.random() < 0.3 else {}
+        own = self.scenario.model_of_one_block(rng, self.naive.columns) if rng.random() < 0.3 else None
+        live = [self._key(r) for r in changes if not r.get(DELETED)] if self.naive.model.key else []
+        is_sound = len(set(live)) == len(live) and not (own and own.kind == "append" and _has_deletion(changes))
+        return {**options, "own_model": own} if own is not None and is_sound else options
 
     def _evolution(self, rng: random.Random) -> dict[str, Any]:
         """Columns that the data leaves out, and types that it brings wider."""

@@ -16,8 +16,8 @@ from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 from nova_assets_tests.fuzz.commands import DELETED, Command
 from nova_assets_tests.fuzz.comparison import Comparison, Difference
-from nova_assets_tests.fuzz.naive import Change, Column, Event, NaiveChannel, State, projected
-from nova_assets_tests.fuzz.scenario import Scenario, canonical_row, widened
+from nova_assets_tests.fuzz.naive import Change, Column, Event, Model, NaiveChannel, State, projected
+from nova_assets_tests.fuzz.scenario import Scenario, canonical_row, merge_model, widened
 from nova_assets_tests.fuzz.values import TYPES, canonical, limits
 
 
@@ -125,9 +125,13 @@ class History:
         wider: Sequence[str] = (),
         without: Sequence[str] = (),
         brings: tuple[str, str, Any] | None = None,
+        format: Any = None,
+        own_model: Model | None = None,
     ) -> None:
         came = self.naive.columns
         self._fits(rows, came)
+        if own_model is not None and not {*own_model.key, *own_model.combine} <= {c.identity for c in came}:
+            raise Stale
         if brings is not None and rows:
             came = (*came, Column(self.naive.next_identity, brings[0], TYPES[brings[1]]))
             rows = [{**r, brings[0]: brings[2]} for r in rows]
@@ -135,13 +139,17 @@ class History:
         rows = [{n: v for n, v in r.items() if n not in without} for r in rows]
         changes = tuple(Change(canonical_row(r, came), bool(r.get(DELETED))) for r in rows)
         columns = self._evolved(came) if rows else self.naive.columns
-        data = _as_data(rows, came, form, self.naive.model.has_deletions)
-        after = self.naive.merged(self.naive.states[-1], changes)
+        data = _as_data(rows, came, form, (own_model or self.naive.model).has_deletions)
+        after = self.naive.merged(self.naive.states[-1], changes, own_model)
         may_overflow, must_refuse = self.naive.sums_overflow(changes), self._outside(after)
+        merge = None if own_model is None else merge_model(own_model, self.naive.columns)
         try:
-            commit = self.store.insert("table", data)
-        except nova.NovaError:
-            if may_overflow:
+            commit = self.store.insert("table", data, merge=merge, format=format)
+        except nova.NovaError as error:
+            cannot_hold = format is not None and ("does not hold the rows" in error.what or "options" in error.what)
+            lags = self.collected and any(0 < c < self.naive.head for c in self.cursors.values())
+            cannot_compare = own_model is not None and isinstance(error, nova.UnrepresentableChange) and lags
+            if may_overflow or cannot_hold or cannot_compare:
                 return
             raise
         if must_refuse:
@@ -149,7 +157,7 @@ class History:
         if rows:
             self.naive.next_identity += brings is not None
             self.naive.columns = columns
-            self.naive.commit(Event("delta", changes))
+            self.naive.commit(Event("delta", changes, model=own_model))
         if commit.seq != self.naive.head:
             raise Difference(f"the insert took number {commit.seq}, not {self.naive.head}")
 

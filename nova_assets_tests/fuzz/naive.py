@@ -54,11 +54,13 @@ class Event:
 
     Args:
         partition: the one value of the partition column that a base or drop is for; a tuple, or None for all.
+        model: the merge model of this delta alone.
     """
 
     kind: Literal["delta", "base", "drop"]
     changes: tuple[Change, ...] = ()
     partition: tuple[Any] | None = None
+    model: Model | None = None
 
 
 State = tuple[Row, ...]
@@ -96,15 +98,16 @@ class NaiveChannel:
     def after(self, state: State, event: Event) -> State:
         """The rows after one event."""
         if event.kind == "delta":
-            return self.merged(state, event.changes)
+            return self.merged(state, event.changes, event.model)
         left = () if event.partition is None else tuple(r for r in state if not self._within(r, event.partition))
         return left + tuple(c.row for c in event.changes)
 
-    def merged(self, state: State, changes: Sequence[Change]) -> State:
+    def merged(self, state: State, changes: Sequence[Change], own_model: Model | None = None) -> State:
         """The rows after a delta. Of each key its deletion applies before its live rows."""
-        if self.model.kind == "append":
+        model = own_model or self.model
+        if model.kind == "append":
             return state + tuple(c.row for c in changes)
-        if self.model.kind == "multiset":
+        if model.kind == "multiset":
             return self._merged_multiset(state, changes)
         rows = {self.key(r): r for r in state}
         for change in sorted(changes, key=lambda c: not c.deleted):
@@ -112,7 +115,7 @@ class NaiveChannel:
             if change.deleted:
                 rows.pop(key, None)
             else:
-                rows[key] = self.folded(rows[key], change.row) if key in rows else change.row
+                rows[key] = self.folded(rows[key], change.row, model) if key in rows else change.row
         return tuple(rows.values())
 
     def _merged_multiset(self, state: State, changes: Sequence[Change]) -> State:
@@ -127,12 +130,12 @@ class NaiveChannel:
     def _values(self, row: Row) -> tuple[Any, ...]:
         return tuple(row.get(c.identity) for c in self.columns)
 
-    def folded(self, earlier: Row, later: Row) -> Row:
+    def folded(self, earlier: Row, later: Row, model: Model) -> Row:
         """One live row from two of one key."""
-        order = self.model.order_by
+        order = model.order_by
         loses = order is not None and rank(later.get(order)) < rank(earlier.get(order))
         row = dict(earlier if loses else later)
-        for column, combine in self.model.combine.items():
+        for column, combine in model.combine.items():
             row[column] = COMBINERS[combine](earlier.get(column), later.get(column))
         return row
 

@@ -86,24 +86,25 @@ class Scenario:
 
     def channel(self, columns: tuple[Column, ...], renamed: dict[str, str] | None = None) -> nova.Channel:
         """The definition with these columns."""
-        names = {c.identity: c.name for c in columns}
-        key = [names[c] for c in self.model.key]
-        order_by = None if self.model.order_by is None else names[self.model.order_by]
-        merge: Any = nova.Multiset() if self.model.kind == "multiset" else nova.Append()
-        if self.model.kind == "upsert":
-            merge = nova.Upsert(key=key, order_by=order_by)
-        elif self.model.kind == "keyed":
-            combine = {names[c]: f for c, f in self.model.combine.items()}
-            merge = nova.Keyed(key=key, combine=combine, order_by=order_by)
+        key = [c.name for k in self.model.key for c in columns if c.identity == k]
         return nova.Channel(
             "table",
-            merge=merge,
+            merge=merge_model(self.model, columns),
             schema=", ".join(f"{c.name} {c.type.ddl}" for c in columns),
             partitions=() if self.dimension is None else (self.dimension,),
             on_schema_change="evolve" if self.evolve else "freeze",
             cluster_by=key[0] if self.clustered else (),
             renamed=renamed,
         )
+
+    def model_of_one_block(self, rng: random.Random, columns: tuple[Column, ...]) -> Model | None:
+        """Another merge model that a single delta may have; None if there is none."""
+        if self.model.kind in ("append", "multiset"):
+            return None if self.model.kind == "append" else Model("append")
+        if rng.random() < 0.5 and (self.model.kind == "keyed" or self.model.order_by is not None):
+            return Model("upsert", self.model.key)
+        free = [c for c in columns if c.identity not in self.fixed and _fits("max", c.type)]
+        return Model("keyed", self.model.key, None, {rng.choice(free).identity: "max"}) if free else None
 
     @property
     def fixed(self) -> frozenset[int]:
@@ -126,6 +127,18 @@ class Scenario:
             else:
                 row[column.name] = None if rng.random() < 0.2 else rng.choice(column.type.values)
         return row
+
+
+def merge_model(model: Model, columns: tuple[Column, ...]) -> Any:
+    """The model as users write it."""
+    names = {c.identity: c.name for c in columns}
+    key = [names[c] for c in model.key]
+    order_by = None if model.order_by is None else names[model.order_by]
+    if model.kind == "upsert":
+        return nova.Upsert(key=key, order_by=order_by)
+    if model.kind == "keyed":
+        return nova.Keyed(key=key, combine={names[c]: f for c, f in model.combine.items()}, order_by=order_by)
+    return nova.Multiset() if model.kind == "multiset" else nova.Append()
 
 
 def canonical_row(row: dict[str, Any], columns: tuple[Column, ...]) -> dict[int, Any]:

@@ -20,11 +20,12 @@ from nova_assets.engine.inputs.user_tables import (
     convert_user_table,
     name_file_in_errors,
 )
-from nova_assets.errors import BadRecord, EmptyInput, SchemaMismatch
+from nova_assets.errors import BadRecord, DefinitionError, EmptyInput, SchemaMismatch
 from nova_assets.formats import isolated_reader, readers
 from nova_assets.formats.column_conversion import convert_to_inferred_type, convert_values
 from nova_assets.formats.declared_types import declared_types
 from nova_assets.formats.input_file import InputFile, bad_record_error, empty_file_error
+from nova_assets.model.block_options import BlockOptions, options_from_arguments
 from nova_assets.model.file_format import Format
 from nova_assets.model.schema import DataType, Schema
 from nova_assets.model.value_conversion import DICTS, PANDAS, TYPED, to_python_value
@@ -258,6 +259,40 @@ def _read_paths(paths: list[Path], schema: Schema | None, allow_widening: bool) 
         return LargeParquetFiles(paths, schema, allow_widening)
     tables = [_read_file(InputFile(p), f, schema, allow_widening) for p, f in zip(paths, formats, strict=True)]
     return concat_file_tables(tables, [str(p) for p in paths])
+
+
+def read_kept_files(data: Any, schema: Schema | None, allow_widening: bool) -> tuple[pa.Table, BlockOptions]:
+    """Rows of files that are inserted as they are, one file after the other, and the options of their block.
+
+    Raises:
+        BadRecord: a file is damaged, or the files have different formats.
+        DefinitionError: the data is no list of files.
+    """
+    paths = _kept_file_paths(data)
+    formats = [_format_from_suffix(p) for p in paths]
+    if len(set(formats)) > 1:
+        raise BadRecord(
+            "files that are kept as they are need one format",
+            found=", ".join(sorted(set(formats))),
+            expected="files of one format: a block has one format",
+            next="insert the files of each format by themselves",
+        )
+    for path in paths:
+        _check_file_readable(path)
+    tables = [_read_file(InputFile(p), formats[0], schema, allow_widening) for p in paths]
+    for path, table in zip(paths, tables, strict=True):
+        if not table.num_rows:
+            raise empty_file_error(InputFile(path))
+    kept = tuple((str(p), t.num_rows) for p, t in zip(paths, tables, strict=True))
+    return concat_file_tables(tables, [str(p) for p in paths]), options_from_arguments(None, formats[0], kept)
+
+
+def _kept_file_paths(data: Any) -> list[Path]:
+    if not _is_path_input(data):
+        raise DefinitionError(
+            "keep_files= needs files", found=type(data).__name__, expected="the path of a file, or a list of paths"
+        )
+    return [Path(p) for p in ([data] if isinstance(data, str | PathLike) else data)]
 
 
 def _read_file(file: InputFile, file_format: Format, schema: Schema | None, allow_widening: bool) -> pa.Table:

@@ -7,10 +7,11 @@ from dataclasses import replace
 from functools import reduce
 from typing import TypeAlias
 
-from pyspark.errors import AnalysisException
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from nova_assets.engine.read.formatted_files_job import read_formatted_files_job, read_with_delta_index
 from nova_assets.engine.read.literal_paths import load_paths
 from nova_assets.engine.read.spark_merge import DELTA_INDEX
 from nova_assets.engine.read.stored_columns import stored_column_names, stored_column_types
@@ -18,15 +19,16 @@ from nova_assets.engine.rows.spark_columns import col
 from nova_assets.engine.rows.spark_types import to_spark_type, to_struct
 from nova_assets.engine.rows.spark_versions import READER_WIDENS_TYPES, file_metadata_column
 from nova_assets.engine.session.spark_session import LazySparkSession
-from nova_assets.engine.storage import external_files, file_io
+from nova_assets.engine.storage import external_files, file_io, formatted_files
+from nova_assets.engine.storage.formatted_files import FormattedFile
 from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.errors import NotSupported
 from nova_assets.model.block import Block, DataFile
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.schema import DELETED, DataType, Field, Schema
 
-FORMATS = ("parquet", "orc", "avro")
-"""File formats that blocks may have. This engine writes Parquet. For Avro, Spark needs a separate package."""
+FORMATS = ("parquet", *formatted_files.FORMATS)
+"""File formats that blocks may have. Spark reads Parquet, and this package reads the other formats."""
 
 MAX_FILES_IN_QUERY_TEXT = 200
 """Number of files above which their order is joined as a table, not written into the query."""
@@ -61,12 +63,15 @@ class BlockReader:
         """
         files_by_stored_schema: dict[tuple[str, _Names, _Types], list[DataFile]] = {}
         blocks_by_external_location: dict[tuple[str, str, str], list[Block]] = {}
+        formatted: list[FormattedFile] = []
         for b in blocks:
             external_folder = b.manifest.external_folder
             if external_folder is not None:
                 partition = "" if external_folder.has_values_in_path else b.partition
                 location = (b.manifest.format, external_folder.location, partition)
                 blocks_by_external_location.setdefault(location, []).append(b)
+            elif b.manifest.files and b.manifest.format != "parquet":
+                formatted += self._formatted_files(b, schema, delta_index_by_path)
             elif b.manifest.files:
                 names = stored_column_names(b, schema)
                 types = (None,) * len(names) if READER_WIDENS_TYPES else stored_column_types(b, names)
@@ -76,9 +81,38 @@ class BlockReader:
             for (f, names, types), files in files_by_stored_schema.items()
         ]
         frames += [self._read_external_blocks(some, schema) for some in blocks_by_external_location.values()]
+        if formatted:
+            frames.append(self._read_formatted_files(formatted, schema, with_delta_index=bool(delta_index_by_path)))
         if not frames:
             return self.empty_frame(schema)
         return reduce(DataFrame.unionByName, frames)
+
+    def _formatted_files(
+        self, block: Block, schema: Schema, delta_index_by_path: Mapping[str, int] | None
+    ) -> list[FormattedFile]:
+        if block.manifest.format not in FORMATS:
+            raise NotSupported(
+                f"blocks of format {block.manifest.format!r} cannot be read", expected=" or ".join(FORMATS)
+            )
+        names, indexes = stored_column_names(block, schema), delta_index_by_path or {}
+        addresses = self.warehouse.verified_addresses(block.manifest.files)
+        return [
+            formatted_files.formatted_file(block, f, address, schema, names, indexes.get(f.path))
+            for f, address in zip(block.manifest.files, addresses, strict=True)
+        ]
+
+    def _read_formatted_files(
+        self, files: Sequence[FormattedFile], schema: Schema, *, with_delta_index: bool
+    ) -> DataFrame:
+        """Rows of files that this package reads: in Spark's workers, or in this process if workers cannot run it."""
+        relaxed = schema.with_all_nullable()
+        columns = Schema((*relaxed.fields, Field(DELTA_INDEX, DataType("int")))) if with_delta_index else relaxed
+        if self.session.can_use_workers:
+            spark = self.session.get()
+            job = read_formatted_files_job(files, relaxed, with_delta_index=with_delta_index)
+            return spark.range(0, len(files), 1, len(files)).mapInArrow(job, to_struct(columns))
+        tables = [read_with_delta_index(f, relaxed, with_delta_index=with_delta_index) for f in files]
+        return self.session.to_frame(pa.concat_tables(tables))
 
     def _read_external_blocks(self, blocks: Sequence[Block], schema: Schema) -> DataFrame:
         """Rows of external files. Folder names give the values of partition columns. Columns that a file lacks are
@@ -118,8 +152,6 @@ class BlockReader:
         stored_types: _Types,
         delta_index_by_path: Mapping[str, int] | None,
     ) -> DataFrame:
-        if file_format not in FORMATS:
-            raise NotSupported(f"blocks of format {file_format!r} cannot be read", expected=" or ".join(FORMATS))
         relaxed = schema.with_all_nullable().fields
         stored_fields = [
             None if n is None else replace(f, name=n, type=t or f.type)
@@ -129,17 +161,7 @@ class BlockReader:
         reader = self.session.get().read.format(file_format).schema(to_struct(stored_schema))
         # A missing or corrupt file must not be skipped silently.
         reader = reader.options(ignoreMissingFiles="false", ignoreCorruptFiles="false", **_CHECKSUMS)
-        try:
-            rows = load_paths(reader, self.session.get(), self.warehouse.verified_addresses(files))
-        except AnalysisException as error:
-            if file_format != "avro":
-                raise
-            raise NotSupported(
-                "this Spark does not read Avro",
-                found=str(error).splitlines()[0],
-                expected="the package spark-avro",
-                next="start Spark with spark.jars.packages=org.apache.spark:spark-avro_2.13:<its own version>",
-            ) from error
+        rows = load_paths(reader, self.session.get(), self.warehouse.verified_addresses(files))
         if delta_index_by_path:
             rows = self._add_delta_index(rows, delta_index_by_path)
         if all(o == f for f, o in zip(relaxed, stored_fields, strict=True)):

@@ -18,20 +18,19 @@ from nova_assets.engine.buckets.key_order import one_chunk
 from nova_assets.engine.buckets.row_layout import sort_into_buckets
 from nova_assets.engine.read import arrow_multiset
 from nova_assets.engine.read.stored_columns import stored_column_names
+from nova_assets.engine.storage.formatted_files import FormattedFile, formatted_file
 from nova_assets.engine.storage.integrity import open_block_file
 from nova_assets.engine.storage.parquet_footers import uncompressed_bytes
 from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.formats import schema_fit
 from nova_assets.model.block import Block
 from nova_assets.model.key_layout import KeyLayout
-from nova_assets.model.merge import Multiset
-from nova_assets.model.reads import BlockSource, DeltaChain, Snapshot, SnapshotDiff, source_blocks
+from nova_assets.model.merge import MergeModel, Multiset
+from nova_assets.model.reads import BlockSource, DeltaChain, Snapshot, SnapshotDiff, merge_runs, source_blocks
 from nova_assets.model.schema import Schema
-from nova_assets.plan.block_layout import common_layout
+from nova_assets.plan.block_layout import common_layout, layout_of_small_diff
 from nova_assets.plan.partial_reads import is_plain_file_scan
 from nova_assets.plan.read_strategy import MEMORY_BYTES
-
-_OpenedBlocks = list[tuple[Block, list[pq.ParquetFile]]]
 
 
 def compute_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, warehouse: Warehouse) -> pa.Table | None:
@@ -48,12 +47,22 @@ def compute_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, warehouse: War
     if schema is None:
         return None
     warehouse.verified_addresses([f for b in blocks for f in b.manifest.files], prefetch=True)  # concurrently
-    opened = {b.id: [open_block_file(warehouse.file_address(f)) for f in b.manifest.files] for b in blocks}
+    opened = {
+        b.id: [open_block_file(warehouse.file_address(f)) for f in b.manifest.files]
+        for b in blocks
+        if b.manifest.format == "parquet"
+    }
     if sum(uncompressed_bytes(f.metadata) for files in opened.values() for f in files) > MEMORY_BYTES:
         return None
 
     def read_source_rows(some: Sequence[BlockSource], columns: Schema) -> list[pa.Table]:
-        return [_read_block_rows(b, opened[b.id], columns) for b in some if isinstance(b, Block)]
+        return [
+            _read_block_rows(b, opened[b.id], columns)
+            if b.id in opened
+            else _concat_or_empty([f.read(columns) for f in formatted_files_of_block(b, warehouse, columns)], columns)
+            for b in some
+            if isinstance(b, Block)
+        ]
 
     if not model.has_deletions or (isinstance(model, Multiset) and is_plain_file_scan(read)):
         return _concat_or_empty(read_source_rows(source_blocks(read), schema), schema)
@@ -64,20 +73,25 @@ def compute_in_memory(read: Snapshot | DeltaChain | SnapshotDiff, warehouse: War
             return arrow_multiset.to_delta_rows(row_changes)
         base_rows = _concat_or_empty(read_source_rows(read.bases, schema), schema)
         return arrow_multiset.merge_row_changes(base_rows, row_changes)
-    sorted_deltas = [sort_into_buckets(one_chunk(t), layout).rows for t in read_source_rows(read.deltas, change_schema)]
-    changes = (
-        arrow_merge.compose_deltas(sorted_deltas, model, model.key)
-        if sorted_deltas
-        else _concat_or_empty([], change_schema)
-    )
+
+    def composed(deltas: Sequence[BlockSource], run_model: MergeModel) -> pa.Table:
+        sorted_deltas = [sort_into_buckets(one_chunk(t), layout).rows for t in read_source_rows(deltas, change_schema)]
+        return (
+            arrow_merge.compose_deltas(sorted_deltas, run_model, model.key)
+            if sorted_deltas
+            else _concat_or_empty([], change_schema)
+        )
+
     if isinstance(read, DeltaChain):
-        return changes
-    base = sort_into_buckets(one_chunk(_concat_or_empty(read_source_rows(read.bases, schema), schema)), layout).rows
-    return arrow_merge.merge_changes(base, changes, model, model.key)
+        return composed(read.deltas, model)
+    rows = sort_into_buckets(one_chunk(_concat_or_empty(read_source_rows(read.bases, schema), schema)), layout).rows
+    for run_model, run in merge_runs([d for d in read.deltas if isinstance(d, Block)], model):
+        rows = arrow_merge.merge_changes(rows, composed(run, run_model), run_model, model.key)
+    return rows
 
 
 def _diff_in_memory(read: SnapshotDiff, warehouse: Warehouse) -> pa.Table | None:
-    shared_layout = common_layout(read)
+    shared_layout = common_layout(read) or layout_of_small_diff(read)
     if shared_layout is None:
         return None
     snapshots = [
@@ -92,6 +106,12 @@ def _read_block_rows(block: Block, files: Sequence[pq.ParquetFile], schema: Sche
     """Rows of a block in the columns of a schema, under the block's own column names."""
     nullable_schema = schema.with_all_nullable()  # a file may be older than a required column
     return _concat_or_empty([read_fitted_rows(block, f, f.read, nullable_schema) for f in files], schema)
+
+
+def formatted_files_of_block(block: Block, warehouse: Warehouse, schema: Schema) -> list[FormattedFile]:
+    """Files of a block in another format than Parquet, to be read in the columns of a schema."""
+    names = stored_column_names(block, schema)
+    return [formatted_file(block, f, warehouse.file_address(f), schema, names, None) for f in block.manifest.files]
 
 
 def read_fitted_rows(

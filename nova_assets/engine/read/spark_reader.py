@@ -46,6 +46,7 @@ from nova_assets.model.reads import (
     SnapshotDiff,
     StagedBlockPlaceholder,
     merge_model_of,
+    merge_runs,
 )
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.plan.block_layout import changed_key_range, split_by_changed_partition, split_by_delta_overlap
@@ -103,6 +104,9 @@ class SparkReader:
         model, schema = merge_model_of(read), read.schema or _NO_COLUMNS
         if isinstance(model, Custom):
             return self._custom_snapshot_frame(read, base, deltas, model)
+        runs = merge_runs(deltas, model)
+        if len(runs) > 1 or any(m is not model for m, _ in runs):
+            return self._merge_runs_to_frame(base, runs, schema)
         if not deltas or not model.has_deletions:
             return self.blocks.read([*base, *deltas], schema)  # without a key, all blocks are one read
         if isinstance(model, Multiset):
@@ -161,6 +165,21 @@ class SparkReader:
             broadcast_keys=_can_broadcast_keys(deltas),
         )
 
+    def _merge_runs_to_frame(
+        self, base: Sequence[Block], runs: Sequence[tuple[MergeModel, tuple[Block, ...]]], schema: Schema
+    ) -> DataFrame:
+        """Rows of a base and deltas under several merge models of one key, run by run (Nova 3.1)."""
+        rows = self.blocks.read(base, schema)
+        for model, deltas in runs:
+            rows = merge_deltas(
+                rows,
+                self._delta_rows(deltas, schema),
+                model,
+                is_multi_delta=len(deltas) > 1,
+                broadcast_keys=_can_broadcast_keys(deltas),
+            )
+        return rows
+
     def _inserts_frame(self, snapshot: Snapshot) -> DataFrame:
         model, rows = merge_model_of(snapshot), self._snapshot_frame(snapshot)
         if isinstance(model, Custom):  # its deltas may have other columns than its bases: diff from B_0
@@ -213,9 +232,10 @@ class SparkReader:
         schema = read.schema or _NO_COLUMNS
         # schema of the latest base block, or of B_0
         base_frame = self.blocks.read(base, base[-1].manifest.schema) if base else self.blocks.empty_frame(schema)
-        if deltas:
-            changes = _reduce_with_function(model.chain_ref, self._custom_delta_frames(deltas))
-            base_frame = _reduce_with_function(model.merge_ref, [base_frame, changes])
+        for run_model, run in merge_runs(deltas, model):
+            assert isinstance(run_model, Custom)
+            changes = _reduce_with_function(run_model.chain_ref, self._custom_delta_frames(run))
+            base_frame = _reduce_with_function(run_model.merge_ref, [base_frame, changes])
         return base_frame if read.schema is None else cast_custom_merge_result(base_frame, read.schema, read.channel)
 
     def _custom_delta_frames(self, deltas: Sequence[Block]) -> list[DataFrame]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nova_assets.engine.buckets.merge_unit import read_merge_unit
-from nova_assets.engine.read.in_memory import read_fitted_rows
+from nova_assets.engine.read.in_memory import formatted_files_of_block, read_fitted_rows
 from nova_assets.engine.read.merge_unit_reader import MergeUnitReadPlan
 from nova_assets.engine.read.read_executor import ReadExecutor, mark_as_inserts
 from nova_assets.engine.storage import external_files
@@ -121,27 +121,32 @@ class StreamingReader:
 
     def _read_unmerged(self, read: Snapshot | DeltaChain, columns: Schema) -> Tables:
         """Rows of blocks that need no merge, file by file."""
-        own_blocks, external_blocks, other_format_blocks = list[Block](), list[Block](), list[Block]()
+        own_blocks, other_format_blocks = list[Block](), list[Block]()
+        external_blocks, external_orc_blocks = list[Block](), list[Block]()
         for block in source_blocks(read):
             assert isinstance(block, Block), "a read is resolved before it is carried out"
-            target_list = (
-                other_format_blocks
-                if block.manifest.format != "parquet"
-                else own_blocks
-                if block.manifest.external_folder is None
-                else external_blocks
-            )
-            target_list.append(block)
+            is_external, is_parquet = block.manifest.external_folder is not None, block.manifest.format == "parquet"
+            if is_external:
+                (external_blocks if is_parquet else external_orc_blocks).append(block)
+            else:
+                (own_blocks if is_parquet else other_format_blocks).append(block)
         own_files = [(b, f) for b in own_blocks for f in b.manifest.files]
         paths = self.warehouse.verified_addresses([f for _, f in own_files], prefetch=True)
         external_files_with_paths = [(b, f, p) for b in external_blocks for f, p in _external_file_paths(b)]
         return chain(
             _read_row_groups([(b, p) for (b, _), p in zip(own_files, paths, strict=True)], columns.with_all_nullable()),
             self._read_external_files(external_files_with_paths, read, columns),
-            self._fetch_each(split_into_portions(_snapshot_of_blocks(other_format_blocks, read, columns)))
-            if other_format_blocks
+            self._read_formatted_files(other_format_blocks, columns),
+            self._fetch_each(split_into_portions(_snapshot_of_blocks(external_orc_blocks, read, columns)))
+            if external_orc_blocks
             else (),
         )
+
+    def _read_formatted_files(self, blocks: Sequence[Block], columns: Schema) -> Tables:
+        """Rows of files in other formats than Parquet, one file at a time."""
+        self.warehouse.verified_addresses([f for b in blocks for f in b.manifest.files])
+        files = [f for b in blocks for f in formatted_files_of_block(b, self.warehouse, columns)]
+        return (f.read(columns) for f in files)
 
     def _read_external_files(
         self, files: Sequence[tuple[Block, DataFile, str]], read: Snapshot | DeltaChain, columns: Schema

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from nova_assets.model.block import Block
+from nova_assets.model.merge import Keyed
 from nova_assets.model.reads import DeltaChain, Read, Snapshot
 from nova_assets.model.schema import DELETED, DataType, Schema
 from nova_assets.model.sum_bounds import is_in_type_range, sum_overflow_error
@@ -36,6 +37,10 @@ def check_sums_fit(
     Raises:
         SumOverflow: with key, column and value.
     """
+    if any(b.has_own_merge for b in older_blocks) and len(sum_types) > 1:  # each column may end at another block
+        for column, type_ in sum_types.items():
+            check_sums_fit(error_label, staged_delta, older_blocks, {column: type_}, read_rows)
+        return
     key = list(staged_delta.merge.key)
     columns = [*key, *sum_types, DELETED]
     schema = staged_delta.manifest.schema
@@ -48,8 +53,20 @@ def check_sums_fit(
         if not undeleted_keys:
             return
         rows = read_rows(_build_block_read(block, schema), own.select(key)).to_pylist()
-        undeleted_keys = _add_to_totals(rows, key, sum_types, totals, keys, undeleted_keys)
+        left = _add_to_totals(rows, key, sum_types, totals, keys, undeleted_keys)
+        if block.kind == "delta" and not any(_is_summed(block, c) for c in sum_types):  # its rows replace older values
+            left -= {_canonical_key(row, key) for row in rows}
+        undeleted_keys = left
     _check_totals_fit(error_label, totals, keys, sum_types)
+
+
+def _is_summed(block: Block, column: str) -> bool:
+    """Whether the merge model of a block adds the values of a column to the older values."""
+    return isinstance(block.merge, Keyed) and dict(block.merge.combine).get(column) == "sum"
+
+
+def _canonical_key(row: Mapping[str, Any], key_columns: Sequence[str]) -> str:
+    return repr(canonical_value([row[k] for k in key_columns]))
 
 
 def _add_to_totals(
@@ -65,7 +82,7 @@ def _add_to_totals(
     deleted = set()
     keys_in_rows = set()
     for row in rows:
-        canonical_key = repr(canonical_value([row[k] for k in key_columns]))
+        canonical_key = _canonical_key(row, key_columns)
         keys_in_rows.add(canonical_key)
         if candidate_keys is not None and canonical_key not in candidate_keys:
             continue

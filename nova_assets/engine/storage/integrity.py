@@ -44,7 +44,9 @@ _REPAIR = (
     "nova doctor --repair --dry-run, which shows the affected versions and how to recover them: from a backup, by "
     "nova restore to a version that does not need the file, or by running its writer again"
 )
-_BLOCK_FILE_PATH = re.compile(r"blocks/[A-Za-z0-9_-]+/[^/\s'\"\\)]+?\.parquet")
+_BLOCK_FILE_PATH = re.compile(
+    r"blocks/[A-Za-z0-9_-]+/[^/\s'\"\\)]+?\.(?:parquet|orc|avro|csv|json|jsonl|ndjson)(?:\.gz|\.zst)?"
+)
 _CORRUPT = re.compile(r"checksum verification failed|not a Parquet file|ParquetDecodingException|NOVA-FILE-ALTERED")
 _SPARK_FAILURE_TEXTS = ("CRC checksum verification failed", "could not verify", "FAILED_READ_FILE", "NOVA-FILE-ALTERED")
 
@@ -264,7 +266,7 @@ def find_defect(file: DataFile, address: str, *, thorough: bool) -> str | None:
     try:
         check_files_unaltered([(file, address)])
         if thorough and file.digest:
-            return None if _file_digest(address) == file.digest else "has other bytes than were written"
+            return None if digest_of_file(address) == file.digest else "has other bytes than were written"
         if thorough and address.endswith(file_io.PARQUET):
             opened = open_block_file(address)
             for n in range(opened.num_row_groups):
@@ -276,7 +278,8 @@ def find_defect(file: DataFile, address: str, *, thorough: bool) -> str | None:
     return None
 
 
-def _file_digest(address: str) -> str:
+def digest_of_file(address: str) -> str:
+    """Digest of all bytes of a file."""
     hasher = hashlib.blake2b(digest_size=16)
     with file_io.open_input_stream(address) as stream:
         size = int(stream.size())

@@ -77,7 +77,8 @@ class BlockRewriter:
         """
         read = replace(read, schema=schema.of_files)
         strategy = choose_strategy(read, "block", self.forced_strategy)
-        if strategy == "arrow" and isinstance(read.merge, Append):
+        are_all_parquet = all(b.manifest.format == "parquet" for b in source_blocks(read) if isinstance(b, Block))
+        if strategy == "arrow" and isinstance(read.merge, Append) and are_all_parquet:
             with suppress(OverflowError):  # fall back to Spark, which raises its usual error
                 return self.writer.write_with_job(
                     partial(combine_small_files, read, self.warehouse, schema.of_files), staged, channel, schema

@@ -27,6 +27,7 @@ class BlockTarget:
         channel: partitioned channel whose dimensions separate the rows; None if the channel is not partitioned.
         scope: partitions to which the rows must belong.
         layout: key layout; None if rows stay in input order.
+        channel_model: the channel's merge model, if the block has another model.
     """
 
     block_id: str
@@ -38,6 +39,7 @@ class BlockTarget:
     channel: Channel | None = None
     scope: str = WHOLE
     layout: KeyLayout | None = None
+    channel_model: MergeModel | None = None
 
     @property
     def dimensions(self) -> tuple[Dimension, ...]:
@@ -95,8 +97,10 @@ class BlockTarget:
         """Columns whose minimum and maximum the catalog keeps."""
         if self.model is None:
             return ()
-        summed = overflowable_sums(self.model, self.schema)
-        return tuple(dict.fromkeys((*self.model.key, *self.model.order_by, *summed)))
+        models = [m for m in (self.model, self.channel_model) if m is not None]
+        return tuple(
+            dict.fromkeys(c for m in models for c in (*m.key, *m.order_by, *overflowable_sums(m, self.schema)))
+        )
 
     @property
     def file_target(self) -> FileTarget:

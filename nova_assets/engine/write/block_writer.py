@@ -26,14 +26,16 @@ from nova_assets.engine.storage.integrity import altered_file_error_from
 from nova_assets.engine.storage.warehouse import BLOCKS, Warehouse
 from nova_assets.engine.write.block_file_writer import BlockFileWriter, are_keys_proven_unique
 from nova_assets.engine.write.block_target import BlockTarget
+from nova_assets.engine.write.format_converter import convert_files, keep_files
 from nova_assets.engine.write.null_checks import check_nulls
 from nova_assets.engine.write.repeated_keys import RepeatedKeyResolver
 from nova_assets.engine.write.row_digest import digest_of, digest_of_files
-from nova_assets.errors import SchemaMismatch, WarehouseUnavailable
+from nova_assets.errors import BadKey, SchemaMismatch, WarehouseUnavailable
 from nova_assets.formats import schema_fit
 from nova_assets.model.block import DataFile, Manifest, StagedBlock
+from nova_assets.model.block_options import NO_OPTIONS, BlockOptions
 from nova_assets.model.channel import Channel
-from nova_assets.model.merge import Append, Custom
+from nova_assets.model.merge import Append, Custom, MergeModel
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.nova_error import NovaError
 from nova_assets.plan.block_layout import layout_for_channel
@@ -60,6 +62,7 @@ class BlockWriter:
         *,
         keys_checked: bool = False,
         compute_digest: bool = False,
+        options: BlockOptions = NO_OPTIONS,
     ) -> Manifest:
         """Write a frame into the folder of its block and return the manifest. A failed write leaves no files behind.
 
@@ -70,14 +73,17 @@ class BlockWriter:
             schema: schema of the channel or of the port's rows.
             keys_checked: whether the channel already holds the rows, so that their keys need no further check.
             compute_digest: whether to compute the digest of the rows, too.
+            options: merge model and file format of the block.
 
         Raises:
             SchemaMismatch, BadKey, WarehouseUnavailable.
             PartitionError: a row belongs to no partition, or to a partition outside the scope.
         """
-        target = self._build_target(staged, channel, schema)
+        target = self._build_target(staged, channel, schema, options.merge)
         with self._remove_staged_on_failure(staged):
-            return self._write_and_check(frame, target, keys_checked, compute_digest)
+            if options.kept_files:
+                return self._keep_files(frame, target, options, compute_digest)
+            return self._write_and_check(frame, target, keys_checked, compute_digest, options.format or "parquet")
 
     def write_with_job(
         self,
@@ -106,18 +112,21 @@ class BlockWriter:
                 check_nulls([w.footer for w in written], target)
             return self._build_manifest(written, target)
 
-    def _build_target(self, staged: StagedBlock, channel: Channel | None, schema: Schema) -> BlockTarget:
+    def _build_target(
+        self, staged: StagedBlock, channel: Channel | None, schema: Schema, merge: MergeModel | None = None
+    ) -> BlockTarget:
         is_written_unchanged = channel is None or (isinstance(channel.merge, Custom) and staged.kind == "delta")
         return BlockTarget(
             staged.id,
             f"port {staged.port!r}" if channel is None else f"channel {channel.name!r}",
             staged.kind,
             schema,
-            None if is_written_unchanged or channel is None else channel.merge,
+            None if is_written_unchanged or channel is None else merge or channel.merge,
             self.warehouse.block_folder_address(staged.folder),
             channel if channel is not None and channel.partitions else None,
             staged.partition,
             None if channel is None else layout_for_channel(channel, schema),
+            None if channel is None or merge is None else channel.merge,
         )
 
     @contextmanager
@@ -143,7 +152,9 @@ class BlockWriter:
             raise
         self.warehouse.delete_empty_block_folder(staged.folder)
 
-    def _write_and_check(self, frame: Any, target: BlockTarget, keys_checked: bool, compute_digest: bool) -> Manifest:
+    def _write_and_check(
+        self, frame: Any, target: BlockTarget, keys_checked: bool, compute_digest: bool, file_format: str
+    ) -> Manifest:
         _check_no_deleted_column(frame.column_names if isinstance(frame, pa.Table) else frame.columns, target)
         written = self._write_table(frame, target) if isinstance(frame, pa.Table) else self._write_frame(frame, target)
         digest = (
@@ -154,9 +165,31 @@ class BlockWriter:
         if target.is_keyed and not keys_checked and not are_keys_proven_unique(written, target):
             resolved = self.resolver.resolve([w.footer for w in written], target)
             written = written if resolved is None else resolved
+        if file_format != "parquet":
+            written = convert_files(written, target, file_format)
         if not isinstance(frame, pa.Table):
             _remove_unlisted_files(written, target)
-        return replace(self._build_manifest(written, target), digest=digest)
+        return replace(self._build_manifest(written, target, file_format), digest=digest)
+
+    def _keep_files(
+        self, table: pa.Table, target: BlockTarget, options: BlockOptions, compute_digest: bool
+    ) -> Manifest:
+        """Block whose files are copies of the inserted files, checked as if their rows were written."""
+        file_format = options.format or "parquet"
+        _check_no_deleted_column(table.column_names, target)
+        rows = self._fit_table(table, target)
+        parquet_files, kept = keep_files(rows, options.kept_files, target, file_format)
+        if target.model is not None:
+            check_nulls([w.footer for w in parquet_files], target)
+        if target.is_keyed and self.resolver.resolve([w.footer for w in parquet_files], target) is not None:
+            raise BadKey(
+                f"{target.error_label}: the files have several rows of one key, which must be resolved",
+                expected="at most one row of each key in all files",
+                next="insert them without keep_files",
+            )
+        _remove_unlisted_files(kept, target)
+        digest = str(digest_of(table, target.schema)) if compute_digest else None
+        return replace(self._build_manifest(kept, target, file_format), digest=digest)
 
     def _digest_of_written(self, frame: Any, written_files: Sequence[WrittenFile], target: BlockTarget) -> str:
         """Digest of the rows. For a Spark frame, the written files are read: a second evaluation could return other
@@ -166,6 +199,10 @@ class BlockWriter:
         return str(digest_of_files(self.session, [w.path for w in written_files], target.file_schema))
 
     def _write_table(self, table: pa.Table, target: BlockTarget) -> list[WrittenFile]:
+        return self.file_writer.write_table(self._fit_table(table, target), target)
+
+    def _fit_table(self, table: pa.Table, target: BlockTarget) -> pa.Table:
+        """Table in the columns and types of the files of a block."""
         if not target.has_deleted_column and target.may_have_deletions and DELETED in table.column_names:
             _check_no_deletions(int(pc.sum(table.column(DELETED)).as_py() or 0), target)
             table = table.drop_columns([DELETED])
@@ -181,7 +218,7 @@ class BlockWriter:
                 next=error.next,
                 **error.fields,
             ) from error
-        return self.file_writer.write_table(canonicalize_columns(fitted, target.canonical_key_columns), target)
+        return canonicalize_columns(fitted, target.canonical_key_columns)
 
     def _write_frame(self, frame: DataFrame, target: BlockTarget) -> list[WrittenFile]:
         from nova_assets.engine.rows.spark_conversion import parse_conversion_error
@@ -205,12 +242,15 @@ class BlockWriter:
                     raise conversion_error from error
                 raise
 
-    def _build_manifest(self, written_files: Sequence[WrittenFile], target: BlockTarget) -> Manifest:
+    def _build_manifest(
+        self, written_files: Sequence[WrittenFile], target: BlockTarget, file_format: str = "parquet"
+    ) -> Manifest:
         """Manifest of the block, from the reports of the file writers alone."""
         file_io.fsync_paths([*(w.path for w in written_files), target.folder])
         files = tuple(_to_data_file(w, target) for w in written_files)
-        layout = target.layout if all(f.key_placement is not None for f in files) else None
-        return Manifest(files, target.schema, sum(f.deletes for f in files), layout=layout)
+        is_placed = file_format == "parquet" and all(f.key_placement is not None for f in files)
+        layout = target.layout if is_placed else None
+        return Manifest(files, target.schema, sum(f.deletes for f in files), file_format, layout=layout)
 
 
 def _remove_unlisted_files(written_files: Sequence[WrittenFile], target: BlockTarget) -> None:

@@ -29,8 +29,13 @@ _ROW_GROUP_ROWS = 1024 * 1024
 
 
 def write_parquet_table_files(
-    batches: pa.RecordBatchReader, folder: str, layout: TableFileLayout, schema: Schema, target_bytes: int
-) -> tuple[list[TableFile], int]:
+    batches: pa.RecordBatchReader,
+    folder: str,
+    layout: TableFileLayout,
+    schema: Schema,
+    target_bytes: int,
+    expected_rows: int,
+) -> list[TableFile]:
     """Write rows as Parquet files of about the target size. Memory holds one row group.
 
     Args:
@@ -39,12 +44,11 @@ def write_parquet_table_files(
         layout: layout of the files.
         schema: columns of the channel.
         target_bytes: size of a file in bytes.
-
-    Returns:
-        The files, and the number of their rows.
+        expected_rows: number of the rows.
 
     Raises:
         SchemaMismatch: the layout cannot represent a value.
+        WarehouseUnavailable: other than the expected number of rows has been written.
     """
     file_schema = parquet_table_schema(schema, layout)
     filesystem, path = file_io.filesystem_and_path(folder)
@@ -65,7 +69,8 @@ def write_parquet_table_files(
                         break
             size = stream.tell()
         files.append(TableFile(name, size))
-    return files, rows
+    _check_converted_rows(rows, expected_rows, folder)
+    return files
 
 
 def _row_groups(batches: pa.RecordBatchReader) -> Iterator[pa.Table]:
@@ -89,8 +94,8 @@ def _new_file_name(number: int, layout: TableFileLayout) -> str:
 
 
 def write_table_files_by_spark(
-    frame: DataFrame, folder: str, layout: TableFileLayout, file_count: int
-) -> tuple[list[TableFile], int]:
+    frame: DataFrame, folder: str, layout: TableFileLayout, file_count: int, expected_rows: int
+) -> list[TableFile]:
     """Write rows with Spark's own writer of a format.
 
     Args:
@@ -98,12 +103,11 @@ def write_table_files_by_spark(
         folder: address of an empty folder.
         layout: layout of the files.
         file_count: number of files.
-
-    Returns:
-        The files, and the number of rows that Spark has counted.
+        expected_rows: number of the rows.
 
     Raises:
         NotSupported: the format cannot hold a column, or Spark lacks the format.
+        WarehouseUnavailable: Spark has counted another number of rows.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
@@ -124,7 +128,8 @@ def write_table_files_by_spark(
         if (refusal := format_error(error, layout)) is not None:
             raise refusal from error
         raise
-    return _rename_files(folder, layout), int(observation.get["rows"])
+    _check_converted_rows(int(observation.get["rows"]), expected_rows, folder)
+    return _rename_files(folder, layout)
 
 
 def _write_rcfiles(rows: DataFrame, folder: str) -> None:
@@ -156,14 +161,11 @@ def _rename_files(folder: str, layout: TableFileLayout) -> list[TableFile]:
     return files
 
 
-def check_converted_rows(written: tuple[list[TableFile], int], expected: int, folder: str) -> list[TableFile]:
-    """The written files. Raises WarehouseUnavailable if a conversion has not written the rows of its source."""
-    files, rows = written
-    if rows != expected:
+def _check_converted_rows(written: int, expected: int, folder: str) -> None:
+    if written != expected:
         raise WarehouseUnavailable(
             f"{folder} was not converted completely",
-            found=f"{rows} rows",
+            found=f"{written} rows",
             expected=f"{expected} rows",
             next="publish again; readers still see the previous version",
         )
-    return files

@@ -32,7 +32,9 @@ class FileShape(Shape):
 
 
 class BlockShape(Shape):
-    """A base ``B5`` or a delta ``Δ(4→5)``, with its files."""
+    """A base ``B5`` or a delta ``Δ(4→5)``, with its files. ``channel_merge`` is the channel's merge model, if ``merge``
+    belongs to this block alone.
+    """
 
     id: str
     channel: str
@@ -50,6 +52,7 @@ class BlockShape(Shape):
     keeps_all: bool
     columns: list[Column]
     merge: dict[str, Any]
+    channel_merge: dict[str, Any] | None = None
     layout: dict[str, Any] | None
     outside: dict[str, Any] | None
     files: list[FileShape]
@@ -74,6 +77,7 @@ class BlockShape(Shape):
             keeps_all=m.drops_no_rows,
             columns=columns_from_schema(m.schema) or [],
             merge=block.merge.as_json(),
+            channel_merge=None if block.channel_merge is None else block.channel_merge.as_json(),
             layout=None if m.layout is None else m.layout.as_json(),
             outside=None if m.external_folder is None else m.external_folder.as_json(),
             files=[FileShape(**f.as_json()) for f in m.files],
@@ -95,7 +99,9 @@ class BlockShape(Shape):
             None if self.outside is None else ExternalFolder.from_json(self.outside),
         )
         place_of_block = (self.id, self.channel, self.partition, self.kind, self.lo, self.hi)
-        return Block(*place_of_block, manifest, merge_model_from_json(self.merge), self.origin, self.commit)
+        merge = merge_model_from_json(self.merge)
+        channel_merge = None if self.channel_merge is None else merge_model_from_json(self.channel_merge)
+        return Block(*place_of_block, manifest, merge, self.origin, self.commit, channel_merge)
 
 
 class CommitShape(Shape):

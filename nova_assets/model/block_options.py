@@ -1,0 +1,163 @@
+"""Options of a single block: its merge model and its file format (Nova 3.1)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from nova_assets.errors import DefinitionError
+from nova_assets.model.merge import Append, Custom, MergeModel, Multiset, merge_model_from_json
+from nova_assets.model.schema import DataType
+
+if TYPE_CHECKING:
+    from nova_assets.model.channel import Channel
+
+BlockFormat = Literal["parquet", "orc", "avro", "csv", "json"]
+"""File formats of blocks. ``json`` is one object per line."""
+
+BLOCK_FORMATS: tuple[str, ...] = get_args(BlockFormat)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockOptions:
+    """How one block is merged and stored, if that differs from the other blocks of its channel.
+
+    Args:
+        merge: merge model of the block; None for the model of the channel.
+        format: file format of the block; None for the format of the engine.
+        kept_files: files that become the files of the block as they are, with their numbers of rows; empty if the
+            engine writes the files.
+    """
+
+    merge: MergeModel | None = None
+    format: BlockFormat | None = None
+    kept_files: tuple[tuple[str, int], ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Only the options that are given."""
+        found: dict[str, Any] = {} if self.merge is None else {"merge": self.merge.as_json()}
+        return found if self.format is None else {**found, "format": self.format}
+
+    def problems(self, channel: Channel, kind: str) -> list[str]:
+        """Problems of these options for a block of a channel."""
+        found = [] if self.merge is None else block_merge_problems(channel, kind, self.merge)
+        return found if self.format is None else found + block_format_problems(channel, self.format)
+
+    def check(self, channel: Channel, kind: str) -> None:
+        """Raise DefinitionError if the options have no clear meaning for a block of the channel."""
+        problems = self.problems(channel, kind)
+        if problems:
+            raise DefinitionError(
+                f"a block of channel {channel.name!r} cannot have these options: {'; '.join(problems)}",
+                found=str(self),
+                expected="see docs/guides/blocks.md",
+                channel=channel.name,
+                problems=problems,
+            )
+
+    def own_merge(self, channel_merge: MergeModel) -> MergeModel | None:
+        """Merge model of the block, if the channel has another model."""
+        return None if self.merge is None or self.merge.as_json() == channel_merge.as_json() else self.merge
+
+    def __str__(self) -> str:
+        """The given options, such as ``merge=Upsert(key='id'), format='orc'``; empty if none is given."""
+        return ", ".join(f"{k}={v!r}" for k, v in self._given().items())
+
+    def _given(self) -> dict[str, Any]:
+        return {k: v for k, v in (("merge", self.merge), ("format", self.format)) if v is not None}
+
+
+NO_OPTIONS = BlockOptions()
+
+
+def options_from_arguments(merge: Any, format: Any, kept_files: tuple[tuple[str, int], ...] = ()) -> BlockOptions:
+    """Options from a user's arguments. Raises DefinitionError for values of another type."""
+    if merge is not None and not isinstance(merge, MergeModel):
+        raise DefinitionError(
+            "merge= of a block is no merge model", found=repr(merge), expected="for example nova.Upsert(key='id')"
+        )
+    if format is not None and format not in BLOCK_FORMATS:
+        raise DefinitionError(
+            f"a block cannot have format={format!r}", expected=f"one of {', '.join(BLOCK_FORMATS)}", found=repr(format)
+        )
+    return BlockOptions(merge, format, kept_files)
+
+
+def options_from_json(data: Any) -> BlockOptions:
+    """Options from ``as_json``."""
+    merge = data.get("merge")
+    return BlockOptions(None if merge is None else merge_model_from_json(merge), data.get("format"))
+
+
+def block_merge_problems(channel: Channel, kind: str, merge: MergeModel) -> list[str]:
+    """Problems of a merge model for one block of a channel.
+
+    All blocks of a channel are merged one after the other, so the rows that one model leaves must be rows that the
+    other model can merge.
+    """
+    if kind != "delta":
+        return [
+            "merge= belongs to a delta: a base is not merged, and a new model of the channel takes effect with a base"
+        ]
+    if channel.external is not None:
+        return ["the channel is written by another system"]
+    if not _can_follow(channel.merge, merge):
+        return [
+            f"merge={merge!r} cannot be combined with the channel's merge={channel.merge!r}: {_expected(channel.merge)}"
+        ]
+    return merge.problems(channel.schema)
+
+
+def _can_follow(channel_merge: MergeModel, merge: MergeModel) -> bool:
+    if isinstance(channel_merge, Custom) or isinstance(merge, Custom):
+        return isinstance(channel_merge, Custom) and isinstance(merge, Custom)
+    if isinstance(channel_merge, Multiset):
+        return isinstance(merge, Append | Multiset)
+    if not channel_merge.key:
+        return isinstance(merge, Append)
+    return set(merge.key) == set(channel_merge.key)
+
+
+def _expected(channel_merge: MergeModel) -> str:
+    if isinstance(channel_merge, Custom):
+        return "expected a Custom model"
+    if isinstance(channel_merge, Multiset):
+        return "expected Append() or Multiset()"
+    if not channel_merge.key:
+        return "its consumers read changes without deletions, so expected Append()"
+    return f"expected Upsert or Keyed with the key {', '.join(channel_merge.key)}"
+
+
+def block_format_problems(channel: Channel, format: str) -> list[str]:
+    """Problems of a file format for a block of a channel."""
+    if channel.external is not None:
+        return ["the channel is written by another system"]
+    fields = () if channel.schema is None else channel.schema.fields
+    return [p for f in fields if (p := type_problem(format, f.name, f.type)) is not None]
+
+
+def type_problem(format: str, column: str, type_: DataType) -> str | None:
+    """Why a format cannot hold a column; None if it can."""
+    if format == "csv" and type_.fields:
+        return f"column {column!r} is {type_}, and CSV has no nested types"
+    if format != "avro":
+        return None
+    if not _AVRO_NAME.fullmatch(column):
+        return f"column {column!r} has a name that Avro does not allow"
+    if type_.name == "map" and type_.fields[0].type.name != "string":
+        return f"column {column!r} is {type_}, and keys of Avro's maps are text"
+    inner = type_.fields[1:] if type_.name == "map" else type_.fields
+    named = type_.name == "struct"
+    problems = (type_problem(format, f.name if named else "item", f.type) for f in inner)
+    return next((p for p in problems if p is not None), None)
+
+
+_AVRO_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+
+
+def has_same_effect(merge: MergeModel, channel_merge: MergeModel) -> bool:
+    """Whether a delta under one model has the same effect under the channel's model: its rows are the channel's
+    change.
+    """
+    return isinstance(merge, Append) and isinstance(channel_merge, Append | Multiset)
