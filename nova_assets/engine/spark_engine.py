@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from nova_assets.engine.buckets import arrow_merge
 from nova_assets.engine.buckets.partitioning import add_derived_columns, parse_partition_value
+from nova_assets.engine.inputs.database_rows import read_database_rows
 from nova_assets.engine.inputs.insert_data import convert_insert_data
 from nova_assets.engine.inputs.large_parquet import LargeParquetFiles
 from nova_assets.engine.read.matching_keys import filter_rows_by_keys
@@ -35,8 +36,9 @@ from nova_assets.formats import schema_fit
 from nova_assets.model.arrow_types import arrow_type, to_arrow_schema
 from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
+from nova_assets.model.database_source import DatabaseRead
 from nova_assets.model.external_files import ExternalFileInfo
-from nova_assets.model.external_table import ExternalFilesContent
+from nova_assets.model.external_table import ExternalFilesContent, ExternalFormat
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.read_strategy import ReadStrategy
 from nova_assets.model.reads import DeltaChain, Read, Snapshot
@@ -349,6 +351,12 @@ class SparkEngine:
         self, channel: Channel, partition: str, files: Sequence[ExternalFileInfo]
     ) -> ExternalFilesContent:
         return external_files.describe_files(channel, partition, files)
+
+    def read_external_schema(self, path: str, format: ExternalFormat) -> Schema:
+        return external_files.read_file_schema(path, format)
+
+    def read_database(self, read: DatabaseRead) -> Any:
+        return read_database_rows(self.session, read)
 
     def delete_files(self, paths: Iterable[str]) -> None:
         self.warehouse.delete_files(paths)

@@ -1,5 +1,8 @@
 """Refresh of external channels: list their locations and commit changed partitions as bases (BigDataFlow, part 2).
 
+The module ``database_tables`` refreshes the channels that copy a database table.
+
+
 A base lists the external files in place. Nothing is copied. If two processes refresh a channel at once, one of them
 commits and the other finds no more changes.
 """
@@ -44,6 +47,13 @@ PARALLEL_PARTITIONS = 8
 """Number of partitions whose files are inspected in parallel."""
 
 
+def absolute_location(location: str, root: Path) -> str:
+    """Address of a location. A folder is relative to the root of the project."""
+    if "://" in location:
+        return location.rstrip("/")
+    return os.path.normpath((root / Path(location).expanduser()).absolute())
+
+
 class ExternalTableRefresher:
     """Detects and commits changes in external files.
 
@@ -65,6 +75,8 @@ class ExternalTableRefresher:
     def preview_refresh(self, name: str, *, allow_vanished: bool = False) -> RefreshResult:
         """Changes that ``refresh`` would commit. Changes nothing, and opens no file."""
         channel = self._external_channel(name)
+        if channel.external is not None and channel.external.database is not None:
+            return self._refresh_database(channel, allow_vanished, dry_run=True)
         is_registered = name in {c.channel.name for c in self.catalog.channels()}
         return self._list_channel(
             channel, self.catalog.history(name) if is_registered else None, allow_vanished
@@ -89,10 +101,18 @@ class ExternalTableRefresher:
 
         def refresh_once() -> RefreshResult:
             # The catalog is read before the listing, so that the committed state is never newer than the listing.
+            if channel.external is not None and channel.external.database is not None:
+                return self._refresh_database(channel, allow_vanished)
             history = self.catalog.history(name)
             return self._commit_changes(self._list_channel(channel, history, allow_vanished))
 
         return plan_again_after_conflict(refresh_once, f"the refresh of {name}", self.runtime.max_attempts, log)
+
+    def _refresh_database(self, channel: Channel, allow_vanished: bool, dry_run: bool = False) -> RefreshResult:
+        from nova_assets.operations.database_tables import DatabaseTableRefresher  # needs psycopg
+
+        refresher = DatabaseTableRefresher(self.runtime)
+        return refresher.refresh(channel, self._expected_partitions(channel), allow_vanished, dry_run)
 
     def refresh_all(self) -> list[RefreshResult]:
         """Refresh all external channels of the project. A channel that fails keeps its state and does not stop the
@@ -171,10 +191,7 @@ class ExternalTableRefresher:
 
     def _absolute_location(self, channel: Channel) -> str:
         assert channel.external is not None
-        location = channel.external.location
-        if "://" in location:
-            return location.rstrip("/")
-        return os.path.normpath((self.root / Path(location).expanduser()).absolute())
+        return absolute_location(channel.external.location, self.root)
 
     def _expected_partitions(self, channel: Channel) -> frozenset[str] | None:
         """Partitions that should exist, if the header of the channel's statement defines them."""
