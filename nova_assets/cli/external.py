@@ -39,7 +39,11 @@ def external() -> None:
     """Write the definitions of external tables from their sources, and keep them current.
 
     nova external add LOCATION writes a file into the folder of datasets. nova external check compares the definitions
-    with their sources. Each subcommand takes --json. See nova external add --help and nova external check --help.
+    with their sources. Each subcommand takes --json, and add takes --dry-run. See nova external add --help and nova
+    external check --help.
+
+    \b
+    JSON: {"channel", "file", ...}; with check: {"checked": [...]}
     """
 
 
@@ -62,6 +66,7 @@ def _database_options(function: Any) -> Any:
 @click.pass_obj
 def add(
     deployment: Deployment,
+    /,
     location: str,
     name: str | None,
     into: str,
@@ -111,7 +116,7 @@ def add(
 @click.option("--write", is_flag=True, help="Update the columns in the files of the definitions.")
 @click.pass_obj
 def check(deployment: Deployment, channels: tuple[str, ...], write: bool) -> CommandResult:
-    """Compare the columns of external tables with their sources. By default, check all external channels of the project.
+    """Compare the columns of external tables with their sources. By default, check all external channels.
 
     A new column breaks nothing. A column that was dropped, or that has a type which the declared type does not
     represent, is breaking: the channel cannot be refreshed before its definition follows. With --write, the columns in

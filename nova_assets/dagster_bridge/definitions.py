@@ -58,6 +58,7 @@ from nova_assets.key_prefix import parse_key_prefix
 from nova_assets.model.binding import Binding
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.project import Project
+from nova_assets.operations.source_checks import check_sources_once
 from nova_assets.settings import Settings, load_settings
 from nova_assets.store.arrival_watch import channels_with_source_or_seal
 
@@ -126,6 +127,7 @@ def build_definitions(
             found=f'{backfill_policy} and steps="{steps}"',
             next='build_definitions(..., steps="one")',
         )
+    check_sources_once(project.channels, is_refreshed=lambda channel: True)  # only warns
     settings = load_settings(None if root is None else Path(root))
     names = DagsterNames(settings.key_prefix if key_prefix is None else parse_key_prefix(key_prefix))
     with warnings.catch_warnings(), _without_garbage_collection(len(project.bindings)):

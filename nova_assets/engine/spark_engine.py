@@ -51,8 +51,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-PROGRESS_INTERVAL_SECONDS = 5.0
-"""Seconds between two progress reports about Spark jobs."""
+PROGRESS_INTERVAL_SECONDS = 5.0  # between two reports about Spark jobs
 
 
 class SparkEngine:

@@ -7,7 +7,7 @@ their author wrote them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot.dialects.spark import Spark
 from sqlglot.tokenizer_core import Token, TokenType
@@ -62,7 +62,7 @@ def edit_columns(text: SqlText, changes: Sequence[ColumnChange]) -> str:
         NotSupported: the column list cannot be told from the rest of the text, or would be empty.
     """
     begin, end = _column_list_span(text)
-    columns = [_WrittenColumn.parse(text.sql[a:b]) for a, b in _split_at_commas(text, begin, end)]
+    columns, tail = _parse_columns(text, begin, end)
     for change in changes:
         at = next((n for n, c in enumerate(columns) if c.name.lower() == change.column.lower()), None)
         if change.kind == "added":
@@ -75,39 +75,64 @@ def edit_columns(text: SqlText, changes: Sequence[ColumnChange]) -> str:
             columns[at] = columns[at].with_type(str(change.actual).upper())
     if not columns:
         raise _no_columns_error(text, "no column is left")
-    tail = text.sql[begin:end][len(text.sql[begin:end].rstrip()) :]
-    return text.sql[:begin] + ",".join(c.text.rstrip() for c in columns) + tail + text.sql[end:]
+    written = [c.render(is_last=n == len(columns) - 1) for n, c in enumerate(columns)]
+    return text.sql[:begin] + "".join(written) + tail + text.sql[end:]
 
 
 @dataclass(frozen=True, slots=True)
 class _WrittenColumn:
-    """One column as written, with the spaces before it.
+    """One column as written.
 
     Args:
-        type_span: character range of the type within the text.
+        before: spaces and comments before the column.
+        text: the column itself.
+        comment: comment behind the column, on the same line, before or after the comma.
+        type_span: character range of the type within ``text``.
     """
 
+    before: str
     text: str
+    comment: str
     name: str
     type_span: tuple[int, int]
 
-    @staticmethod
-    def parse(text: str) -> _WrittenColumn:
-        tokens = _tokens(text)
-        after_type = next(
-            (n for n, t in enumerate(tokens) if n > 0 and t.text.upper() in ("COMMENT", "NOT", "NULL")), len(tokens)
-        )
-        return _WrittenColumn(text, tokens[0].text, (tokens[1].start, tokens[after_type - 1].end + 1))
-
     def with_type(self, type_: str) -> _WrittenColumn:
         begin, end = self.type_span
-        return _WrittenColumn(self.text[:begin] + type_ + self.text[end:], self.name, (begin, begin + len(type_)))
+        text = self.text[:begin] + type_ + self.text[end:]
+        return replace(self, text=text, type_span=(begin, begin + len(type_)))
+
+    def render(self, is_last: bool) -> str:
+        return f"{self.before}{self.text}{'' if is_last else ','}{self.comment}"
+
+
+def _parse_columns(text: SqlText, begin: int, end: int) -> tuple[list[_WrittenColumn], str]:
+    """The columns of a list, and the spaces behind the last one."""
+    columns: list[_WrittenColumn] = []
+    for first, last in _split_at_commas(text, begin, end):
+        segment = text.sql[first:last]
+        tokens = _tokens(segment)
+        before, behind = segment[: tokens[0].start], segment[tokens[-1].end + 1 :]
+        line, newline, rest = before.partition("\n")
+        if columns and newline and line.strip():  # a comment behind the comma belongs to the column before
+            columns[-1] = replace(columns[-1], comment=columns[-1].comment + line.rstrip())
+            before = newline + rest
+        columns.append(_parse_column(before, segment[tokens[0].start : tokens[-1].end + 1], behind.rstrip()))
+    inside = text.sql[begin:end]
+    return columns, inside[len(inside.rstrip()) :]
+
+
+def _parse_column(before: str, text: str, comment: str) -> _WrittenColumn:
+    tokens = _tokens(text)
+    type_end = next(
+        (n for n, t in enumerate(tokens) if n and t.text.upper() in ("COMMENT", "NOT", "NULL")), len(tokens)
+    )
+    return _WrittenColumn(before, text, comment, tokens[0].text, (tokens[1].start, tokens[type_end - 1].end + 1))
 
 
 def _added_column(change: ColumnChange, previous: _WrittenColumn | None) -> _WrittenColumn:
     """A new column, with the spaces of the column before it."""
-    spaces = " " if previous is None else previous.text[: len(previous.text) - len(previous.text.lstrip())] or " "
-    return _WrittenColumn.parse(f"{spaces}{quote_identifier(change.column)} {str(change.actual).upper()}")
+    spaces = " " if previous is None else previous.before[len(previous.before.rstrip()) :]
+    return _parse_column(spaces or " ", f"{quote_identifier(change.column)} {str(change.actual).upper()}", "")
 
 
 def _column_list_span(text: SqlText) -> tuple[int, int]:

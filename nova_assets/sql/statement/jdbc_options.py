@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from sqlglot import exp
 
+from nova_assets.masking import remember_secrets
 from nova_assets.model.database_table import DatabaseTable, normalize_database_url, with_user
 from nova_assets.model.external_table import External
 from nova_assets.sql.text import SqlText
@@ -72,6 +73,7 @@ def _known_option(text: SqlText, option: exp.Expr) -> tuple[str, str]:
     name = option.this.name
     known = {o.lower(): o for o in FIELD_BY_OPTION}
     if name.lower() == "password":
+        remember_secrets(values={"password": option.args["value"].name})  # errors show the line
         raise text.error(
             "a password in a definition would be stored in the catalog and in version control",
             option.this,
