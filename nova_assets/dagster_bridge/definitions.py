@@ -118,8 +118,7 @@ def build_definitions(
         key_prefix: first parts of all asset keys of the project. The names of its jobs, sensors, steps and resources
             begin with them, too. Definitions with different prefixes can be merged. By default, the setting
             ``key_prefix``.
-        root: folder of the project. The search for pyproject.toml and its ``[tool.nova]`` starts there, by default in
-            the current folder.
+        root: folder where the search for pyproject.toml and its ``[tool.nova]`` starts, by default the current one.
     """
     if backfill_policy is not None and backfill_policy.max_partitions_per_run != 1 and steps != "one":
         raise DefinitionError(

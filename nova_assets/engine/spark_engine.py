@@ -98,8 +98,7 @@ class SparkEngine:
             yield
 
     def cpu_seconds(self) -> float | None:
-        spark = self._session.current
-        return None if spark is None else session_cpu_seconds(spark)
+        return None if (spark := self._session.current) is None else session_cpu_seconds(spark)
 
     def read(self, read: Read) -> Any:
         return self._read_executor.read_frame(read)
