@@ -120,12 +120,7 @@ def build_definitions(
             ``key_prefix``.
         root: folder where the search for pyproject.toml and its ``[tool.nova]`` starts, by default the current one.
     """
-    if backfill_policy is not None and backfill_policy.max_partitions_per_run != 1 and steps != "one":
-        raise DefinitionError(
-            "a run for several partitions of a binding is one step",
-            found=f'{backfill_policy} and steps="{steps}"',
-            next='build_definitions(..., steps="one")',
-        )
+    _check_backfill_policy(backfill_policy, steps)
     check_sources_once(project.channels, is_refreshed=lambda channel: True)  # only warns
     settings = load_settings(None if root is None else Path(root))
     names = DagsterNames(settings.key_prefix if key_prefix is None else parse_key_prefix(key_prefix))
@@ -165,6 +160,16 @@ def build_definitions(
             ],
             resources={names.resource: nova, names.io_manager: nova},
             executor=executor,
+        )
+
+
+def _check_backfill_policy(backfill_policy: BackfillPolicy | None, steps: StepLayout) -> None:
+    """Raise DefinitionError if a run for several partitions would have several steps."""
+    if backfill_policy is not None and backfill_policy.max_partitions_per_run != 1 and steps != "one":
+        raise DefinitionError(
+            "a run for several partitions of a binding is one step",
+            found=f'{backfill_policy} and steps="{steps}"',
+            next='build_definitions(..., steps="one")',
         )
 
 

@@ -396,6 +396,5 @@ class SparkEngine:
         return self._session.to_frame(data) if isinstance(data, pa.Table) else data
 
 
-def _is_all_null(frame: Any, column: str) -> bool:
-    """Whether a column of a local table has only nulls, for example because no line of the source file names it."""
+def _is_all_null(frame: Any, column: str) -> bool:  # for example because no line of the source file names it
     return isinstance(frame, pa.Table) and frame.column(column).null_count == frame.num_rows

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from nova_assets.engine.rows.spark_types import from_struct
+from nova_assets.engine.session.quiet_stderr import hide_from_call_logs
 from nova_assets.errors import EngineUnavailable, SchemaMismatch
 from nova_assets.masking import get_logger
 from nova_assets.model.database_source import DatabaseRead
@@ -22,9 +20,6 @@ DRIVER_CLASS = "org.postgresql.Driver"
 
 DRIVER_PACKAGE = "org.postgresql:postgresql:42.7.8"
 """The driver that Spark fetches from Maven Central if the session has none."""
-
-
-_PY4J_LOGGERS = ("py4j", "py4j.java_gateway", "py4j.clientserver")
 
 
 def read_database_rows(spark: SparkSession, read: DatabaseRead) -> DataFrame:
@@ -63,25 +58,8 @@ def _read(spark: SparkSession, read: DatabaseRead) -> DataFrame:
         "sessionInitStatement": read.session_statement,
         **({} if read.password is None else {"password": read.password}),
     }
-    with _hide_from_logs(read.password):
+    with hide_from_call_logs(read.password):
         return spark.read.jdbc(read.url, read.relation, predicates=list(read.conditions), properties=properties)
-
-
-@contextmanager
-def _hide_from_logs(password: str | None) -> Iterator[None]:
-    """Keep a password out of py4j's logs, which show every call at the level DEBUG."""
-
-    def shows_no_password(record: logging.LogRecord) -> bool:
-        return password is None or password not in record.getMessage()
-
-    loggers = [logging.getLogger(name) for name in _PY4J_LOGGERS]
-    for logger in loggers:
-        logger.addFilter(shows_no_password)
-    try:
-        yield
-    finally:
-        for logger in loggers:
-            logger.removeFilter(shows_no_password)
 
 
 def _decoded(field: Field) -> str:
