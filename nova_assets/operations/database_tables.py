@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -58,10 +58,12 @@ class DatabaseTableRefresher:
             SourceUnavailable: the database does not answer, or a row cannot be represented.
             SchemaMismatch, DefinitionError: the definition contradicts the source.
             CommitConflict: another process refreshes the channel.
+            NotSupported: the rows of the channel come from files, or were copied in the other way.
         """
         is_registered = channel.name in {c.channel.name for c in self.catalog.channels()}
         head = self.catalog.channel(channel.name).head if is_registered else 0
         versions = self.catalog.source_versions(channel.name) if is_registered else {}
+        self._check_rows_are_of_same_kind(channel, versions)
         assert channel.external is not None
         if channel.external.has_changes:
             return self._append_new_rows(channel, head, versions.get(WHOLE), dry_run)
@@ -71,6 +73,22 @@ class DatabaseTableRefresher:
             comparison = _Comparison(channel, head, expected_partitions is not None, contents, changes)
             seq = None if dry_run else self._copy_changed_partitions(snapshot, comparison)
         return comparison.to_refresh_result(seq)
+
+    def _check_rows_are_of_same_kind(self, channel: Channel, versions: Mapping[str, str]) -> None:
+        """Raise NotSupported if the channel has rows that this refresh would keep beside the rows that it copies."""
+        assert channel.external is not None
+        has_mark = versions.get(WHOLE, "").startswith("{")
+        if bool(versions) and has_mark == channel.external.has_changes:
+            return
+        state = {s.channel.name: s for s in self.catalog.channels()}.get(channel.name)
+        if state is not None and state.head and any(p.rows for p in self.catalog.partitions(channel.name)):
+            raise NotSupported(
+                f"external channel {channel.name!r} has rows that its definition did not copy",
+                found="rows of an incremental table" if has_mark else "rows of files, or of whole partitions",
+                expected="a channel without rows, or the earlier definition",
+                next="declare a channel with another name for the new definition",
+                channel=channel.name,
+            )
 
     def _copy_changed_partitions(self, snapshot: PostgresSnapshot, comparison: _Comparison) -> int | None:
         """Commit the changed partitions in slices. Returns the last sequence number; None without changes."""

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from nova_assets.errors import CommitConflict, DefinitionError, SchemaMismatch
+from nova_assets.errors import CommitConflict, DefinitionError, NotSupported, SchemaMismatch
 from nova_assets.execution.conflict_retry import plan_again_after_conflict
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
@@ -103,6 +103,12 @@ class ExternalTableRefresher:
             # The catalog is read before the listing, so that the committed state is never newer than the listing.
             if channel.external is not None and channel.external.database is not None:
                 return self._refresh_database(channel, allow_vanished)
+            if self.catalog.source_versions(name):
+                raise NotSupported(
+                    f"external channel {name!r} has rows of a database, and its definition names files",
+                    next="declare a channel with another name for the files",
+                    channel=name,
+                )
             history = self.catalog.history(name)
             return self._commit_changes(self._list_channel(channel, history, allow_vanished))
 

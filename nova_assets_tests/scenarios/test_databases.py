@@ -323,10 +323,20 @@ def test_a_refresh_shows_one_moment(database: SourceDatabase, opened: Opened, mo
     assert [r["id"] for r in rows(store, "orders", partition=FIRST)] == [2, 4, 6, 8, 10]
 
 
-def test_the_catalog_file_has_no_password(database: SourceDatabase, opened: Opened) -> None:
-    store = opened(VIEW.format(url=database.url, more=""))
-    store.refresh("orders")
-    path = store.catalog.url.removeprefix("sqlite:///")
-    if Path(path).is_file():
-        content = "\n".join(sqlite3.connect(path).iterdump())
-        assert "reader@" in content and PASSWORD not in content
+def test_a_changed_definition_copies_again_or_is_refused(database: SourceDatabase, tmp_path: Path, spark: Any) -> None:
+    def refreshed(schema: str, **options: Any) -> list[dict[str, Any]]:
+        external = nova.external(database.url, table="orders", password_env="SHOP_PASSWORD", **options)
+        project = nova.Project(channels=[nova.Channel("orders", schema=schema, external=external)])
+        places = {"catalog": f"sqlite:///{tmp_path}/catalog.db", "warehouse": tmp_path / "warehouse"}
+        with nova.open(project=project, spark=spark, **places) as store:
+            store.register(project, replace=True)
+            store.refresh("orders")
+            return rows(store, "orders")
+
+    assert set(refreshed("id int")[0]) == {"id"}
+    database.execute("ALTER TABLE orders ADD shop text DEFAULT 'Paris'")
+    assert [r["shop"] for r in refreshed("id int, shop string")] == ["Paris"] * 10
+    with pytest.raises(nova.NovaError, match="did not copy"):
+        refreshed("id int, shop string", incremental="id")
+    content = "\n".join(sqlite3.connect(tmp_path / "catalog.db").iterdump())
+    assert "reader@" in content and PASSWORD not in content
