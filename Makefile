@@ -52,8 +52,10 @@ test-all: $(STAMP)  ## Run the long tests and more random examples too, as CI do
 test-fast: $(STAMP)  ## Run the tests that need no Spark and little time; at most two minutes
 	@$(PY) $(PYTEST) -m 'not spark and not slow and not long' $(ARGS)
 
-test-remote: $(STAMP)  ## Test Spark on warehouses in S3 and HDFS (downloads a gigabyte, as Spark packages)
-	@NOVA_TEST_REMOTE=1 $(PY) -m pytest -s nova_assets_tests/cloud/test_spark.py nova_assets_tests/cloud/test_hdfs.py $(ARGS)
+REMOTE := $(addprefix nova_assets_tests/cloud/test_,spark.py hdfs.py cluster.py)
+
+test-remote: $(STAMP)  ## Test Spark on warehouses in S3 and HDFS, and a cluster (downloads a gigabyte, as Spark packages)
+	@NOVA_TEST_REMOTE=1 $(PY) -m pytest -s $(REMOTE) $(ARGS)
 
 soak: $(STAMP)  ## Ten minutes of batches and killed processes under dagster dev, then see that nothing is amiss
 	@$(PY) -m nova_assets_tests.soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -4,7 +4,9 @@
 
 2,880 files, one every 30 seconds, with 300 actions of a long tail; 5 % of them come up to 20 minutes late, 2 % twice,
 and 0.1 % of the records are corrupt. They are replayed fast: every 15 minutes of the day's clock, what has come is
-received, and upkeep does what it does by itself. Beside it stands one plain Spark batch over the whole day.
+received, and upkeep does what it does by itself. Beside it stands one plain Spark batch over the whole day. Afterwards,
+Spark and DuckDB read the finished day beside the files of the batch: the whole day, and its most frequent action. The
+reads take turns, and the ratio is the median over the turns.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ import nova_assets as nova
 from benchmarks import measure
 from benchmarks.hours import svg
 from nova_assets.engine.session.spark_session import LazySparkSession
+from nova_assets.model.block import Block
+from nova_assets.plan.modes import snapshot
 from nova_assets.settings import load_settings
 
 FILES, ROWS = 2_880, 1_000
@@ -36,6 +40,8 @@ SLOT = timedelta(minutes=15)
 DAY = datetime(2024, 1, 1, tzinfo=UTC)
 TARGET = 2 * 1024 * 1024
 """Small beside the default of 128 MiB, as this day is beside a real one."""
+
+BUSIEST = "action_000"
 
 DDL = "at timestamp NOT NULL, action string NOT NULL, user string, amount double, note string, dt date"
 _WORDS = "red green blue black white small large round light heavy early late warm cold quick slow".split()
@@ -139,6 +145,102 @@ def batch(spark: Any, landing: Path, into: Path) -> None:
     rows.repartition(ACTIONS, "dt", "action").write.partitionBy("dt", "action").mode("overwrite").parquet(str(into))
 
 
+class Readers:
+    """The same questions to the finished day, and to the files of the batch. Each reader opens the day anew."""
+
+    def __init__(self, day: Day, spark: Any, batch_folder: Path) -> None:
+        self.day, self.spark, self.batch_folder = day, spark, batch_folder
+
+    def spark_reads_channel(self) -> list[tuple[Any, ...]]:
+        return self._ask_spark(self.day.store.read("actions").to_spark())
+
+    def spark_reads_batch(self) -> list[tuple[Any, ...]]:
+        return self._ask_spark(self.spark.read.parquet(str(self.batch_folder)))
+
+    def duckdb_reads_channel(self) -> list[tuple[Any, ...]]:
+        head = snapshot(self.day.store.catalog.history("actions"))
+        blocks = [block for block in (*head.bases, *head.deltas) if isinstance(block, Block)]
+        files = [file for block in blocks for file in block.manifest.files]
+        return self._ask_duckdb(self.day.store.engine.verified_file_addresses(files), partitioned=False)
+
+    def duckdb_reads_batch(self) -> list[tuple[Any, ...]]:
+        return self._ask_duckdb([str(self.batch_folder / "*" / "*" / "*.parquet")], partitioned=True)
+
+    def _ask_spark(self, rows: Any) -> list[tuple[Any, ...]]:
+        from pyspark.sql import functions as F
+
+        asked = (F.count("*"), F.round(F.sum("amount"), 3), F.max("note"), F.min("user"))
+        whole = rows.groupBy("action").agg(*asked).collect()
+        [busiest] = rows.where(f"action = '{BUSIEST}'").agg(*asked).collect()
+        return [*sorted(map(tuple, whole)), tuple(busiest)]
+
+    def _ask_duckdb(self, files: Sequence[str], *, partitioned: bool) -> list[tuple[Any, ...]]:
+        import duckdb
+
+        rows = duckdb.read_parquet(list(files), hive_partitioning=partitioned)
+        asked = "count(*), round(sum(amount), 3), max(note), min(user)"
+        whole = rows.aggregate(f"action, {asked}", "action").fetchall()
+        return [*sorted(whole), *rows.filter(f"action = '{BUSIEST}'").aggregate(asked).fetchall()]
+
+
+def read_costs(readers: Readers, rounds: int) -> dict[str, list[measure.Cost]]:
+    """Costs of each reader. All readers must give the same answer."""
+    works = {
+        "Spark, channel": readers.spark_reads_channel,
+        "Spark, batch": readers.spark_reads_batch,
+        "DuckDB, channel": readers.duckdb_reads_channel,
+        "DuckDB, batch": readers.duckdb_reads_batch,
+    }
+    [first, *others] = [work() for work in works.values()]
+    assert all(_nearly_equal(first, answer) for answer in others), "the readers do not agree"
+    return dict(zip(works, measure.interleaved(rounds, *works.values()), strict=True))
+
+
+def _nearly_equal(one: list[tuple[Any, ...]], other: list[tuple[Any, ...]]) -> bool:
+    return len(one) == len(other) and all(
+        math.isclose(a, b, abs_tol=0.01) if isinstance(a, float) else a == b
+        for row, other_row in zip(one, other, strict=True)
+        for a, b in zip(row, other_row, strict=True)
+    )
+
+
+def replay(day: Day, post: Post) -> tuple[list[measure.Cost], measure.Cost, nova.Seal]:
+    """Cost of each hour of the day, cost from the last file to the seal, and the seal."""
+    hours: list[measure.Cost] = []
+    waiting = list(post.letters)
+    last = max(letter.comes for letter in post.letters)
+    while day.now < DAY + timedelta(days=1):
+        spent: list[measure.Cost] = []
+        for _ in range(4):
+            day.now += SLOT
+            come = [letter for letter in waiting if letter.comes <= day.now]
+            waiting = waiting[len(come) :]
+            day.deliver(come)
+            spent.append(measure.cost_of(day.work))
+        hours.append(measure.Cost(sum(c.wall for c in spent), sum(c.cpu for c in spent)))
+    day.deliver(waiting)
+    day.now = max(last, DAY + timedelta(days=1) + LATENESS) + timedelta(seconds=1)
+    sealed: list[nova.Seal] = []
+    after = measure.cost_of(lambda: sealed.extend(day.finish()))
+    [seal] = sealed
+    return hours, after, seal
+
+
+def compare_readers(readers: Readers, rounds: int) -> dict[str, measure.Cost]:
+    """Cost of reading the finished day, by tool, as a multiple of reading the files of the batch."""
+    costs = read_costs(readers, rounds)
+    ratios = {tool: measure.ratio(costs[f"{tool}, channel"], costs[f"{tool}, batch"]) for tool in ("Spark", "DuckDB")}
+    measure.show(
+        "reading the finished day",
+        ["", "wall s", "CPU s"],
+        [
+            *([name, measure.median(all_).wall, measure.median(all_).cpu] for name, all_ in costs.items()),
+            *([f"{tool}, channel / batch", ratio.wall, ratio.cpu] for tool, ratio in ratios.items()),
+        ],
+    )
+    return ratios
+
+
 def main() -> None:
     given = measure.options(__doc__.splitlines()[0], svg="a file into which the work of each hour is drawn")
     files = QUICK_FILES if given.quick else FILES
@@ -147,24 +249,8 @@ def main() -> None:
         post = Post(files)
         spark = LazySparkSession().get()
         day = Day(root, spark)
-        hours: list[measure.Cost] = []
-        waiting = list(post.letters)
-        last = max(letter.comes for letter in post.letters)
-        while day.now < DAY + timedelta(days=1):
-            spent: list[measure.Cost] = []
-            for _ in range(4):
-                day.now += SLOT
-                come = [letter for letter in waiting if letter.comes <= day.now]
-                waiting = waiting[len(come) :]
-                day.deliver(come)
-                spent.append(measure.cost_of(day.work))
-            hours.append(measure.Cost(sum(c.wall for c in spent), sum(c.cpu for c in spent)))
-        day.deliver(waiting)
-        day.now = max(last, DAY + timedelta(days=1) + LATENESS) + timedelta(seconds=1)
-        sealed: list[nova.Seal] = []
-        after = measure.cost_of(lambda: sealed.extend(day.finish()))
+        hours, after, seal = replay(day, post)
         plain = [measure.cost_of(lambda: batch(spark, day.landing, root / "batch")) for _ in range(3)]
-        [seal] = sealed
         held = day.store.catalog.history("actions").blocks
         sizes: dict[str, int] = {}
         for block in held:
@@ -182,6 +268,7 @@ def main() -> None:
                 ["one Spark batch", whole.wall, whole.cpu],
             ],
         )
+        ratios = compare_readers(Readers(day, spark, root / "batch"), rounds=5 if given.quick else 11)
         figures = {
             "files": files,
             "rows": seal.rows,
@@ -190,6 +277,10 @@ def main() -> None:
             "batch": whole.wall,
             "files_out": seal.files,
             "files_least": least,
+            "seal_of_batch": after.wall / whole.wall,
+            "seal_of_batch_cpu": after.cpu / whole.cpu,
+            **{f"read_{tool.lower()}": ratio.wall for tool, ratio in ratios.items()},
+            **{f"read_{tool.lower()}_cpu": ratio.cpu for tool, ratio in ratios.items()},
         }
         measure.keep(given.json, figures)
         if given.svg:
@@ -197,7 +288,8 @@ def main() -> None:
             Path(given.svg).write_text(svg(title, [c.wall for c in hours], after.wall), encoding="utf-8")
         print(
             f"day: {seal.files} files out, {seal.files / least:.2f} x the least; "
-            f"sealed in {after.wall / whole.wall:.2f} x a Spark batch over the day"
+            f"sealed in {after.wall / whole.wall:.2f} x a Spark batch over the day (CPU {after.cpu / whole.cpu:.2f}); "
+            + ", ".join(f"{tool} reads it in {r.wall:.2f} x (CPU {r.cpu:.2f})" for tool, r in ratios.items())
         )
 
 

@@ -16,6 +16,7 @@ from nova_assets.http_addresses import check_http_address, split_addresses
 from nova_assets.key_prefix import parse_key_prefix
 from nova_assets.masking import mask_address, mask_nested, mask_setting_value, remember_secrets
 from nova_assets.renamed import NEW_SETTING_NAMES
+from nova_assets.spark_location import check_spark_location
 from nova_assets.suggestions import did_you_mean
 
 CATALOG_PATIENCE = 60.0
@@ -43,6 +44,7 @@ class Settings:
         project: ``package.module:attribute`` of the ``nova.Project``. None for a deployment with channels only.
         spark: ``local`` for a session of this process. ``server`` for a Spark Connect server of this deployment, which
             starts on first use and stays warm until ``nova spark stop``. ``sc://host:port`` for an existing server.
+            ``spark://host:port`` for a session of this process on the workers of a standalone cluster.
         spark_config: further settings of a session that is created, such as ``spark.driver.memory``.
         catalog_patience: seconds to wait for a catalog that is locked, restarting or out of reach.
         catalog_timeout: time limit of one statement to a PostgreSQL catalog, in seconds.
@@ -186,7 +188,7 @@ def _settings_from_values(values: Mapping[str, Any], root: Path, sources: Mappin
         warehouse=_resolve_warehouse(str(values["warehouse"]), root),
         project=values["project"],
         **{name: _parse_seconds(name, values[name]) for name in _IN_SECONDS},
-        spark=_check_spark(values["spark"]),
+        spark=check_spark_location(values["spark"]),
         spark_config={**_spark_s3_settings(str(values["warehouse"])), **_parse_spark_config(values["spark_config"])},
         strategy=_check_one_of("strategy", values["strategy"], ("auto", "arrow", "buckets", "spark")),
         dagster_url=check_http_address("dagster_url", values["dagster_url"]),
@@ -334,16 +336,6 @@ def _check_token(value: Any) -> str | None:
         "setting 'service_token' is no token",
         found="another value, not shown because it may be a secret",
         expected="the text that nova token add printed: nova_…",
-    )
-
-
-def _check_spark(value: Any) -> str:
-    if value in ("local", "server") or str(value).startswith("sc://"):
-        return str(value)
-    raise SettingsError(
-        "setting 'spark' is invalid",
-        found=repr(mask_address(str(value))),
-        expected='"local", "server" or "sc://host:port"',
     )
 
 

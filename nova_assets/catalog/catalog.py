@@ -20,6 +20,7 @@ from nova_assets.catalog.definition_states import DefinitionStates
 from nova_assets.catalog.definition_versions import DefinitionVersions
 from nova_assets.catalog.definitions import Definitions
 from nova_assets.catalog.executions import Executions
+from nova_assets.catalog.external_positions import ExternalPositions
 from nova_assets.catalog.firings import Firings
 from nova_assets.catalog.garbage_collection import GarbageCollection
 from nova_assets.catalog.history import Histories
@@ -63,6 +64,7 @@ class SqlCatalog(
     Backfills,
     DagsterPublishers,
     PublishedVersions,
+    ExternalPositions,
     SourceVersions,
     Firings,
     Notifications,

@@ -99,8 +99,9 @@ def build_definitions(
         project: the project whose bindings and channels are defined.
         catalog: SQLAlchemy URL of the catalog, as for ``nova.open``.
         warehouse: folder or URL of the warehouse, as for ``nova.open``.
-        spark: origin of the Spark session, as in ``Settings.spark``: ``local``, ``server`` or ``sc://host:port``. Or a
-            resource of dagster-pyspark (``PySparkResource`` or ``LazyPySparkResource``), whose session does all work.
+        spark: origin of the Spark session, as in ``Settings.spark``: ``local``, ``server``, ``sc://host:port`` or
+            ``spark://host:port``. Or a resource of dagster-pyspark (``PySparkResource`` or ``LazyPySparkResource``),
+            whose session does all work.
         spark_config: additional settings of the Spark session, unless ``spark`` is a resource.
         assets: users' own assets. Those whose metadata has ``nova/produces`` write channels of the project.
         sensors: ``per_binding`` evaluates each trigger in a sensor of its own. ``grouped`` evaluates all triggers in

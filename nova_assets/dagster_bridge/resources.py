@@ -76,9 +76,10 @@ class NovaResource(ConfigurableIOManager):
         warehouse: folder of the warehouse.
         project: ``package.module:attribute``, or the name of a registered project. ``build_definitions`` sets this
             name.
-        spark: ``local``, ``server`` or ``sc://host:port``, as in ``Settings.spark``. Use ``server`` or
-            ``sc://host:port`` with an executor that runs each step in its own process, so that the steps share a warm
-            Spark. If ``build_definitions`` gets a resource of dagster-pyspark, it sets the name of this resource.
+        spark: ``local``, ``server``, ``sc://host:port`` or ``spark://host:port``, as in ``Settings.spark``. Use
+            ``server`` or ``sc://host:port`` with an executor that runs each step in its own process, so that the steps
+            share a warm Spark. If ``build_definitions`` gets a resource of dagster-pyspark, it sets the name of this
+            resource.
         spark_config: additional settings of the Spark session. dagster-pyspark's lazy resource builds this session.
         key_prefix: first parts of the project's asset keys, as for ``build_definitions``.
         root: folder in which the search for pyproject.toml starts, by default the current folder.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from nova_assets.engine.read.read_executor import ReadExecutor
 from nova_assets.engine.read.streaming_reader import StreamingReader
 from nova_assets.engine.read.sum_checks import check_sums_fit
 from nova_assets.engine.session import shared_settings
+from nova_assets.engine.session.cluster import check_workers_share_warehouse
 from nova_assets.engine.session.cpu_time import session_cpu_seconds
 from nova_assets.engine.session.shared_settings import temporary_settings
 from nova_assets.engine.session.spark_config import READ_SETTINGS
@@ -27,7 +29,7 @@ from nova_assets.engine.session.spark_session import LazySparkSession
 from nova_assets.engine.storage import external_files
 from nova_assets.engine.storage.remote_warehouse import open_warehouse
 from nova_assets.engine.tasks import kept_frames
-from nova_assets.engine.tasks.function_shipping import pickle_module_by_value
+from nova_assets.engine.tasks.function_shipping import ship_function
 from nova_assets.engine.write.block_rewriter import BlockRewriter
 from nova_assets.engine.write.block_writer import BlockWriter
 from nova_assets.engine.write.row_digest import digest_of, digest_of_frame
@@ -74,7 +76,7 @@ class SparkEngine:
         forced_strategy: ReadStrategy | None = None,
     ) -> None:
         self.warehouse = open_warehouse(warehouse)
-        self._session = LazySparkSession(spark)
+        self._session = LazySparkSession(spark, partial(check_workers_share_warehouse, self.address))
         self.forced_strategy = forced_strategy
         self._writer = BlockWriter(self._session, self.warehouse)
         self._read_executor = ReadExecutor(self._session, self.warehouse, forced_strategy)
@@ -279,7 +281,7 @@ class SparkEngine:
     ) -> Iterator[None]:
         from nova_assets.engine.tasks.progress import watch_spark_jobs
 
-        pickle_module_by_value(function)
+        ship_function(function, self.session)
         with self.computation_scope(), watch_spark_jobs(self.session, job_name, on_progress, PROGRESS_INTERVAL_SECONDS):
             yield
 

@@ -82,8 +82,7 @@ class Runtime:
         self.project = project or Project()
         self.lease = lease
         self.sweep_delay = sweep_delay
-        self.max_attempts = max_attempts
-        self._owner = owner
+        self.max_attempts, self._owner = max_attempts, owner
         self.views_factory = views_factory
         self._shared_rows: SharedRowsOfRound | None = None
         self.staging = Staging(catalog, engine, crash_point)
@@ -374,8 +373,11 @@ class Runtime:
             self._run_states.frames_by_port.pop((run.execution.id, port), None)
         try:
             report = self._make_task_run(run, observer).run_task(step.task)
-        except EngineUnavailable:
-            self._run_states.frames_by_port.clear()  # all frames belong to the Spark session that has ended
+        except BaseException as error:
+            if self._shared_rows is not None:
+                self._shared_rows.forget()
+            if isinstance(error, EngineUnavailable):
+                self._run_states.frames_by_port.clear()  # all frames belong to the Spark session that has ended
             raise
         run.reports[step.task] = report
         return report

@@ -7,7 +7,7 @@ because a channel has moved meanwhile, therefore computes its own rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,8 +21,15 @@ from nova_assets.plan.run_plan import RunPlan, Step
 @dataclass(slots=True)
 class _Kept:
     rows: SharedRows
+    awaited: set[str]
     frames: dict[str, Frame] = field(default_factory=dict)
     result: Any = None
+    cleanup: ExitStack = field(default_factory=ExitStack)
+
+    def release(self) -> None:
+        with suppress(Exception):  # the session may have ended, and the rows with it
+            self.cleanup.close()
+        self.frames, self.result = {}, None
 
 
 class SharedRowsOfRound:
@@ -36,8 +43,7 @@ class SharedRowsOfRound:
 
     def __init__(self, engine: Engine, planned: Sequence[SharedRows]) -> None:
         self._engine = engine
-        self._kept = {r.key: _Kept(r) for r in planned}
-        self._cleanup = ExitStack()
+        self._kept = {r.key: _Kept(r, set(r.executions)) for r in planned}
 
     @property
     def decisions(self) -> tuple[SharedRows, ...]:
@@ -51,7 +57,7 @@ class SharedRowsOfRound:
         if kept is None or not kept.rows.is_shared:
             return frame
         if not kept.frames:
-            kept.frames["rows"] = self._keep(frame)
+            kept.frames["rows"] = self._keep(kept, frame)
         return kept.frames["rows"]
 
     def call(self, key: RowsKey | None, call: Callable[[], Any]) -> Any:
@@ -68,24 +74,34 @@ class SharedRowsOfRound:
         runs_python = any(self._engine.runs_python(f) for f in frames.values())
         kept.rows = kept.rows.knowing(runs_python)
         if kept.rows.is_shared:
-            kept.frames = {name: self._keep(frame) for name, frame in frames.items()}
+            kept.frames = {name: self._keep(kept, frame) for name, frame in frames.items()}
             kept.result = kept.frames if isinstance(result, Mapping) else kept.frames[""]
             return kept.result
         return result
 
     def forget(self) -> None:
-        """Forget the rows after a failure, so that no other execution depends on them."""
-        self._cleanup.close()
+        """Forget the rows after a failure, so that neither a retry nor another execution depends on them."""
         for kept in self._kept.values():
-            kept.frames, kept.result = {}, None
+            kept.release()
+
+    def release_after(self, execution: str) -> None:
+        """Release the rows that no later execution needs.
+
+        Args:
+            execution: name of the execution that has ended.
+        """
+        for kept in self._kept.values():
+            kept.awaited.discard(execution)
+            if not kept.awaited:
+                kept.release()
 
     def close(self) -> None:
         """Release all kept rows."""
         self.forget()
         self._kept.clear()
 
-    def _keep(self, frame: Frame) -> Frame:
-        return self._cleanup.enter_context(self._engine.kept_rows(frame))
+    def _keep(self, kept: _Kept, frame: Frame) -> Frame:
+        return kept.cleanup.enter_context(self._engine.kept_rows(frame))
 
     def _frames_of(self, result: Any) -> dict[str, Frame] | None:
         """Frames that a function has returned, by port; None if it has returned anything else."""

@@ -16,6 +16,7 @@ from nova_assets.model.channel_state import ChannelState, Cursor, PartitionState
 from nova_assets.model.commit import Commit, CommitRecord, CommitRequest, IdempotentCommit
 from nova_assets.model.cursor_switch import CursorSwitch
 from nova_assets.model.execution import BeginRequest, Execution, ExecutionState, Pin
+from nova_assets.model.external_table import ExternalPosition
 from nova_assets.model.firing import Firing
 from nova_assets.model.notification import (
     Notification,
@@ -235,6 +236,8 @@ class Catalog(Protocol):
         self, execution_id: str, table: str, content: PublishedContent, fingerprint: str, shown_number: int = 0
     ) -> PublishedVersion: ...
     def delete_published_versions(self, channel: str, table: str, numbers: Iterable[int]) -> None: ...
+    def external_position(self, channel: str) -> ExternalPosition | None: ...
+    def set_external_position(self, channel: str, position: ExternalPosition) -> None: ...
 
     # the outbox of triggers
     def last_firing(self, binding: str, partition: str = WHOLE) -> Firing | None: ...

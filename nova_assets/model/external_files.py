@@ -17,17 +17,21 @@ class ExternalFolder:
     Args:
         location: the folder of all files. The rest of a path consists of partition values and the file name.
         version: version of all files together. It changes when a file is added, removed or changed.
+        has_values_in_path: whether folder names below the location give the partition's values. Otherwise the location
+            is the folder of one partition, and only the name of the partition gives its values.
     """
 
     location: str
     version: str
+    has_values_in_path: bool = True
 
     def as_json(self) -> dict[str, Any]:
-        return {"location": self.location, "version": self.version}
+        values = {} if self.has_values_in_path else {"values_in_path": False}
+        return {"location": self.location, "version": self.version, **values}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> ExternalFolder:
-        return ExternalFolder(data["location"], data["version"])
+        return ExternalFolder(data["location"], data["version"], data.get("values_in_path", True))
 
     def contains(self, path: str) -> bool:
         """Whether a path lies in the folder."""

@@ -21,6 +21,12 @@ from nova_assets.model.database_table import (
     with_user,
 )
 from nova_assets.model.definition_argument_checks import check_argument_types
+from nova_assets.model.metastore_table import (
+    METASTORE_SCHEME,
+    MetastoreTable,
+    is_metastore_address,
+    parse_metastore_table,
+)
 from nova_assets.short_repr import short_repr
 
 if TYPE_CHECKING:
@@ -36,7 +42,8 @@ class External:
     Args:
         location: a folder, relative to the project's root, or an address: ``s3://BUCKET/PREFIX`` or
             ``hdfs://NAMENODE:PORT/PATH``. Each partition of the table is a folder such as
-            ``day=2022-03-31/store=Paris``, as Hive and Spark write it.
+            ``day=2022-03-31/store=Paris``, as Hive and Spark write it. Or a table of a Hive metastore, as
+            ``thrift://HOST:PORT/DATABASE.TABLE``: the metastore then names the partitions and their folders.
         format: format of all files.
         success_file: name of a marker file, such as ``_SUCCESS``. A partition's folder without the marker file is
             incomplete and is not read. By default, every folder is read as it is, so the writer should create each
@@ -59,6 +66,11 @@ class External:
         """Whether consumers can read changes: only rows that a refresh adds to the earlier rows are changes."""
         return self.database is not None and self.database.incremental is not None
 
+    @property
+    def metastore_table(self) -> MetastoreTable | None:
+        """Table of a Hive metastore that lists the partitions; None if the location is a folder."""
+        return parse_metastore_table(self.location) if is_metastore_address(self.location) else None
+
     def problems(self) -> list[str]:
         """Problems of this definition alone."""
         if self.database is not None:
@@ -66,7 +78,13 @@ class External:
         found = []
         scheme, _, rest = self.location.partition("://")
         remote = bool(rest) and scheme in ("s3", "hdfs") and not rest.startswith("/") and ".." not in rest.split("/")
-        if not self.location or ("://" in self.location and not remote):
+        if is_metastore_address(self.location):
+            if self.metastore_table is None:
+                found.append(
+                    f"external has location={self.location!r}; expected {METASTORE_SCHEME}://HOST:PORT/DATABASE.TABLE, "
+                    "without a user or a password"
+                )
+        elif not self.location or ("://" in self.location and not remote):
             found.append(
                 f"external has location={self.location!r}; expected a folder, s3://BUCKET/PREFIX or "
                 "hdfs://NAMENODE:PORT/PATH"
@@ -138,6 +156,9 @@ def external(
                               partitions=[nova.dynamic("day")],
                               external=nova.external("postgresql://reader@db:5432/shop", table="public.orders",
                                                      password_env="SHOP_PASSWORD", freshness_column="updated_at"))
+
+        clicks = nova.Channel("clicks", schema="url string, day string", partitions=[nova.dynamic("day")],
+                              external=nova.external("thrift://metastore:9083/web.clicks"))  # nova-assets[hive]
 
     In a folder of datasets, the same declarations are ``CREATE EXTERNAL TABLE tickets (...) USING parquet ... LOCATION
     '...'`` and ``CREATE EXTERNAL TABLE orders (...) USING jdbc OPTIONS (...)``.
@@ -233,6 +254,24 @@ class RefreshResult:
         bad = [f"{p or 'the whole'}: {why}" for p, why in self.bad.items()]
         held = [f"{len(self.held)} partitions vanished at once and keep their state"] if self.held else []
         return f"{self.channel}: " + "; ".join([*bad, *held])
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalPosition:
+    """Position in another system's log up to which a channel shows all its changes.
+
+    Args:
+        source: identity of the log and of everything else that the position depends on. With another identity, the
+            position says nothing.
+        event_id: last event whose changes are committed.
+        listed_at: time of the last comparison of all partitions.
+        head: head of the channel at this position.
+    """
+
+    source: str
+    event_id: int
+    listed_at: datetime
+    head: int
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,12 @@ from typing import TypeAlias, TypeVar
 
 from nova_assets.errors import DefinitionError
 from nova_assets.model.definition_argument_checks import check_argument_types
+from nova_assets.model.metastore_table import (
+    EXPECTED_METASTORE,
+    EXPECTED_METASTORE_TABLE,
+    MetastoreTable,
+    metastore_table,
+)
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
 from nova_assets.short_repr import short_repr
 
@@ -26,17 +32,30 @@ class HiveTable:
         path: the folder, relative to the project's root. The folder must not exist yet, or an earlier publication must
             have created it. ``nova publish --take-over`` replaces a folder that other tools have filled.
         every: minimum time between two published versions under Dagster, such as ``"1m"``.
+        metastore: address of a Hive metastore that also shows the table, such as ``thrift://metastore:9083``. Requires
+            ``nova-assets[hive]``.
+        table: name of the table in the metastore, such as ``shop.actions``. The database must exist.
+        partitions_per_call: number of partitions that are submitted to the metastore in one transaction. 1 submits
+            them one by one.
     """
 
     __repr__ = short_repr
 
     path: str
     every: str = "1m"
+    metastore: str | None = None
+    table: str | None = None
+    partitions_per_call: int = 500
 
     @property
     def id(self) -> str:
         """Name of the table in the catalog and in commands."""
         return f"hive:{self.path}"
+
+    @property
+    def registered_as(self) -> MetastoreTable | None:
+        """Table of the metastore; None if the folder is not registered in a metastore."""
+        return None if self.metastore is None or self.table is None else metastore_table(self.metastore, self.table)
 
     @property
     def shows_seals(self) -> bool:
@@ -48,6 +67,21 @@ class HiveTable:
         found = _period_problems(self.id, self.every)
         if not self.path.strip("/") or "://" in self.path or self.path.rstrip("/").endswith(".."):
             found.append(f"a hive table has path={self.path!r}; expected a folder, such as 'exports/actions'")
+        return found + self._metastore_problems()
+
+    def _metastore_problems(self) -> list[str]:
+        found = []
+        if (self.metastore is None) != (self.table is None):
+            found.append(
+                f"{self.id} needs metastore= and table= together: {EXPECTED_METASTORE}; {EXPECTED_METASTORE_TABLE}"
+            )
+        elif self.metastore is not None and self.registered_as is None:
+            found.append(
+                f"{self.id} has an invalid metastore= or table=; expected {EXPECTED_METASTORE}, without a user or a "
+                f"password, and {EXPECTED_METASTORE_TABLE}"
+            )
+        if self.partitions_per_call < 1:
+            found.append(f"{self.id} has partitions_per_call={self.partitions_per_call}; expected 1 or more")
         return found
 
 
@@ -105,15 +139,26 @@ def table_from_id(table_id: str) -> PublishedTable:
 
 
 @check_argument_types("nova.hive")
-def hive(path: str, *, every: str = "1m") -> HiveTable:
-    """Publish a channel as a folder of Parquet files in Hive layout. See ``HiveTable`` for the arguments.
+def hive(
+    path: str,
+    *,
+    every: str = "1m",
+    metastore: str | None = None,
+    table: str | None = None,
+    partitions_per_call: int = 500,
+) -> HiveTable:
+    """Publish a channel as a folder of Parquet files in Hive layout, and register the folder in a Hive metastore if one
+    is named. See ``HiveTable`` for the arguments.
 
         nova.Channel("actions", ..., publish=nova.hive("exports/actions"))
+        nova.Channel("actions", ..., publish=nova.hive("exports/actions", metastore="thrift://metastore:9083",
+                                                       table="shop.actions"))
 
     Raises:
-        DefinitionError: the path cannot name a folder, or ``every`` is not a period.
+        DefinitionError: the path cannot name a folder, ``every`` is not a period, or the metastore or the table has an
+            invalid name.
     """
-    return _validate_table(HiveTable(path, every))
+    return _validate_table(HiveTable(path, every, metastore, table, partitions_per_call))
 
 
 @check_argument_types("nova.iceberg")

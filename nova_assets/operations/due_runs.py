@@ -63,12 +63,14 @@ def run_due_bindings(
         follow: go on with what becomes due by these commits, until nothing is due.
         observer, run_id: as in ``Runtime.run``.
     """
-    ordered, waiting = in_order_of_channels(b for b in bindings if b.when is not None), set[tuple[str, str]]()
+    refused = [r for b in bindings if b.when is not None and (r := _why_refused(runtime, b)) is not None]
+    yield from refused
+    left_out = {r.binding for r in refused}
+    ordered = in_order_of_channels(b for b in bindings if b.when is not None and b.name not in left_out)
+    waiting = set[tuple[str, str]]()
     committed = True
     while committed:
         committed = False
-        for binding in ordered:
-            runtime.register_binding(binding)
         with _sharing_runtime(runtime, ordered) as (sharing, shared):
             for binding in ordered:
                 for due_run in _run_if_due(sharing, binding, observer, run_id):
@@ -78,10 +80,20 @@ def run_due_bindings(
                         yield due_run
                     if due_run.execution is None:
                         waiting.add(where)
-                    if due_run.error is not None and shared is not None:
-                        shared.forget()
+                    if shared is not None:
+                        shared.release_after(f"{due_run.binding} {due_run.partition}".rstrip())
         if not follow:
             return
+
+
+def _why_refused(runtime: Runtime, binding: Binding) -> DueRun | None:
+    """The failure of a binding that cannot be registered, such as one whose channels have changed; otherwise None."""
+    try:
+        runtime.register_binding(binding)
+    except NovaError as error:
+        log.warning("%s cannot run: %s", binding.name, error)
+        return DueRun(binding.name, "", "", error=error)
+    return None
 
 
 @contextmanager

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import get_args
 
-from nova_assets.errors import SchemaMismatch, SettingsError, SourceUnavailable
+from nova_assets.errors import NotSupported, SchemaMismatch, SettingsError, SourceUnavailable
 from nova_assets.model.channel import Channel
 from nova_assets.model.database_source import SourceColumn
 from nova_assets.model.database_table import DatabaseTable
 from nova_assets.model.engine import Engine
 from nova_assets.model.external_files import ExternalFileInfo
 from nova_assets.model.external_table import ExternalFormat
+from nova_assets.model.metastore_table import is_metastore_address
 from nova_assets.model.schema import DataType, Field
 from nova_assets.nova_error import NovaError
 from nova_assets.plan.source_columns import ColumnChange, column_changes, is_file_readable_as
@@ -76,6 +77,8 @@ def describe_folder(engine: Engine, location: str, absolute_location: str) -> Fo
         SourceUnavailable: the folder cannot be listed, or has no Parquet or ORC files.
         SchemaMismatch: a column has different types in different files.
     """
+    if is_metastore_address(location):
+        raise _metastore_error(location)
     files = _data_files(engine, absolute_location)
     if not files:
         raise SourceUnavailable(
@@ -99,6 +102,8 @@ def check_external(engine: Engine, channel: Channel, absolute_location: str) -> 
     try:
         if channel.external.database is not None:
             columns = describe_database(channel.name, channel.external.database)
+        elif channel.external.metastore_table is not None:
+            raise _metastore_error(channel.external.location)
         else:
             columns = _columns_of_newest_files(engine, channel, absolute_location)
         return ExternalCheck(channel.name, column_changes(channel, columns))
@@ -129,6 +134,15 @@ def check_databases(channels: Sequence[Channel], timeout: int = 2) -> tuple[list
         except NovaError as error:
             contradictions.append(error)
     return contradictions, unavailable
+
+
+def _metastore_error(location: str) -> NotSupported:
+    return NotSupported(
+        f"the columns of {location} cannot be compared",
+        found="a table of a Hive metastore",
+        expected="a folder of files, or a table of a database",
+        next="compare the columns by hand",
+    )
 
 
 def _columns_of_newest_files(engine: Engine, channel: Channel, absolute_location: str) -> tuple[SourceColumn, ...]:

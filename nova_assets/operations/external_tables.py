@@ -24,19 +24,21 @@ from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import AddBlock, CommitRequest, RequireHead
 from nova_assets.model.execution import Execution
-from nova_assets.model.external_files import GONE_VERSION, ExternalFolder
+from nova_assets.model.external_files import GONE_VERSION
 from nova_assets.model.external_table import ExternalFilesContent, RefreshResult
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History
 from nova_assets.nova_error import NovaError
-from nova_assets.plan import modes
-from nova_assets.plan.external_changes import (
-    ExternalChanges,
-    LocationContents,
-    PartitionFiles,
-    detect_changes,
-    group_files_by_partition,
+from nova_assets.operations.external_listing import (
+    CommittedPartitions,
+    FolderListing,
+    PartitionFolder,
+    PartitionFolders,
+    PartitionListing,
 )
+from nova_assets.operations.metastore_listing import MetastoreFolders
+from nova_assets.plan import modes
+from nova_assets.plan.external_changes import ExternalChanges, PartitionFiles, detect_changes
 
 log = get_logger("nova_assets.external")
 
@@ -65,7 +67,8 @@ class ExternalTableRefresher:
         self.runtime = runtime
         self.catalog = runtime.catalog
         self.engine = runtime.engine
-        self.root = root
+        self.folder_listing = FolderListing(self.engine, root)
+        self.metastore_folders = MetastoreFolders(self.engine, self.catalog)
 
     @property
     def channels(self) -> list[Channel]:
@@ -135,7 +138,7 @@ class ExternalTableRefresher:
 
     def _commit_changes(self, listing: _ChannelListing) -> RefreshResult:
         """Commit the changes in slices, so that an interrupted refresh of a large location keeps its progress."""
-        errors_by_partition: dict[str, str] = {}
+        errors_by_partition = dict(listing.partitions.contents.bad)
         columns: set[str] = set()
         head, seq = listing.committed_head, None
         for partition_slice in _split_into_slices(listing.changes.changed):
@@ -145,7 +148,9 @@ class ExternalTableRefresher:
             if manifests:
                 head = seq = self._commit_manifests(listing, head, manifests)
         if listing.changes.gone:
-            seq = self._commit_manifests(listing, head, listing.vanished_manifests())
+            head = seq = self._commit_manifests(listing, head, listing.vanished_manifests())
+        if not errors_by_partition and listing.is_complete:
+            self.metastore_folders.save_position(listing.channel.name, listing.partitions, head)
         return listing.to_refresh_result(errors_by_partition, seq)
 
     def _commit_manifests(self, listing: _ChannelListing, expected_head: int, manifests: Mapping[str, Manifest]) -> int:
@@ -164,27 +169,26 @@ class ExternalTableRefresher:
 
     def _list_channel(self, channel: Channel, history: History | None, allow_vanished: bool) -> _ChannelListing:
         """Listing of an external location, compared with the committed state."""
-        committed_versions = {} if history is None else _committed_version_by_partition(history)
-        location = self._absolute_location(channel)
+        committed = CommittedPartitions(0, {}, {}) if history is None else _committed_partitions(history)
         expected_partitions = self._expected_partitions(channel)
-        current_files = group_files_by_partition(
-            channel,
-            location,
-            self.engine.list_external_files(location),
-            expected_partitions and expected_partitions | committed_versions.keys(),
+        partitions = self._partition_folders(channel).list_partitions(
+            channel, committed, expected_partitions and expected_partitions | committed.version_by_partition.keys()
         )
         schema = (history.schema if history is not None else None) or channel.schema
         assert schema is not None  # an external channel has one
-        head = 0 if history is None else history.head
         return _ChannelListing(
             channel,
-            location,
             schema,
-            head,
+            committed.head,
             expected_partitions is not None,
-            current_files,
-            detect_changes(current_files, committed_versions, allow_gone=allow_vanished),
+            partitions,
+            detect_changes(partitions.contents, committed.version_by_partition, allow_gone=allow_vanished),
         )
+
+    def _partition_folders(self, channel: Channel) -> PartitionFolders:
+        """Where the folders of the channel's partitions come from."""
+        assert channel.external is not None
+        return self.folder_listing if channel.external.metastore_table is None else self.metastore_folders
 
     def _external_channel(self, name: str) -> Channel:
         channel = self.runtime.project.channel(name)
@@ -194,10 +198,6 @@ class ExternalTableRefresher:
                 expected=", ".join(c.name for c in self.channels) or "(the project has no external channel)",
             )
         return channel
-
-    def _absolute_location(self, channel: Channel) -> str:
-        assert channel.external is not None
-        return absolute_location(channel.external.location, self.root)
 
     def _expected_partitions(self, channel: Channel) -> frozenset[str] | None:
         """Partitions that should exist, if the header of the channel's statement defines them."""
@@ -233,7 +233,7 @@ class ExternalTableRefresher:
                     errors_by_partition[partition] = str(description)
                 else:
                     columns_in_files |= description.columns
-                    manifests[partition] = listing.build_manifest(description.files, content.version)
+                    manifests[partition] = listing.build_manifest(partition, description.files, content.version)
         return manifests
 
 
@@ -248,16 +248,21 @@ class _ChannelListing:
     """
 
     channel: Channel
-    location: str
     schema: Schema
     committed_head: int
     has_expected_partitions: bool
-    current_files: LocationContents
+    partitions: PartitionListing
     changes: ExternalChanges
 
-    def build_manifest(self, files: tuple[DataFile, ...], version: str) -> Manifest:
+    @property
+    def is_complete(self) -> bool:
+        """Whether every existing partition can be shown. Otherwise the next refresh must look at it again."""
+        contents = self.partitions.contents
+        return not (contents.unfinished or contents.unexpected or contents.bad or self.changes.unconfirmed_gone)
+
+    def build_manifest(self, partition: str, files: tuple[DataFile, ...], version: str) -> Manifest:
         assert self.channel.external is not None
-        external_folder = ExternalFolder(self.location, version)
+        external_folder = self.partitions.external_folder(partition, version)
         return Manifest(files, self.schema, format=self.channel.external.format, external_folder=external_folder)
 
     def vanished_manifests(self) -> dict[str, Manifest]:
@@ -268,7 +273,7 @@ class _ChannelListing:
         """
         if self.has_expected_partitions:
             return {p: Manifest((), self.schema) for p in self.changes.gone}
-        return {p: self.build_manifest((), GONE_VERSION) for p in self.changes.gone}
+        return {p: self.build_manifest(p, (), GONE_VERSION) for p in self.changes.gone}
 
     def to_refresh_result(
         self, errors_by_partition: Mapping[str, str] | None = None, seq: int | None = None
@@ -279,20 +284,25 @@ class _ChannelListing:
             tuple(self.changes.changed),
             self.changes.gone,
             self.changes.unconfirmed_gone,
-            self.current_files.unfinished,
-            self.current_files.ignored,
-            tuple(sorted(self.current_files.unexpected)),
-            dict(errors_by_partition or {}),
+            self.partitions.contents.unfinished,
+            self.partitions.contents.ignored,
+            tuple(sorted(self.partitions.contents.unexpected)),
+            dict(self.partitions.contents.bad if errors_by_partition is None else errors_by_partition),
             self.changes.unchanged_count,
             seq,
         )
 
 
-def _committed_version_by_partition(history: History) -> dict[str, str]:
-    """Committed version of each existing partition's external files."""
-    bases = modes.snapshot(history, history.head).bases
-    folder_by_partition = {b.partition: b.manifest.external_folder for b in bases if isinstance(b, Block)}
-    return {p: o.version for p, o in folder_by_partition.items() if o is not None and o.version != GONE_VERSION}
+def _committed_partitions(history: History) -> CommittedPartitions:
+    """Version and folder of each existing partition's external files."""
+    manifests = {b.partition: b.manifest for b in modes.snapshot(history, history.head).bases if isinstance(b, Block)}
+    versions: dict[str, str] = {}
+    folders: dict[str, PartitionFolder | None] = {}
+    for partition, manifest in manifests.items():
+        if manifest.external_folder is not None and manifest.external_folder.version != GONE_VERSION:
+            versions[partition] = manifest.external_folder.version
+            folders[partition] = PartitionFolder.of_manifest(manifest)
+    return CommittedPartitions(history.head, versions, folders)
 
 
 def _split_into_slices(changed: Mapping[str, PartitionFiles]) -> Iterator[dict[str, PartitionFiles]]:

@@ -15,7 +15,7 @@ from nova_assets.model.channel import Channel
 from nova_assets.model.external_files import ExternalFileInfo
 from nova_assets.model.partitions import Dimension, partition_name
 
-_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 _INTEGER_LIMITS = {"tinyint": 2**7, "smallint": 2**15, "int": 2**31, "bigint": 2**63}
 
@@ -48,12 +48,14 @@ class LocationContents:
         unfinished: incomplete partitions.
         unexpected: partitions that the channel should not have.
         ignored: folders that are not partitions of the channel -> reason.
+        bad: partitions that exist, but whose files cannot be listed or used -> reason.
     """
 
     partitions: Mapping[str, PartitionFiles] = field(default_factory=dict)
     unfinished: tuple[str, ...] = ()
     unexpected: frozenset[str] = frozenset()
     ignored: Mapping[str, str] = field(default_factory=dict)
+    bad: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def group_files_by_partition(
         if name == channel.external.success_file:
             complete_folders.add(folder)
             folders.setdefault(folder, [])  # a marker alone means a complete, empty partition
-        elif file.bytes and not _is_hidden_file(folder, name):
+        elif file.bytes and not is_hidden_file(folder, name):
             folders.setdefault(folder, []).append(file)
     files: dict[str, list[ExternalFileInfo]] = {}
     unfinished: set[str] = set()
@@ -113,7 +115,7 @@ def group_files_by_partition(
             unfinished.add(partition)
     unexpected = frozenset(() if expected_partitions is None else files.keys() - set(expected_partitions))
     complete_partitions = {
-        p: _partition_files(channel, some) for p, some in files.items() if p not in unfinished and p not in unexpected
+        p: partition_files(channel, some) for p, some in files.items() if p not in unfinished and p not in unexpected
     }
     return LocationContents(complete_partitions, tuple(sorted(unfinished - unexpected)), unexpected, ignored)
 
@@ -130,7 +132,9 @@ def detect_changes(
     """
     changed = {p: c for p, c in contents.partitions.items() if version_by_partition.get(p) != c.version}
     missing = tuple(
-        p for p in version_by_partition if p not in {*contents.partitions, *contents.unfinished, *contents.unexpected}
+        p
+        for p in version_by_partition
+        if p not in {*contents.partitions, *contents.unfinished, *contents.unexpected, *contents.bad}
     )
     is_too_many = not allow_gone and len(missing) > max(MAX_GONE_PARTITIONS, MAX_GONE_SHARE * len(version_by_partition))
     return ExternalChanges(
@@ -149,11 +153,24 @@ def partition_of_folder(channel: Channel, folder: str) -> str:
         column, equals, value = part.partition("=")
         if not equals:
             raise PartitionError(f"folder {part!r} names no value of a partition column", found=folder)
-        text_by_column[unquote(column).lower()] = None if value == _HIVE_NULL else _unescape_folder_value(value)
+        text_by_column[unquote(column).lower()] = None if value == HIVE_NULL else _unescape_folder_value(value)
     columns = [c.lower() for c in channel.partition_columns]
     if set(text_by_column) != set(columns) or len(text_by_column) != len([p for p in folder.split("/") if p]):
         expected_form = "/".join(f"{c}=..." for c in channel.partition_columns) or "(files directly in the location)"
         raise PartitionError(f"the folder name does not have the form {expected_form}", found=folder)
+    return partition_of_values(channel, text_by_column)
+
+
+def partition_of_values(channel: Channel, text_by_column: Mapping[str, str | None]) -> str:
+    """Partition with these values.
+
+    Args:
+        text_by_column: partition column in lower case -> its value as Hive and Spark write it in a folder name, without
+            escapes; None for null.
+
+    Raises:
+        PartitionError: a value is invalid for its column.
+    """
     values = {
         d.column: _parse_dimension_value(channel, d, text_by_column[d.column.lower()]) for d in channel.partitions
     }
@@ -204,13 +221,14 @@ def _unescape_folder_value(value: str) -> str:
     return decoded
 
 
-def _is_hidden_file(folder: str, name: str) -> bool:
+def is_hidden_file(folder: str, name: str) -> bool:
     parts = [p for p in folder.split("/") if p]
     hidden = any(p.startswith((".", "_")) and "=" not in p for p in parts) or name.startswith((".", "_"))
     return hidden or name.endswith(_COPYING_SUFFIX)
 
 
-def _partition_files(channel: Channel, files: Sequence[ExternalFileInfo]) -> PartitionFiles:
+def partition_files(channel: Channel, files: Sequence[ExternalFileInfo]) -> PartitionFiles:
+    """The files of a partition, with a version that depends on them and on the definition of the channel."""
     assert channel.external is not None and channel.schema is not None
     ordered = tuple(sorted(files, key=lambda f: f.path))
     described = [channel.external.format, channel.schema.as_json(), [[f.path, f.bytes, f.modified_ns] for f in ordered]]

@@ -35,7 +35,7 @@ from nova_assets.plan.read_strategy import estimate_strategies, seconds_without_
 from nova_assets.plan.run_plan import Input, RunPlan, Step
 
 PYTHON_ROW_SECONDS = 1.5e-6
-"""Seconds for a row in a Python function in Spark's workers: half of it for passing the row there and back, the rest for
+"""Seconds for a row in a Python function in Spark's workers: half of it for passing the row there and back, half for
 a function that does little. Most do more, so sharing pays more than is estimated.
 """
 

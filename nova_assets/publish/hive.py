@@ -18,7 +18,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -49,13 +49,22 @@ class HivePublishTarget:
         forbidden_folders: folders that the published folder must not overlap: the warehouse, and the deployment's own
             folder.
         owner: identifies the catalog and the channel.
+        before_shown: called with a complete version, its content and its folder, right before readers of the path
+            find it. If the call fails, they keep the previous version.
     """
 
-    def __init__(self, path: Path, forbidden_folders: Sequence[Path], owner: str) -> None:
+    def __init__(
+        self,
+        path: Path,
+        forbidden_folders: Sequence[Path],
+        owner: str,
+        before_shown: Callable[[int, PublishedContent, Path], None] | None = None,
+    ) -> None:
         self.path = Path(os.path.abspath(path))
         self.versions_folder = self.path.with_name(f".{self.path.name}.editions")
         self.forbidden_folders = forbidden_folders
         self.owner = owner
+        self.before_shown = before_shown
 
     def check_can_publish(self, *, take_over: bool = False) -> None:
         with self._translate_os_errors():
@@ -100,6 +109,8 @@ class HivePublishTarget:
                 self._check_path_is_free(take_over)
                 if not (version_folder / SUCCESS_FILE).exists():
                     raise CommitConflict(f"{version_folder} was cleaned up meanwhile", reason="edition")
+                if self.before_shown is not None:
+                    self.before_shown(number, content, version_folder)
                 self._link_to_version(version_folder)
 
     def delete_versions(self, numbers: Collection[int]) -> None:

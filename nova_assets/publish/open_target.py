@@ -25,7 +25,7 @@ def open_publish_target(
         NotSupported: a Hive table cannot link to files in an object store.
     """
     if isinstance(table, HiveTable):
-        from nova_assets.publish.hive import HivePublishTarget
+        from nova_assets.publish.registered_hive import open_hive_target
 
         if "://" in warehouse_address:
             raise NotSupported(
@@ -34,7 +34,7 @@ def open_publish_target(
                 expected="a warehouse in a folder",
                 next="publish the channel as an Iceberg table: nova.iceberg(...)",
             )
-        return HivePublishTarget(base_folder / table.path, (Path(warehouse_address), default_folder), owner)
+        return open_hive_target(table, base_folder / table.path, (Path(warehouse_address), default_folder), owner)
     from nova_assets.publish.iceberg import IcebergPublishTarget, configured_iceberg_catalog, default_iceberg_catalog
 
     catalog_name = table.catalog

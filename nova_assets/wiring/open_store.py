@@ -49,7 +49,7 @@ def open(
         catalog: SQLAlchemy URL of the catalog. By default, a SQLite file under ``.nova/``.
         warehouse: folder or address of all blocks. By default, a folder under ``.nova/``.
         spark: a session, a function that returns one on first use, or the kind of session as in ``Settings.spark``:
-            ``local`` (the default), ``server`` or ``sc://host:port``.
+            ``local`` (the default), ``server``, ``sc://host:port`` or ``spark://host:port``.
         lease, grace: the lease and the grace period of executions, in seconds. See ``Settings``.
         service: source of file views: the address of ``nova serve``, or ``embedded``. See ``Settings``.
         settings: complete settings. The variables, pyproject.toml, and the arguments for single settings are then

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -64,6 +64,25 @@ def test_the_example_of_the_paper() -> None:
         ("store_sales", "products_sales"),
         ("store_sales",),
     )
+
+
+def test_a_new_day_alone_adds_tasks_and_ends_others() -> None:
+    """No data came and no definition changed. The partition of the oldest day has no task any more."""
+    text = SqlText(
+        "recent.sql",
+        """
+        FOR t IN TIMESERIES(last => 2) LET d = DATE_FORMAT(t, 'yyyy-MM-dd')
+        INSERT OVERWRITE recent PARTITION (day = d) SELECT product FROM tickets WHERE tickets.day = :d
+        """,
+    )
+    found = build_graph([text], [TICKETS])
+    today, tomorrow = (list(found.scopes_by_partition("recent", NOW + timedelta(days=n))) for n in (0, 1))
+    assert today == ["day=2022-03-31", "day=2022-04-01"] and tomorrow == ["day=2022-04-01", "day=2022-04-02"]
+    assert found.required_reads("recent", "day=2022-04-02", NOW + timedelta(days=1)) == (
+        RequiredRead("tickets", "all", tuple(f"day=2022-04-02/store={s}" for s in ("Detroit", "Oslo", "Paris"))),
+    )
+    with pytest.raises(PartitionError, match="no task of 'recent' writes day=2022-03-31"):
+        found.required_reads("recent", "day=2022-03-31", NOW + timedelta(days=1))
 
 
 def test_a_partition_that_no_task_writes() -> None:

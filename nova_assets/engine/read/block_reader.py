@@ -22,6 +22,7 @@ from nova_assets.engine.storage import external_files, file_io
 from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.errors import NotSupported
 from nova_assets.model.block import Block, DataFile
+from nova_assets.model.partitions import partition_values
 from nova_assets.model.schema import DELETED, DataType, Field, Schema
 
 FORMATS = ("parquet", "orc", "avro")
@@ -59,12 +60,13 @@ class BlockReader:
             delta_index_by_path: index of the delta of each file, to be added as ``DELTA_INDEX``; None to add no index.
         """
         files_by_stored_schema: dict[tuple[str, _Names, _Types], list[DataFile]] = {}
-        blocks_by_external_location: dict[tuple[str, str], list[Block]] = {}
+        blocks_by_external_location: dict[tuple[str, str, str], list[Block]] = {}
         for b in blocks:
-            if b.manifest.external_folder is not None:
-                blocks_by_external_location.setdefault(
-                    (b.manifest.format, b.manifest.external_folder.location), []
-                ).append(b)
+            external_folder = b.manifest.external_folder
+            if external_folder is not None:
+                partition = "" if external_folder.has_values_in_path else b.partition
+                location = (b.manifest.format, external_folder.location, partition)
+                blocks_by_external_location.setdefault(location, []).append(b)
             elif b.manifest.files:
                 names = stored_column_names(b, schema)
                 types = (None,) * len(names) if READER_WIDENS_TYPES else stored_column_types(b, names)
@@ -94,7 +96,18 @@ class BlockReader:
             self.session.get(),
             paths,
         )
-        return rows.select(*map(col, relaxed.names))
+        if manifest.external_folder.has_values_in_path:
+            return rows.select(*map(col, relaxed.names))
+        [partition] = {b.partition for b in blocks}  # the folder belongs to one partition
+        value_by_column = partition_values(partition)
+        return rows.select(
+            *(
+                F.lit(value_by_column[f.name]).cast(to_spark_type(f.type)).alias(f.name)
+                if f.name in value_by_column
+                else col(f.name)
+                for f in relaxed.fields
+            )
+        )
 
     def _read_files(
         self,

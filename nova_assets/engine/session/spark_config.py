@@ -40,12 +40,13 @@ after two attempts. Newer versions of Java neither know nor need the last option
 _LOG4J_FILE = Path(__file__).with_name("log4j2.properties")
 
 
-def spark_config() -> dict[str, str]:
+def spark_config(spark_location: str = "local") -> dict[str, str]:
     """Spark settings of a session for this package, used here and for dagster-pyspark's resource.
 
-    The master is ``local[*]`` unless the environment variable ``MASTER`` names another.
+    The master is ``local[*]`` unless the setting ``spark`` or the environment variable ``MASTER`` names another.
     """
-    master = os.environ.get("MASTER") or "local[*]"
+    is_master = spark_location.startswith("spark://")
+    master = spark_location if is_master else os.environ.get("MASTER") or "local[*]"
     config = {
         **WRITE_SETTINGS,
         "spark.master": master,
@@ -62,20 +63,22 @@ def spark_config() -> dict[str, str]:
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": " ".join(
+            (f"-Dlog4j2.configurationFile={_LOG4J_FILE.as_uri()}", *_GC_RETRY_OPTIONS)
+        ),
     }
     if master.startswith("local"):
         config |= {
             "spark.sql.shuffle.partitions": str(max(4, 2 * (os.cpu_count() or 1))),
-            "spark.driver.memory": "2g",
             # Works in containers and laptops whose host name does not resolve.
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.extraJavaOptions": " ".join(
-                (f"-Dlog4j2.configurationFile={_LOG4J_FILE.as_uri()}", *_GC_RETRY_OPTIONS)
-            ),
             # Python workers must find the modules of user functions.
             "spark.executorEnv.PYTHONPATH": os.pathsep.join(own_import_paths()),
         }
+    else:
+        config["spark.executor.extraJavaOptions"] = " ".join(_GC_RETRY_OPTIONS)
     return config
 
 

@@ -12,13 +12,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import pyarrow as pa
 
+from nova_assets.engine.session.cluster import cluster_python_environment, is_cluster_session, prepare_workers
 from nova_assets.engine.session.environment import temporary_environment
 from nova_assets.engine.session.java import use_java
 from nova_assets.engine.session.quiet_stderr import (
@@ -34,6 +35,7 @@ from nova_assets.masking import get_logger
 from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.nova_error import NovaError
 from nova_assets.settings import DEFAULT_HOME
+from nova_assets.spark_location import is_cluster_master
 from nova_assets.user_code_errors import MORE_MEMORY_ADVICE, is_spark_connection_lost, summarize_user_error
 
 if TYPE_CHECKING:
@@ -47,10 +49,16 @@ class LazySparkSession:
 
     Args:
         session_source: session, function without arguments that returns a session, or None to build a session.
+        check_session: called with each new session; raises NovaError if the session cannot be used.
     """
 
-    def __init__(self, session_source: SparkSession | Callable[[], SparkSession] | None = None) -> None:
+    def __init__(
+        self,
+        session_source: SparkSession | Callable[[], SparkSession] | None = None,
+        check_session: Callable[[SparkSession], None] = lambda _: None,
+    ) -> None:
         self._session_source = session_source
+        self._check_session = check_session
         self._session: SparkSession | None = None
         self._lock = threading.Lock()
         self._worker_check: tuple[int, bool] | None = None
@@ -71,13 +79,15 @@ class LazySparkSession:
                 self._drop_ended_session(self._session)
             if self._session is None:
                 if self._session_source is None:
-                    self._session = get_or_build_session()
+                    session = get_or_build_session()
                 elif callable(self._session_source):
-                    self._session = self._session_source()
+                    session = self._session_source()
                 else:
-                    self._session = self._session_source
+                    session = self._session_source
                 silence_loggers()
-                _check_connect_supported(self._session)
+                _check_connect_supported(session)
+                self._check_session(session)
+                self._session = session
             return self._session
 
     def _drop_ended_session(self, spark: SparkSession) -> None:
@@ -226,17 +236,22 @@ def create_session(
     if spark_location.startswith("sc://"):
         return _hide_master_variable(make_session)({**extra_settings, "spark.remote": spark_location})
     extra_settings = {**s3a_package_setting(extra_settings), **extra_settings}
-    prepare_environment()
     if spark_location == "server":
+        prepare_environment()
         from nova_assets.engine.session.connect_server import connect_session
 
         return connect_session(_hide_master_variable(make_session), home or Path(DEFAULT_HOME), extra_settings)  # type: ignore[no-any-return]
     silence_loggers()
-    with filter_java_startup_messages():
-        session = make_session({**spark_config(), **extra_settings})
+    config = {**spark_config(spark_location), **extra_settings}
+    is_on_cluster = is_cluster_master(config["spark.master"])
+    with cluster_python_environment(config) if is_on_cluster else nullcontext(), filter_java_startup_messages():
+        prepare_environment()
+        session = make_session(config)
     if not is_connect_session(session):
         _own_contexts.add(session.sparkContext)
         silence_context_threads(session.sparkContext)
+        if is_cluster_session(session):
+            prepare_workers(session, config)
     return session
 
 
@@ -265,7 +280,7 @@ def get_or_build_session(
     """Active Spark session of this process, or a new one.
 
     Args:
-        spark_location: ``local``, ``server`` or ``sc://host:port``, as in ``Settings.spark``.
+        spark_location: ``local``, ``server``, ``sc://host:port`` or ``spark://host:port``, as in ``Settings.spark``.
         home: folder in which the server of a deployment is recorded.
         extra_settings: settings that extend or override those of this package.
 
