@@ -40,7 +40,7 @@ from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.database_source import DatabaseRead
 from nova_assets.model.external_files import ExternalFileInfo
-from nova_assets.model.external_table import ExternalFilesContent, ExternalFormat
+from nova_assets.model.external_table import ExternalFilesContent
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.read_strategy import ReadStrategy
 from nova_assets.model.reads import DeltaChain, Read, Snapshot
@@ -352,8 +352,7 @@ class SparkEngine:
     ) -> ExternalFilesContent:
         return external_files.describe_files(channel, partition, files)
 
-    def read_external_schema(self, path: str, format: ExternalFormat) -> Schema:
-        return external_files.read_file_schema(path, format)
+    read_external_schema = staticmethod(external_files.read_file_schema)
 
     def read_database(self, read: DatabaseRead) -> Any:
         return read_database_rows(self.session, read)
