@@ -79,6 +79,7 @@ class SparkEngine:
         self._session = LazySparkSession(spark, partial(check_workers_share_warehouse, self.address))
         self.forced_strategy = forced_strategy
         self._writer = BlockWriter(self._session, self.warehouse)
+        self.check_warehouse_writable = self.warehouse.check_writable
         self._read_executor = ReadExecutor(self._session, self.warehouse, forced_strategy)
 
     @property
@@ -389,9 +390,6 @@ class SparkEngine:
 
     def catalogs_with_marker(self) -> frozenset[str]:
         return self.warehouse.catalogs_with_marker()
-
-    def check_warehouse_writable(self) -> str:
-        return self.warehouse.check_writable()
 
     def _to_frame(self, data: Any) -> Any:
         return self._session.to_frame(data) if isinstance(data, pa.Table) else data
