@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from nova_assets.model.published_table import HiveTable as HiveTable
     from nova_assets.model.published_table import IcebergTable as IcebergTable
     from nova_assets.model.published_table import hive as hive
+    from nova_assets.model.published_table import hive_table as hive_table
     from nova_assets.model.published_table import iceberg as iceberg
     from nova_assets.model.seal import Seal as Seal
     from nova_assets.model.seal import Sealing as Sealing
@@ -103,7 +104,7 @@ _HOMES = {
     "model.project": ("Project",),
     "model.seal": ("Seal", "Sealing", "seal"),
     "model.file_source": ("Files", "files"),
-    "model.published_table": ("HiveTable", "IcebergTable", "hive", "iceberg"),
+    "model.published_table": ("HiveTable", "IcebergTable", "hive", "hive_table", "iceberg"),
     "model.task": ("Context", "Task", "task"),
     "model.trigger": ("after", "cron", "every", "on_data", "on_sealed"),
     "model.modes_view": ("View",),

@@ -16,6 +16,7 @@ from nova_assets.http_addresses import check_http_address, split_addresses
 from nova_assets.key_prefix import parse_key_prefix
 from nova_assets.masking import mask_address, mask_nested, mask_setting_value, remember_secrets
 from nova_assets.renamed import NEW_SETTING_NAMES
+from nova_assets.s3_settings import spark_s3_settings
 from nova_assets.spark_location import check_spark_location
 from nova_assets.suggestions import did_you_mean
 
@@ -24,6 +25,9 @@ CATALOG_PATIENCE = 60.0
 
 CATALOG_TIMEOUT = 60.0
 """Time limit of one statement to a PostgreSQL catalog, in seconds."""
+
+THROTTLE_BUDGET = 120.0
+"""Seconds for which one request waits for an object store that throttles it."""
 
 _SCHEMES = frozenset({"file", "s3", "s3a", "s3n", "hdfs", "webhdfs", "gs", "abfs", "abfss", "wasb", "wasbs", "http"})
 """Address schemes. A warehouse with one of them and a single slash, or none, is a mistyped address, not a folder."""
@@ -52,6 +56,7 @@ class Settings:
         grace: seconds after which the staged files of a dead execution are deleted.
         gc_grace: seconds after which the files of a collected block are deleted.
         start_timeout: seconds after which a launched Dagster run that has not started counts as lost.
+        throttle_budget: seconds for which one request to an object store may wait while the store throttles it.
         strategy: read strategy of keyed channels, also for compaction. ``auto`` picks the cheapest. ``arrow``,
             ``buckets`` or ``spark`` is used wherever it is possible.
         dagster_url: address of Dagster's webserver, for runs that are launched at once.
@@ -76,6 +81,7 @@ class Settings:
     grace: float = 60.0
     gc_grace: float = 3600.0
     start_timeout: float = 60.0
+    throttle_budget: float = THROTTLE_BUDGET
     spark: str = "local"
     spark_config: Mapping[str, str] = field(default_factory=dict)
     strategy: str = "auto"
@@ -115,7 +121,10 @@ class Settings:
         return self.root / DEFAULT_HOME
 
 
-_IN_SECONDS = ("catalog_patience", "catalog_timeout", "lease", "grace", "gc_grace", "start_timeout", "service_timeout")
+_IN_SECONDS = (
+    *("catalog_patience", "catalog_timeout", "lease", "grace", "gc_grace"),
+    *("start_timeout", "throttle_budget", "service_timeout"),
+)
 _SETTING_NAMES = (
     *("catalog", "warehouse", "project", *_IN_SECONDS),
     *("spark", "spark_config", "strategy", "dagster_url", "key_prefix"),
@@ -166,6 +175,7 @@ def _default_values(home: Path) -> dict[str, Any]:
         "grace": 60.0,
         "gc_grace": 3600.0,
         "start_timeout": 60.0,
+        "throttle_budget": THROTTLE_BUDGET,
         "spark": "local",
         "spark_config": {},
         "strategy": "auto",
@@ -189,7 +199,10 @@ def _settings_from_values(values: Mapping[str, Any], root: Path, sources: Mappin
         project=values["project"],
         **{name: _parse_seconds(name, values[name]) for name in _IN_SECONDS},
         spark=check_spark_location(values["spark"]),
-        spark_config={**_spark_s3_settings(str(values["warehouse"])), **_parse_spark_config(values["spark_config"])},
+        spark_config={
+            **spark_s3_settings(str(values["warehouse"]), _parse_seconds("throttle_budget", values["throttle_budget"])),
+            **_parse_spark_config(values["spark_config"]),
+        },
         strategy=_check_one_of("strategy", values["strategy"], ("auto", "arrow", "buckets", "spark")),
         dagster_url=check_http_address("dagster_url", values["dagster_url"]),
         key_prefix=parse_key_prefix(values["key_prefix"]),
@@ -354,24 +367,6 @@ def _parse_spark_config(value: Any) -> dict[str, str]:
             expected='a table of Spark settings, or "spark.driver.memory=8g;spark.sql.shuffle.partitions=64"',
         )
     return {str(name): str(text) for name, text in value.items()}
-
-
-def s3_endpoint_and_region() -> tuple[str | None, str | None]:
-    """Endpoint and region of S3 from the standard AWS variables."""
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    return endpoint or None, os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or None
-
-
-def _spark_s3_settings(warehouse: str) -> dict[str, str]:
-    """Spark settings for an object store, from the standard AWS variables. Spark reads the credentials itself."""
-    if not warehouse.startswith("s3://"):
-        return {}
-    endpoint, region = s3_endpoint_and_region()
-    s3a = "spark.hadoop.fs.s3a"
-    return {
-        **({f"{s3a}.endpoint": endpoint, f"{s3a}.path.style.access": "true"} if endpoint else {}),
-        f"{s3a}.endpoint.region": region or "us-east-1",
-    }
 
 
 def _parse_seconds(setting_name: str, value: Any) -> float:

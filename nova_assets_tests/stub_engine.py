@@ -30,6 +30,8 @@ from nova_assets.model.partitions import is_in_scope, partition_name, partition_
 from nova_assets.model.read_strategy import ReadStrategy
 from nova_assets.model.reads import ChangeUnion, DeltaChain, EmptyRead, Read, Snapshot, SnapshotAsInserts, SnapshotDiff
 from nova_assets.model.schema import DELETED, DataType, Field, Schema
+from nova_assets.model.table_files import TableFile, TableFileLayout
+from nova_assets.model.table_store import TableStore
 from nova_assets.model.warehouse_contents import UnfinishedUpload
 from nova_assets_tests.stub_merge import (
     Change,
@@ -332,8 +334,16 @@ class StubEngine:
         values = {c: v for c, v in partition_values(scope).items()}
         return [{**values, **r} for r in frame]
 
-    def read_parquet_folder(self, folder: Path, channel: Channel) -> list[Row]:
+    def read_table_folder(self, folder: Path, channel: Channel, layout: TableFileLayout) -> list[Row]:
         raise NotImplementedError("rows are given to this engine, never files")
+
+    def table_store(self) -> TableStore:
+        raise NotImplementedError("this engine's rows are for itself, not for tables of others")
+
+    def write_table_files(
+        self, read: Snapshot, folder: str, layout: TableFileLayout, *, rows: int, file_count: int, target_bytes: int
+    ) -> list[TableFile]:
+        raise NotImplementedError("this engine's rows are for itself, not for tables of others")
 
     def count_dropped_rows(self, old: Snapshot, new: Manifest) -> int:
         staged = Block("", old.channel, "", "base", 0, 0, new, old.merge)

@@ -148,8 +148,8 @@ def routes() -> frozenset[str]:
 def problem_of(name: str) -> str | None:
     """What is wrong with a public name; None if it exists.
 
-    The kinds: ``nova.X``, ``store.X``, ``nova_assets.room.X``, each with ``(argument=)``; ``nova command --option``, also with a
-    subcommand; ``[tool.nova] setting``; ``GET /path``; ``python -m module``; ``nova/entry``; ``SQL WORD``.
+    The kinds: ``nova.X``, ``store.X``, ``nova_assets.room.X``, each with ``(argument=)``; ``nova command --option``,
+    also with a subcommand; ``[tool.nova] setting``; ``GET /path``; ``python -m module``; ``nova/entry``; ``SQL WORD``.
     """
     if match := re.fullmatch(r"(nova|store|nova_assets)\.([\w.]+)(?:\((\w+)=\))?", name):
         return _problem_of_python(*match.groups())

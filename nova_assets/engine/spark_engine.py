@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from nova_assets.engine.buckets import arrow_merge
-from nova_assets.engine.buckets.partitioning import add_derived_columns, parse_partition_value
 from nova_assets.engine.inputs.database_rows import read_database_rows
 from nova_assets.engine.inputs.insert_data import convert_insert_data
 from nova_assets.engine.inputs.large_parquet import LargeParquetFiles
+from nova_assets.engine.inputs.partition_columns import add_partition_columns
 from nova_assets.engine.read.matching_keys import filter_rows_by_keys
 from nova_assets.engine.read.read_executor import ReadExecutor
 from nova_assets.engine.read.streaming_reader import StreamingReader
@@ -28,6 +28,8 @@ from nova_assets.engine.session.spark_config import READ_SETTINGS
 from nova_assets.engine.session.spark_session import LazySparkSession
 from nova_assets.engine.storage import external_files
 from nova_assets.engine.storage.remote_warehouse import open_warehouse
+from nova_assets.engine.storage.table_files_store import AddressedObjects
+from nova_assets.engine.storage.throttling import set_throttle_budget, throttling_scope
 from nova_assets.engine.tasks import kept_frames
 from nova_assets.engine.tasks.function_shipping import ship_function
 from nova_assets.engine.write.block_rewriter import BlockRewriter
@@ -35,18 +37,19 @@ from nova_assets.engine.write.block_writer import BlockWriter
 from nova_assets.engine.write.row_digest import digest_of, digest_of_frame
 from nova_assets.errors import SchemaMismatch
 from nova_assets.formats import schema_fit
-from nova_assets.model.arrow_types import arrow_type, to_arrow_schema
+from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.database_source import DatabaseRead
 from nova_assets.model.external_files import ExternalFileInfo
 from nova_assets.model.external_table import ExternalFilesContent
-from nova_assets.model.partitions import partition_values
 from nova_assets.model.read_strategy import ReadStrategy
 from nova_assets.model.reads import DeltaChain, Read, Snapshot
 from nova_assets.model.schema import DELETED, DataType, Schema
 from nova_assets.model.sum_bounds import name_channel_in_overflow_errors
+from nova_assets.model.table_files import TableFile, TableFileLayout
 from nova_assets.model.warehouse_contents import UnfinishedUpload, WarehouseEntry
+from nova_assets.settings import THROTTLE_BUDGET
 from nova_assets.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -65,6 +68,7 @@ class SparkEngine:
         warehouse: folder of all blocks.
         spark: Spark session, a function that returns a session on demand, or None for a local session of this process.
         forced_strategy: read strategy for reads and rewrites wherever it is applicable; None for the cheapest strategy.
+        throttle_budget: seconds for which one request of this process may wait for a throttled object store.
     """
 
     format = "parquet"
@@ -74,7 +78,9 @@ class SparkEngine:
         warehouse: str | Path,
         spark: SparkSession | Callable[[], SparkSession] | None = None,
         forced_strategy: ReadStrategy | None = None,
+        throttle_budget: float = THROTTLE_BUDGET,
     ) -> None:
+        set_throttle_budget(throttle_budget)
         self.warehouse = open_warehouse(warehouse)
         self._session = LazySparkSession(spark, partial(check_workers_share_warehouse, self.address))
         self.forced_strategy = forced_strategy
@@ -97,7 +103,7 @@ class SparkEngine:
 
     @contextmanager
     def computation_scope(self) -> Iterator[None]:
-        with self._session.convert_spark_end_errors(), shared_settings.batch_limit_scope():
+        with throttling_scope(), self._session.convert_spark_end_errors(), shared_settings.batch_limit_scope():
             yield
 
     def cpu_seconds(self) -> float | None:
@@ -161,25 +167,7 @@ class SparkEngine:
         return change.where(~col(DELETED)).drop(DELETED)
 
     def add_partition_columns(self, frame: Any, channel: Channel, scope: str, schema: Schema | None) -> Any:
-        existing_columns = self.column_names(frame)
-        text_by_column = partition_values(scope)
-        for dimension in channel.partitions:
-            column = dimension.column
-            if column not in text_by_column or (column in existing_columns and not _is_all_null(frame, column)):
-                continue
-            type_ = DataType("string") if schema is None or column not in schema else schema.field(column).type
-            value = parse_partition_value(dimension, text_by_column[column], type_)
-            if isinstance(frame, pa.Table):
-                constant = pa.repeat(pa.scalar(value, arrow_type(type_)), frame.num_rows)
-                frame = frame.drop_columns([column]) if column in existing_columns else frame
-                frame = frame.append_column(column, constant)
-            else:
-                from pyspark.sql import functions as F
-
-                from nova_assets.engine.rows.spark_types import to_spark_type
-
-                frame = frame.withColumn(column, F.lit(value).cast(to_spark_type(type_)))
-        return add_derived_columns(frame, channel.partitions, schema)
+        return add_partition_columns(frame, self.column_names(frame), channel, scope, schema)
 
     def select(self, frame: Any, columns: Sequence[str]) -> Any:
         existing = list(self.column_names(frame))
@@ -308,17 +296,25 @@ class SparkEngine:
         is_empty = isinstance(data, Sequence) and not data
         return self._to_frame(to_arrow_schema(schema).empty_table() if is_empty else self.convert_input(data, schema))
 
-    def read_parquet_folder(self, folder: Path, channel: Channel) -> Any:
-        from nova_assets.engine.rows.spark_columns import col
-        from nova_assets.engine.rows.spark_types import to_spark_type
+    def read_table_folder(self, folder: Path, channel: Channel, layout: TableFileLayout) -> Any:
+        from nova_assets.engine.read.table_folder import read_table_folder
 
-        with temporary_settings(self.session, {"spark.sql.sources.partitionColumnTypeInference.enabled": "false"}):
-            frame = self.session.read.option("mergeSchema", "true").parquet(str(folder))
-        for dimension in channel.partitions:
-            if dimension.column in frame.columns and channel.schema is not None:
-                declared_type = to_spark_type(channel.schema.field(dimension.column).type)
-                frame = frame.withColumn(dimension.column, col(dimension.column).cast(declared_type))
-        return frame
+        return read_table_folder(self.session, folder, channel, layout)
+
+    def write_table_files(
+        self, read: Snapshot, folder: str, layout: TableFileLayout, *, rows: int, file_count: int, target_bytes: int
+    ) -> list[TableFile]:
+        from nova_assets.engine.write import table_files
+
+        assert read.schema is not None, "a channel without a schema is not published"
+        with self.computation_scope():
+            if layout.format == "parquet":
+                batches = self.read_batches(read)
+                written = table_files.write_parquet_table_files(batches, folder, layout, read.schema, target_bytes)
+            else:
+                frame = self._to_frame(self.read(read))
+                written = table_files.write_table_files_by_spark(frame, folder, layout, file_count)
+        return table_files.check_converted_rows(written, rows, folder)
 
     def count_dropped_rows(self, old: Snapshot, new: Manifest) -> int:
         from nova_assets.engine.read.spark_diff import count_removed_rows
@@ -358,6 +354,9 @@ class SparkEngine:
     def read_database(self, read: DatabaseRead) -> Any:
         return read_database_rows(self.session, read)
 
+    def table_store(self) -> AddressedObjects:
+        return AddressedObjects()
+
     def delete_files(self, paths: Iterable[str]) -> None:
         self.warehouse.delete_files(paths)
 
@@ -393,7 +392,3 @@ class SparkEngine:
 
     def _to_frame(self, data: Any) -> Any:
         return self._session.to_frame(data) if isinstance(data, pa.Table) else data
-
-
-def _is_all_null(frame: Any, column: str) -> bool:  # for example because no line of the source file names it
-    return isinstance(frame, pa.Table) and frame.column(column).null_count == frame.num_rows

@@ -14,6 +14,8 @@ from nova_assets.model.external_files import ExternalFileInfo
 from nova_assets.model.external_table import ExternalFilesContent, ExternalFormat
 from nova_assets.model.read_strategy import ReadStrategy
 from nova_assets.model.schema import DataType, Schema
+from nova_assets.model.table_files import TableFile, TableFileLayout
+from nova_assets.model.table_store import TableStore
 from nova_assets.model.warehouse_contents import UnfinishedUpload, WarehouseEntry
 
 if TYPE_CHECKING:
@@ -231,11 +233,38 @@ class Engine(Protocol):
             schema: columns of the frame; None if ``data`` is a frame of this engine.
         """
 
-    def read_parquet_folder(self, folder: Path, channel: Channel) -> Frame:
-        """Content of a folder of Parquet files, with its own columns.
+    def read_table_folder(self, folder: Path, channel: Channel, layout: TableFileLayout) -> Frame:
+        """Content of a folder that other tools have filled, with its own columns.
 
         Partition columns may be in the folder names, as in Hive. This lists the folder, which no read of a channel does
         (R16).
+
+        Args:
+            folder: the folder.
+            channel: channel that takes the folder over. For a format other than Parquet, it has a schema.
+            layout: layout of the files.
+
+        Raises:
+            NotSupported: the engine cannot read the format.
+        """
+
+    def write_table_files(
+        self, read: Snapshot, folder: str, layout: TableFileLayout, *, rows: int, file_count: int, target_bytes: int
+    ) -> list[TableFile]:
+        """Write the rows of a snapshot as files of a published table.
+
+        Args:
+            read: the rows, of one partition.
+            folder: address of an empty folder.
+            layout: layout of the files.
+            rows: number of rows of the snapshot, which is compared with the number of written rows.
+            file_count: number of files, for a format whose writer takes a number.
+            target_bytes: size of a file in bytes, for other formats.
+
+        Raises:
+            NotSupported: the engine cannot write the format, or the format cannot hold a column.
+            SchemaMismatch: the layout cannot represent a value.
+            WarehouseUnavailable: not all rows were written.
         """
 
     def count_dropped_rows(self, old: Snapshot, new: Manifest) -> int:
@@ -257,6 +286,9 @@ class Engine(Protocol):
 
     def read_database(self, read: DatabaseRead) -> Frame:
         """Rows of a database, in parallel. Raises EngineUnavailable without a driver, SchemaMismatch."""
+
+    def table_store(self) -> TableStore:
+        """Objects of published folders in S3 or HDFS."""
 
     def delete_files(self, paths: Iterable[str]) -> None:
         """Remove files of collected blocks and the folders that become empty. Missing files are ignored."""

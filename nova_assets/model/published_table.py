@@ -15,6 +15,7 @@ from nova_assets.model.metastore_table import (
     metastore_table,
 )
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
+from nova_assets.model.table_files import TABLE_FORMATS, TableFormat
 from nova_assets.short_repr import short_repr
 
 _NAME_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
@@ -30,13 +31,16 @@ class HiveTable:
 
     Args:
         path: the folder, relative to the project's root. The folder must not exist yet, or an earlier publication must
-            have created it. ``nova publish --take-over`` replaces a folder that other tools have filled.
+            have created it. ``nova publish --take-over`` replaces a folder that other tools have filled. In an object
+            store, the address of the folder: ``s3://BUCKET/PATH`` or ``hdfs://NAMENODE:PORT/PATH``. Such a folder has a
+            manifest for each partition in place of links.
         every: minimum time between two published versions under Dagster, such as ``"1m"``.
         metastore: address of a Hive metastore that also shows the table, such as ``thrift://metastore:9083``. Requires
             ``nova-assets[hive]``.
         table: name of the table in the metastore, such as ``shop.actions``. The database must exist.
         partitions_per_call: number of partitions that are submitted to the metastore in one transaction. 1 submits
             them one by one.
+        format: format of the files of the table, as for ``hive_table``. None for the channel's own files.
     """
 
     __repr__ = short_repr
@@ -46,6 +50,7 @@ class HiveTable:
     metastore: str | None = None
     table: str | None = None
     partitions_per_call: int = 500
+    format: TableFormat | None = None
 
     @property
     def id(self) -> str:
@@ -62,11 +67,25 @@ class HiveTable:
         """Whether readers see which days or hours are sealed."""
         return True
 
+    @property
+    def converts(self) -> bool:
+        """Whether the table has converted files, and shows only sealed days or hours of a channel with ``seal=``."""
+        return self.format is not None
+
     def problems(self) -> list[str]:
         """Problems of this definition alone."""
         found = _period_problems(self.id, self.every)
-        if not self.path.strip("/") or "://" in self.path or self.path.rstrip("/").endswith(".."):
-            found.append(f"a hive table has path={self.path!r}; expected a folder, such as 'exports/actions'")
+        if self.format is not None and self.format not in TABLE_FORMATS:
+            found.append(f"{self.id} has format={self.format!r}; expected {', '.join(TABLE_FORMATS)}")
+        scheme, _, rest = self.path.rpartition("://")
+        is_remote = scheme in ("s3", "hdfs") and "/" in rest.strip("/")
+        if not self.path.strip("/") or (scheme and not is_remote) or self.path.rstrip("/").endswith(".."):
+            found.append(
+                f"a hive table has path={self.path!r}; expected a folder, such as 'exports/actions', or an address, "
+                "such as 's3://lake/exports/actions'"
+            )
+        if scheme and self.metastore is not None:
+            found.append(f"{self.id} has metastore=, which only a folder on a disk can have; expected no metastore=")
         return found + self._metastore_problems()
 
     def _metastore_problems(self) -> list[str]:
@@ -110,6 +129,11 @@ class IcebergTable:
     @property
     def shows_seals(self) -> bool:
         """Whether readers see which days or hours are sealed."""
+        return False
+
+    @property
+    def converts(self) -> bool:
+        """Whether the table has converted files."""
         return False
 
     def problems(self) -> list[str]:
@@ -159,6 +183,30 @@ def hive(
             invalid name.
     """
     return _validate_table(HiveTable(path, every, metastore, table, partitions_per_call))
+
+
+@check_argument_types("nova.hive_table")
+def hive_table(path: str, *, format: TableFormat = "parquet", every: str = "1m") -> HiveTable:
+    """Publish a channel as a folder in Hive layout whose files have the format that its readers know.
+
+        nova.Channel("actions", ..., seal=nova.seal("dt"), publish=nova.hive_table("exports/actions", format="rcfile"))
+
+    The blocks of the channel stay as they are. Each partition is converted once, into files of about
+    ``Compaction.target`` bytes, and again only if its rows change. On a channel with ``seal=``, a day or hour enters
+    the table when it is sealed. A day that late data reopens keeps its files until it is sealed again. As in tables
+    that Hive and Spark write, partition columns are in the names of folders, and in no file (Speedy Batch 6.1).
+
+    Args:
+        path: the folder, as for ``hive``.
+        format: ``parquet``, ``orc``, ``rcfile``, ``avro``, ``csv`` or ``json`` (one object per line). Arrow writes
+            Parquet, Spark writes the other formats. RCFile needs a Spark session with support for Hive, and Avro needs
+            Spark's module for Avro. A session that nova starts has both.
+        every: minimum time between two published versions under Dagster, such as ``"1m"``.
+
+    Raises:
+        DefinitionError: the path cannot name a folder, the format is unknown, or ``every`` is not a period.
+    """
+    return _validate_table(HiveTable(path, every, format=format))
 
 
 @check_argument_types("nova.iceberg")

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from nova_assets.model.block import DataFile
 from nova_assets.model.partitions import Dimension
@@ -25,6 +25,8 @@ class PublishedContent:
         dimensions: partition dimensions. The files contain their columns, too.
         files: each with the partition of its rows.
         sealed: scopes of the days or hours that are complete.
+        partition_seqs: for each partition with files, the newest number at which it changed.
+        frozen: partitions that keep the files of the previous version, because their day or hour is not complete.
     """
 
     channel: str
@@ -33,6 +35,8 @@ class PublishedContent:
     dimensions: tuple[Dimension, ...]
     files: tuple[DataFile, ...]
     sealed: tuple[str, ...] = ()
+    partition_seqs: tuple[tuple[str, int], ...] = ()
+    frozen: frozenset[str] = frozenset()
 
     @property
     def rows(self) -> int:
@@ -50,7 +54,15 @@ class PublishedContent:
         """
         content_json = [self.schema.as_json(), sorted((f.partition, f.path) for f in self.files)]
         content_json += [sorted(self.sealed)] if include_seals else []
-        return hashlib.sha256(json.dumps(content_json, separators=(",", ":")).encode()).hexdigest()
+        return _hash_json(content_json)
+
+    def fingerprint_of_rows(self) -> str:
+        """Hash of the rows and the seals. In contrast to ``fingerprint``, a compaction does not change it."""
+        return _hash_json([self.schema.as_json(), sorted(self.partition_seqs), sorted(self.sealed)])
+
+
+def _hash_json(content: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

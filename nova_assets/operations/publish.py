@@ -34,13 +34,18 @@ from nova_assets.nova_error import NovaError
 from nova_assets.operations.insert import DataInserter
 from nova_assets.operations.lasting_problems import notify_if_failing
 from nova_assets.operations.maintenance import ChannelMaintenance, CompactionOptions
+from nova_assets.operations.partition_conversion import partition_converter
 from nova_assets.plan.compaction import is_fully_compacted
 from nova_assets.plan.published_versions import (
     certainly_shown_version,
     expired_versions,
+    find_version_showing,
     partitions_to_compact,
     published_content,
+    table_fingerprint,
+    uncompacted_partitions,
 )
+from nova_assets.publish.edition_parts import PartitionConverter
 from nova_assets.publish.target import PublishTarget
 
 log = get_logger("nova_assets.publishing")
@@ -79,13 +84,13 @@ class TablePublisher:
         """Changes that publishing would make to each table: its dry run."""
         head = self.catalog.channel(channel).head
         history = self.catalog.history(channel, head, back_to=head)
-        uncompacted_partitions = partitions_to_compact(history, head)
-        content = self._load_publishable_content(channel, history, head)
-        return (
-            [self._preview_table(channel, t, content, uncompacted_partitions) for t in tables]
-            if content is not None
-            else []
-        )
+        previews = []
+        for table in tables:
+            content = self._load_publishable_content(channel, table, history, head)
+            if content is not None:
+                uncompacted = uncompacted_partitions(table, history, head, content)
+                previews.append(self._preview_table(channel, table, content, uncompacted))
+        return previews
 
     def publish(
         self, channel: str, tables: Sequence[PublishedTable], policy: Compaction, *, take_over: bool = False
@@ -123,13 +128,14 @@ class TablePublisher:
         if not due_tables:
             return []
         head = self.catalog.channel(channel).head
-        content = self._load_publishable_content(channel, self.catalog.history(channel, head, back_to=head), head)
-        return [t for t in due_tables if content is not None and self._needs_publish(channel, t, content)]
+        history = self.catalog.history(channel, head, back_to=head)
+        contents = [(t, self._load_publishable_content(channel, t, history, head)) for t in due_tables]
+        return [t for t, content in contents if content is not None and self._needs_publish(channel, t, content)]
 
     def _needs_publish(self, channel: str, table: PublishedTable, channel_content: PublishedContent) -> bool:
         """Whether the table has newer content to show, or expired versions to remove."""
         published_versions = self.catalog.published_versions(channel, table.id)
-        return _find_version_showing(published_versions, table, channel_content) is None or bool(
+        return find_version_showing(published_versions, table, channel_content) is None or bool(
             expired_versions(published_versions, self.catalog.now(), self.superseded_delay)
         )
 
@@ -168,22 +174,28 @@ class TablePublisher:
             with self.runtime.channel_writer.write(channel) as execution:
                 head = execution.pins[channel].head
                 history = self.catalog.history(channel, head, back_to=compacted_seq or head)
-                # A channel with constant writes is published at the number of its last compaction.
-                candidate_seqs = (head, compacted_seq) if compacted_seq else (head,)
-                publishable_seq = next((n for n in candidate_seqs if not partitions_to_compact(history, n)), None)
+                # The first version of a folder that is taken over has all days, sealed or not, as the folder had.
+                has_open_days = take_over and outlet.published_version() is None
+                contents = {
+                    # A channel with constant writes is published at the number of its last compaction.
+                    n: self._load_publishable_content(channel, table, history, n, has_open_days=has_open_days)
+                    for n in ((head, compacted_seq) if compacted_seq else (head,))
+                }
+                uncompacted = {n: uncompacted_partitions(table, history, n, c) for n, c in contents.items()}
+                publishable_seq = next((n for n in contents if not uncompacted[n]), None)
                 if publishable_seq is not None and publishable_seq >= self._newest_published_seq(channel, table):
-                    content = self._load_publishable_content(channel, history, publishable_seq)
+                    content = contents[publishable_seq]
                     if content is None or self._is_shown(channel, table, outlet, content):
                         self.runtime.staging.abort_and_delete_staged(
                             execution, "the table already shows the newest version"
                         )
                         return None
-                    return self._show_new_version(execution, table, outlet, content, take_over)
+                    converter = partition_converter(self.engine, history, content, policy.target)
+                    return self._show_new_version(execution, table, outlet, content, take_over, converter)
                 self.runtime.staging.abort_and_delete_staged(execution, "the channel must be compacted first")
-            uncompacted_partitions = partitions_to_compact(history, head)
             compaction = self.maintenance.compact(
                 channel,
-                CompactionOptions(policy, force=True, replace_own_bases=True, partitions=uncompacted_partitions),
+                CompactionOptions(policy, force=True, replace_own_bases=True, partitions=uncompacted[head]),
             )
             if compaction is None and self.catalog.channel(channel).head == head:
                 compacted_seq = self._rewrite_in_current_schema(channel, head)
@@ -202,13 +214,14 @@ class TablePublisher:
         outlet: PublishTarget,
         channel_content: PublishedContent,
         take_over: bool,
+        convert: PartitionConverter,
     ) -> PublishedVersion:
         file_addresses = self.engine.verified_file_addresses(channel_content.files)
         published_version = self._open_published_version(
             execution, table, channel_content, outlet.published_version() or 0
         )
         crash_point("edition.opened")
-        outlet.publish(published_version.number, channel_content, file_addresses, take_over=take_over)
+        outlet.publish(published_version.number, channel_content, file_addresses, take_over=take_over, convert=convert)
         crash_point("edition.shown")
         self.runtime.channel_writer.commit(
             CommitRequest(
@@ -241,7 +254,7 @@ class TablePublisher:
         self, execution: Execution, table: PublishedTable, channel_content: PublishedContent, after_number: int
     ) -> PublishedVersion:
         """Open the next published version. A version that a dead process left open is aborted first."""
-        fingerprint = channel_content.fingerprint(include_seals=table.shows_seals)
+        fingerprint = table_fingerprint(table, channel_content)
         try:
             return self.catalog.open_published_version(
                 execution.id, table.id, channel_content, fingerprint, after_number
@@ -257,7 +270,7 @@ class TablePublisher:
     def _is_shown(
         self, channel: str, table: PublishedTable, outlet: PublishTarget, channel_content: PublishedContent
     ) -> bool:
-        newest = _find_version_showing(self.catalog.published_versions(channel, table.id), table, channel_content)
+        newest = find_version_showing(self.catalog.published_versions(channel, table.id), table, channel_content)
         return newest is not None and outlet.published_version() == newest.number and outlet.is_complete(newest.number)
 
     def _preview_table(
@@ -321,22 +334,15 @@ class TablePublisher:
         """Newest sequence number of the channel that the table shows or is about to show."""
         return max((e.seq for e in self.catalog.published_versions(channel, table.id)), default=0)
 
-    def _load_publishable_content(self, channel: str, history: History, seq: int) -> PublishedContent | None:
+    def _load_publishable_content(
+        self, channel: str, table: PublishedTable, history: History, seq: int, *, has_open_days: bool = False
+    ) -> PublishedContent | None:
         """Files and seals that a table shows of a channel at a sequence number. None for a channel without a schema."""
         state = self.catalog.channel(channel)
         seals = self.catalog.latest_seals(channel) if state.seal is not None else {}
-        return published_content(state.channel, history, seq, seals, state.seal.by if state.seal is not None else None)
-
-
-def _find_version_showing(
-    published_versions: Sequence[PublishedVersion], table: PublishedTable, channel_content: PublishedContent
-) -> PublishedVersion | None:
-    """Published version by which a table shows exactly this content, as far as the catalog knows."""
-    newest = certainly_shown_version(published_versions)
-    shows_content = newest is not None and newest.fingerprint == channel_content.fingerprint(
-        include_seals=table.shows_seals
-    )
-    return newest if shows_content else None
+        seal_column = state.seal.by if state.seal is not None else None
+        only_sealed = table.converts and not has_open_days
+        return published_content(state.channel, history, seq, seals, seal_column, only_sealed=only_sealed)
 
 
 def _outdated_schema_error(channel: str, partitions: Sequence[str], head: int) -> NotSupported:

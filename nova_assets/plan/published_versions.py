@@ -10,6 +10,7 @@ from nova_assets.model.block import Block
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import Append
 from nova_assets.model.partitions import partition_name, partition_values
+from nova_assets.model.published_table import PublishedTable
 from nova_assets.model.published_version import PublishedContent, PublishedVersion
 from nova_assets.model.schema import Schema
 from nova_assets.model.seal import Seal
@@ -35,6 +36,16 @@ def partitions_to_compact(history: History, version: int) -> tuple[str, ...]:
     )
 
 
+def partitions_to_merge(history: History, version: int) -> tuple[str, ...]:
+    """Partitions that must be compacted before they can be converted: those with deltas other than plain additions, or
+    with hidden columns.
+    """
+    read = modes.snapshot(history, version)
+    blocks = [b for b in (*read.bases, *read.deltas) if isinstance(b, Block) and b.rows]
+    has_changes = {b.partition for b in blocks if b.kind == "delta" and not _is_append_only(b)}
+    return tuple(sorted(has_changes | {b.partition for b in blocks if b.manifest.schema.hidden}))
+
+
 def _is_readable_as(file_schema: Schema, current_schema: Schema | None) -> bool:
     """Whether files of a schema can be read by column name under a newer schema: only columns added since may be
     missing.
@@ -50,7 +61,13 @@ def _is_append_only(delta: Block) -> bool:
 
 
 def published_content(
-    channel: Channel, history: History, version: int, seals: Mapping[str, Seal], seal_column: str | None
+    channel: Channel,
+    history: History,
+    version: int,
+    seals: Mapping[str, Seal],
+    seal_column: str | None,
+    *,
+    only_sealed: bool = False,
 ) -> PublishedContent | None:
     """Content of a version published now; None for a channel without a schema.
 
@@ -60,6 +77,7 @@ def published_content(
         version: sequence number to show, at which ``partitions_to_compact`` is empty.
         seals: group -> its latest seal.
         seal_column: column by which the channel is sealed.
+        only_sealed: leave out the files of days or hours that are not sealed.
     """
     read = modes.snapshot(history, version)
     if read.schema is None:
@@ -69,7 +87,22 @@ def published_content(
     dropped_groups = _dropped_groups(history, version, seal_column) if seal_column else frozenset()
     groups = sorted(g for g, s in seals.items() if s.state == "sealed" and s.seq <= version and g not in dropped_groups)
     sealed = [partition_name([seal_column], {seal_column: g}) for g in groups] if seal_column else []
-    return PublishedContent(channel.name, read.at, read.schema, channel.partitions, tuple(files), tuple(sealed))
+    frozen: frozenset[str] = frozenset()
+    if only_sealed and seal_column:
+        frozen = frozenset(f.partition for f in files if partition_values(f.partition)[seal_column] not in groups)
+    seqs: dict[str, int] = {}
+    for b in blocks:
+        seqs[b.partition] = max(b.hi, seqs.get(b.partition, 0))
+    return PublishedContent(
+        channel.name,
+        read.at,
+        read.schema,
+        channel.partitions,
+        tuple(f for f in files if f.partition not in frozen),
+        tuple(sealed),
+        tuple((p, seq) for p, seq in seqs.items() if p not in frozen),
+        frozen,
+    )
 
 
 def _dropped_groups(history: History, version: int, seal_column: str) -> frozenset[str | None]:
@@ -94,3 +127,28 @@ def certainly_shown_version(published_versions: Sequence[PublishedVersion]) -> P
     """The version that a table certainly shows: the newest, if publishing it is confirmed."""
     newest = max(published_versions, key=lambda e: e.number, default=None)
     return newest if newest is not None and newest.state == "shown" else None
+
+
+def uncompacted_partitions(
+    table: PublishedTable, history: History, seq: int, content: PublishedContent | None
+) -> tuple[str, ...]:
+    """Partitions that must be compacted before a table can show them."""
+    if not table.converts:
+        return partitions_to_compact(history, seq)
+    shown = {f.partition for f in content.files} if content is not None else set[str]()
+    return tuple(p for p in partitions_to_merge(history, seq) if p in shown)
+
+
+def table_fingerprint(table: PublishedTable, content: PublishedContent) -> str:
+    """Hash of the content that readers of a table see."""
+    if table.converts:
+        return content.fingerprint_of_rows()
+    return content.fingerprint(include_seals=table.shows_seals)
+
+
+def find_version_showing(
+    published_versions: Sequence[PublishedVersion], table: PublishedTable, channel_content: PublishedContent
+) -> PublishedVersion | None:
+    """Published version by which a table shows exactly this content, as far as the catalog knows."""
+    newest = certainly_shown_version(published_versions)
+    return newest if newest is not None and newest.fingerprint == table_fingerprint(table, channel_content) else None

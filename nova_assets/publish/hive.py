@@ -1,10 +1,12 @@
-"""Publishing a channel as a folder in Hive layout, of hard links to the channel's own files.
+"""Publishing a channel as a folder in Hive layout, of links to the channel's own files, or of converted files.
 
 exports/actions -> .actions.editions/00000012          the newest version: a link, replaced atomically
 exports/.actions.editions/00000011/...                 the previous version, for its current readers
 exports/.actions.editions/00000012/dt=2024-01-01/action=login/1f0c...-part-00000.parquet
                                              .../_SUCCESS      the day is sealed
                                   /_SUCCESS                    the version is complete
+exports/.actions.editions/.nova.layout.json            layout of converted files, from a take-over
+exports/.actions.editions/.nova.parts-00000012.json    the partitions of a converted version
 
 The exchange of two paths calls the kernel, because Python has no function for it (decision 0044).
 """
@@ -12,33 +14,27 @@ The exchange of two paths calls the kernel, because Python has no function for i
 from __future__ import annotations
 
 import ctypes
-import errno
 import fcntl
 import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
-from zoneinfo import ZoneInfo
-
-import pyarrow.parquet as pq
 
 from nova_assets.crash_points import crash_point
-from nova_assets.errors import CommitConflict, NotSupported, TableTaken, TableUnavailable
-from nova_assets.model.arrow_types import to_arrow_schema
-from nova_assets.model.partitions import partition_values
+from nova_assets.errors import CommitConflict, TableTaken, TableUnavailable
 from nova_assets.model.published_version import PublishedContent
+from nova_assets.model.table_files import FILE_SUFFIXES, TableFileLayout, TableFormat
+from nova_assets.publish.edition_folder import SUCCESS_FILE, write_converted_edition, write_linked_edition
+from nova_assets.publish.edition_parts import EditionPart, PartitionConverter, parts_from_json, parts_to_json
+from nova_assets.publish.existing_folder import check_partition_columns, inspect_folder, is_table, layout_of_folder
 
-SUCCESS_FILE = "_SUCCESS"
 _OWNER_FILE = ".nova.json"
+_LAYOUT_FILE = ".nova.layout.json"
+_PARTS_PREFIX = ".nova.parts-"
 _LOCK_FILE = ".lock"
-_NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-_EMPTY_PARQUET_FILE = "no-rows.parquet"
-_ESCAPED_CHARACTERS = frozenset("\"#%'*/:=?\\{}[]^") | {chr(n) for n in (*range(32), 127)}
-_MAX_NAME_BYTES = 255  # limit of most file systems
 
 
 class HivePublishTarget:
@@ -51,6 +47,7 @@ class HivePublishTarget:
         owner: identifies the catalog and the channel.
         before_shown: called with a complete version, its content and its folder, right before readers of the path
             find it. If the call fails, they keep the previous version.
+        format: format of converted files; None for links to the channel's own files.
     """
 
     def __init__(
@@ -59,7 +56,9 @@ class HivePublishTarget:
         forbidden_folders: Sequence[Path],
         owner: str,
         before_shown: Callable[[int, PublishedContent, Path], None] | None = None,
+        format: TableFormat | None = None,
     ) -> None:
+        self.format = format
         self.path = Path(os.path.abspath(path))
         self.versions_folder = self.path.with_name(f".{self.path.name}.editions")
         self.forbidden_folders = forbidden_folders
@@ -80,6 +79,13 @@ class HivePublishTarget:
             self._check_ownership()
             self._check_path_is_free(take_over)
 
+    def has_own_layout(self, *, take_over: bool) -> bool:
+        """Whether files have, or get by a take-over, the layout of a folder that others have filled."""
+        has_folder = self.path.is_dir() and not self.path.is_symlink()
+        return (take_over and has_folder and is_table(self.path, self.format or "parquet")) or (
+            not has_folder and (self.versions_folder / _LAYOUT_FILE).exists()
+        )
+
     def published_version(self) -> int | None:
         try:
             target = Path(os.readlink(self.path))
@@ -92,17 +98,27 @@ class HivePublishTarget:
         return (self._version_folder(number) / SUCCESS_FILE).exists()
 
     def publish(
-        self, number: int, content: PublishedContent, file_paths: Sequence[str], *, take_over: bool = False
+        self,
+        number: int,
+        content: PublishedContent,
+        file_paths: Sequence[str],
+        *,
+        take_over: bool = False,
+        convert: PartitionConverter | None = None,
     ) -> None:
         self.check_can_publish(take_over=take_over)
         with self._translate_os_errors():
             self._check_no_later_version(number)
             self._write_owner_file()
+            layout = self._layout_for(content)
             version_folder = self._version_folder(number)
             if version_folder.exists():  # left by a failed attempt
                 shutil.rmtree(version_folder)
             version_folder.mkdir()
-            _write_version(version_folder, content, file_paths)
+            if layout is None:
+                write_linked_edition(version_folder, content, file_paths)
+            else:
+                self._write_converted(number, content, layout, convert)
             crash_point("edition.made")
             with self._publish_lock():
                 self._check_no_later_version(number)
@@ -117,8 +133,10 @@ class HivePublishTarget:
         with self._translate_os_errors(), self._publish_lock():
             published = self.published_version()
             for number in numbers:
-                if number != published and (version_folder := self._version_folder(number)).exists():
-                    shutil.rmtree(version_folder)
+                if number != published:
+                    if (version_folder := self._version_folder(number)).exists():
+                        shutil.rmtree(version_folder)
+                    self._parts_file(number).unlink(missing_ok=True)
 
     def withdraw(self) -> None:
         with self._translate_os_errors():
@@ -127,23 +145,67 @@ class HivePublishTarget:
                 self.path.unlink()
             if not self.versions_folder.exists():
                 return
+            own_files = (_OWNER_FILE, _LAYOUT_FILE, _LOCK_FILE)
             for entry in self.versions_folder.iterdir():  # delete only files that nova wrote
                 if entry.name.isdigit():
                     shutil.rmtree(entry)
-                elif entry.name in (_OWNER_FILE, _LOCK_FILE) or entry.is_symlink():
+                elif entry.name in own_files or entry.name.startswith(_PARTS_PREFIX) or entry.is_symlink():
                     entry.unlink()
             self.versions_folder.rmdir()
 
     def _version_folder(self, number: int) -> Path:
         return self.versions_folder / f"{number:08d}"
 
+    def _parts_file(self, number: int) -> Path:
+        return self.versions_folder / f"{_PARTS_PREFIX}{number:08d}.json"
+
+    def _layout_for(self, content: PublishedContent) -> TableFileLayout | None:
+        """Layout of the files of a new version; None for links to the channel's own files.
+
+        A folder that is taken over gives the layout, and all later versions keep it.
+        """
+        layout_file = self.versions_folder / _LAYOUT_FILE
+        if self.path.is_dir() and not self.path.is_symlink():
+            if is_table(self.path, self.format or "parquet"):
+                existing = inspect_folder(self.path, self.format or "parquet")
+                check_partition_columns(existing, [d.column for d in content.dimensions], content.channel)
+                layout = layout_of_folder(existing, self.format or "parquet", content.schema)
+                self._write_file(layout_file, json.dumps(layout.as_json()))
+                return layout
+        elif layout_file.exists():
+            layout = TableFileLayout.from_json(json.loads(layout_file.read_text(encoding="utf-8")))
+            if self.format in (None, layout.format):
+                return layout
+        if self.format is None:
+            return None
+        path_columns = tuple(d.column for d in content.dimensions)
+        return TableFileLayout(self.format, path_columns, suffix=FILE_SUFFIXES[self.format])
+
+    def _write_converted(
+        self, number: int, content: PublishedContent, layout: TableFileLayout, convert: PartitionConverter | None
+    ) -> None:
+        assert convert is not None, "a table with converted files needs a converter"
+        published = self.published_version()
+        previous_parts: dict[str, EditionPart] = {}
+        if published is not None and self._parts_file(published).exists():
+            previous_parts = parts_from_json(self._parts_file(published).read_text(encoding="utf-8"))
+        previous_folder = None if published is None else self._version_folder(published)
+        parts = write_converted_edition(
+            self._version_folder(number), content, layout, convert, previous_folder, previous_parts
+        )
+        self._write_file(self._parts_file(number), parts_to_json(parts))
+
+    def _write_file(self, path: Path, text: str) -> None:
+        """Write a small file at once: readers see the old text or the new text."""
+        unfinished = path.with_name(f"{_OWNER_FILE}.{path.name}-{os.getpid()}")
+        unfinished.write_text(text, encoding="utf-8")
+        os.replace(unfinished, path)
+
     def _write_owner_file(self) -> None:
         self.versions_folder.mkdir(parents=True, exist_ok=True)
         owner_file = self.versions_folder / _OWNER_FILE
         if not owner_file.exists():
-            unfinished = owner_file.with_name(f"{_OWNER_FILE}.{os.getpid()}")
-            unfinished.write_text(json.dumps({"of": self.owner}), encoding="utf-8")
-            unfinished.rename(owner_file)
+            self._write_file(owner_file, json.dumps({"of": self.owner}))
 
     def _check_ownership(self) -> None:
         """Check that the folder holds no versions of another channel or deployment.
@@ -225,7 +287,7 @@ class HivePublishTarget:
             link.unlink(missing_ok=True)
             link.symlink_to(target)
             os.replace(link, self.path)
-        _fsync_paths(self.path.parent)
+        _fsync_folder(self.path.parent)
 
     @contextmanager
     def _translate_os_errors(self) -> Iterator[None]:
@@ -241,124 +303,6 @@ class HivePublishTarget:
             ) from error
 
 
-def hive_partition_path(partition: str, content: PublishedContent) -> str:
-    """Folder of a partition in Hive layout: ``dt=2024-01-01/action=a%2Fb``. Timestamps are in UTC, as in the files.
-
-    Raises:
-        NotSupported: a value is a text that readers of such folders take for null, or too long for a folder's name.
-    """
-    parts = [
-        f"{_escape_hive_name(c)}={_hive_partition_value(c, v, content)}" for c, v in partition_values(partition).items()
-    ]
-    for part in parts:
-        if len(part.encode()) > _MAX_NAME_BYTES:
-            raise NotSupported(
-                f"a partition is too long for the name of a folder: {len(part.encode())} bytes",
-                found=f"{part[:60]}...",
-                expected=f"at most {_MAX_NAME_BYTES} bytes for one column and its value",
-                next="publish an Iceberg table instead, or partition by a shorter column",
-            )
-    return "/".join(parts)
-
-
-def _hive_partition_value(column: str, value: str | None, content: PublishedContent) -> str:
-    if value is None:
-        return _NULL_PARTITION
-    if value in ("", _NULL_PARTITION):
-        raise NotSupported(
-            f"a partition cannot be the name of a folder: {column} is {repr(value) if value else 'empty'}",
-            found=f"{'this' if value else 'an empty'} text, which readers of Hive folders take for null",
-            expected="another text, or null",
-            next="publish an Iceberg table instead",
-        )
-    zone_by_hourly_column = {d.column: d.tz for d in content.dimensions if d.kind == "hourly"}
-    type_name = (
-        content.schema.field(column).type.name
-        if column in zone_by_hourly_column and column in content.schema
-        else "string"
-    )
-    if type_name == "string":
-        return _escape_hive_name(value)
-    moment = datetime.fromisoformat(value)
-    if type_name == "timestamp":
-        zone = ZoneInfo(zone_by_hourly_column[column] or "UTC")
-        moment = (moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)).astimezone(UTC)
-    return _escape_hive_name(moment.strftime("%Y-%m-%d %H:%M:%S"))
-
-
-def _escape_hive_name(text: str) -> str:
-    """Escape a name as Hive and Spark do."""
-    return "".join(f"%{ord(c):02X}" if c in _ESCAPED_CHARACTERS else c for c in text)
-
-
-def _write_version(version_folder: Path, content: PublishedContent, file_paths: Sequence[str]) -> None:
-    """Link all files, then mark complete parts: each sealed day or hour, and finally the version."""
-    folders: dict[str, Path] = {}
-    for file, path in zip(content.files, file_paths, strict=True):
-        folder = folders.get(file.partition)
-        if folder is None:
-            folder = folders[file.partition] = version_folder / hive_partition_path(file.partition, content)
-            folder.mkdir(parents=True, exist_ok=True)
-        _, block, name = file.path.rsplit("/", 2)
-        _hard_link_or_symlink(path, folder / f"{block}-{name}")
-    empty_folders = []
-    for scope in content.sealed:
-        for folder in _folders_of_scope(version_folder, scope, content):
-            folder.mkdir(parents=True, exist_ok=True)
-            empty_folders += (
-                [] if any(folder.rglob("*.parquet")) else [folder / _null_partition_subpath(scope, content)]
-            )
-            (folder / SUCCESS_FILE).touch()
-    _write_empty_files(empty_folders if content.files or empty_folders else [version_folder], content)
-    (version_folder / SUCCESS_FILE).touch()
-    _fsync_paths(*folders.values(), *empty_folders, version_folder, version_folder.parent)
-
-
-def _write_empty_files(folders: Sequence[Path], content: PublishedContent) -> None:
-    """Write a Parquet file with the schema and no rows to each folder.
-
-    Readers need a file for the columns, and reject a folder without one.
-    """
-    first: Path | None = None
-    for folder in folders:
-        folder.mkdir(parents=True, exist_ok=True)
-        if first is None:
-            first = folder / _EMPTY_PARQUET_FILE
-            pq.write_table(to_arrow_schema(content.schema).empty_table(), first)
-            _fsync_paths(first)
-        else:
-            _hard_link_or_symlink(str(first), folder / _EMPTY_PARQUET_FILE)
-
-
-def _null_partition_subpath(sealed_scope: str, content: PublishedContent) -> str:
-    """Folders below a sealed day or hour that has no files. Spark requires all files of a table to have equal depth."""
-    [column] = partition_values(sealed_scope)
-    columns = [d.column for d in content.dimensions]
-    return "/".join(f"{_escape_hive_name(c)}={_NULL_PARTITION}" for c in columns[columns.index(column) + 1 :])
-
-
-def _folders_of_scope(version_folder: Path, sealed_scope: str, content: PublishedContent) -> Iterable[Path]:
-    """Folders of a sealed day or hour, also if empty. There is exactly one if its column is the outermost."""
-    [column] = partition_values(sealed_scope)
-    dimension_columns = [d.column for d in content.dimensions]
-    depth = dimension_columns.index(column)
-    return (
-        [version_folder / hive_partition_path(sealed_scope, content)]
-        if depth == 0
-        else version_folder.glob("*/" * depth + hive_partition_path(sealed_scope, content))
-    )
-
-
-def _hard_link_or_symlink(source: str, target: Path) -> None:
-    """Hard link to a file, or a symbolic link if hard links are not possible, for example across file systems."""
-    try:
-        os.link(source, target)
-    except OSError as error:
-        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
-            raise
-        os.symlink(source, target)
-
-
 def _swap_paths(first: Path, second: Path) -> None:
     """Exchange two paths: atomically if the kernel can; otherwise one path is missing for a moment."""
     with suppress(AttributeError, OSError):
@@ -372,10 +316,9 @@ def _swap_paths(first: Path, second: Path) -> None:
     temporary.rename(first)
 
 
-def _fsync_paths(*paths: Path) -> None:
-    for path in paths:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+def _fsync_folder(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -13,7 +13,8 @@ from nova_assets.crash_points import crash_point
 from nova_assets.errors import CommitConflict, NotSupported, TableTaken, TableUnavailable
 from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.published_version import PublishedContent
-from nova_assets.settings import s3_endpoint_and_region
+from nova_assets.publish.edition_parts import PartitionConverter
+from nova_assets.s3_settings import s3_endpoint_and_region
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -52,8 +53,17 @@ class IcebergPublishTarget:
     def check_can_publish(self, *, take_over: bool = False) -> None:
         with self._translate_errors():
             table = self._load_table()
-            if table is not None:
-                self._check_ownership(table)
+            if table is None:
+                return
+            if take_over and table.properties.get(_OWNER_PROPERTY) != self.owner:
+                raise NotSupported(
+                    f"the Iceberg table {self.name} cannot be taken over",
+                    found="a table of " + (table.properties.get(_OWNER_PROPERTY) or "an unknown owner"),
+                    expected="only folders of files can be taken over, with nova.hive(...) or nova.hive_table(...)",
+                    next="publish under another name, or drop the table and publish without --take-over",
+                    table=self.name,
+                )
+            self._check_ownership(table)
 
     def published_version(self) -> int | None:
         with self._translate_errors():
@@ -64,7 +74,13 @@ class IcebergPublishTarget:
         return True  # an incomplete table could not be loaded
 
     def publish(
-        self, number: int, content: PublishedContent, file_paths: Sequence[str], *, take_over: bool = False
+        self,
+        number: int,
+        content: PublishedContent,
+        file_paths: Sequence[str],
+        *,
+        take_over: bool = False,
+        convert: PartitionConverter | None = None,
     ) -> None:
         with self._translate_errors():
             table = self._load_table() or self._create_table(content)

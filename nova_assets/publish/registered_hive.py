@@ -14,10 +14,11 @@ import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from nova_assets.errors import TableUnavailable
+from nova_assets.errors import NotSupported, TableUnavailable
 from nova_assets.model.metastore_table import MetastoreTable, parse_metastore_table
 from nova_assets.model.published_table import HiveTable
 from nova_assets.model.published_version import PublishedContent
+from nova_assets.publish.edition_parts import PartitionConverter
 from nova_assets.publish.hive import HivePublishTarget
 from nova_assets.publish.metastore_registration import MetastoreRegistration, RegisteredEdition, hive_columns
 from nova_assets.publish.target import PublishTarget
@@ -29,7 +30,7 @@ removed from the metastore after it was removed from the definition."""
 
 def open_hive_target(table: HiveTable, path: Path, forbidden_folders: Sequence[Path], owner: str) -> PublishTarget:
     """Publish target of a folder, with its registration in a metastore where there is one, or was one."""
-    folder = HivePublishTarget(path, forbidden_folders, owner)
+    folder = HivePublishTarget(path, forbidden_folders, owner, format=table.format)
     record_path = folder.versions_folder / _RECORD_FILE
     if table.registered_as is None and not record_path.exists():
         return folder
@@ -56,6 +57,13 @@ class RegisteredHiveTarget:
 
     def check_can_publish(self, *, take_over: bool = False) -> None:
         self.folder.check_can_publish(take_over=take_over)
+        if self.table is not None and self.folder.has_own_layout(take_over=take_over):
+            raise NotSupported(
+                f"{self.folder.path} cannot be registered in a metastore, because it was taken over",
+                found="files that keep the columns and types of the old folder, which the metastore would not know",
+                expected="a folder that nova has made",
+                next="publish without metastore=, or under another path",
+            )
         if self.table is not None:
             self._registration(self.table).check_can_register()
 
@@ -68,11 +76,17 @@ class RegisteredHiveTarget:
         return self.table is None or self._registration(self.table).registered_version() == number
 
     def publish(
-        self, number: int, content: PublishedContent, file_paths: Sequence[str], *, take_over: bool = False
+        self,
+        number: int,
+        content: PublishedContent,
+        file_paths: Sequence[str],
+        *,
+        take_over: bool = False,
+        convert: PartitionConverter | None = None,
     ) -> None:
         if self.table is not None:
             hive_columns(content.schema)  # a type that Hive lacks must fail before anything is written
-        self.folder.publish(number, content, file_paths, take_over=take_over)
+        self.folder.publish(number, content, file_paths, take_over=take_over, convert=convert)
 
     def delete_versions(self, numbers: Collection[int]) -> None:
         self.folder.delete_versions(numbers)

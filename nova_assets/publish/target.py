@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from nova_assets.model.published_version import PublishedContent
+from nova_assets.publish.edition_parts import PartitionConverter
 
 
 class PublishTarget(Protocol):
@@ -16,10 +17,11 @@ class PublishTarget(Protocol):
 
         Args:
             take_over: allow that ``publish`` replaces an existing folder. Only the Hive target does this. The folder
-                must not be a link, or hold versions of another channel. The Iceberg target ignores ``take_over``.
+                must not be a link, or hold versions of another channel.
 
         Raises:
             TableTaken: the table exists, does not belong to this channel, and is not taken over.
+            NotSupported: the table is no folder, and exists already, so it cannot be taken over.
             TableUnavailable: the table cannot be reached or written.
         """
 
@@ -35,7 +37,13 @@ class PublishTarget(Protocol):
         ...
 
     def publish(
-        self, number: int, content: PublishedContent, file_paths: Sequence[str], *, take_over: bool = False
+        self,
+        number: int,
+        content: PublishedContent,
+        file_paths: Sequence[str],
+        *,
+        take_over: bool = False,
+        convert: PartitionConverter | None = None,
     ) -> None:
         """Show a version instead of the previous one, atomically and as a whole.
 
@@ -44,7 +52,8 @@ class PublishTarget(Protocol):
             content: content of the version.
             file_paths: absolute paths of the files, in the order of ``content``.
             take_over: replace an existing folder that does not belong to this channel. Only the Hive target does this,
-                and keeps the old folder under another name. The Iceberg target ignores ``take_over``.
+                and keeps the old folder under another name.
+            convert: converts partitions for a table that does not show the channel's own files.
 
         Raises:
             CommitConflict: the same or a later version is already shown.

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from nova_assets.errors import BadRecord, DefinitionError
+from nova_assets.errors import DefinitionError
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.channel import Channel
 from nova_assets.model.published_table import HiveTable, PublishedTable, table_from_id
 from nova_assets.model.published_version import PublicationPreview, PublishedVersion
-from nova_assets.nova_error import NovaError
 from nova_assets.operations.maintenance import ChannelMaintenance
 from nova_assets.operations.publish import TablePublisher
+from nova_assets.operations.take_over import FolderImporter
 from nova_assets.publish.open_target import open_publish_target
 from nova_assets.publish.target import PublishTarget
 from nova_assets.settings import Settings
 from nova_assets.store.channel_data import ChannelData
 from nova_assets.store.channel_registry import ChannelRegistry
-from nova_assets.user_code_errors import summarize_user_error
 
 
 class StorePublishing:
@@ -35,6 +32,7 @@ class StorePublishing:
         self.registry = registry
         self.data = data
         self.settings = settings
+        self.importer = FolderImporter(runtime, data.inserter)
         self.publisher = TablePublisher(runtime, maintenance, data.inserter, self._open_outlet, settings.gc_grace)
 
     def publish(self, channel: Channel | str, *, take_over: bool = False) -> list[PublishedVersion]:
@@ -119,31 +117,21 @@ class StorePublishing:
     def _import_existing_folders(self, channel: Channel) -> None:
         """Insert the data of existing table folders into a channel that has no data."""
         for table in channel.publish:
-            folder = self.settings.root / table.path if isinstance(table, HiveTable) else None
+            self._open_outlet(table, channel.name).check_can_publish(take_over=True)
+        for table in channel.publish:
+            is_local = isinstance(table, HiveTable) and "://" not in table.path
+            folder = self.settings.root / table.path if isinstance(table, HiveTable) and is_local else None
             if folder is None or not folder.is_dir() or folder.is_symlink():
                 continue
-            self._open_outlet(table, channel.name).check_can_publish(take_over=True)
-            if self.runtime.catalog.channel(channel.name).head == 0 and _holds_data_files(folder):
-                self._insert_folder(folder, channel)
-
-    def _insert_folder(self, folder: Path, channel: Channel) -> None:
-        try:
-            self.data.insert(channel, self.runtime.engine.read_parquet_folder(folder, channel), kind="base")
-        except NovaError:
-            raise
-        except Exception as error:
-            raise BadRecord(
-                f"{folder} cannot be read as Parquet",
-                found=summarize_user_error(error).message,
-                expected="only Parquet files; files whose names begin with . or _ are ignored",
-                next="move the other files out of the folder; nothing was changed",
-                path=str(folder),
-            ) from error
+            assert isinstance(table, HiveTable)
+            if self.runtime.catalog.channel(channel.name).head == 0:
+                self.importer.import_folder(folder, table, channel)
 
     def _open_outlet(self, table: PublishedTable, channel: str) -> PublishTarget:
         owner = f"channel {channel} of catalog {self.runtime.catalog.identity()}"
+        engine = self.runtime.engine
         return open_publish_target(
-            table, self.settings.root, self.settings.default_data_folder, self.runtime.engine.address, owner
+            table, self.settings.root, self.settings.default_data_folder, engine.address, owner, engine.table_store
         )
 
     def _find_published_definition(self, channel: Channel | str) -> Channel:
@@ -157,11 +145,3 @@ class StorePublishing:
                 channel=name,
             )
         return definition
-
-
-def _holds_data_files(folder: Path) -> bool:
-    """Whether a folder holds a file that readers take for data. Names that begin with ``.`` or ``_`` are ignored."""
-    return any(
-        p.is_file() and not any(name.startswith((".", "_")) for name in p.relative_to(folder).parts)
-        for p in folder.rglob("*")
-    )

@@ -20,6 +20,7 @@ from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.engine import Engine
 from nova_assets.model.project import Project
+from nova_assets.model.published_table import HiveTable
 from nova_assets.model.read_strategy import forced_strategy
 from nova_assets.settings import Settings, load_settings
 from nova_assets.store.store import Store
@@ -88,7 +89,7 @@ def open(
     catalog_of_settings = _open_catalog(settings)
     if loaded_project is not None and any(c.external and c.external.database for c in loaded_project.channels):
         _check_sources(loaded_project, catalog_of_settings)
-    engine = _build_checked_engine(settings, catalog_of_settings, session)
+    engine = _build_checked_engine(settings, catalog_of_settings, session, loaded_project)
     return _assemble_store(settings, loaded_project, catalog_of_settings, engine, storage)
 
 
@@ -115,7 +116,7 @@ def open_for_reading(project: Project, settings: Settings) -> Store:
     """
     parse_address(settings.warehouse)
     catalog = _open_catalog(settings)
-    engine = lazy_engine(lambda: _build_checked_engine(settings, catalog, None))
+    engine = lazy_engine(lambda: _build_checked_engine(settings, catalog, None, project))
     return _assemble_store(settings, project, catalog, engine, None)
 
 
@@ -131,21 +132,26 @@ def _open_catalog(settings: Settings) -> Catalog:
     )
 
 
-def _build_checked_engine(settings: Settings, catalog: Catalog, session: Any) -> Engine:
+def _build_checked_engine(settings: Settings, catalog: Catalog, session: Any, project: Project | None) -> Engine:
     """Engine over the warehouse of the catalog.
 
     Args:
         session: a session, or a function that returns one; None for the session that the settings choose.
+        project: a new session can write the formats of its published tables.
 
     Raises:
         WarehouseMismatch: the blocks of the catalog are in another warehouse.
     """
     from nova_assets.engine.session.spark_session import get_or_build_session
+    from nova_assets.engine.session.table_formats import table_format_settings
     from nova_assets.engine.spark_engine import SparkEngine
 
     if session is None:
-        session = partial(get_or_build_session, settings.spark, settings.default_data_folder, settings.spark_config)
-    engine = SparkEngine(settings.warehouse, session, forced_strategy(settings.strategy))
+        channels = () if project is None else project.channels
+        formats = {t.format for c in channels for t in c.publish if isinstance(t, HiveTable) and t.format}
+        spark_config = {**table_format_settings(formats, settings.spark_config), **settings.spark_config}
+        session = partial(get_or_build_session, settings.spark, settings.default_data_folder, spark_config)
+    engine = SparkEngine(settings.warehouse, session, forced_strategy(settings.strategy), settings.throttle_budget)
     check_warehouse_identity(catalog, engine)
     return engine
 

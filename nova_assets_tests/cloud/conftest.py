@@ -42,16 +42,16 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyS3]:
         for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": server.endpoint}.items():
             monkeypatch.setenv(name, value)
         urlopen(Request(f"{server.endpoint}/moto-api/reset", method="POST")).close()
-        file_io._s3_filesystem.cache_clear()
+        file_io._patient_s3.cache_clear()
         boto3.client("s3", endpoint_url=server.endpoint).create_bucket(Bucket="lake")
         server.counted()
         yield server
-        file_io._s3_filesystem.cache_clear()
+        file_io._patient_s3.cache_clear()
 
 
 @pytest.fixture
 def s3(endpoint: str) -> Iterator[Any]:
     """A client of it, while no other is remembered."""
-    file_io._s3_filesystem.cache_clear()
+    file_io._patient_s3.cache_clear()
     yield boto3.client("s3", endpoint_url=endpoint)
-    file_io._s3_filesystem.cache_clear()
+    file_io._patient_s3.cache_clear()

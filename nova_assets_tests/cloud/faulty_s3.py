@@ -39,6 +39,7 @@ class FaultyS3:
         self.choose = choose
         self.requests: Counter[Kind] = Counter()
         self.faults: Counter[Fault] = Counter()
+        self.copies = 0
         self.at_once = 0
         self.most_at_once = 0
         self.delay = 0.0
@@ -73,6 +74,7 @@ class FaultyS3:
         fault = self.choose(kind, path)
         with self._lock:
             self.requests[kind] += 1
+            self.copies += "HTTP_X_AMZ_COPY_SOURCE" in environ
             self.at_once += 1
             self.most_at_once = max(self.most_at_once, self.at_once)
             if fault is not None:

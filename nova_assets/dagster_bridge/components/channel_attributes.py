@@ -19,7 +19,7 @@ from nova_assets.errors import DefinitionError
 from nova_assets.model.file_source import Files, files
 from nova_assets.model.merge import Append, Custom, Keyed, MergeModel, Multiset, Upsert
 from nova_assets.model.partitions import Dimension, daily, dynamic, hourly, static
-from nova_assets.model.published_table import PublishedTable, hive, iceberg
+from nova_assets.model.published_table import PublishedTable, hive, hive_table, iceberg
 from nova_assets.model.seal import Sealing, seal
 from nova_assets.suggestions import did_you_mean
 
@@ -158,15 +158,23 @@ class SealAttributes(Resolvable, Model):
 class TableAttributes(Resolvable, Model):
     """A table through which other tools read a channel."""
 
-    kind: Annotated[Literal["hive", "iceberg"] | str, described("hive: a folder of Parquet files. iceberg: a table.")]
-    path: Annotated[str | None, described("hive: the folder.")] = None
+    kind: Annotated[
+        Literal["hive", "hive_table", "iceberg"] | str,
+        described("hive: a folder of Parquet files. hive_table: a folder of converted files. iceberg: a table."),
+    ]
+    path: Annotated[str | None, described("hive, hive_table: the folder.")] = None
+    format: Annotated[str | None, described("hive_table: parquet, orc, rcfile, avro, csv or json.")] = None
     name: Annotated[str | None, described("iceberg: name of the table, with its namespace: lake.orders.")] = None
     catalog: Annotated[str | None, described("iceberg: name of the Iceberg catalog.")] = None
     every: Annotated[str | None, described("Shortest time between two published versions: 1m.")] = None
 
     def to_table(self) -> PublishedTable:
         """The table. Raises DefinitionError."""
-        choices: Mapping[str, Callable[..., PublishedTable]] = {"hive": hive, "iceberg": iceberg}
+        choices: Mapping[str, Callable[..., PublishedTable]] = {
+            "hive": hive,
+            "hive_table": hive_table,
+            "iceberg": iceberg,
+        }
         return call_with_attributes(_choose("kind", self.kind, choices), self, f"kind: {self.kind}")
 
 

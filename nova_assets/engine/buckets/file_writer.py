@@ -87,8 +87,12 @@ class FileTarget:
         return self.layout
 
     def new_file_path(self, prefix: str, suffix: str = "") -> str:
-        """Address of a new file with a unique name."""
-        return file_io.join(self.folder, f"{prefix}-{uuid.uuid4().hex[:12]}{suffix}-{self.block_id}.zstd.parquet")
+        """Address of a new file with a unique name.
+
+        The name begins with a random part. An object store distributes requests by the first characters in which keys
+        differ, so the files of a block are spread over its partitions.
+        """
+        return file_io.join(self.folder, f"{uuid.uuid4().hex[:12]}-{prefix}{suffix}-{self.block_id}.zstd.parquet")
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from nova_assets.engine.buckets.merge_unit import (
 )
 from nova_assets.engine.buckets.partitioning import split_by_column_values
 from nova_assets.engine.buckets.row_layout import split_into_buckets
+from nova_assets.engine.storage.throttling import add_throttle_report, take_throttle_report
 from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.key_layout import KeyLayout
 from nova_assets.model.merge import MergeModel
@@ -173,12 +174,15 @@ def _split_into_files(
 def encode_written_files(written_files: Sequence[WrittenFile] | None, task_number: int = 0) -> pa.RecordBatch:
     """Reports of written files, encoded for the driver."""
     file_reports = None if written_files is None else [one.as_json() for one in written_files]
-    return pa.RecordBatch.from_pydict({"written": [json.dumps({"work": task_number, "files": file_reports})]})
+    report = {"work": task_number, "files": file_reports, "throttled": take_throttle_report()}
+    return pa.RecordBatch.from_pydict({"written": [json.dumps(report)]})
 
 
 def decode_written_files(json_rows: Iterable[str]) -> list[tuple[int, list[WrittenFile] | None]]:
     """Number of each task, with the reports of its written files."""
     reports = [json.loads(r) for r in json_rows]
+    for report in reports:
+        add_throttle_report(report["throttled"])
     return [
         (f["work"], None if f["files"] is None else [WrittenFile.from_json(w) for w in f["files"]]) for f in reports
     ]

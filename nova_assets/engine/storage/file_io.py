@@ -20,10 +20,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from nova_assets.engine.storage.throttling import PatientReader, PatientS3, process_throttle
 from nova_assets.errors import NotSupported
 from nova_assets.model.address import split_store_address
 from nova_assets.plan.batch_size import PAGE_BYTES, rows_per_batch
-from nova_assets.settings import s3_endpoint_and_region
+from nova_assets.s3_settings import s3_endpoint_and_region
 
 PARQUET = ".parquet"
 
@@ -43,7 +44,7 @@ def open_parquet_file(address: str, footer: pq.FileMetaData | None = None) -> pq
         footer: footer of the file, if it was read before.
     """
     files, path = remote_filesystem_and_path(address)
-    filesystem_options = {} if files is None else {"filesystem": files}
+    filesystem_options = {} if files is None else {"filesystem": files, "pre_buffer": True}
     return pq.ParquetFile(path, metadata=footer, coerce_int96_timestamp_unit="us", **filesystem_options)
 
 
@@ -54,17 +55,17 @@ def read_parquet_metadata(address: str) -> pq.FileMetaData:
 
 def open_input_stream(address: str) -> Any:
     """Open a file for random access. Its size is known without a further request. Raises FileNotFoundError."""
+    if address.startswith("s3://"):
+        _, bucket, key = split_store_address(address)
+        return _patient_s3().open_patiently(f"{bucket}/{key}")
     files, path = remote_filesystem_and_path(address)
     return pa.OSFile(path) if files is None else files.open_input_file(path)
 
 
 def etag_of(open_file: Any) -> str | None:
     """ETag by which a store identifies the content of an open file; None if there is none."""
-    metadata = (
-        open_file.metadata()
-        if isinstance(open_file, pa.NativeFile) and not isinstance(open_file, pa.PythonFile)
-        else None
-    )
+    is_native = isinstance(open_file, pa.NativeFile) and not isinstance(open_file, pa.PythonFile)
+    metadata = open_file.metadata() if is_native or isinstance(open_file, PatientReader) else None
     return next((str(v) for k, v in (metadata or {}).items() if str(k).lower() == "etag"), None)
 
 
@@ -191,8 +192,13 @@ def _local_filesystem() -> fs.FileSystem:
     return fs.LocalFileSystem()
 
 
-@lru_cache(maxsize=1)
 def _s3_filesystem() -> fs.FileSystem:
+    """S3 filesystem of this process, which is patient with a store that throttles requests."""
+    return fs.PyFileSystem(_patient_s3())
+
+
+@lru_cache(maxsize=1)
+def _patient_s3() -> PatientS3:
     """S3 client of this process. Its threads and connections must not be shared between processes."""
     endpoint, region = s3_endpoint_and_region()
     options: dict[str, Any] = {"region": region} if region else {}
@@ -200,7 +206,8 @@ def _s3_filesystem() -> fs.FileSystem:
     if endpoint:
         scheme, _, host = endpoint.rpartition("://")
         options |= {"endpoint_override": host.rstrip("/"), "scheme": scheme or "https"}
-    return fs.S3FileSystem(**options)
+    options |= {"retry_strategy": fs.AwsStandardS3RetryStrategy(max_attempts=1)}  # the throttle repeats requests
+    return PatientS3(fs.S3FileSystem(**options), process_throttle())
 
 
 @lru_cache(maxsize=4)

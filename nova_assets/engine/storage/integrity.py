@@ -219,7 +219,7 @@ def _open_parquet(address: str, footer: pq.FileMetaData | None) -> BlockFile:
         if cached_content is not None
         else file_io.remote_filesystem_and_path(address)
     )
-    filesystem_options = {} if files is None else {"filesystem": files}
+    filesystem_options = {} if files is None else {"filesystem": files, "pre_buffer": True}
     file = BlockFile(
         path, metadata=footer, coerce_int96_timestamp_unit="us", page_checksum_verification=True, **filesystem_options
     )

@@ -8,7 +8,7 @@ from nova_assets.engine.storage.warehouse import BLOCKS
 from nova_assets.errors import NotSupported, WarehouseUnavailable
 from nova_assets.model.address import split_store_address
 from nova_assets.model.warehouse_contents import UnfinishedUpload
-from nova_assets.settings import s3_endpoint_and_region
+from nova_assets.s3_settings import s3_endpoint_and_region
 
 
 def pending_uploads(address: str) -> list[UnfinishedUpload]:

@@ -1,0 +1,169 @@
+"""Files of published tables that are converted from a channel's rows: Parquet by Arrow, other formats by Spark.
+
+A channel may keep its blocks in another format, and with its partition columns. Readers of the table get files in the
+form that they have always read (Speedy Batch 6.1).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from nova_assets.engine.session.table_formats import check_hive_support, format_error, spark_format_options, sql_text
+from nova_assets.engine.storage import file_io
+from nova_assets.errors import WarehouseUnavailable
+from nova_assets.formats.table_schema import fit_to_table_schema, parquet_table_schema, parquet_write_options
+from nova_assets.model.schema import Schema
+from nova_assets.model.table_files import FILE_SUFFIXES, TableFile, TableFileLayout
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_ROW_GROUP_BYTES = 64 * 1024 * 1024
+_ROW_GROUP_ROWS = 1024 * 1024
+
+
+def write_parquet_table_files(
+    batches: pa.RecordBatchReader, folder: str, layout: TableFileLayout, schema: Schema, target_bytes: int
+) -> tuple[list[TableFile], int]:
+    """Write rows as Parquet files of about the target size. Memory holds one row group.
+
+    Args:
+        batches: the rows, with all columns of the channel.
+        folder: address of an empty folder.
+        layout: layout of the files.
+        schema: columns of the channel.
+        target_bytes: size of a file in bytes.
+
+    Returns:
+        The files, and the number of their rows.
+
+    Raises:
+        SchemaMismatch: the layout cannot represent a value.
+    """
+    file_schema = parquet_table_schema(schema, layout)
+    filesystem, path = file_io.filesystem_and_path(folder)
+    files: list[TableFile] = []
+    rows = 0
+    groups = _row_groups(batches)
+    group = next(groups, None)
+    while group is not None:
+        name = _new_file_name(len(files), layout)
+        with filesystem.open_output_stream(file_io.join(path, name)) as stream:
+            with pq.ParquetWriter(stream, file_schema, **parquet_write_options(layout)) as writer:
+                while group is not None:
+                    fitted = fit_to_table_schema(group, file_schema)
+                    writer.write_table(fitted, row_group_size=max(1, fitted.num_rows))
+                    rows += fitted.num_rows
+                    group = next(groups, None)
+                    if stream.tell() >= target_bytes:
+                        break
+            size = stream.tell()
+        files.append(TableFile(name, size))
+    return files, rows
+
+
+def _row_groups(batches: pa.RecordBatchReader) -> Iterator[pa.Table]:
+    """Rows in portions of the size of a row group."""
+    portion: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        portion.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= _ROW_GROUP_ROWS or size >= _ROW_GROUP_BYTES:
+            yield pa.Table.from_batches(portion)
+            portion, rows, size = [], 0, 0
+    if portion:
+        yield pa.Table.from_batches(portion)
+
+
+def _new_file_name(number: int, layout: TableFileLayout) -> str:
+    return f"part-{number:05d}-{uuid.uuid4().hex[:12]}{layout.suffix}"
+
+
+def write_table_files_by_spark(
+    frame: DataFrame, folder: str, layout: TableFileLayout, file_count: int
+) -> tuple[list[TableFile], int]:
+    """Write rows with Spark's own writer of a format.
+
+    Args:
+        frame: the rows, with all columns of the channel.
+        folder: address of an empty folder.
+        layout: layout of the files.
+        file_count: number of files.
+
+    Returns:
+        The files, and the number of rows that Spark has counted.
+
+    Raises:
+        NotSupported: the format cannot hold a column, or Spark lacks the format.
+    """
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    from nova_assets.engine.rows.spark_columns import col
+
+    columns = layout.file_columns(frame.columns)
+    observation = Observation()
+    rows = frame.select(*map(col, columns)).coalesce(max(1, file_count))
+    rows = rows.observe(observation, F.count(F.lit(1)).alias("rows"))
+    try:
+        if layout.format == "rcfile":
+            _write_rcfiles(rows, folder)
+        else:
+            writer = rows.write.mode("overwrite").format(layout.format).options(**spark_format_options(layout))
+            writer.save(file_io.to_spark_address(folder))
+    except Exception as error:
+        if (refusal := format_error(error, layout)) is not None:
+            raise refusal from error
+        raise
+    return _rename_files(folder, layout), int(observation.get["rows"])
+
+
+def _write_rcfiles(rows: DataFrame, folder: str) -> None:
+    check_hive_support(rows.sparkSession)
+    view = f"nova_{uuid.uuid4().hex}"
+    rows.createOrReplaceTempView(view)
+    try:
+        location = sql_text(file_io.to_spark_address(folder))
+        rows.sparkSession.sql(f"INSERT OVERWRITE DIRECTORY {location} STORED AS RCFILE SELECT * FROM {view}")
+    finally:
+        rows.sparkSession.catalog.dropTempView(view)
+
+
+def _rename_files(folder: str, layout: TableFileLayout) -> list[TableFile]:
+    """Data files that Spark has written, by names with the suffix of the layout. Other entries are removed."""
+    filesystem, path = file_io.filesystem_and_path(folder)
+    files: list[TableFile] = []
+    for entry in sorted(filesystem.get_file_info(fs.FileSelector(path, recursive=False)), key=lambda e: e.base_name):
+        if not entry.is_file:
+            filesystem.delete_dir(entry.path)
+        elif entry.base_name.startswith((".", "_")) or not entry.size:
+            filesystem.delete_file(entry.path)
+        elif layout.suffix in ("", FILE_SUFFIXES[layout.format]):
+            files.append(TableFile(entry.base_name, entry.size))
+        else:
+            name = _new_file_name(len(files), layout)
+            filesystem.move(entry.path, file_io.join(path, name))
+            files.append(TableFile(name, entry.size))
+    return files
+
+
+def check_converted_rows(written: tuple[list[TableFile], int], expected: int, folder: str) -> list[TableFile]:
+    """The written files. Raises WarehouseUnavailable if a conversion has not written the rows of its source."""
+    files, rows = written
+    if rows != expected:
+        raise WarehouseUnavailable(
+            f"{folder} was not converted completely",
+            found=f"{rows} rows",
+            expected=f"{expected} rows",
+            next="publish again; readers still see the previous version",
+        )
+    return files
