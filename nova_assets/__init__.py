@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from nova_assets.model.data_check import Check as Check
     from nova_assets.model.data_check import CheckResult as CheckResult
     from nova_assets.model.data_check import check as check
+    from nova_assets.model.database_table import DatabaseTable as DatabaseTable
     from nova_assets.model.edge import all as all
     from nova_assets.model.edge import base as base
     from nova_assets.model.edge import changes as changes
@@ -94,6 +95,7 @@ _HOMES = {
     "model.compaction": ("Compaction",),
     "model.edge": ("all", "base", "changes", "delta", "matching", "new", "old"),
     "model.execution": ("Execution",),
+    "model.database_table": ("DatabaseTable",),
     "model.external_table": ("External", "external"),
     "model.function_reference": ("associative",),
     "model.merge": ("Append", "Custom", "Keyed", "Multiset", "Upsert"),

@@ -73,6 +73,12 @@ class StubEngine:
     def list_external_files(self, location: str) -> list[ExternalFileInfo]:
         return external_files.list_files(location)
 
+    def read_external_schema(self, path: str, format: Any) -> Schema:
+        return external_files.read_file_schema(path, format)
+
+    def read_database(self, *_: Any) -> Any:
+        raise NotImplementedError
+
     def describe_external_files(
         self, channel: Channel, partition: str, files: Sequence[ExternalFileInfo]
     ) -> ExternalFilesContent:

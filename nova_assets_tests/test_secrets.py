@@ -111,6 +111,7 @@ ARGUMENTS = {
     "pause": ["binding", "copies"],
     "resume": ["binding", "copies"],
     "remove": ["channel", "stock", "--dry-run"],
+    "external": ["check"],
 }
 WITHOUT = {
     "notify",

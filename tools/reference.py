@@ -37,6 +37,7 @@ CHAPTERS = {
         "model.commit",
         "model.file_source",
         "model.external_table",
+        "model.database_table",
         "model.seal",
         "model.published_table",
     ),

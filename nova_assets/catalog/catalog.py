@@ -33,6 +33,7 @@ from nova_assets.catalog.read_pins import ReadPins
 from nova_assets.catalog.repair import Repairs
 from nova_assets.catalog.scheduler_state import SchedulerState
 from nova_assets.catalog.seals import Seals
+from nova_assets.catalog.source_versions import SourceVersions
 from nova_assets.catalog.staged_blocks import StagingArea
 from nova_assets.catalog.timeline_reads import TimelineReads
 from nova_assets.catalog.tokens import Tokens
@@ -64,6 +65,7 @@ class SqlCatalog(
     DagsterPublishers,
     PublishedVersions,
     ExternalPositions,
+    SourceVersions,
     Firings,
     Notifications,
     Tokens,

@@ -27,6 +27,7 @@ from nova_assets.catalog.notification_outbox import notify_finished, notify_set_
 from nova_assets.catalog.published_versions import mark_versions_shown
 from nova_assets.catalog.scheduler_state import delete_fulfilled_requests
 from nova_assets.catalog.seals import insert_seals, reopen_or_reject_sealed_groups
+from nova_assets.catalog.source_versions import set_source_versions
 from nova_assets.catalog.tables import (
     blocks,
     channels,
@@ -158,6 +159,7 @@ class Commits(CatalogPart):
         notify_set_aside(c, self.database.clock(), request.arrival_outcomes)
         insert_seals(c, request, self.database.clock())
         mark_versions_shown(c, request, self.database.clock())
+        set_source_versions(c, request)
         started_at = None if execution is None else execution["started_at"]
         delete_fulfilled_requests(c, request, new_numbers, started_at, self.database.clock())
         mark_outputs_of_other_writers(c, request, self.database.clock())

@@ -16,6 +16,7 @@ from nova_assets.catalog.execution_rows import mark_aborted
 from nova_assets.catalog.garbage_collection import mark_collected
 from nova_assets.catalog.history import read_history
 from nova_assets.catalog.leases import supersedable_executions
+from nova_assets.catalog.source_versions import delete_source_versions
 from nova_assets.catalog.tables import (
     backfill_requests,
     bindings,
@@ -145,6 +146,7 @@ class DefinitionStates(CatalogPart):
             mark_collected(c, channel, history.blocks, details, self.database.clock())
         c.execute(delete(cursors).where(cursors.c.channel == channel))
         c.execute(delete(backfill_requests).where(backfill_requests.c.channel == channel))
+        delete_source_versions(c, channel)
         return True
 
 

@@ -42,6 +42,7 @@ GROUPS = {
         "publish": ("publish", "Publish the head of a channel in its tables for other tools."),
         "published": ("publish", "List the published versions of a channel."),
         "unpublish": ("publish", "Stop publishing a channel."),
+        "external": ("external", "Write and check the definitions of external tables."),
         "refresh": ("refresh", "Commit changes that other systems made to external tables."),
         "drop": ("drop", "Drop partitions of a channel."),
         "restore": ("restore", "Restore an earlier version of a channel."),

@@ -58,6 +58,7 @@ from nova_assets.key_prefix import parse_key_prefix
 from nova_assets.model.binding import Binding
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.project import Project
+from nova_assets.operations.source_checks import check_sources_once
 from nova_assets.settings import Settings, load_settings
 from nova_assets.store.arrival_watch import channels_with_source_or_seal
 
@@ -118,15 +119,10 @@ def build_definitions(
         key_prefix: first parts of all asset keys of the project. The names of its jobs, sensors, steps and resources
             begin with them, too. Definitions with different prefixes can be merged. By default, the setting
             ``key_prefix``.
-        root: folder of the project. The search for pyproject.toml and its ``[tool.nova]`` starts there, by default in
-            the current folder.
+        root: folder where the search for pyproject.toml and its ``[tool.nova]`` starts, by default the current one.
     """
-    if backfill_policy is not None and backfill_policy.max_partitions_per_run != 1 and steps != "one":
-        raise DefinitionError(
-            "a run for several partitions of a binding is one step",
-            found=f'{backfill_policy} and steps="{steps}"',
-            next='build_definitions(..., steps="one")',
-        )
+    _check_backfill_policy(backfill_policy, steps)
+    check_sources_once(project.channels, is_refreshed=lambda channel: True)  # only warns
     settings = load_settings(None if root is None else Path(root))
     names = DagsterNames(settings.key_prefix if key_prefix is None else parse_key_prefix(key_prefix))
     with warnings.catch_warnings(), _without_garbage_collection(len(project.bindings)):
@@ -165,6 +161,16 @@ def build_definitions(
             ],
             resources={names.resource: nova, names.io_manager: nova},
             executor=executor,
+        )
+
+
+def _check_backfill_policy(backfill_policy: BackfillPolicy | None, steps: StepLayout) -> None:
+    """Raise DefinitionError if a run for several partitions would have several steps."""
+    if backfill_policy is not None and backfill_policy.max_partitions_per_run != 1 and steps != "one":
+        raise DefinitionError(
+            "a run for several partitions of a binding is one step",
+            found=f'{backfill_policy} and steps="{steps}"',
+            next='build_definitions(..., steps="one")',
         )
 
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from nova_assets.engine.buckets import arrow_merge
+from nova_assets.engine.inputs.database_rows import read_database_rows
 from nova_assets.engine.inputs.insert_data import convert_insert_data, read_kept_files
 from nova_assets.engine.inputs.large_parquet import LargeParquetFiles
 from nova_assets.engine.inputs.partition_columns import add_partition_columns
-from nova_assets.engine.read.matching_keys import filter_rows_by_keys
+from nova_assets.engine.read.matching_keys import check_key_columns, filter_rows_by_keys
 from nova_assets.engine.read.read_executor import ReadExecutor
 from nova_assets.engine.read.streaming_reader import StreamingReader
 from nova_assets.engine.read.sum_checks import check_sums_fit
@@ -40,6 +41,7 @@ from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
 from nova_assets.model.block_options import NO_OPTIONS, BlockOptions
 from nova_assets.model.channel import Channel
+from nova_assets.model.database_source import DatabaseRead
 from nova_assets.model.external_files import ExternalFileInfo
 from nova_assets.model.external_table import ExternalFilesContent
 from nova_assets.model.read_strategy import ReadStrategy
@@ -55,8 +57,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-PROGRESS_INTERVAL_SECONDS = 5.0
-"""Seconds between two progress reports about Spark jobs."""
+PROGRESS_INTERVAL_SECONDS = 5.0  # between two reports about Spark jobs
 
 
 class SparkEngine:
@@ -85,6 +86,7 @@ class SparkEngine:
         self._session = LazySparkSession(spark, partial(check_workers_share_warehouse, self.address))
         self.forced_strategy = forced_strategy
         self._writer = BlockWriter(self._session, self.warehouse)
+        self.check_warehouse_writable = self.warehouse.check_writable
         self._read_executor = ReadExecutor(self._session, self.warehouse, forced_strategy)
 
     @property
@@ -106,8 +108,7 @@ class SparkEngine:
             yield
 
     def cpu_seconds(self) -> float | None:
-        spark = self._session.current
-        return None if spark is None else session_cpu_seconds(spark)
+        return None if (spark := self._session.current) is None else session_cpu_seconds(spark)
 
     def read(self, read: Read) -> Any:
         return self._read_executor.read_frame(read)
@@ -128,15 +129,7 @@ class SparkEngine:
         in_process: bool = False,
         may_be_table: bool = False,
     ) -> Any:
-        existing = self.column_names(keys)
-        missing = [c for c in key_columns if c not in existing]
-        if missing:
-            raise SchemaMismatch(
-                f"the keys lack the columns {', '.join(map(repr, missing))}",
-                found=", ".join(existing),
-                expected=", ".join(key_columns),
-                next="name the columns with matching(..., on=...)",
-            )
+        check_key_columns(self.column_names(keys), key_columns)
         if isinstance(snapshot, Snapshot):
             if key_columns and set(key_columns) == set(snapshot.merge.key):
                 matching_rows = self._read_executor.look_up_keys(snapshot, keys, as_table=in_process)
@@ -336,15 +329,14 @@ class SparkEngine:
     def check_no_sum_overflow(
         self, error_label: str, staged: Block, earlier_blocks: Sequence[Block], type_by_column: Mapping[str, DataType]
     ) -> None:
-        key = staged.merge.key
-
-        def read_rows(read: Read, keys: pa.Table | None) -> pa.Table:
-            if keys is None:
-                return self.to_arrow(self.fetch(read))
-            rows = read if isinstance(read, Snapshot) else self.fetch(read)
-            return self.to_arrow(self.filter_by_keys(rows, keys, key, in_process=True))
-
+        read_rows = partial(self._read_rows_of_keys, staged.merge.key)
         check_sums_fit(error_label, staged, earlier_blocks, type_by_column, read_rows)
+
+    def _read_rows_of_keys(self, key: Sequence[str], read: Read, keys: pa.Table | None) -> pa.Table:
+        if keys is None:
+            return self.to_arrow(self.fetch(read))
+        rows = read if isinstance(read, Snapshot) else self.fetch(read)
+        return self.to_arrow(self.filter_by_keys(rows, keys, key, in_process=True))
 
     def delete_staged_folder(self, folder: str) -> list[str]:
         files = self.warehouse.list_block_folder(folder)
@@ -358,6 +350,11 @@ class SparkEngine:
         self, channel: Channel, partition: str, files: Sequence[ExternalFileInfo]
     ) -> ExternalFilesContent:
         return external_files.describe_files(channel, partition, files)
+
+    read_external_schema = staticmethod(external_files.read_file_schema)
+
+    def read_database(self, read: DatabaseRead) -> Any:
+        return read_database_rows(self.session, read)
 
     def table_store(self) -> AddressedObjects:
         return AddressedObjects()
@@ -394,9 +391,6 @@ class SparkEngine:
 
     def catalogs_with_marker(self) -> frozenset[str]:
         return self.warehouse.catalogs_with_marker()
-
-    def check_warehouse_writable(self) -> str:
-        return self.warehouse.check_writable()
 
     def _to_frame(self, data: Any) -> Any:
         return self._session.to_frame(data) if isinstance(data, pa.Table) else data

@@ -301,7 +301,7 @@ class Binding:
                     "bind a channel to it"
                 ]
             return []
-        if channel.external is not None and edge.mode not in ("all", "matching"):
+        if channel.external is not None and not channel.external.has_changes and edge.mode not in ("all", "matching"):
             return [
                 f"{where} consumes {edge.mode}({edge.port}), but channel {channel.name!r} is external and "
                 f"has no changes to read; use all({edge.port})"

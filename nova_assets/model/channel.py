@@ -295,6 +295,12 @@ class Channel:
             if d.keep
         ]
         types = {} if self.schema is None else {f.name: f.type.name for f in self.schema.fields}
+        if self.external.database is not None:
+            found += [
+                f"partition column {d.column!r} is {types[d.column]}; expected a date, text or whole number"
+                for d in self.partitions
+                if types.get(d.column, "").startswith("timestamp")
+            ]
         found += [
             f"partition column {d.column!r} is a timestamp in {d.tz}, and Spark reads the folders' names in UTC; "
             "expected string"
@@ -302,17 +308,17 @@ class Channel:
             if d.kind == "hourly" and (d.tz or "UTC") != "UTC" and types.get(d.column) == "timestamp"
         ]
         found += [
-            f"partition column {d.column!r} is derived from {d.of!r}, but folder names determine it"
+            f"partition column {d.column!r} is derived from {d.of!r}, but the other system determines it"
             for d in self.partitions
             if d.of
         ]
         return found
 
     def refuse_changes(self) -> None:
-        """Raise DefinitionError if the channel is external. Only the newest state of an external channel is known, so
-        no changes can be read.
+        """Raise DefinitionError if only the newest state of the channel is known, so no changes can be read. This is so
+        for external channels, except incremental tables of a database.
         """
-        if self.external is not None:
+        if self.external is not None and not self.external.has_changes:
             raise DefinitionError(
                 f"channel {self.name!r} is external and has no changes to read: only its newest state is known",
                 expected="a read of the whole channel, without since=",

@@ -16,6 +16,7 @@ from typing import Any
 from nova_assets.errors import IdempotencyConflict
 from nova_assets.model.arrival import ArrivalOutcome
 from nova_assets.model.block import Block, Kind, Manifest, Origin
+from nova_assets.model.database_source import SetSourceVersion
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.published_version import SetPublishedVersion
@@ -132,6 +133,7 @@ class CommitRequest:
             waiting.
         seals: groups that are now complete.
         published_versions: versions that the published tables now show.
+        source_versions: versions of a database that partitions now show.
         idempotency: (channel, key). A second commit with the same key returns the first commit.
         rows_digest: hash of the rows that are inserted under that key. A second commit with another hash is rejected.
         keeps_dirty_marks: the inputs are themselves marked to be recomputed, so the outputs keep that mark.
@@ -155,6 +157,7 @@ class CommitRequest:
     arrival_outcomes: tuple[tuple[str, ArrivalOutcome], ...] = ()
     seals: tuple[AddSeal, ...] = ()
     published_versions: tuple[SetPublishedVersion, ...] = ()
+    source_versions: tuple[SetSourceVersion, ...] = ()
     idempotency: tuple[str, str] | None = None
     rows_digest: str | None = None
     keeps_dirty_marks: bool = False

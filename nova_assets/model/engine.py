@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
 from nova_assets.model.block_options import NO_OPTIONS, BlockOptions
 from nova_assets.model.channel import Channel
+from nova_assets.model.database_source import DatabaseRead
 from nova_assets.model.external_files import ExternalFileInfo
-from nova_assets.model.external_table import ExternalFilesContent
+from nova_assets.model.external_table import ExternalFilesContent, ExternalFormat
 from nova_assets.model.read_strategy import ReadStrategy
 from nova_assets.model.schema import DataType, Schema
 from nova_assets.model.table_files import TableFile, TableFileLayout
@@ -298,6 +299,12 @@ class Engine(Protocol):
         self, channel: Channel, partition: str, files: Sequence[ExternalFileInfo]
     ) -> ExternalFilesContent:
         """Content of files of an external channel. Raises FileMissing, BadRecord, SchemaMismatch."""
+
+    def read_external_schema(self, path: str, format: ExternalFormat) -> Schema:
+        """Columns of one file of an external location. Raises FileMissing, BadRecord."""
+
+    def read_database(self, read: DatabaseRead) -> Frame:
+        """Rows of a database, in parallel. Raises EngineUnavailable without a driver, SchemaMismatch."""
 
     def table_store(self) -> TableStore:
         """Objects of published folders in S3 or HDFS."""

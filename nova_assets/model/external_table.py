@@ -1,7 +1,8 @@
-"""External tables: files that another system writes, read in place as views of its tables (BigDataFlow, part 2).
+"""External tables: tables that another system writes, as views of them (BigDataFlow, part 2).
 
-Nova copies none of these files, and never writes, drops or deletes one. The catalog knows the files of the last
-listing. Each listing commits a base of the partitions whose files have changed.
+Files are read in place. Nova copies none of them, and never writes, drops or deletes one. The catalog knows the files
+of the last listing. Each listing commits a base of the partitions whose files have changed. Of a database, each refresh
+copies the partitions whose rows have changed (``model/database_table``).
 """
 
 from __future__ import annotations
@@ -11,6 +12,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from nova_assets.errors import DefinitionError
+from nova_assets.model.database_table import (
+    DatabaseTable,
+    SplitKind,
+    is_database_url,
+    normalize_database_url,
+    with_user,
+)
 from nova_assets.model.definition_argument_checks import check_argument_types
 from nova_assets.model.metastore_table import (
     METASTORE_SCHEME,
@@ -41,6 +50,7 @@ class External:
             folder atomically.
         expected: function that takes a time and returns the partitions that should exist at this time. Needed only if
             the dimensions do not determine these partitions.
+        database: the table of a database, if the location is the address of a database.
     """
 
     __repr__ = short_repr
@@ -49,6 +59,12 @@ class External:
     format: ExternalFormat = "parquet"
     success_file: str | None = None
     expected: Callable[[datetime], Iterable[str]] | None = field(default=None, compare=False, repr=False)
+    database: DatabaseTable | None = None
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether consumers can read changes: only rows that a refresh adds to the earlier rows are changes."""
+        return self.database is not None and self.database.incremental is not None
 
     @property
     def metastore_table(self) -> MetastoreTable | None:
@@ -57,6 +73,8 @@ class External:
 
     def problems(self) -> list[str]:
         """Problems of this definition alone."""
+        if self.database is not None:
+            return self.database.problems() + self._file_option_problems()
         found = []
         scheme, _, rest = self.location.partition("://")
         remote = bool(rest) and scheme in ("s3", "hdfs") and not rest.startswith("/") and ".." not in rest.split("/")
@@ -83,33 +101,113 @@ class External:
             )
         return found
 
+    def _file_option_problems(self) -> list[str]:
+        """Problems of a database with options for files, or with options that exclude each other."""
+        found = []
+        if self.format != "parquet":
+            found.append(f"format={self.format!r} has no effect on a database")
+        if self.success_file is not None:
+            found.append("success_file= has no effect on a database; to wait for complete partitions: freshness_query=")
+        if self.has_changes and self.expected is not None:
+            found.append("an incremental table has no expected partitions; leave out FOR")
+        return found
+
     def as_json(self) -> dict[str, Any]:
         return {
             "location": self.location,
             "format": self.format,
             **({"done": self.success_file} if self.success_file else {}),
+            **({} if self.database is None else {"database": self.database.as_json()}),
         }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> External:
-        return External(data["location"], data["format"], data.get("done"))
+        database = DatabaseTable.from_json(data["database"]) if data.get("database") else None
+        return External(data["location"], data["format"], data.get("done"), None, database)
 
 
 @check_argument_types("nova.external")
-def external(location: str, *, format: ExternalFormat = "parquet", success_file: str | None = None) -> External:
-    """A table that another system writes and Nova reads in place.
+def external(
+    location: str,
+    *,
+    format: ExternalFormat = "parquet",
+    success_file: str | None = None,
+    table: str | None = None,
+    query: str | None = None,
+    user: str | None = None,
+    password_env: str | None = None,
+    password_file: str | None = None,
+    freshness_column: str | None = None,
+    freshness_query: str | None = None,
+    split_by: str | None = None,
+    splits: int = 1,
+    split: SplitKind = "range",
+    incremental: str | None = None,
+    settle: str | None = None,
+    fetch_size: int = 10_000,
+) -> External:
+    """A table that another system writes: a folder of files that is read in place, or a table of a database.
 
         tickets = nova.Channel("tickets", schema="product_id string, day string, store string",
                                partitions=[nova.dynamic("day"), nova.dynamic("store")],
                                external=nova.external("/data/tickets", success_file="_SUCCESS"))
 
+        orders = nova.Channel("orders", schema="id bigint, day date, amount decimal(10,2)",
+                              partitions=[nova.dynamic("day")],
+                              external=nova.external("postgresql://reader@db:5432/shop", table="public.orders",
+                                                     password_env="SHOP_PASSWORD", freshness_column="updated_at"))
+
         clicks = nova.Channel("clicks", schema="url string, day string", partitions=[nova.dynamic("day")],
                               external=nova.external("thrift://metastore:9083/web.clicks"))  # nova-assets[hive]
 
-    In a folder of datasets, the same declaration is ``CREATE EXTERNAL TABLE tickets (...) USING parquet ... LOCATION
-    '...'``. See ``External`` for the arguments.
+    In a folder of datasets, the same declarations are ``CREATE EXTERNAL TABLE tickets (...) USING parquet ... LOCATION
+    '...'`` and ``CREATE EXTERNAL TABLE orders (...) USING jdbc OPTIONS (...)``.
+
+    A refresh of a database table copies the partitions that have changed, in one snapshot of the database. With
+    ``incremental``, a refresh only appends rows above the largest value read so far. Deleted rows, and updates of rows
+    below this value, are then not seen.
+
+    Args:
+        location: folder or address of the files, or ``postgresql://USER@HOST:PORT/DATABASE`` without a password.
+        format, success_file: for files; see ``External``.
+        user: database user, if the address names none.
+        table, query, password_env, password_file: for a database; see ``DatabaseTable``.
+        freshness_column, freshness_query: for a database; see ``DatabaseTable``.
+        split_by, splits, split: for a database; see ``DatabaseTable``.
+        incremental, settle: for a database; see ``DatabaseTable``. ``settle`` is a period such as ``"10m"``.
+        fetch_size: for a database: rows per round trip.
+
+    Raises:
+        DefinitionError: options of a database are given for files.
     """
-    return External(location, format, success_file)
+    if not is_database_url(location):
+        options = {"table": table, "query": query, "user": user, "password_env": password_env}
+        options |= {"password_file": password_file, "freshness_column": freshness_column, "split_by": split_by}
+        options |= {"freshness_query": freshness_query, "incremental": incremental, "settle": settle}
+        if superfluous := [name for name, value in options.items() if value is not None]:
+            raise DefinitionError(
+                f"{superfluous[0]}= of nova.external has no effect on files",
+                found=location,
+                expected="postgresql://USER@HOST:PORT/DATABASE",
+            )
+        return External(location, format, success_file)
+    url, url_user = normalize_database_url(location)
+    database = DatabaseTable(
+        with_user(url, user or url_user),
+        table=table,
+        query=query,
+        password_env=password_env,
+        password_file=password_file,
+        freshness_column=freshness_column,
+        freshness_query=freshness_query,
+        split_by=split_by,
+        splits=splits,
+        split=split,
+        incremental=incremental,
+        settle=settle,
+        fetch_size=fetch_size,
+    )
+    return External(database.url, format, success_file, None, database)
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,22 @@
 """Refresh of external channels: list their locations and commit changed partitions as bases (BigDataFlow, part 2).
 
+The module ``database_tables`` refreshes the channels that copy a database table.
+
+
 A base lists the external files in place. Nothing is copied. If two processes refresh a channel at once, one of them
 commits and the other finds no more changes.
 """
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from nova_assets.errors import CommitConflict, DefinitionError, SchemaMismatch
+from nova_assets.errors import CommitConflict, DefinitionError, NotSupported, SchemaMismatch
 from nova_assets.execution.conflict_retry import plan_again_after_conflict
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
@@ -45,6 +49,13 @@ PARALLEL_PARTITIONS = 8
 """Number of partitions whose files are inspected in parallel."""
 
 
+def absolute_location(location: str, root: Path) -> str:
+    """Address of a location. A folder is relative to the root of the project."""
+    if "://" in location:
+        return location.rstrip("/")
+    return os.path.normpath((root / Path(location).expanduser()).absolute())
+
+
 class ExternalTableRefresher:
     """Detects and commits changes in external files.
 
@@ -67,6 +78,8 @@ class ExternalTableRefresher:
     def preview_refresh(self, name: str, *, allow_vanished: bool = False) -> RefreshResult:
         """Changes that ``refresh`` would commit. Changes nothing, and opens no file."""
         channel = self._external_channel(name)
+        if channel.external is not None and channel.external.database is not None:
+            return self._refresh_database(channel, allow_vanished, dry_run=True)
         is_registered = name in {c.channel.name for c in self.catalog.channels()}
         return self._list_channel(
             channel, self.catalog.history(name) if is_registered else None, allow_vanished
@@ -91,10 +104,24 @@ class ExternalTableRefresher:
 
         def refresh_once() -> RefreshResult:
             # The catalog is read before the listing, so that the committed state is never newer than the listing.
+            if channel.external is not None and channel.external.database is not None:
+                return self._refresh_database(channel, allow_vanished)
+            if self.catalog.source_versions(name):
+                raise NotSupported(
+                    f"external channel {name!r} has rows of a database, and its definition names files",
+                    next="declare a channel with another name for the files",
+                    channel=name,
+                )
             history = self.catalog.history(name)
             return self._commit_changes(self._list_channel(channel, history, allow_vanished))
 
         return plan_again_after_conflict(refresh_once, f"the refresh of {name}", self.runtime.max_attempts, log)
+
+    def _refresh_database(self, channel: Channel, allow_vanished: bool, dry_run: bool = False) -> RefreshResult:
+        from nova_assets.operations.database_tables import DatabaseTableRefresher  # needs psycopg
+
+        refresher = DatabaseTableRefresher(self.runtime)
+        return refresher.refresh(channel, self._expected_partitions(channel), allow_vanished, dry_run)
 
     def refresh_all(self) -> list[RefreshResult]:
         """Refresh all external channels of the project. A channel that fails keeps its state and does not stop the

@@ -17,6 +17,7 @@ from nova_assets.execution.warehouse_identity import check_warehouse_identity
 from nova_assets.key_prefix import parse_key_prefix
 from nova_assets.model.address import parse_address
 from nova_assets.model.catalog import Catalog
+from nova_assets.model.channel import Channel
 from nova_assets.model.engine import Engine
 from nova_assets.model.project import Project
 from nova_assets.model.published_table import HiveTable
@@ -60,7 +61,7 @@ def open(
     Raises:
         SettingsError: a setting is invalid, or the project cannot be loaded.
         NotSupported: the warehouse has an unknown address scheme.
-        DefinitionError: the project is invalid.
+        DefinitionError: the project is invalid, or a new definition of a database table contradicts the database.
         CatalogUnavailable: the catalog does not answer.
         CatalogVersion: the database has a newer catalog version, or is no catalog.
         WarehouseMismatch: the blocks of the catalog are in another warehouse.
@@ -86,8 +87,25 @@ def open(
     loaded_project = project if isinstance(project, Project) else load_project(settings)
     session = spark if spark_kind is None else None
     catalog_of_settings = _open_catalog(settings)
+    if loaded_project is not None and any(c.external and c.external.database for c in loaded_project.channels):
+        _check_sources(loaded_project, catalog_of_settings)
     engine = _build_checked_engine(settings, catalog_of_settings, session, loaded_project)
     return _assemble_store(settings, loaded_project, catalog_of_settings, engine, storage)
+
+
+def _check_sources(project: Project, catalog: Catalog) -> None:
+    """Compare definitions of database tables with their sources. Raises DefinitionError for new definitions."""
+    from nova_assets.operations.source_checks import check_sources_once
+
+    registered = {s.channel.name: s.channel for s in catalog.channels()}
+
+    def is_refreshed(channel: Channel) -> bool:
+        known = registered.get(channel.name)
+        return (
+            known is not None and known.as_json() == channel.as_json() and bool(catalog.source_versions(channel.name))
+        )
+
+    check_sources_once(project.channels, is_refreshed)
 
 
 def open_for_reading(project: Project, settings: Settings) -> Store:

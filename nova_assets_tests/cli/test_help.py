@@ -145,6 +145,7 @@ def test_every_command_takes_json_and_what_changes_things_takes_dry_run(nova: No
         "insert",
         "receive",
         "replay",
+        "external",
         "publish",
         "unpublish",
         "tick",

@@ -25,6 +25,9 @@ _REPEATED = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 """Loggers of PySpark that print each exception again, as JSON."""
 
 
+_LOGGERS_OF_CALLS = ("py4j", "py4j.java_gateway", "py4j.clientserver")
+
+
 def silence_loggers() -> None:
     """Stop PySpark and py4j from logging exceptions that they also raise. Idempotent."""
     root = logging.getLogger()
@@ -35,6 +38,23 @@ def silence_loggers() -> None:
 
         for name in _REPEATED:
             PySparkLogger.getLogger(name).disabled = True
+
+
+@contextmanager
+def hide_from_call_logs(secret: str | None) -> Iterator[None]:
+    """Keep a secret out of py4j's logs, which show each argument of each call at the level DEBUG."""
+
+    def lacks_secret(record: logging.LogRecord) -> bool:
+        return secret is None or secret not in record.getMessage()
+
+    loggers = [logging.getLogger(name) for name in _LOGGERS_OF_CALLS]
+    for logger in loggers:
+        logger.addFilter(lacks_secret)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(lacks_secret)
 
 
 def silence_context_threads(spark_context: Any) -> None:

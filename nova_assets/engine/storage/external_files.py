@@ -16,8 +16,8 @@ from nova_assets.model.arrow_types import spark_type
 from nova_assets.model.block import DataFile, Manifest
 from nova_assets.model.channel import Channel
 from nova_assets.model.external_files import ExternalFileInfo
-from nova_assets.model.external_table import ExternalFilesContent
-from nova_assets.model.schema import DataType, Field
+from nova_assets.model.external_table import ExternalFilesContent, ExternalFormat
+from nova_assets.model.schema import DataType, Field, Schema
 
 MAX_PARALLEL_READS = 16
 """Maximum number of footers that are read concurrently."""
@@ -88,6 +88,13 @@ def describe_files(channel: Channel, partition: str, files: Sequence[ExternalFil
         _check_column_types(channel, file, schema)
         data_files.append(DataFile(file.path, rows, file.bytes, partition=partition))
     return ExternalFilesContent(tuple(data_files), frozenset(columns))
+
+
+def read_file_schema(path: str, format: ExternalFormat) -> Schema:
+    """Columns of one file. Raises FileMissing, BadRecord."""
+    read_footer = _read_orc_footer if format == "orc" else _read_parquet_footer
+    _, schema = _read_rows_and_schema(ExternalFileInfo(path, 0, 0), read_footer, "")
+    return Schema(tuple(Field(f.name, spark_type(f.type, f.name)) for f in schema))
 
 
 def verified_paths(manifest: Manifest, channel_name: str) -> list[str]:

@@ -131,7 +131,8 @@ def _check_view_channel_clashes(views: Mapping[str, ExternalView], channels: Map
 
 def _check_external_read_modes(statement: DatasetStatement, channels: Mapping[str, Channel]) -> None:
     for scan in statement.scans:
-        if scan.mode in ("new", "old") and scan.dataset in channels and channels[scan.dataset].external is not None:
+        external = channels[scan.dataset].external if scan.dataset in channels else None
+        if scan.mode in ("new", "old") and external is not None and not external.has_changes:
             raise statement.text.error(
                 f"external table {scan.dataset!r} has no history, which NEW and OLD would read",
                 scan.span,

@@ -240,5 +240,5 @@ def _check_statement(graph: Graph, dataset: Dataset, late: Late) -> None:
         channel = graph.channels.get(scan.dataset)
         if scan.mode != "all":
             raise text.error(f"{scan.mode.upper()} reads a part of the changes itself", scan.span)
-        if channel is not None and channel.external is not None:
+        if channel is not None and channel.external is not None and not channel.external.has_changes:
             raise text.error(f"external table {scan.dataset!r} has no changes to read", scan.span)

@@ -7,6 +7,9 @@
     PARTITIONED BY (day, store)
     LOCATION '/data/tickets'
 
+Instead of files, a table of a database: ``USING jdbc OPTIONS (url 'postgresql://...', dbtable '...')``
+(``jdbc_options``).
+
 The scopes before the statement determine the expected partitions, and readers wait for a partition that is missing.
 Without scopes, the expected partitions are the existing ones.
 """
@@ -27,6 +30,7 @@ from nova_assets.model.schema import Field, Schema, parse_type
 from nova_assets.sql.parse.dialect import For
 from nova_assets.sql.statement.dataset_statement import comment_and_owner
 from nova_assets.sql.statement.header import StatementHeader, parse_header, partition_dimensions, variables_used_by
+from nova_assets.sql.statement.jdbc_options import EXPECTED_JDBC, parse_jdbc_options
 from nova_assets.sql.text import SqlText
 
 _EXPECTED = "CREATE EXTERNAL TABLE name (column TYPE, ...) USING parquet PARTITIONED BY (column, ...) LOCATION '...'"
@@ -85,12 +89,7 @@ def parse_external_view(text: SqlText, statement: exp.Expr) -> ExternalView:
             check_name(create.this.this.name, f"the view of {text.name}"),
             schema=schema,
             partitions=_partition_dimensions(text, header, partition_names, schema, _table_name_node(create)),
-            external=External(
-                properties[exp.LocationProperty].this.name,
-                _file_format(text, properties),
-                _done_file_name(text, create),
-                None if header is None else header.scopes_by_partition,
-            ),
+            external=_parse_source(text, create, properties, header),
             description=description or (comment.this.name if comment is not None else None) or None,
             owners=[owner] if owner else (),
         )
@@ -101,6 +100,27 @@ def parse_external_view(text: SqlText, statement: exp.Expr) -> ExternalView:
             error.what.partition(": ")[2] or error.what, _table_name_node(create), expected=_EXPECTED
         ) from error
     return ExternalView(text, channel, header)
+
+
+def _parse_source(
+    text: SqlText, create: exp.Create, properties: dict[type[exp.Expr], exp.Expr], header: StatementHeader | None
+) -> External:
+    """The folder of files, or the table of a database."""
+    expected_partitions = None if header is None else header.scopes_by_partition
+    if _is_database(properties):
+        node = _table_name_node(create)
+        return parse_jdbc_options(text, properties.get(exp.OptionsProperty), node, expected_partitions)
+    return External(
+        properties[exp.LocationProperty].this.name,
+        _file_format(text, properties),
+        _done_file_name(text, create),
+        expected_partitions,
+    )
+
+
+def _is_database(properties: dict[type[exp.Expr], exp.Expr]) -> bool:
+    using = properties.get(exp.FileFormatProperty)
+    return using is not None and isinstance(using.this, exp.Expr) and using.this.name.lower() == "jdbc"
 
 
 def _table_name_node(create: exp.Create) -> exp.Expr:
@@ -125,7 +145,11 @@ def _check_create_statement(text: SqlText, create: exp.Create, properties: dict[
     if table.this.args.get("db") is not None:
         raise text.error("an external table is named with a database", table.this, expected="a name without a database")
     location = properties.get(exp.LocationProperty)
-    if location is None or not (isinstance(location.this, exp.Literal) and location.this.is_string):
+    is_database = _is_database(properties)
+    if is_database and location is not None:
+        raise text.error("a table of a database has no location", location, expected=EXPECTED_JDBC)
+    has_location = location is not None and isinstance(location.this, exp.Literal) and location.this.is_string
+    if not is_database and not has_location:
         raise text.error("an external table needs a location", table.this, expected="LOCATION '...'")
     known = (
         exp.ExternalProperty,
@@ -133,7 +157,7 @@ def _check_create_statement(text: SqlText, create: exp.Create, properties: dict[
         exp.PartitionedByProperty,
         exp.LocationProperty,
         exp.SchemaCommentProperty,
-        exp.Property,
+        *((exp.OptionsProperty,) if is_database else (exp.Property,)),
     )
     for kind, node in properties.items():
         if kind not in known:

@@ -1,0 +1,201 @@
+"""Definitions of external tables that follow their sources: columns of a new source, and changes of a known one.
+
+BigDataFlow generates and updates its views of external datasets. Here, ``nova external add`` and ``nova external
+check`` do so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import get_args
+
+from nova_assets.errors import NotSupported, SchemaMismatch, SettingsError, SourceUnavailable
+from nova_assets.model.channel import Channel
+from nova_assets.model.database_source import SourceColumn
+from nova_assets.model.database_table import DatabaseTable
+from nova_assets.model.engine import Engine
+from nova_assets.model.external_files import ExternalFileInfo
+from nova_assets.model.external_table import ExternalFormat
+from nova_assets.model.metastore_table import is_metastore_address
+from nova_assets.model.schema import DataType, Field
+from nova_assets.nova_error import NovaError
+from nova_assets.plan.source_columns import ColumnChange, column_changes, is_file_readable_as
+
+MAX_INSPECTED_FILES = 20
+"""Number of files whose columns are compared: the newest ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class FolderDescription:
+    """Content of a folder of files.
+
+    Args:
+        columns: columns of the files, then the partition columns, which are text.
+        partition_columns: names in the folders' names, outermost first.
+    """
+
+    format: ExternalFormat
+    columns: tuple[Field, ...]
+    partition_columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalCheck:
+    """Differences between the definition of an external channel and its source.
+
+    Args:
+        changes: the differences; empty if there are none.
+        error: why the source could not be compared; None if it was.
+    """
+
+    channel: str
+    changes: tuple[ColumnChange, ...] = field(default=())
+    error: NovaError | None = None
+
+    @property
+    def is_breaking(self) -> bool:
+        return any(c.breaking for c in self.changes)
+
+
+def describe_database(name: str, table: DatabaseTable) -> tuple[SourceColumn, ...]:
+    """Columns of a database table or query. Raises SourceUnavailable, SettingsError, NotSupported."""
+    from nova_assets.sources.postgres.table import read_columns  # needs psycopg
+
+    return read_columns(name, table)
+
+
+def describe_folder(engine: Engine, location: str, absolute_location: str) -> FolderDescription:
+    """Format, columns and partition columns of a folder, from its newest files.
+
+    Args:
+        location: as a person wrote it.
+        absolute_location: address of the same folder.
+
+    Raises:
+        SourceUnavailable: the folder cannot be listed, or has no Parquet or ORC files.
+        SchemaMismatch: a column has different types in different files.
+    """
+    if is_metastore_address(location):
+        raise _metastore_error(location)
+    files = _data_files(engine, absolute_location)
+    if not files:
+        raise SourceUnavailable(
+            f"{location} has no file from which columns could be read",
+            expected=f"files whose names end with {' or '.join(f'.{f}' for f in get_args(ExternalFormat))}",
+        )
+    format_ = _format_of(files[-1].path)
+    assert format_ is not None
+    newest = [f for f in files if _format_of(f.path) == format_][-MAX_INSPECTED_FILES:]
+    columns = _columns_of_files(engine, location, newest, format_)
+    partition_columns = _partition_columns(newest[-1].path.removeprefix(f"{absolute_location}/"))
+    in_folder_names = {c.lower() for c in partition_columns}
+    fields = [Field(c.name, c.type) for c in columns if c.name.lower() not in in_folder_names]
+    fields += [Field(c, DataType("string")) for c in partition_columns]
+    return FolderDescription(format_, tuple(fields), partition_columns)
+
+
+def check_external(engine: Engine, channel: Channel, absolute_location: str) -> ExternalCheck:
+    """Compare an external channel with its source. A source that does not answer is reported, not raised."""
+    assert channel.external is not None
+    try:
+        if channel.external.database is not None:
+            columns = describe_database(channel.name, channel.external.database)
+        elif channel.external.metastore_table is not None:
+            raise _metastore_error(channel.external.location)
+        else:
+            columns = _columns_of_newest_files(engine, channel, absolute_location)
+        return ExternalCheck(channel.name, column_changes(channel, columns))
+    except NovaError as error:
+        return ExternalCheck(channel.name, error=error)
+
+
+def check_databases(channels: Sequence[Channel], timeout: int = 2) -> tuple[list[NovaError], list[NovaError]]:
+    """Compare the channels that copy a database with their sources.
+
+    Args:
+        timeout: of connecting, in seconds.
+
+    Returns:
+        The contradictions, and the reasons why other sources could not be compared.
+    """
+    contradictions: list[NovaError] = []
+    unavailable: list[NovaError] = []
+    for channel in channels:
+        if channel.external is None or channel.external.database is None:
+            continue
+        from nova_assets.sources.postgres.table import check_source  # needs psycopg
+
+        try:
+            check_source(channel, timeout)
+        except (SourceUnavailable, SettingsError) as error:
+            unavailable.append(error)
+        except NovaError as error:
+            contradictions.append(error)
+    return contradictions, unavailable
+
+
+def _metastore_error(location: str) -> NotSupported:
+    return NotSupported(
+        f"the columns of {location} cannot be compared",
+        found="a table of a Hive metastore",
+        expected="a folder of files, or a table of a database",
+        next="compare the columns by hand",
+    )
+
+
+def _columns_of_newest_files(engine: Engine, channel: Channel, absolute_location: str) -> tuple[SourceColumn, ...]:
+    assert channel.external is not None
+    files = [f for f in engine.list_external_files(absolute_location) if _is_data(f, absolute_location)]
+    if channel.external.success_file is not None:
+        files = [f for f in files if PurePosixPath(f.path).name != channel.external.success_file]
+    newest = sorted(files, key=lambda f: (f.modified_ns, f.path))[-MAX_INSPECTED_FILES:]
+    if not newest:
+        raise SourceUnavailable(f"{channel.external.location} has no files", expected="at least one file with rows")
+    columns: dict[str, SourceColumn] = {}
+    declared = {} if channel.schema is None else {f.name.lower(): f.type for f in channel.schema.fields}
+    for file in reversed(newest):
+        for f in engine.read_external_schema(file.path, channel.external.format).fields:
+            column, expected = SourceColumn(f.name, str(f.type), f.type), declared.get(f.name.lower())
+            earlier = columns.setdefault(f.name.lower(), column)
+            # A type that the definition cannot read in any of these files is a change, even if the newest can be read.
+            if expected is not None and is_file_readable_as(earlier, expected):
+                columns[f.name.lower()] = earlier if is_file_readable_as(column, expected) else column
+    return tuple(columns.values())
+
+
+def _columns_of_files(
+    engine: Engine, location: str, files: Sequence[ExternalFileInfo], format_: ExternalFormat
+) -> list[Field]:
+    columns: dict[str, Field] = {}
+    for file in reversed(files):
+        for f in engine.read_external_schema(file.path, format_).fields:
+            earlier = columns.setdefault(f.name.lower(), f)
+            if str(earlier.type) != str(f.type):
+                raise SchemaMismatch(
+                    f"column {f.name!r} has different types in the files of {location}",
+                    found=f"{earlier.type}, and {f.type} in {file.path}",
+                    expected="one type in all files",
+                )
+    return list(columns.values())
+
+
+def _data_files(engine: Engine, absolute_location: str) -> list[ExternalFileInfo]:
+    """Files with rows, oldest first."""
+    files = [f for f in engine.list_external_files(absolute_location) if _is_data(f, absolute_location)]
+    return sorted((f for f in files if _format_of(f.path) is not None), key=lambda f: (f.modified_ns, f.path))
+
+
+def _is_data(file: ExternalFileInfo, absolute_location: str) -> bool:
+    parts = PurePosixPath(file.path.removeprefix(f"{absolute_location}/")).parts
+    return file.bytes > 0 and not any(p.startswith((".", "_")) and "=" not in p for p in parts)
+
+
+def _format_of(path: str) -> ExternalFormat | None:
+    return next((f for f in get_args(ExternalFormat) if path.lower().endswith(f".{f}")), None)
+
+
+def _partition_columns(relative_path: str) -> tuple[str, ...]:
+    folders = relative_path.split("/")[:-1]
+    return tuple(f.partition("=")[0] for f in folders if "=" in f)

@@ -1,0 +1,1 @@
+"""Tables of PostgreSQL as sources: connection, queries, and snapshots that several connections share."""
