@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from nova_assets_tests.effort import by_hand
 from nova_assets_tests.metastore import servers
 from nova_assets_tests.metastore.servers import SparkWithHive
 from nova_assets_tests.metastore.tables import THEN, locations, one_table, parameters, prices, published_shop
 from nova_assets_tests.publish.shop import FIRST, Row
 
-pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.spark]
+pytestmark = [by_hand, pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
