@@ -13,7 +13,7 @@ import pytest
 
 from nova_assets_tests.cluster import JAVA_OPTIONS, Cluster, spark_cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 
 FILES = {
     "shop/__init__.py": "",
