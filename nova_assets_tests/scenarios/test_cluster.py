@@ -13,7 +13,7 @@ import pytest
 
 from nova_assets_tests.cluster import JAVA_OPTIONS, Cluster, spark_cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1200)]
 
 FILES = {
     "shop/__init__.py": "",
@@ -123,7 +123,7 @@ def run(folder: Path, *command: str, **variables: str) -> subprocess.CompletedPr
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("NOVA_", "SPARK_", "PYSPARK_"))}
     environment = {**kept, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), **variables}
     return subprocess.run(
-        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=500
+        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=1100
     )
 
 
