@@ -6,7 +6,25 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from nova_assets.errors import SchemaMismatch
+
 _ROW = "__nova_row"
+
+
+def check_key_columns(columns: Sequence[str], key_columns: Sequence[str]) -> None:
+    """Check that keys have the columns by which rows are found.
+
+    Raises:
+        SchemaMismatch: with the missing columns.
+    """
+    missing = [c for c in key_columns if c not in columns]
+    if missing:
+        raise SchemaMismatch(
+            f"the keys lack the columns {', '.join(map(repr, missing))}",
+            found=", ".join(columns),
+            expected=", ".join(key_columns),
+            next="name the columns with matching(..., on=...)",
+        )
 
 
 def filter_rows_by_keys(rows: pa.Table, keys: pa.Table, key_columns: Sequence[str]) -> pa.Table | None:
