@@ -41,7 +41,9 @@ def spark_diff(old: Any, new: Any) -> Any:
     return gone.unionByName(new.exceptAll(old))
 
 
-SPARK_MODELS = {**MODELS, "custom": nova.Custom(merge=spark_merge, chain=spark_chain, diff=spark_diff)}
+CUSTOM = nova.Custom(merge=spark_merge, chain=spark_chain, diff=spark_diff)
+SPARK_MODELS = {**{name: MODELS[name] for name in MODELS if name != "absent"}, "custom": CUSTOM}
+"""The models of the random histories, with functions over frames in place of those over lists."""
 
 
 def random_delta(model: str, rng: random.Random) -> list[Row]:
