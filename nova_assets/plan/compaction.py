@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nova_assets.model.block import Block, DataFile
+from nova_assets.model.block_options import BLOCK_FORMATS
 from nova_assets.model.compaction import Compaction
 from nova_assets.model.merge import Append, Custom
 from nova_assets.model.schema import DELETED, Field, Schema
@@ -105,7 +106,7 @@ def forced_compactions(
             found += [_chain_compaction(run, "requested") for run in _chainable_runs(deltas, cursors)]
         elif deltas:
             found.append(PlannedCompaction(partition_history.partition, at, "requested", is_published=is_published))
-        elif base is not None and base.manifest.format != "parquet" and base.manifest.external_folder is None:
+        elif base is not None and _has_other_format(base):
             why = f"the base has format {base.manifest.format}"
             found.append(PlannedCompaction(partition_history.partition, base.hi, why, is_published=is_published))
         elif is_published and base is not None and is_compacted_base_at(base, at):
@@ -259,6 +260,12 @@ def _small_files_reason(
         2 * sum(f.bytes for f in small) + len(small) * FILE_OPENING_BYTES,
     )
     return f"{len(small)} small files" if len(small) > 1 and saved > costs else None
+
+
+def _has_other_format(base: Block) -> bool:
+    """Whether a base was written, or kept, in a format that compaction turns into the engine's."""
+    is_other = base.manifest.format in BLOCK_FORMATS and base.manifest.format != "parquet"
+    return is_other and base.manifest.external_folder is None
 
 
 def _chainable_runs(deltas: Sequence[Block], cursors: Collection[int]) -> list[tuple[Block, ...]]:

@@ -302,7 +302,7 @@ def test_every_field_has_a_description_for_editors(component: type[dg.Component]
         (yaml.PartitionAttributes, [nova.daily, nova.hourly, nova.static, nova.dynamic]),
         (yaml.SourceAttributes, [nova.files]),
         (yaml.SealAttributes, [nova.seal]),
-        (yaml.TableAttributes, [nova.hive, nova.iceberg]),
+        (yaml.TableAttributes, [nova.hive, nova.hive_table, nova.iceberg]),
     ],
 )
 def test_yaml_has_the_fields_of_python(attributes: type[dg.Model], functions: list[Any]) -> None:

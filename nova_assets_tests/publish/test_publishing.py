@@ -189,7 +189,7 @@ def test_an_empty_channel_is_an_empty_table(shop: Shop) -> None:
 
 def test_definitions_that_cannot_be() -> None:
     with pytest.raises(nova.DefinitionError, match="expected a folder"):
-        nova.hive("s3://bucket/actions")
+        nova.hive("ftp://host/actions")
     with pytest.raises(nova.DefinitionError, match="expected NAMESPACE"):
         nova.iceberg("actions")
     with pytest.raises(nova.DefinitionError, match="every='soon'"):

@@ -164,6 +164,13 @@ class TableAttributes(Resolvable, Model):
     ]
     path: Annotated[str | None, described("hive, hive_table: the folder.")] = None
     format: Annotated[str | None, described("hive_table: parquet, orc, rcfile, avro, csv or json.")] = None
+    metastore: Annotated[str | None, described("hive: address of a metastore to register in: thrift://host:9083.")] = (
+        None
+    )
+    table: Annotated[str | None, described("hive: name of the table in the metastore: shop.actions.")] = None
+    partitions_per_call: Annotated[
+        int | None, described("hive: number of partitions that one call registers in the metastore.")
+    ] = None
     name: Annotated[str | None, described("iceberg: name of the table, with its namespace: lake.orders.")] = None
     catalog: Annotated[str | None, described("iceberg: name of the Iceberg catalog.")] = None
     every: Annotated[str | None, described("Shortest time between two published versions: 1m.")] = None
