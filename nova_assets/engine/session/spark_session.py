@@ -221,6 +221,21 @@ def is_connect_session(spark: Any) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
+@contextmanager
+def _connect_mode_only_if_connected() -> Iterator[None]:
+    """PySpark notes in the environment that it connects. After a failure, this would prevent every local session."""
+    before = os.environ.get(_CONNECT_MODE)
+    try:
+        yield
+    except BaseException:
+        if before is None:
+            os.environ.pop(_CONNECT_MODE, None)
+        raise
+
+
+_CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
+
+
 def create_session(
     make_session: Callable[[Mapping[str, str]], SparkSession],
     spark_location: str,
@@ -234,7 +249,8 @@ def create_session(
         spark_location, home, extra_settings: as for ``build``.
     """
     if spark_location.startswith("sc://"):
-        return _hide_master_variable(make_session)({**extra_settings, "spark.remote": spark_location})
+        with _connect_mode_only_if_connected():
+            return _hide_master_variable(make_session)({**extra_settings, "spark.remote": spark_location})
     extra_settings = {**s3a_package_setting(extra_settings), **extra_settings}
     if spark_location == "server":
         prepare_environment()
