@@ -263,7 +263,7 @@ class StubEngine:
         yield frames
 
     @contextmanager
-    def kept_rows(self, frame: list[Row]) -> Iterator[list[Row]]:
+    def persisted_rows(self, frame: list[Row]) -> Iterator[list[Row]]:
         yield frame
 
     def runs_python(self, frame: list[Row]) -> bool:

@@ -233,7 +233,7 @@ class SparkEngine:
         with persist_shared_frames(spark_frames) as persisted_frames:
             yield {**frames, **persisted_frames}
 
-    def kept_rows(self, frame: Any) -> AbstractContextManager[Any]:
+    def persisted_rows(self, frame: Any) -> AbstractContextManager[Any]:
         return kept_frames.keep_frame(frame)
 
     def runs_python(self, frame: Any) -> bool:

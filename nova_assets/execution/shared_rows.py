@@ -101,7 +101,7 @@ class SharedRowsOfRound:
         self._kept.clear()
 
     def _keep(self, kept: _Kept, frame: Frame) -> Frame:
-        return kept.cleanup.enter_context(self._engine.kept_rows(frame))
+        return kept.cleanup.enter_context(self._engine.persisted_rows(frame))
 
     def _frames_of(self, result: Any) -> dict[str, Frame] | None:
         """Frames that a function has returned, by port; None if it has returned anything else."""
@@ -133,7 +133,7 @@ class SharedRowsOfTask:
             return function(**arguments)
         return self._of_round.call(self._noted(task_key(plan, workflowette, step)), lambda: function(**arguments))
 
-    def take_facts(self) -> dict[str, Any]:
+    def pop_facts(self) -> dict[str, Any]:
         """What the task has shared with other executions, or why not; empty if nothing could be shared."""
         keys, self._keys = self._keys, []
         decisions = [] if self._of_round is None else [d for d in self._of_round.decisions if d.key in keys]

@@ -159,7 +159,7 @@ class TaskRun:
             self._row_counts_by_input(step),
             dict(rows_by_port),
             estimate_by_input=self._read_estimates_by_input(step),
-            facts={**self._facts, **self.shared.take_facts()},
+            facts={**self._facts, **self.shared.pop_facts()},
             cpu_seconds=stopwatch.cpu_seconds,
         )
 

@@ -108,7 +108,7 @@ class Engine(Protocol):
     def evaluate_once(self, frames: Mapping[str, Frame]) -> AbstractContextManager[Mapping[str, Frame]]:
         """The same frames, with their common parts evaluated only once (R4)."""
 
-    def kept_rows(self, frame: Frame) -> AbstractContextManager[Frame]:
+    def persisted_rows(self, frame: Frame) -> AbstractContextManager[Frame]:
         """Context in which the rows of a frame are computed once, when they are first needed, and kept."""
 
     def runs_python(self, frame: Frame) -> bool:

@@ -4,14 +4,15 @@ Two executions need the same rows if they read the same blocks in the same way, 
 over such reads. The rows are then kept between the executions if that costs less than computing them again. Each
 execution still begins, commits and fails by itself.
 
-Costs are seconds of CPU, with rates measured on one machine (``benchmarks/shared``). Only their comparison matters.
+Costs are seconds of CPU, with rates measured once, on one machine and one table (decision 0084). Only their comparison
+matters.
 """
 
 from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -109,10 +110,6 @@ class SharedRows:
         """The same rows, now that it is known whether they pass through Python."""
         return replace(self, runs_python=runs_python)
 
-    @property
-    def is_of_task(self) -> bool:
-        return self.key.function is not None
-
     def __str__(self) -> str:
         how = "computed once" if self.is_shared else "computed by each"
         return (
@@ -148,16 +145,13 @@ class PlannedExecution:
     plan: RunPlan
 
 
-def plan_merged_executions(
-    planned: Sequence[PlannedExecution], runs_python: Mapping[RowsKey, bool] | None = None
-) -> tuple[SharedRows, ...]:
+def plan_merged_executions(planned: Sequence[PlannedExecution]) -> tuple[SharedRows, ...]:
     """Rows that several of the executions need.
 
     Rows that are needed only for other common rows are left out: what a common function reads is shared with it.
 
     Args:
         planned: executions, in the order in which they will run.
-        runs_python: what is known about functions, from earlier executions in this process.
     """
     found: dict[RowsKey, _Rows] = {}
     for execution in planned:
@@ -165,8 +159,7 @@ def plan_merged_executions(
             found.setdefault(rows.key, rows).executions.append(execution.name)
     common = [r for r in found.values() if len(set(r.executions)) > 1]
     inner = {(key, tuple(r.executions)) for r in common for _, key in r.key.inputs}
-    known = runs_python or {}
-    return tuple(r.shared(known.get(r.key)) for r in common if (r.key, tuple(r.executions)) not in inner)
+    return tuple(r.shared() for r in common if (r.key, tuple(r.executions)) not in inner)
 
 
 def read_key(read: Read) -> RowsKey | None:
@@ -228,7 +221,7 @@ class _Rows:
     reads: tuple[Read, ...]
     executions: list[str] = field(default_factory=list)
 
-    def shared(self, runs_python: bool | None) -> SharedRows:
+    def shared(self) -> SharedRows:
         estimates = [e[0] for r in self.reads if (e := estimate_strategies(r))]
         return SharedRows(
             self.key,
@@ -237,7 +230,7 @@ class _Rows:
             sum(e.rows for e in estimates),
             sum(e.bytes for e in estimates),
             sum(map(seconds_without_start, estimates)),
-            runs_python if self.key.function is not None else False,
+            None if self.key.function is not None else False,
         )
 
 
