@@ -17,7 +17,7 @@ from nova_assets.model.execution import BeginRequest
 from nova_assets_tests.dagster_bridge import daemon as daemons
 from nova_assets_tests.dagster_bridge.daemon import Daemon
 from nova_assets_tests.dagster_bridge.deployed import MakeDaemon, comes_to_rest, firings, insert, keys, opened
-from nova_assets_tests.effort import by_hand
+from nova_assets_tests.effort import EXHAUSTIVE, by_hand
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
@@ -44,7 +44,7 @@ KILLS = [
 def killed_at(point: str, *, forgets: bool) -> Any:
     """A kill. Once a run exists, the harder case is that Dagster forgets, too: the other one is tried by hand."""
     is_before_run = KILLS.index(point) <= KILLS.index("RUN_CREATED")
-    marks = [] if point in ("RUN_CREATED", "commit.after") else [pytest.mark.long]
+    marks = [] if point in ("RUN_CREATED", "commit.after") else [*EXHAUSTIVE]
     marks += [] if forgets or is_before_run or point == "commit.after" else [by_hand]
     return pytest.param(point, forgets, id=f"{point}-{'cursors-reset' if forgets else ''}", marks=marks)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from nova_assets_tests.effort import EXHAUSTIVE
 from nova_assets_tests.fuzz.play import play
 from nova_assets_tests.fuzz.values import BUCKETED_TYPES, KEY_TYPES, TYPES, ColumnType
 
@@ -43,8 +44,8 @@ def deltas_are_chained_out_of_order(patch: pytest.MonkeyPatch) -> None:
     [
         (compacted_blocks_take_the_newest_schema, KEY_TYPES, 0),
         (sums_overflow, BUCKETED_TYPES, 0),
-        (zeros_of_two_signs_are_two_keys, [TYPES["float"], TYPES["double"]], 8),
-        (deltas_are_chained_out_of_order, KEY_TYPES, 0),
+        pytest.param(zeros_of_two_signs_are_two_keys, [TYPES["float"], TYPES["double"]], 8, marks=EXHAUSTIVE),
+        pytest.param(deltas_are_chained_out_of_order, KEY_TYPES, 0, marks=EXHAUSTIVE),
     ],
 )
 def test_a_planted_fault_is_found(

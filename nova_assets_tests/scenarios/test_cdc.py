@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 import nova_assets as nova
 from nova_assets.engine.rows.spark_versions import collect_to_arrow
-from nova_assets_tests.effort import by_hand
+from nova_assets_tests.effort import EXHAUSTIVE, by_hand
 
 pytestmark = pytest.mark.spark
 
@@ -39,8 +39,8 @@ def deltas(changes: pa.Table, seq: int, columns: list[str]) -> pa.Table:
     ("name", "count"),
     [
         pytest.param("cdc_covid19_countries", FEW, id="covid19-few"),
-        pytest.param("cdc_covid19_countries", None, id="covid19-all", marks=pytest.mark.long),
-        pytest.param("cdc_sp500_constituents", FEW, id="sp500-few", marks=pytest.mark.long),
+        pytest.param("cdc_covid19_countries", None, id="covid19-all", marks=EXHAUSTIVE),
+        pytest.param("cdc_sp500_constituents", FEW, id="sp500-few", marks=EXHAUSTIVE),
         pytest.param("cdc_sp500_constituents", None, id="sp500-all", marks=[pytest.mark.long, by_hand]),
     ],
 )

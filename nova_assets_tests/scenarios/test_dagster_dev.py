@@ -72,6 +72,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.spark
 @pytest.mark.dagster
 @pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 def test_dagster_dev_runs_what_is_due_and_shows_it(folder: Path) -> None:
     catalog, warehouse, home = f"sqlite:///{folder}/c.db", str(folder / "wh"), folder / "home"

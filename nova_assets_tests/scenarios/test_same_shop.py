@@ -18,6 +18,7 @@ import pytest
 from nova_assets.dagster_bridge import build_definitions
 from nova_assets.engine.session import connect_server
 from nova_assets_tests.dagster_dev import ROOT
+from nova_assets_tests.effort import EXHAUSTIVE
 from nova_assets_tests.scenarios import shop_twice
 from nova_assets_tests.scenarios.naive_shop import BATCHES, expected, held
 
@@ -77,7 +78,7 @@ def by_commands(deployment: Path, partition: str, batch: int) -> None:
     assert done.returncode == 0, done.stderr[-4000:]
 
 
-@pytest.mark.parametrize("run", [by_materialize, by_commands])
+@pytest.mark.parametrize("run", [by_materialize, pytest.param(by_commands, marks=EXHAUSTIVE)])
 def test_bindings_and_plain_assets_hold_what_a_recompute_gives(
     folder: Path, run: Callable[[Path, str, int], None]
 ) -> None:

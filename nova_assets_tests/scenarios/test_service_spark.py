@@ -17,6 +17,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.settings import load_settings
+from nova_assets_tests.effort import long_except
 from nova_assets_tests.service.faulty_proxy import run_faulty_proxy
 from nova_assets_tests.service.service_process import run_service_process
 
@@ -71,7 +72,7 @@ def count(ctx: nova.Context, visits: Any) -> Any:
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["dead", "slow", "wrong hash"])
+@pytest.mark.parametrize("fault", long_except(["dead", "slow", "wrong hash"], "dead"))
 def test_a_job_does_not_fail_with_its_service(spark: Any, tmp_path: Path, fault: str) -> None:
     catalog = f"sqlite:///{tmp_path}/catalog.db"
     marks = tmp_path / "marks"

@@ -27,6 +27,7 @@ import pytest
 import nova_assets as nova
 from nova_assets.sql.incremental import maintenance_choice
 from nova_assets.sql.incremental.operators import NotMaintainable
+from nova_assets_tests.effort import EXHAUSTIVE
 from nova_assets_tests.sql.incremental.test_refusals import OUTPUT, operators
 
 ITEMS = nova.Channel("items", merge=nova.Upsert(key="id"), schema="id int, shop int, price int, tags string")
@@ -142,7 +143,7 @@ CASES = [*MAINTAINED, *COMPUTED_AGAIN] if os.environ.get("NOVA_FUZZ_STEPS") else
 
 
 def parameter_of(case: str) -> Any:
-    return pytest.param(case, marks=[] if case in SHORT else [pytest.mark.long])
+    return pytest.param(case, marks=() if case in SHORT else EXHAUSTIVE)
 
 
 def item(number: int, shop: int | None, price: int | None, tags: str | None = None) -> dict[str, Any]:
