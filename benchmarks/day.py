@@ -26,7 +26,7 @@ from typing import Any
 import nova_assets as nova
 from benchmarks import measure
 from benchmarks.hours import svg
-from nova_assets.engine.session.spark_session import LazySparkSession
+from nova_assets.engine.session.lazy_session import LazySparkSession
 from nova_assets.model.block import Block
 from nova_assets.plan.modes import snapshot
 from nova_assets.settings import load_settings

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 import nova_assets as nova
 from benchmarks import measure
-from nova_assets.engine.session.spark_session import LazySparkSession
+from nova_assets.engine.session.lazy_session import LazySparkSession
 
 BATCH = 10_000
 SIZES = (250_000, 1_000_000, 2_500_000)

@@ -19,7 +19,7 @@ from typing import Any
 import nova_assets as nova
 from benchmarks import measure, merge_into
 from nova_assets.engine.rows.spark_versions import collect_to_arrow
-from nova_assets.engine.session.spark_session import LazySparkSession
+from nova_assets.engine.session.lazy_session import LazySparkSession
 
 ROWS = 2_000_000
 USERS = 50_000

@@ -17,7 +17,7 @@ import pyarrow as pa
 import nova_assets as nova
 from benchmarks import measure
 from benchmarks.peers.meter import Step, metered
-from nova_assets.engine.session.spark_session import LazySparkSession
+from nova_assets.engine.session.lazy_session import LazySparkSession
 
 ROWS = 100_000_000
 LOOKED_UP = 5_000

@@ -20,9 +20,9 @@ import pyarrow as pa
 import nova_assets as nova
 from benchmarks import measure
 from benchmarks.data import news_crawls, retail_lines
+from nova_assets.engine.session.lazy_session import LazySparkSession
 from nova_assets.engine.session.shared_settings import temporary_settings
 from nova_assets.engine.session.spark_config import WRITE_SETTINGS
-from nova_assets.engine.session.spark_session import LazySparkSession
 
 LINES = 3_000_000
 ROUNDS = 5

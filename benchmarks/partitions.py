@@ -14,7 +14,7 @@ from typing import Any
 
 import nova_assets as nova
 from benchmarks import measure
-from nova_assets.engine.session.spark_session import LazySparkSession
+from nova_assets.engine.session.lazy_session import LazySparkSession
 from nova_assets.model.block import DataFile, Manifest
 from nova_assets.model.commit import AddBlock, CommitRequest
 

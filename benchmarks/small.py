@@ -20,7 +20,7 @@ from typing import Any
 
 import nova_assets as nova
 from benchmarks import measure
-from nova_assets.engine.session.spark_session import LazySparkSession
+from nova_assets.engine.session.lazy_session import LazySparkSession
 from nova_assets.engine.write.block_writer import BlockWriter
 
 ROWS = 1_000

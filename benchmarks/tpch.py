@@ -21,7 +21,7 @@ from typing import Any
 
 import nova_assets as nova
 from benchmarks import measure
-from nova_assets.engine.session.spark_session import LazySparkSession
+from nova_assets.engine.session.lazy_session import LazySparkSession
 from nova_assets_tests.tpc import benchmarks, generate_tpch
 from nova_assets_tests.tpch.comparison import difference
 from nova_assets_tests.tpch.queries import KEYS, input_channels, maintained_queries

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 import nova_assets as nova
 from benchmarks import measure
-from nova_assets.engine.session.spark_session import LazySparkSession
+from nova_assets.engine.session.lazy_session import LazySparkSession
 from nova_assets.settings import load_settings
 
 ROWS = 10_000_000

@@ -17,7 +17,7 @@ import pyarrow as pa
 import nova_assets as nova
 from benchmarks import measure
 from nova_assets.engine.read.read_executor import ReadExecutor
-from nova_assets.engine.session.spark_session import LazySparkSession
+from nova_assets.engine.session.lazy_session import LazySparkSession
 from nova_assets.engine.spark_engine import SparkEngine
 from nova_assets.engine.write.block_rewriter import BlockRewriter
 from nova_assets.model.block import StagedBlock

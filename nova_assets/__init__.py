@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from nova_assets.model.published_table import hive as hive
     from nova_assets.model.published_table import hive_table as hive_table
     from nova_assets.model.published_table import iceberg as iceberg
+    from nova_assets.model.resources import Resources as Resources
     from nova_assets.model.seal import Seal as Seal
     from nova_assets.model.seal import Sealing as Sealing
     from nova_assets.model.seal import seal as seal
@@ -93,6 +94,7 @@ _HOMES = {
     "model.data_check": ("Check", "CheckResult", "check"),
     "model.commit": ("Commit",),
     "model.compaction": ("Compaction",),
+    "model.resources": ("Resources",),
     "model.edge": ("all", "base", "changes", "delta", "matching", "new", "old"),
     "model.execution": ("Execution",),
     "model.database_table": ("DatabaseTable",),

@@ -96,7 +96,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     With NOVA_TEST_SPARK=connect, a client of a Spark Connect server that is started for it.
     """
-    from nova_assets.engine.session.spark_session import LazySparkSession, get_or_build_session
+    from nova_assets.engine.session.lazy_session import LazySparkSession
+    from nova_assets.engine.session.spark_session import get_or_build_session
 
     if os.environ.get("NOVA_TEST_SPARK") != "connect":
         yield LazySparkSession().get()

@@ -190,10 +190,13 @@ class StubEngine:
     def close(self) -> None:
         """Nothing is held."""
 
+    def limit_cores(self, max_cores: int | None) -> None:
+        """It has one core."""
+
     def computation_scope(self) -> Any:
         return nullcontext()
 
-    def task_computation_scope(self, job_name: str, function: Any, on_progress: Any) -> Any:
+    def task_computation_scope(self, job_name: str, function: Any, on_progress: Any, parallelism: Any = None) -> Any:
         return nullcontext()
 
     def delete_files(self, paths: Any) -> None:

@@ -49,7 +49,7 @@ CHAPTERS = {
         "sql.incremental.incremental_task",
         "sql.incremental.apply_changes",
     ),
-    "Bindings, triggers, projects": ("model.binding", "model.trigger", "model.project"),
+    "Bindings, triggers, projects": ("model.binding", "model.resources", "model.trigger", "model.project"),
     "Running": (
         "wiring.open_store",
         "store.store",

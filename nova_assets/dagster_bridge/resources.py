@@ -12,6 +12,7 @@ from dagster import ConfigurableIOManager, ConfigurableResource, InputContext, O
 
 from nova_assets.dagster_bridge.channel_inputs import accept_output, load_channel
 from nova_assets.dagster_bridge.dagster_names import DagsterNames
+from nova_assets.engine.session.lazy_session import SessionBuilder
 from nova_assets.errors import DefinitionError
 from nova_assets.key_prefix import parse_key_prefix
 from nova_assets.model.channel_registration import definition_fingerprint
@@ -126,13 +127,15 @@ class NovaResource(ConfigurableIOManager):
         settings = self._load_settings(project=project_name, spark=spark)
         project_key = DagsterNames(settings.key_prefix).name(self.project or "")
         key = (settings.catalog, settings.warehouse, project_key)
-        get_session = partial(self._get_spark_session, settings) if pyspark is None else partial(_session_of, pyspark)
+        session: Any = SessionBuilder(partial(self._build_spark_session, settings))
+        if pyspark is not None:
+            session = partial(_session_of, pyspark)
         with _lock:
             store = _stores.get(key)
             if store is None or (
                 registered_project is not None and store.project is not registered_project
             ):  # the definitions were reloaded
-                store = _stores[key] = open_store(registered_project, spark=get_session, settings=settings)
+                store = _stores[key] = open_store(registered_project, spark=session, settings=settings)
             return store
 
     @property
@@ -150,7 +153,7 @@ class NovaResource(ConfigurableIOManager):
             **arguments,
         )
 
-    def _get_spark_session(self, settings: Settings) -> Any:
+    def _build_spark_session(self, settings: Settings, max_cores: int | None) -> Any:
         from dagster_pyspark import LazyPySparkResource
 
         from nova_assets.engine.session.spark_session import create_session
@@ -158,9 +161,8 @@ class NovaResource(ConfigurableIOManager):
         def make(config: Mapping[str, str]) -> Any:
             return LazyPySparkResource(spark_config=dict(config)).spark_session
 
-        return create_session(
-            make, settings.spark, settings.default_data_folder, {**settings.spark_config, **self.spark_config}
-        )
+        spark_config = {**settings.spark_config, **self.spark_config}
+        return create_session(make, settings.spark, settings.default_data_folder, spark_config, max_cores)
 
 
 def _session_of(resource: ConfigurableResource[Any]) -> Any:

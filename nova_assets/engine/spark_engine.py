@@ -23,9 +23,10 @@ from nova_assets.engine.read.sum_checks import check_sums_fit
 from nova_assets.engine.session import shared_settings
 from nova_assets.engine.session.cluster import check_workers_share_warehouse
 from nova_assets.engine.session.cpu_time import session_cpu_seconds
+from nova_assets.engine.session.lazy_session import LazySparkSession
 from nova_assets.engine.session.shared_settings import temporary_settings
+from nova_assets.engine.session.shuffles import shuffle_partitions
 from nova_assets.engine.session.spark_config import READ_SETTINGS
-from nova_assets.engine.session.spark_session import LazySparkSession
 from nova_assets.engine.storage import external_files
 from nova_assets.engine.storage.remote_warehouse import open_warehouse
 from nova_assets.engine.storage.table_files_store import AddressedObjects
@@ -46,6 +47,7 @@ from nova_assets.model.external_files import ExternalFileInfo
 from nova_assets.model.external_table import ExternalFilesContent
 from nova_assets.model.read_strategy import ReadStrategy
 from nova_assets.model.reads import DeltaChain, Read, Snapshot
+from nova_assets.model.resources import NO_PARALLELISM, Parallelism
 from nova_assets.model.schema import DELETED, DataType, Schema
 from nova_assets.model.sum_bounds import name_channel_in_overflow_errors
 from nova_assets.model.table_files import TableFile, TableFileLayout
@@ -55,9 +57,6 @@ from nova_assets.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-PROGRESS_INTERVAL_SECONDS = 5.0  # between two reports about Spark jobs
 
 
 class SparkEngine:
@@ -84,6 +83,7 @@ class SparkEngine:
         set_throttle_budget(throttle_budget)
         self.warehouse = open_warehouse(warehouse)
         self._session = LazySparkSession(spark, partial(check_workers_share_warehouse, self.address))
+        self.limit_cores = self._session.limit_cores
         self.forced_strategy = forced_strategy
         self._writer = BlockWriter(self._session, self.warehouse)
         self.check_warehouse_writable = self.warehouse.check_writable
@@ -178,9 +178,7 @@ class SparkEngine:
         return frame.select(*map(col, columns))
 
     def to_arrow(self, frame: Any) -> pa.Table:
-        if isinstance(frame, pa.Table):
-            return frame
-        return self._session.to_table(frame)
+        return frame if isinstance(frame, pa.Table) else self._session.to_table(frame)
 
     def compute_query(
         self, sql: str, values: Mapping[str, Any], frames: Mapping[str, Any], max_rows: int
@@ -266,12 +264,18 @@ class SparkEngine:
 
     @contextmanager
     def task_computation_scope(
-        self, job_name: str, function: Callable[..., Any], on_progress: Callable[[int, int], None]
+        self,
+        job_name: str,
+        function: Callable[..., Any],
+        on_progress: Callable[[int, int], None],
+        parallelism: Parallelism = NO_PARALLELISM,
     ) -> Iterator[None]:
         from nova_assets.engine.tasks.progress import watch_spark_jobs
 
-        ship_function(function, self.session)
-        with self.computation_scope(), watch_spark_jobs(self.session, job_name, on_progress, PROGRESS_INTERVAL_SECONDS):
+        spark = self._session.get_limited(parallelism.max_cores)
+        ship_function(function, spark)
+        jobs = watch_spark_jobs(spark, job_name, on_progress)
+        with self.computation_scope(), shuffle_partitions(spark, parallelism), jobs:
             yield
 
     def convert_input(self, data: Any, schema: Schema | None, *, allow_widening: bool = False) -> Any:

@@ -198,9 +198,10 @@ class Runtime:
             scope_by_channel: partitions that are read of some channels, if the caller decides them.
 
         Raises:
-            BindingNotFound, DefinitionConflict, PartitionError, InputsMissing, ExecutionInProgress.
+            BindingNotFound, DefinitionConflict, PartitionError, InputsMissing, ExecutionInProgress, EngineUnavailable.
         """
         bound = self.project.binding(binding)
+        self.engine.limit_cores(bound.resources.max_cores)
         crash_point("begin.before")
         request, checked_heads = self._begin_request(bound, partition, whole=whole)
         if scope_by_channel is not None:
@@ -251,8 +252,7 @@ class Runtime:
 
     def run_data_checks(self, execution: Execution, observer: Observer | None = None) -> tuple[CheckReport, ...]:
         """Run every check on the staged blocks. The caller must not commit if a report ``blocks_commit``."""
-        run = self._load_run_state(execution)
-        if not run.binding.checks:
+        if not (run := self._load_run_state(execution)).binding.checks:
             return ()
         with self._fail_on_error(execution), heartbeat(self.catalog, execution, self.lease):
             reports = run_all_checks(self._make_task_run(run, observer or ignore_event))

@@ -167,10 +167,9 @@ class TaskRun:
         """Context in which the engine computes for a task or check. It reports progress. Interrupting it stops the
         engine's jobs.
         """
-        job_group = f"nova-{self.run_state.execution.id}"
-        return self.engine.task_computation_scope(
-            job_group, task_or_check.function, partial(self._report_progress, task_or_check.name)
-        )
+        job_group, report = f"nova-{self.run_state.execution.id}", partial(self._report_progress, task_or_check.name)
+        function, parallelism = task_or_check.function, self.plan.parallelism
+        return self.engine.task_computation_scope(job_group, function, report, parallelism)
 
     def _report_progress(self, task: str, done_jobs: int, known_jobs: int) -> None:
         progress = TaskProgress(task, done_jobs, known_jobs)

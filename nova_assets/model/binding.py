@@ -16,6 +16,7 @@ from nova_assets.model.edge import Consumes, Produces
 from nova_assets.model.names import check_name
 from nova_assets.model.partitions import WHOLE, Dimension, parse_partition
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
+from nova_assets.model.resources import NO_LIMITS, Resources
 from nova_assets.model.task import Task
 from nova_assets.model.trigger import Trigger
 from nova_assets.model.workflowette import Workflowette
@@ -29,7 +30,7 @@ BACKOFF = "30s"
 """Default delay before the second run of a firing."""
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True)
 class Binding:
     """A workflowette that is bound to channels. A binding is triggered, executed and committed as one unit.
 
@@ -44,36 +45,15 @@ class Binding:
     channels: Mapping[str, Channel] = field(hash=False)
     params: Mapping[str, Any] = field(hash=False)
     when: Trigger | None
-    description: str | None
-    partitions: tuple[str, ...] | None
-    attempts: int
-    backoff: str
+    description: str | None = None
+    partitions: Sequence[str] | None = None
+    attempts: int = ATTEMPTS
+    backoff: str = BACKOFF
+    resources: Resources = NO_LIMITS
 
-    def __init__(
-        self,
-        name: str,
-        workflowette: Workflowette,
-        channels: Mapping[str, Channel],
-        params: Mapping[str, Any],
-        when: Trigger | None,
-        description: str | None = None,
-        partitions: Sequence[str] | None = None,
-        attempts: int = ATTEMPTS,
-        backoff: str = BACKOFF,
-    ) -> None:
-        values = {
-            "name": name,
-            "workflowette": workflowette,
-            "channels": channels,
-            "params": params,
-            "when": when,
-            "description": description,
-            "partitions": None if partitions is None else tuple(partitions),
-            "attempts": attempts,
-            "backoff": backoff,
-        }
-        for key, value in values.items():
-            object.__setattr__(self, key, value)
+    def __post_init__(self) -> None:
+        if self.partitions is not None:
+            object.__setattr__(self, "partitions", tuple(self.partitions))
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -243,6 +223,10 @@ class Binding:
             found.append(f"attempts is {self.attempts!r}; expected a number of runs, at least 1")
         if period_seconds(self.backoff) is None:
             found.append(f"backoff is {self.backoff!r}; expected {EXPECTED_PERIOD}")
+        if not isinstance(self.resources, Resources):
+            found.append(f"resources is {self.resources!r}; expected nova.Resources(max_cores=...)")
+        else:
+            found += self.resources.problems()
         return [*self.workflowette.problems(), *(f"binding {self.name!r}: {p}" for p in found)]
 
     def _shared_channel_problems(self) -> list[str]:
@@ -351,6 +335,7 @@ class Binding:
             "partitions": [d.column for d in self.dimensions],
             **({"attempts": self.attempts} if self.attempts != ATTEMPTS else {}),
             **({"backoff": self.backoff} if self.backoff != BACKOFF else {}),
+            **({"resources": self.resources.as_json()} if self.resources != NO_LIMITS else {}),
         }
 
 
@@ -368,6 +353,7 @@ def bind(
     partitions: Sequence[str] | None = None,
     attempts: int = ATTEMPTS,
     backoff: str = BACKOFF,
+    resources: Resources = NO_LIMITS,
 ) -> Binding:
     """Bind a workflowette to channels.
 
@@ -384,6 +370,7 @@ def bind(
             of the outputs that an input also has (R13).
         attempts: number of runs after which a firing is abandoned.
         backoff: delay before the second run, such as ``"30s"``. The delay doubles for each further run.
+        resources: limits of Spark for its executions, such as ``nova.Resources(max_cores=4)``.
     """
     bound = {**workflowette.declared_channels_by_port, **(channels or {})}
     return Binding(
@@ -396,4 +383,5 @@ def bind(
         [partitions] if isinstance(partitions, str) else partitions,
         attempts,
         backoff,
+        resources,
     )

@@ -14,6 +14,7 @@ from nova_assets.model.database_source import DatabaseRead
 from nova_assets.model.external_files import ExternalFileInfo
 from nova_assets.model.external_table import ExternalFilesContent, ExternalFormat
 from nova_assets.model.read_strategy import ReadStrategy
+from nova_assets.model.resources import NO_PARALLELISM, Parallelism
 from nova_assets.model.schema import DataType, Schema
 from nova_assets.model.table_files import TableFile, TableFileLayout
 from nova_assets.model.table_store import TableStore
@@ -42,6 +43,13 @@ class Engine(Protocol):
 
     forced_strategy: ReadStrategy | None
     """Read strategy to use wherever it is applicable; None for the cheapest strategy."""
+
+    def limit_cores(self, max_cores: int | None) -> None:
+        """Limit the tasks that run at once in this process. If the engine has not started, it starts with this limit.
+
+        Raises:
+            EngineUnavailable: the engine runs already, and has more cores.
+        """
 
     def cpu_seconds(self) -> float | None:
         """CPU time that this process and its engine have used so far; None if the engine has not started, or does not
@@ -210,7 +218,11 @@ class Engine(Protocol):
         """
 
     def task_computation_scope(
-        self, job_name: str, function: Callable[..., Any], on_progress: Callable[[int, int], None]
+        self,
+        job_name: str,
+        function: Callable[..., Any],
+        on_progress: Callable[[int, int], None],
+        parallelism: Parallelism = NO_PARALLELISM,
     ) -> AbstractContextManager[None]:
         """Context in which a user's function is called and its rows are computed.
 
@@ -220,6 +232,10 @@ class Engine(Protocol):
             job_name: the name of the jobs.
             function: the user's function.
             on_progress: called every few seconds with the number of finished and of known tasks of the engine.
+            parallelism: number of tasks at once, and of parts of a shuffle.
+
+        Raises:
+            EngineUnavailable: the engine has more cores than the execution may use.
         """
 
     def convert_input(self, data: Any, schema: Schema | None, *, allow_widening: bool = False) -> Frame:

@@ -67,6 +67,7 @@ def run_due_bindings(
     yield from refused
     left_out = {r.binding for r in refused}
     ordered = in_order_of_channels(b for b in bindings if b.when is not None and b.name not in left_out)
+    runtime.engine.limit_cores(_smallest_core_limit(runtime, ordered, follow))
     waiting = set[tuple[str, str]]()
     committed = True
     while committed:
@@ -94,6 +95,14 @@ def _why_refused(runtime: Runtime, binding: Binding) -> DueRun | None:
         log.warning("%s cannot run: %s", binding.name, error)
         return DueRun(binding.name, "", "", error=error)
     return None
+
+
+def _smallest_core_limit(runtime: Runtime, bindings: Sequence[Binding], follow: bool) -> int | None:
+    """Cores that every execution may use: they share a session. With ``follow``, any binding may become due."""
+    limited = [b for b in bindings if b.resources.max_cores is not None]
+    if not follow:
+        limited = [b for b in limited if any(s.is_execution for s in find_due_steps(b, runtime.catalog))]
+    return min((b.resources.max_cores for b in limited if b.resources.max_cores is not None), default=None)
 
 
 @contextmanager

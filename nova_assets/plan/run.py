@@ -154,7 +154,7 @@ def plan_run(
             _check_merge_models(step, histories, ports_without_new_data)
     checks = tuple(_plan_check(binding, check, pins, histories, ports_without_new_data) for check in binding.checks)
     cursors, heads = _cursor_moves(binding, pins, partition), _required_heads(binding, pins)
-    return RunPlan(binding.name, partition, dict(pins), steps, cursors, heads, checks)
+    return RunPlan(binding.name, partition, dict(pins), steps, cursors, heads, checks, binding.resources)
 
 
 def _existing_partitions(histories: Mapping[str, History], channel: str) -> frozenset[str]:

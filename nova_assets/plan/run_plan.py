@@ -15,8 +15,10 @@ from nova_assets.model.edge import Mode
 from nova_assets.model.execution import Pin
 from nova_assets.model.read_strategy import ReadStrategy
 from nova_assets.model.reads import Read
-from nova_assets.model.text_format import format_read, format_read_totals
+from nova_assets.model.resources import NO_LIMITS, Parallelism, Resources
+from nova_assets.model.text_format import format_bytes, format_read, format_read_totals
 from nova_assets.model.text_table import TextTable
+from nova_assets.plan.parallelism import plan_parallelism
 from nova_assets.plan.read_strategy import best_estimate, estimate_strategies
 from nova_assets.short_repr import short_repr
 
@@ -49,6 +51,13 @@ class Input:
     @property
     def is_new(self) -> bool:
         return self.mode in ("new", "changes")
+
+    @property
+    def streamed_reads(self) -> tuple[Read, ...]:
+        """Reads whose rows go through the task. The rows of others are looked up by keys."""
+        if self.mode == "matching":
+            return ()
+        return (self.reads["new"],) if self.mode == "changes" else tuple(self.reads.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +114,7 @@ class RunPlan:
         cursors: cursors that the commit moves.
         heads: channels that must still have their pinned heads when the execution commits (R6).
         checks: data checks that run before the commit.
+        resources: limits of the binding.
     """
 
     __repr__ = short_repr
@@ -116,6 +126,12 @@ class RunPlan:
     cursors: tuple[MoveCursor, ...]
     heads: tuple[RequireHead, ...]
     checks: tuple[PlannedCheck, ...] = ()
+    resources: Resources = NO_LIMITS
+
+    @property
+    def parallelism(self) -> Parallelism:
+        """Degree of parallelism of the execution, by its limits and the bytes that it reads."""
+        return plan_parallelism(self.resources, (r for s in self.steps for i in s.inputs for r in i.streamed_reads))
 
     @property
     def consumed(self) -> tuple[str, ...]:
@@ -136,6 +152,8 @@ class RunPlan:
         for check in self.checks:
             caption = f"check {check.check} of {check.channel}{'' if check.blocking else ', not blocking'}"
             tables.append(_reads_table(caption, check.inputs, show_all_blocks, forced_strategy))
+        if self.resources != NO_LIMITS or self.parallelism.shuffle_partitions > 1:
+            tables.append(_parallelism_table(self.parallelism))
         return [*tables, *([_commit_table(self)] if self.cursors or self.heads else [])]
 
     def _repr_html_(self) -> str:
@@ -148,6 +166,7 @@ class RunPlan:
             "partition": self.partition,
             "pins": {c: {"head": p.head, "cursor": p.cursor, **_scope_json(p.partition)} for c, p in self.pins.items()},
             "steps": [_step_json(s) for s in self.steps],
+            "parallelism": self.parallelism.as_json(),
             **({"checks": [_check_json(c) for c in self.checks]} if self.checks else {}),
             "cursors": [
                 {
@@ -244,6 +263,14 @@ def _format_strategy_and_cost(task_input: Input, read: Read, forced_strategy: Re
         return ("by key" if any(e.strategy == "buckets" for e in estimates) else "spark"), ""
     best = best_estimate(estimates, forced_strategy)
     return ("", "") if best is None else (best.strategy, f"{best.seconds:.1f} s")
+
+
+def _parallelism_table(parallelism: Parallelism) -> TextTable:
+    table = TextTable(("Spark", ""))
+    table.add("cores", "all" if parallelism.max_cores is None else f"at most {parallelism.max_cores}")
+    why = "as stated" if parallelism.is_stated else f"at least, for {format_bytes(parallelism.input_bytes)}"
+    table.add("parts of a shuffle", f"{parallelism.shuffle_partitions}, {why}")
+    return table
 
 
 def _commit_table(run_plan: RunPlan) -> TextTable:

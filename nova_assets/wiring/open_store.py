@@ -142,6 +142,7 @@ def _build_checked_engine(settings: Settings, catalog: Catalog, session: Any, pr
     Raises:
         WarehouseMismatch: the blocks of the catalog are in another warehouse.
     """
+    from nova_assets.engine.session.lazy_session import SessionBuilder
     from nova_assets.engine.session.spark_session import get_or_build_session
     from nova_assets.engine.session.table_formats import table_format_settings
     from nova_assets.engine.spark_engine import SparkEngine
@@ -150,7 +151,8 @@ def _build_checked_engine(settings: Settings, catalog: Catalog, session: Any, pr
         channels = () if project is None else project.channels
         formats = {t.format for c in channels for t in c.publish if isinstance(t, HiveTable) and t.format}
         spark_config = {**table_format_settings(formats, settings.spark_config), **settings.spark_config}
-        session = partial(get_or_build_session, settings.spark, settings.default_data_folder, spark_config)
+        build = partial(get_or_build_session, settings.spark, settings.default_data_folder, spark_config)
+        session = SessionBuilder(build)
     engine = SparkEngine(settings.warehouse, session, forced_strategy(settings.strategy), settings.throttle_budget)
     check_warehouse_identity(catalog, engine)
     return engine

@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def _session() -> Any:
-    from nova_assets.engine.session.spark_session import LazySparkSession
+    from nova_assets.engine.session.lazy_session import LazySparkSession
 
     return LazySparkSession().get()
 

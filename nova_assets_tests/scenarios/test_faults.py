@@ -133,7 +133,7 @@ def slow(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: Any
 ) -> Iterator[nova.Store]:
     """A store with a binding that is at work for half a minute or more."""
-    monkeypatch.setattr("nova_assets.engine.spark_engine.PROGRESS_INTERVAL_SECONDS", 1.0)
+    monkeypatch.setattr("nova_assets.engine.tasks.progress.REPORT_SECONDS", 1.0)
     body = textwrap.indent(SLOW + request.param, "    ").strip()
     (tmp_path / "slow_pipeline.py").write_text(PIPELINE.replace("{body}", body))
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -84,7 +84,7 @@ class ArrowEngine(SparkEngine):
         table = self._read_executor.read_without_spark(read)
         return no_spark() if table is None else table
 
-    def task_computation_scope(self, job_name: str, function: Any, on_progress: Any) -> Any:
+    def task_computation_scope(self, job_name: str, function: Any, on_progress: Any, parallelism: Any = None) -> Any:
         return nullcontext()
 
 

@@ -18,7 +18,7 @@ from nova_assets.engine.read.stored_columns import stored_column_names, stored_c
 from nova_assets.engine.rows.spark_columns import col
 from nova_assets.engine.rows.spark_types import to_spark_type, to_struct
 from nova_assets.engine.rows.spark_versions import READER_WIDENS_TYPES, file_metadata_column
-from nova_assets.engine.session.spark_session import LazySparkSession
+from nova_assets.engine.session.lazy_session import LazySparkSession
 from nova_assets.engine.storage import external_files, file_io, formatted_files
 from nova_assets.engine.storage.formatted_files import FormattedFile
 from nova_assets.engine.storage.warehouse import Warehouse

@@ -20,7 +20,7 @@ from nova_assets.engine.buckets.key_order import first_of_key_mask, one_chunk, s
 from nova_assets.engine.buckets.merge_unit import MergeSourceFile, MergeUnitRead, MergeUnitTask, read_merge_unit
 from nova_assets.engine.buckets.row_layout import bucket_numbers
 from nova_assets.engine.read.stored_columns import stored_column_names
-from nova_assets.engine.session.spark_session import LazySparkSession
+from nova_assets.engine.session.lazy_session import LazySparkSession
 from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.model.arrow_types import arrow_type, to_arrow_schema
 from nova_assets.model.block import Block, DataFile

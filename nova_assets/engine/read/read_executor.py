@@ -13,7 +13,7 @@ import pyarrow as pa
 from nova_assets.engine.read.in_memory import compute_in_memory
 from nova_assets.engine.read.merge_unit_reader import MergeUnitReader, MergeUnitReadPlan
 from nova_assets.engine.session import shared_settings
-from nova_assets.engine.session.spark_session import LazySparkSession
+from nova_assets.engine.session.lazy_session import LazySparkSession
 from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.masking import get_logger
 from nova_assets.model.arrow_types import to_arrow_schema

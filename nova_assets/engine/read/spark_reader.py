@@ -27,9 +27,9 @@ from nova_assets.engine.read.spark_multiset import (
 from nova_assets.engine.rows.spark_columns import col
 from nova_assets.engine.rows.spark_schema_fit import cast_custom_merge_result
 from nova_assets.engine.rows.spark_types import to_spark_type
+from nova_assets.engine.session.lazy_session import LazySparkSession
 from nova_assets.engine.session.shared_settings import temporary_settings
 from nova_assets.engine.session.spark_config import READ_SETTINGS
-from nova_assets.engine.session.spark_session import LazySparkSession
 from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.errors import NotSupported
 from nova_assets.model.block import Block

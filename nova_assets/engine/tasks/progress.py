@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 TaskCounts = tuple[int, int]
 """Numbers of finished and of known Spark tasks, over all stages of the running jobs."""
 
+REPORT_SECONDS = 5.0
+"""Seconds between two reports about Spark jobs."""
+
 _POLL_SECONDS = 1.0
 
 
 @contextmanager
-def watch_spark_jobs(
-    spark: SparkSession, job_tag: str, report_progress: Callable[[int, int], None], interval: float
-) -> Iterator[None]:
+def watch_spark_jobs(spark: SparkSession, job_tag: str, report_progress: Callable[[int, int], None]) -> Iterator[None]:
     """Context that reports the progress of its Spark jobs, and cancels them if it is interrupted (by a cancellation or
     Ctrl-C).
 
@@ -31,13 +32,13 @@ def watch_spark_jobs(
 
     Args:
         job_tag: tag of the jobs. Only jobs with this tag are cancelled.
-        report_progress: called with the numbers of finished and known Spark tasks, whenever they have changed.
-        interval: seconds between two reports.
+        report_progress: called every few seconds with the numbers of finished and known Spark tasks, if they have
+            changed.
     """
     jobs: _TaggedJobs = _ConnectTaggedJobs(spark) if is_connect_session(spark) else _ClassicTaggedJobs(spark)
     jobs.start_tracking(job_tag)
     try:
-        with _report_progress_periodically(jobs, report_progress, interval):
+        with _report_progress_periodically(jobs, report_progress, REPORT_SECONDS):
             yield
     except Exception:
         raise

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from nova_assets.engine.buckets.file_writer import WrittenFile, check_row_count
-from nova_assets.engine.session.spark_session import LazySparkSession
+from nova_assets.engine.session.lazy_session import LazySparkSession
 from nova_assets.engine.write.block_target import BlockTarget
 from nova_assets.engine.write.bucket_writer import BucketWriter
 

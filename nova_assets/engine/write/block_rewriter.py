@@ -21,7 +21,7 @@ from nova_assets.engine.buckets.merge_unit import MergeUnitTask
 from nova_assets.engine.buckets.split_points import sample_split_points, split_key_range
 from nova_assets.engine.read.in_memory import compute_in_memory
 from nova_assets.engine.read.merge_unit_reader import MergeUnitReader, PartitionUnit, list_partition_units
-from nova_assets.engine.session.spark_session import LazySparkSession
+from nova_assets.engine.session.lazy_session import LazySparkSession
 from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.engine.write.block_writer import BlockWriter
 from nova_assets.engine.write.small_files import combine_small_files

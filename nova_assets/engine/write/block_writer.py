@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from nova_assets.engine.buckets.file_writer import FileTarget, WrittenFile
 from nova_assets.engine.buckets.partitioning import partition_of_file
 from nova_assets.engine.rows.canonical_keys import canonicalize_columns
+from nova_assets.engine.session.lazy_session import LazySparkSession
 from nova_assets.engine.session.shared_settings import temporary_settings
 from nova_assets.engine.session.spark_config import WRITE_SETTINGS
-from nova_assets.engine.session.spark_session import LazySparkSession
 from nova_assets.engine.storage import file_io
 from nova_assets.engine.storage.integrity import altered_file_error_from
 from nova_assets.engine.storage.warehouse import BLOCKS, Warehouse

@@ -19,8 +19,8 @@ from nova_assets.engine.buckets.partitioning import split_by_column_values
 from nova_assets.engine.buckets.row_layout import sort_into_buckets, split_into_buckets
 from nova_assets.engine.buckets.spark_worker import write_sorted_runs
 from nova_assets.engine.buckets.split_points import sample_split_points, split_key_range
+from nova_assets.engine.session.lazy_session import LazySparkSession
 from nova_assets.engine.session.shared_settings import temporary_settings
-from nova_assets.engine.session.spark_session import LazySparkSession
 from nova_assets.engine.storage import file_io
 from nova_assets.engine.storage.integrity import open_block_file
 from nova_assets.model.arrow_types import from_arrow_schema

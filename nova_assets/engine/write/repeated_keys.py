@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nova_assets.engine.buckets.file_writer import WrittenFile
+from nova_assets.engine.session.lazy_session import LazySparkSession
 from nova_assets.engine.session.shared_settings import temporary_settings
 from nova_assets.engine.session.spark_config import WRITE_SETTINGS
-from nova_assets.engine.session.spark_session import LazySparkSession
 from nova_assets.engine.storage import file_io
 from nova_assets.engine.storage.parquet_footers import FileSummary, read_block_files
 from nova_assets.engine.write import key_checks

@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nova_assets.engine.buckets.hashing import Hashes, hash_bytes
+from nova_assets.engine.session.lazy_session import LazySparkSession
 from nova_assets.engine.session.shared_settings import temporary_settings
 from nova_assets.engine.session.spark_config import READ_SETTINGS
-from nova_assets.engine.session.spark_session import LazySparkSession
 from nova_assets.engine.storage import file_io
 from nova_assets.formats.column_conversion import to_unencoded_column
 from nova_assets.model.schema import DELETED, Schema
