@@ -58,6 +58,10 @@ with nova.open(project, warehouse="s3://lake/wh", catalog="sqlite:///c.db") as s
     print("deleted", store.delete_collected(), "files")
     assert store.read("logs").to_spark().count() == 3000
 
+print("PySpark", spark.version, "and Arrow agree on s3://lake/wh")
+"""
+
+THEIRS = """
 import pyarrow as pa, pyarrow.parquet as pq
 from pyarrow import fs
 for day, price in (("2022-03-30", 1), ("2022-03-31", 2)):
@@ -69,13 +73,12 @@ with nova.open(nova.Project(channels=[theirs]), warehouse="s3://lake/wh2", catal
     assert store.refresh("theirs").seq == 1
     found = store.read("theirs").to_spark().collect()
     assert sorted((r.day, r.price) for r in found) == [("2022-03-30", 1), ("2022-03-31", 2)], found
-print("PySpark", spark.version, "and Arrow agree on s3://lake/wh")
 """
 
 
 def test_spark_and_arrow_share_a_bucket(endpoint: str, tmp_path: Path) -> None:
     boto3.client("s3", endpoint_url=endpoint).create_bucket(Bucket="lake")
-    (tmp_path / "story.py").write_text(STORY)
+    (tmp_path / "story.py").write_text(STORY + THEIRS)
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     done = subprocess.run(
         [sys.executable, "story.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=1200
