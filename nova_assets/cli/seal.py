@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import click
@@ -26,7 +27,8 @@ def seal(deployment: Deployment, channel: str, dry_run: bool) -> CommandResult:
     """Seal every complete day or hour of CHANNEL: compact its files, then mark it as complete.
 
     \b
-    JSON: {"channel", "sealed": [{"group", "version", "state", "seq", "at", "rows", "bytes", "files"}]}
+    JSON: {"channel", "sealed": [{"group", "version", "state", "seq", "at", "seconds_after_end", "rows", "bytes",
+    "files"}]}
     With --dry-run: {"dry_run": true, "channel", "due": [{"group", "version"}], "open": [{"group", "why"}]}
     """
     if dry_run:
@@ -55,7 +57,8 @@ def seals(deployment: Deployment, channel: str, limit: int) -> CommandResult:
     """List the sealed days or hours of CHANNEL. A reopened one has received data since its seal.
 
     \b
-    JSON: {"channel", "seals": [{"group", "version", "state", "seq", "at", "rows", "bytes", "files"}]}
+    JSON: {"channel", "seals": [{"group", "version", "state", "seq", "at", "seconds_after_end", "rows", "bytes",
+    "files"}]}
     """
     with deployment.open_channel_read_only(channel) as store:
         listed_seals = store.seals(channel, limit)
@@ -72,6 +75,7 @@ def _seal_json(listed_seal: Seal) -> dict[str, Any]:
         "state": listed_seal.state,
         "seq": listed_seal.seq,
         "at": format_iso_time(listed_seal.at),
+        "seconds_after_end": listed_seal.seconds_after_end,
         "rows": listed_seal.rows,
         "bytes": listed_seal.bytes,
         "files": listed_seal.files,
@@ -83,12 +87,13 @@ def _show_seals(console: Console, listed_seals: list[Seal], empty_text: str) -> 
         console.print(empty_text)
         return
     grid = TableGrid(
-        "group", "version", "state", "at", "sealed", "rows", "bytes", "files",
-        right_aligned=("version", "at", "rows", "bytes", "files"),
+        "group", "version", "state", "at", "sealed", "after its end", "rows", "bytes", "files",
+        right_aligned=("version", "at", "after its end", "rows", "bytes", "files"),
     )  # fmt: skip
     for s in listed_seals:
         sizes = (format_count(s.rows), format_bytes(s.bytes), format_count(s.files))
-        grid.add(s.group, str(s.version), s.state, str(s.seq), format_time(s.at), *sizes)
+        delay = "" if s.seconds_after_end is None else str(timedelta(seconds=round(s.seconds_after_end)))
+        grid.add(s.group, str(s.version), s.state, str(s.seq), format_time(s.at), delay, *sizes)
     console.print(grid)
 
 

@@ -86,7 +86,9 @@ class Seal:
             number.
         state: ``reopened`` if data arrived after the seal, otherwise ``sealed``.
         seq: sequence number of the channel at which the group was sealed.
+        at: time of the seal.
         rows, bytes, files: size of the group in its final form.
+        ended_at: end of the day or hour; None if the channel has no longer such a dimension.
     """
 
     channel: str
@@ -98,6 +100,12 @@ class Seal:
     rows: int = 0
     bytes: int = 0
     files: int = 0
+    ended_at: datetime | None = None
+
+    @property
+    def seconds_after_end(self) -> float | None:
+        """Seconds from the end of the day or hour to its seal; None if the end is not known."""
+        return None if self.ended_at is None else (self.at - self.ended_at).total_seconds()
 
 
 @dataclass(frozen=True, slots=True)

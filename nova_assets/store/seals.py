@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.channel import Channel
 from nova_assets.model.seal import Seal
@@ -26,7 +29,7 @@ class StoreSeals:
             DefinitionError: the channel does not define when its days or hours are complete.
         """
         name = self.registry.registered_name(channel)
-        return self.sealer.seal_complete_groups(name, self.registry.compaction_policy(name))
+        return self._with_ends(name, self.sealer.seal_complete_groups(name, self.registry.compaction_policy(name)))
 
     def sealable(self, channel: Channel | str) -> tuple[list[SealableGroup], list[IncompleteGroup]]:
         """Dry run of ``seal``: the days or hours that ``seal`` would seal, and the incomplete days or hours with the
@@ -36,4 +39,11 @@ class StoreSeals:
 
     def seals(self, channel: Channel | str, limit: int = 1000) -> list[Seal]:
         """Seals of a channel, latest first. The state ``reopened`` means that more data arrived after the seal."""
-        return self.runtime.catalog.seals(self.registry.registered_name(channel), limit)
+        name = self.registry.registered_name(channel)
+        return self._with_ends(name, self.runtime.catalog.seals(name, limit))
+
+    def _with_ends(self, channel: str, seals: Iterable[Seal]) -> list[Seal]:
+        state = self.runtime.catalog.channel(channel)
+        by = None if state.seal is None else state.seal.by
+        dimension = next((d for d in state.channel.partitions if d.column == by), None)
+        return [s if dimension is None else replace(s, ended_at=dimension.partition_end(s.group)) for s in seals]

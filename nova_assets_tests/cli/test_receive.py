@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,10 @@ def test_days_are_sealed_and_shown(nova: Nova, folder: Path) -> None:
     (sealed,) = nova("seal", "days", "--json").json["sealed"]
     assert (sealed["group"], sealed["rows"], sealed["files"], sealed["state"]) == ("2024-01-01", 1, 1, "sealed")
     assert nova("seal", "days").out == "All complete days or hours are sealed.\n"
-    assert "2024-01-01" in nova("seals", "days").out
+    assert "2024-01-01" in nova("seals", "days").out and "after its end" in nova("seals", "days").out
+    (listed,) = nova("seals", "days", "--json").json["seals"]
+    ended = datetime(2024, 1, 2, tzinfo=UTC)
+    assert listed["seconds_after_end"] == (datetime.fromisoformat(listed["at"]) - ended).total_seconds() > 0
     assert "has no seal=, which defines when" in nova("seal", "orders").err
 
 
