@@ -15,6 +15,7 @@ SUITES = ("contracts", "engine/test_writing.py", "engine/test_partitions.py", "e
 
 @pytest.mark.spark
 @pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 def test_the_contract_suites_pass_on_spark_connect() -> None:
     suites = [str(ROOT / "nova_assets_tests" / s) for s in SUITES]

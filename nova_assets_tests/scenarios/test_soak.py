@@ -32,6 +32,7 @@ SEED = 7
 @pytest.mark.spark
 @pytest.mark.dagster
 @pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.crash
 @pytest.mark.timeout(1200)
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
