@@ -33,6 +33,7 @@ def test_the_demo_says_what_each_execution_did_and_how_to_look_at_it(tmp_path: P
 
 
 @pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_real_crawls_one_by_one_at_once_and_in_random_batches_give_the_same_articles(
     shared_data: Path, tmp_path: Path

@@ -81,7 +81,7 @@ def test_a_job_does_not_fail_with_its_service(spark: Any, tmp_path: Path, fault:
     binding = nova.bind(nova.Workflowette("count", [count]), params={"marks": str(marks)})
     project = nova.Project([binding])
     settings = load_settings(
-        start_folder=tmp_path, catalog=catalog, warehouse=str(tmp_path / "wh"), service_timeout=1.0
+        start_folder=tmp_path, catalog=catalog, warehouse=str(tmp_path / "wh"), service_timeout=3.0
     )
     with nova.open(project, spark=spark, settings=settings) as store:
         store.register(project)
