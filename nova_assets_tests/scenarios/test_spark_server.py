@@ -18,7 +18,7 @@ import pytest
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.long,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(900),
     pytest.mark.skipif(version("pyspark") < "4.3", reason="PySpark keeps such a server from 4.3 on"),
 ]
 

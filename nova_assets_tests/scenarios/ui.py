@@ -105,7 +105,7 @@ class Person:
 def at_the_pages(browser: Any, url: str) -> Iterator[Person]:
     """Somebody before a page of his own, while the block lasts."""
     page = browser.new_page(viewport={"width": 1500, "height": 950})
-    page.set_default_timeout(60_000)
+    page.set_default_timeout(180_000)
     here = Person(page, url)
     yield here
     here.photographs("last-station")
