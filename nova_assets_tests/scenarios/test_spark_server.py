@@ -133,6 +133,7 @@ def test_a_server_whose_start_nobody_lived_to_record_is_in_nobodys_way(place: Pa
     assert not is_server(started["pid"])
 
 
+@pytest.mark.exhaustive
 def test_a_server_that_does_not_end_when_it_is_stopped_is_killed(place: Path) -> None:
     pid = nova(place, "spark", "start")["pid"]
     os.kill(pid, signal.SIGSTOP)  # it hears of nothing any more
@@ -171,6 +172,7 @@ with nova.open(settings=load_settings()) as store:
 """
 
 
+@pytest.mark.exhaustive
 def test_whoever_uses_a_server_that_is_killed_hears_of_it_at_once_and_gets_another(place: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", LOSING],

@@ -14,7 +14,7 @@ import pytest
 import nova_assets as nova
 from nova_assets.sql.incremental import maintenance_run
 from nova_assets.sql.incremental.maintenance_choice import MaintenanceChoice, choose_strategy
-from nova_assets_tests.effort import examples
+from nova_assets_tests.effort import examples, long_except
 from nova_assets_tests.sql.incremental.frozen_world import CONDITIONS, NOON, ORDERS, QUERIES, World, datasets_of, order
 
 pytestmark = pytest.mark.spark
@@ -23,7 +23,7 @@ STEPS = 5
 SEED = int(os.environ.get("NOVA_FUZZ_SEED", "27"))
 
 
-@pytest.fixture(params=["changes", "replacement", "comparison", "auto"])
+@pytest.fixture(params=long_except(["changes", "replacement", "comparison", "auto"], "changes", "auto"))
 def strategy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How executions bring the result up to date where they may choose."""
 
