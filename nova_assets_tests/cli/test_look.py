@@ -180,6 +180,7 @@ def test_timeline_as_json_has_the_same_and_more(nova: Nova) -> None:
         "deletes": 0,
         "bytes": 0,
         "files": 1,
+        "format": "jsonl",
         "id": "",
     }
 
