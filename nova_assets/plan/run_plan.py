@@ -152,8 +152,9 @@ class RunPlan:
         for check in self.checks:
             caption = f"check {check.check} of {check.channel}{'' if check.blocking else ', not blocking'}"
             tables.append(_reads_table(caption, check.inputs, show_all_blocks, forced_strategy))
-        if self.resources != NO_LIMITS or self.parallelism.shuffle_partitions > 1:
-            tables.append(_parallelism_table(self.parallelism))
+        parallelism = self.parallelism
+        if self.resources != NO_LIMITS or parallelism.shuffle_partitions > 1:
+            tables.append(_parallelism_table(parallelism))
         return [*tables, *([_commit_table(self)] if self.cursors or self.heads else [])]
 
     def _repr_html_(self) -> str:

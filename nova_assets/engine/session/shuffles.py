@@ -21,6 +21,6 @@ def shuffle_partitions(spark: SparkSession, parallelism: Parallelism) -> Abstrac
     Spark joins small parts.
     """
     wanted = parallelism.shuffle_partitions
-    if not parallelism.is_stated and wanted <= int(spark.conf.get(SHUFFLE_PARTITIONS) or 0):
+    if not parallelism.is_stated and (wanted == 1 or wanted <= int(spark.conf.get(SHUFFLE_PARTITIONS) or 0)):
         return nullcontext()
     return temporary_settings(spark, {SHUFFLE_PARTITIONS: str(wanted)})
