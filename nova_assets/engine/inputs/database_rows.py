@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nova_assets.engine.rows.spark_types import from_struct
 from nova_assets.engine.session.quiet_stderr import hide_from_call_logs
 from nova_assets.errors import EngineUnavailable, SchemaMismatch
 from nova_assets.masking import get_logger
@@ -31,6 +30,8 @@ def read_database_rows(spark: SparkSession, read: DatabaseRead) -> DataFrame:
         EngineUnavailable: Spark has no JDBC driver for PostgreSQL, and cannot fetch it.
         SchemaMismatch: the columns arrive with other types than declared.
     """
+    from nova_assets.engine.rows.spark_types import from_struct
+
     try:
         rows = _read(spark, read)
     except Exception as error:

@@ -115,7 +115,8 @@ with nova.open(catalog="sqlite:///{tmp_path}/c.db", warehouse="{tmp_path}/wh") a
     assert store.read("c", since=1).to_arrow().num_rows == 2 and store.read("c").to_arrow().num_rows == 3
 assert "pyspark" not in sys.modules
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def given(rng: random.Random, type_: str, count: int) -> list[dict[str, Any]]:
