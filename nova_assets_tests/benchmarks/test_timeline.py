@@ -38,6 +38,7 @@ def test_it_prints_its_tables_and_a_last_line(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.long
+@pytest.mark.exhaustive
 def test_the_storages_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figures = storages.compare(tmp_path, SIZE)
     storages.show(figures, SIZE)

@@ -159,6 +159,7 @@ def test_a_folder_that_is_no_repository(project: Path, nova_process: Nova) -> No
 
 @pytest.mark.long
 @pytest.mark.spark
+@pytest.mark.exhaustive
 def test_spark_confirms_each_dataset_once(project: Path, nova_process: Nova, tmp_path: Path) -> None:
     kept = {"NOVA_CACHE": str(tmp_path / "cache")}
     first = nova_process("check", **kept)

@@ -124,6 +124,7 @@ def run(folder: Path, environment: dict[str, str], *command: str) -> str:
 @pytest.mark.spark
 @pytest.mark.dagster
 @pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("template", [t if t == "dagster" else pytest.param(t, marks=[by_hand]) for t in TEMPLATES])
 def test_the_two_commands_of_the_project_run(
     nova: Nova, folder: Path, template: str, environment: dict[str, str]

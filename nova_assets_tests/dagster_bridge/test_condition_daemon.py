@@ -163,6 +163,7 @@ def test_one_run_for_each_block(it: Daemon) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.exhaustive
 def test_on_cron_runs_once_after_each_hour_that_brought_blocks(it: Daemon) -> None:
     known: list[str] = []
     new_runs(it, known)

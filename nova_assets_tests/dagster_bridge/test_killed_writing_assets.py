@@ -22,7 +22,7 @@ POINTS = ["begin.after", "stage.written", "commit.before", "commit.inside"]
 DURABLE = ["commit.after", "publish.before"]
 
 
-@pytest.mark.parametrize("point", long_except([*POINTS, *DURABLE], "stage.written", "commit.after"))
+@pytest.mark.parametrize("point", long_except([*POINTS, *DURABLE], "commit.after"))
 def test_a_killed_run_publishes_both_channels_or_none(tmp_path: Path, point: str) -> None:
     store = definitions(tmp_path).resources["nova"].store()  # type: ignore[index,union-attr]
     store.register(store.project)

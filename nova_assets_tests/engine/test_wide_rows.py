@@ -160,6 +160,7 @@ with opened(mine) as store:
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.crash
+@pytest.mark.exhaustive
 def test_wide_rows_fit_a_small_java_process_and_one_that_dies_is_replaced(tmp_path: Path) -> None:
     """Another one is started for a retry if it was our own; a user's ends in one error, without what broke by it."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -416,7 +416,7 @@ def _named(partition: tuple[Any] | None) -> dict[str, Any] | None:
 
 def _as_data(rows: list[dict[str, Any]], columns: tuple[Column, ...], form: str, keyed: bool) -> Any:
     if form == "dicts" and rows:
-        return rows
+        return rows if keyed else [{n: v for n, v in r.items() if n != DELETED} for r in rows]
     try:
         arrays = {c.name: pa.array([_as_type(r.get(c.name), c) for r in rows], c.type.arrow) for c in columns}
     except (pa.ArrowException, OverflowError) as error:  # rows of a column as it was widened

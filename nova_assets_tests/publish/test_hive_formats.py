@@ -126,11 +126,13 @@ def run_story(story: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.exhaustive
 def test_rcfile(tmp_path: Path) -> None:
     assert "taken over" in run_story(RCFILE, tmp_path)
     assert not (tmp_path / "metastore_db").exists(), "the metastore is in memory"
 
 
+@pytest.mark.exhaustive
 def test_avro(tmp_path: Path) -> None:
     assert "read by fastavro" in run_story(AVRO, tmp_path)
 

@@ -58,5 +58,6 @@ def test_six_inserters_and_two_runners_on_postgresql(postgres_catalog_url: str, 
 
 
 @pytest.mark.long
+@pytest.mark.exhaustive
 def test_four_inserters_and_two_runners_on_sqlite(tmp_path: Path) -> None:
     race(f"sqlite:///{tmp_path}/catalog.db", tmp_path / "wh", inserters=4, runners=2)

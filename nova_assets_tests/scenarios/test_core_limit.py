@@ -84,16 +84,19 @@ def test_a_limit_holds(folder: Path) -> None:
     assert most_at_once(folder, "narrow") == 1
 
 
+@pytest.mark.exhaustive
 def test_the_smallest_limit_of_what_is_due_holds_for_all(folder: Path) -> None:
     run_python(folder, "-m", "nova_assets.cli", "run", "--due")
     assert [most_at_once(folder, name) for name in ("free", "narrow", "stated")] == [1, 1, 1]
 
 
+@pytest.mark.exhaustive
 def test_a_limit_holds_under_dagster(folder: Path) -> None:
     run_python(folder, "-m", "dagster", "asset", "materialize", "-m", "pipeline", "-a", "defs", "--select", "narrow")
     assert most_at_once(folder, "narrow") == 1
 
 
+@pytest.mark.exhaustive
 def test_a_session_with_more_cores_is_refused_and_nothing_changes(folder: Path) -> None:
     program = """
 import nova_assets as nova

@@ -221,7 +221,7 @@ def test_r17_a_dagster_run_killed_around_publishing(
 @pytest.mark.spark
 @pytest.mark.postgres
 @pytest.mark.long
-@pytest.mark.parametrize("point", long_except(RUN_POINTS, "stage.written", "commit.inside"))
+@pytest.mark.parametrize("point", long_except(RUN_POINTS, "commit.inside"))
 def test_a_run_on_spark_and_postgresql_killed_at_each_point(
     postgres_catalog_url: str, tmp_path: Path, point: str
 ) -> None:

@@ -32,6 +32,7 @@ def shuffled(days: list[str]) -> list[str]:
     return arriving
 
 
+@pytest.mark.exhaustive
 def test_tpcds_store_sales_by_day_and_store(shared_data: Path, tmp_path: Path, spark: Any) -> None:
     from pyspark.sql import functions as F
 

@@ -206,6 +206,7 @@ def test_a_jvm_out_of_memory_is_told_in_one_line() -> None:
 
 @pytest.mark.spark
 @pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_spark_that_runs_out_of_memory_publishes_nothing_and_says_how_to_give_it_more(tmp_path: Path) -> None:
     body = """huge = F.repeat(F.lit("x"), 450_000_000)
 return source.withColumn("v", huge).withColumn("v", F.concat("v", "v"))"""

@@ -65,6 +65,7 @@ class Client(threading.Thread):
 @pytest.mark.postgres
 @pytest.mark.long
 @pytest.mark.crash
+@pytest.mark.exhaustive
 def test_each_acknowledged_insert_is_there_once_and_nothing_else(tmp_path: Path, postgres_catalog_url: str) -> None:
     channel = nova.Channel("events", merge=nova.Append(), schema="id string, client int")
     with nova.open(catalog=postgres_catalog_url, warehouse=tmp_path / "wh") as store:

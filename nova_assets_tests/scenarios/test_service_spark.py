@@ -72,7 +72,7 @@ def count(ctx: nova.Context, visits: Any) -> Any:
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", long_except(["dead", "slow", "wrong hash"], "dead"))
+@pytest.mark.parametrize("fault", long_except(["dead", "slow", "wrong hash"]))
 def test_a_job_does_not_fail_with_its_service(spark: Any, tmp_path: Path, fault: str) -> None:
     catalog = f"sqlite:///{tmp_path}/catalog.db"
     marks = tmp_path / "marks"

@@ -92,6 +92,7 @@ def rows(place: Path, channel: str) -> dict[int, tuple[float, float]]:
     return {r["k"]: (r["u"], r["w"]) for r in nova(place, "read", channel)["rows"]}
 
 
+@pytest.mark.exhaustive
 def test_one_warm_server_serves_commands_and_the_steps_of_dagster(place: Path) -> None:
     for part in range(2):
         (place / f"{part}.jsonl").write_text("".join(f'{{"k": {100 * part + n}}}\n' for n in range(100)))
@@ -121,6 +122,7 @@ def test_one_warm_server_serves_commands_and_the_steps_of_dagster(place: Path) -
     assert not nova(place, "spark", "stop")["running"]
 
 
+@pytest.mark.exhaustive
 def test_a_server_whose_start_nobody_lived_to_record_is_in_nobodys_way(place: Path) -> None:
     """Whoever starts one records it when it is ready, and may be killed before."""
     unrecorded = nova(place, "spark", "start")["pid"]

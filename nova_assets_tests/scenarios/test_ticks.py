@@ -16,6 +16,7 @@ import pytest
 from nova_assets.crash_points import CRASH_POINTS
 from nova_assets.plan.tick import Policy
 from nova_assets.store.store import Store
+from nova_assets_tests.effort import EXHAUSTIVE
 from nova_assets_tests.forked import run_python
 from nova_assets_tests.scenarios.tick_worker import DAYS, LEASE, STORES, TASKS, open_store
 
@@ -85,7 +86,7 @@ def test_killed_anywhere_it_comes_to_the_same_end(deployment: Deployment, point:
 @pytest.mark.long
 @pytest.mark.crash
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sqlite", POSTGRES])
+@pytest.mark.parametrize("kind", [pytest.param("sqlite", marks=EXHAUSTIVE), POSTGRES])
 def test_killed_again_and_again(deployment: Deployment) -> None:
     kills = 0
     while deployment.tick_until_killed("commit.after"):  # after each single task

@@ -59,6 +59,7 @@ def test_one_partition_is_materialized_and_everything_about_it_is_seen(deployed:
     person.photographs("asset-overview")
 
 
+@pytest.mark.exhaustive
 def test_a_channel_is_materialized_again_and_again_and_its_numbers_plot_themselves(
     deployed: Deployment, person: Person
 ) -> None:
@@ -89,6 +90,7 @@ def test_lineage_is_seen(deployed: Deployment, person: Person) -> None:
     person.photographs("lineage")
 
 
+@pytest.mark.exhaustive
 def test_a_failed_check_is_seen_and_nothing_was_published(deployed: Deployment, person: Person) -> None:
     before, head = deployed.runs(), deployed.store.catalog.channel("totals").head
     person.materializes("totals", "2024-01-02")
@@ -103,6 +105,7 @@ def test_a_failed_check_is_seen_and_nothing_was_published(deployed: Deployment, 
     person.photographs("failed-check")
 
 
+@pytest.mark.exhaustive
 def test_a_range_is_backfilled(deployed: Deployment, person: Person) -> None:
     person.materializes("totals", "[2024-01-03...2024-01-04]")
 
@@ -115,6 +118,7 @@ def test_a_range_is_backfilled(deployed: Deployment, person: Person) -> None:
     person.photographs("backfill")
 
 
+@pytest.mark.exhaustive
 def test_a_run_is_cancelled_and_leaves_nothing(deployed: Deployment, person: Person) -> None:
     before = deployed.runs()
     person.materializes("slow")

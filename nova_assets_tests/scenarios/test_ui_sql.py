@@ -44,6 +44,7 @@ def there(deployed: Deployment, dataset: str) -> dict[str, int]:
     return {p.partition: p.seq for p in deployed.store.partitions(dataset)}
 
 
+@pytest.mark.exhaustive
 def test_what_is_missing_is_made_and_seen(deployed: Deployment, person: Person) -> None:
     person.go("automation")
     person.sees("nova_tick_sensor")

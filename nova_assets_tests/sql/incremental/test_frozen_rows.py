@@ -23,7 +23,7 @@ STEPS = 5
 SEED = int(os.environ.get("NOVA_FUZZ_SEED", "27"))
 
 
-@pytest.fixture(params=long_except(["changes", "replacement", "comparison", "auto"], "changes", "auto"))
+@pytest.fixture(params=long_except(["changes", "replacement", "comparison", "auto"], "auto"))
 def strategy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How executions bring the result up to date where they may choose."""
 

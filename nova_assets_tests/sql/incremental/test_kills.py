@@ -32,7 +32,7 @@ def check(store: nova.Store, orders: dict[int, tuple[int, int]]) -> None:
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("point", long_except(POINTS, "commit.before", "commit.after"))
+@pytest.mark.parametrize("point", long_except(POINTS, "commit.after"))
 def test_an_execution_killed_at_each_point(spark: Any, tmp_path: Path, point: str) -> None:
     catalog, warehouse = f"sqlite:///{tmp_path}/catalog.db", str(tmp_path / "warehouse")
     orders = {n: (n % 3, n) for n in range(9)}
