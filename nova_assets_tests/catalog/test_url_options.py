@@ -12,6 +12,7 @@ from nova_assets.catalog.catalog import SqlCatalog, open_catalog
 from nova_assets_tests import postgres
 from nova_assets_tests.catalog.mirror_project import count_keys, open_store, project, run_in_threads, with_query
 from nova_assets_tests.conftest import missing
+from nova_assets_tests.effort import EXHAUSTIVE
 from nova_assets_tests.pgbouncer import NoPgbouncer, pooled
 
 pytestmark = pytest.mark.slow
@@ -74,7 +75,7 @@ def test_options_of_a_sqlite_url_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.postgres
-@pytest.mark.parametrize("query", [{}, {"prepare_threshold": "0"}])
+@pytest.mark.parametrize("query", [{}, pytest.param({"prepare_threshold": "0"}, marks=EXHAUSTIVE)])
 def test_pgbouncer_in_transaction_mode(postgres_catalog_url: str, tmp_path: Path, query: dict[str, str]) -> None:
     try:
         with pooled(postgres_catalog_url) as url, open_store(with_query(url, **query), tmp_path) as store:

@@ -65,6 +65,7 @@ def test_what_is_missing_is_made_and_seen(deployed: Deployment, person: Person) 
     person.photographs("sql-overview")
 
 
+@pytest.mark.exhaustive
 def test_what_came_late_is_made_again_and_nothing_else(deployed: Deployment, person: Person) -> None:
     before = there(deployed, "store_sales")
     deployed.store.insert("tickets", sold("2022-03-31", "Paris", "4.00"))

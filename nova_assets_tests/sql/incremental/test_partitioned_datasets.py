@@ -70,6 +70,8 @@ def test_a_change_of_nothing_ends_the_tick(deploy: Deploy) -> None:
     one.check()
 
 
+@pytest.mark.long
+@pytest.mark.exhaustive
 def test_partitions_without_rows_exist(deploy: Deploy) -> None:
     one = deploy("incremental", "best", "daily")
     one.store.insert("orders", [order(1, 1, day, 1) for day in DAYS])
@@ -113,6 +115,8 @@ def test_a_dropped_partition_of_an_input_replaces_the_result(deploy: Deploy) -> 
     assert one.blocks("recent", DAYS[0]) == [("base", "task")], "a drop by retention is no deletion (R19)"
 
 
+@pytest.mark.long
+@pytest.mark.exhaustive
 def test_an_input_that_gets_a_base(deploy: Deploy) -> None:
     """An ``Append`` channel cannot give the rows that a base removes as a change."""
     one = deploy("incremental", "recent", "daily")
@@ -134,6 +138,8 @@ def test_a_backfill_computes_the_partition_again(deploy: Deploy) -> None:
     one.check()
 
 
+@pytest.mark.long
+@pytest.mark.exhaustive
 def test_the_rows_of_a_calendar_decide_which_days_are_read(deploy: Deploy) -> None:
     one = deploy("incremental", "listed")
     one.store.insert("clicks", [click(n, n % 3, day, n) for n, day in enumerate([*DAYS, *DAYS])])
@@ -262,6 +268,8 @@ def test_a_changed_query_replaces_the_partition(deploy: Deploy) -> None:
         QUERIES["daily"] = before
 
 
+@pytest.mark.long
+@pytest.mark.exhaustive
 def test_full_datasets_become_maintained(deploy: Deploy) -> None:
     full = deploy("full", "daily", "best")
     full.store.insert("orders", [order(n, n % 3, day, n) for n in range(8) for day in DAYS])
