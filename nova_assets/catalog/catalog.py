@@ -28,6 +28,7 @@ from nova_assets.catalog.identity import Identity
 from nova_assets.catalog.instants import Instants
 from nova_assets.catalog.materialized_partitions import MaterializedPartitions
 from nova_assets.catalog.notifications import Notifications
+from nova_assets.catalog.provenance import Provenance
 from nova_assets.catalog.published_versions import PublishedVersions
 from nova_assets.catalog.read_pins import ReadPins
 from nova_assets.catalog.repair import Repairs
@@ -63,6 +64,7 @@ class SqlCatalog(
     SchedulerState,
     Backfills,
     DagsterPublishers,
+    Provenance,
     PublishedVersions,
     ExternalPositions,
     SourceVersions,

@@ -112,7 +112,7 @@ class Commits(CatalogPart):
         row = self.database.read(lambda c: c.execute(query).first())
         if row is None:
             return None
-        return CommitRecord({n: head for n, (_, head) in row.consumed.items()}, row.heads, row.details)
+        return CommitRecord({n: read[1] for n, read in row.consumed.items()}, row.heads, row.details)
 
     def unreported_commits(self, limit: int = 100, channels: Iterable[str] | None = None) -> list[Commit]:
         """Commits not yet reported to Dagster that took a number or sealed a group, oldest first (R17).
@@ -215,7 +215,7 @@ class Commits(CatalogPart):
                 binding=request.binding,
                 at=self.database.clock(),
                 heads=heads,
-                consumed={n: list(v) for n, v in request.consumed.items()},
+                consumed={r.channel: r.as_json() for r in request.reads},
                 details=dict(request.details),
             )
         )

@@ -32,6 +32,7 @@ GROUPS = {
     "Data": {
         "channels": ("channels", "List the channels: merge model, head, rows, bytes, schema."),
         "timeline": ("timeline", "Draw a channel's timeline and list its instants, oldest first."),
+        "provenance": ("provenance", "List what a version was computed from, or what used it."),
         "insert": ("insert", "Insert files into a channel, as one block."),
         "read": ("read", "Read rows of a channel: a snapshot, or changes after a number."),
         "receive": ("receive", "Ingest the files that have arrived for a channel."),

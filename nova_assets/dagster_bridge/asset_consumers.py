@@ -40,6 +40,7 @@ from nova_assets.model.commit import CommitRequest, MoveCursor
 from nova_assets.model.execution import BeginRequest, Execution
 from nova_assets.model.modes_view import View
 from nova_assets.model.partitions import WHOLE
+from nova_assets.model.provenance import ChannelRead
 from nova_assets.store.store import Store
 from nova_assets.suggestions import did_you_mean
 
@@ -260,7 +261,7 @@ def commit_cursors_if_succeeded(store: Store, reader_execution: Execution, insta
             MoveCursor(name, p.channel, p.cursor or 0, p.head, partition=partition, channel_partition=p.partition)
             for p in pins
         ),
-        consumed={p.channel: (p.cursor, p.head) for p in reader_execution.pins.values()},
+        reads=tuple(ChannelRead(p.channel, p.cursor, p.head, p.partition) for p in reader_execution.pins.values()),
     )
     with suppress(CommitConflict):  # another process has moved them
         commit_resolving_outcome(store.catalog, request)

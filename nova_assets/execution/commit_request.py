@@ -47,7 +47,7 @@ def build_commit_request(
         added_blocks=added_blocks,
         cursors=plan.cursors,
         required_heads=plan.heads,
-        consumed={c: (p.cursor, p.head) for c, p in execution.pins.items() if c in plan.consumed},
+        reads=plan.recorded_reads(execution.pins),
         details={"tasks": [r.as_json() for r in task_reports]} if task_reports else {},
         schema_changes=requirements.schema_changes,
         required_without_consumers=requirements.without_consumers,

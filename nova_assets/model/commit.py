@@ -19,6 +19,7 @@ from nova_assets.model.block import Block, Kind, Manifest, Origin
 from nova_assets.model.database_source import SetSourceVersion
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import WHOLE
+from nova_assets.model.provenance import ChannelRead
 from nova_assets.model.published_version import SetPublishedVersion
 from nova_assets.model.schema import Schema
 from nova_assets.model.seal import AddSeal
@@ -128,7 +129,7 @@ class CommitRequest:
         required_heads, required_without_consumers: the preconditions.
         schema_changes: the schema changes.
         required_sum_headrooms: how much other commits may have added meanwhile to the summed columns.
-        consumed: channel -> (cursor, head) that were read; stored as provenance.
+        reads: what was read of each channel; stored as provenance.
         arrival_outcomes: (channel, outcome of one of its arrivals). The commit is rejected if an arrival is no longer
             waiting.
         seals: groups that are now complete.
@@ -153,7 +154,7 @@ class CommitRequest:
     required_without_consumers: tuple[RequireNoConsumers, ...] = ()
     schema_changes: tuple[SetSchema, ...] = ()
     required_sum_headrooms: tuple[RequireSumHeadroom, ...] = ()
-    consumed: Mapping[str, tuple[int | None, int]] = field(default_factory=dict, hash=False)
+    reads: tuple[ChannelRead, ...] = ()
     arrival_outcomes: tuple[tuple[str, ArrivalOutcome], ...] = ()
     seals: tuple[AddSeal, ...] = ()
     published_versions: tuple[SetPublishedVersion, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from nova_assets.model.block import Block
@@ -27,6 +28,20 @@ _MAX_BLOCKS_SHOWN = 4
 def format_count(count: int | None) -> str:
     """Count with thousands separators, such as ``1,204``; a dash for None."""
     return "–" if count is None else f"{count:,}"
+
+
+def format_number_ranges(numbers: Iterable[int], max_ranges: int = 4) -> str:
+    """Numbers in ascending order, such as ``1–7, 9``. Of many ranges, the first ones and the last one."""
+    ranges: list[tuple[int, int]] = []
+    for number in sorted(set(numbers)):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], number)
+        else:
+            ranges.append((number, number))
+    texts = [str(first) if first == last else f"{first}–{last}" for first, last in ranges]
+    if len(texts) > max_ranges:
+        texts = [*texts[: max_ranges - 1], "…", texts[-1]]
+    return ", ".join(texts)
 
 
 def pluralize(count: int, noun: str) -> str:

@@ -21,6 +21,7 @@ from nova_assets.model.commit import Commit, CommitRequest, RequireHead, Require
 from nova_assets.model.engine import Frame
 from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import WHOLE, parse_partition
+from nova_assets.model.provenance import RESTORED_VERSION
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.model.schema_evolution import reconcile_schema
 from nova_assets.model.timeline import History
@@ -79,7 +80,7 @@ class DataInserter:
             frame, options = self._to_frame_and_options(channel, data, history.schema, options, keep_files)
             if repeated_commit is not None:
                 return repeated_commit.as_repeated(channel, self._compute_frame_digest(channel, history, frame, kind))
-            return self._insert_with_retries(channel, history.scope, frame, kind, idempotency_key, "insert", options)
+            return self._insert_with_retries(channel, history.scope, frame, kind, idempotency_key, options)
 
     def restore(self, channel: str, at: int) -> Commit:
         """Commit the content of an earlier version as a new base (R19).
@@ -97,7 +98,7 @@ class DataInserter:
             frame = self.engine.fetch(
                 replace(restored_snapshot, schema=current_history.schema)
             )  # old rows in the current columns
-            return self._insert_with_retries(channel, WHOLE, frame, "base", None, "restore")
+            return self._insert_with_retries(channel, WHOLE, frame, "base", None, restored=at)
 
     def _insert_with_retries(
         self,
@@ -106,12 +107,17 @@ class DataInserter:
         frame: Frame,
         kind: Kind,
         idempotency_key: str | None,
-        origin: Origin,
         options: BlockOptions = NO_OPTIONS,
+        restored: int | None = None,
     ) -> Commit:
+        """Insert a frame as one block.
+
+        Args:
+            restored: version of the channel that the frame restores.
+        """
         return plan_again_after_conflict(
-            lambda: self._insert_once(channel, scope, frame, kind, idempotency_key, origin, options),
-            f"the {origin} of {channel}",
+            lambda: self._insert_once(channel, scope, frame, kind, idempotency_key, options, restored),
+            f"the {'insert' if restored is None else 'restore'} of {channel}",
             self.runtime.max_attempts,
             log,
         )
@@ -182,17 +188,20 @@ class DataInserter:
         frame: Frame,
         kind: Kind,
         idempotency_key: str | None,
-        origin: Origin,
         options: BlockOptions,
+        restored: int | None,
     ) -> Commit:
-        purpose = "restore" if origin == "restore" else "commit"
+        origin: Origin = "insert" if restored is None else "restore"
+        purpose = "commit" if restored is None else "restore"
         writer = self.runtime.channel_writer
-        checks = InsertChecks(self.runtime, channel, kind, scope) if origin == "insert" else None
+        checks = InsertChecks(self.runtime, channel, kind, scope) if restored is None else None
         pinned = (channel, *(checks.channels if checks is not None else ()))
         with writer.write(*pinned, scope=scope, purpose=purpose) as execution:
             request = self._stage_block(execution, channel, frame, kind, idempotency_key, origin, options)
             if checks is not None:
                 request = checks.run(execution).added_to(request)
+            else:
+                request = replace(request, details={RESTORED_VERSION: restored})
             commit = writer.commit(request)
         if commit.repeated or not commit.numbers:
             self.runtime.staging.delete_staged(execution)

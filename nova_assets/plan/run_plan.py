@@ -13,6 +13,7 @@ from nova_assets.model.block_options import NO_OPTIONS, BlockOptions
 from nova_assets.model.commit import MoveCursor, RequireHead
 from nova_assets.model.edge import Mode
 from nova_assets.model.execution import Pin
+from nova_assets.model.provenance import ChannelRead
 from nova_assets.model.read_strategy import ReadStrategy
 from nova_assets.model.reads import Read
 from nova_assets.model.resources import NO_LIMITS, Parallelism, Resources
@@ -137,6 +138,15 @@ class RunPlan:
     def consumed(self) -> tuple[str, ...]:
         """Channels that a task reads."""
         return tuple(dict.fromkeys(i.channel for s in self.steps for i in s.inputs if i.channel is not None))
+
+    def recorded_reads(self, pins: Mapping[str, Pin]) -> tuple[ChannelRead, ...]:
+        """What the commit records as read, by the pins of the execution."""
+        inputs = [i for s in self.steps for i in s.inputs]
+        return tuple(
+            ChannelRead(c, p.cursor, p.head, p.partition, all(i.mode == "new" for i in inputs if i.channel == c))
+            for c, p in pins.items()
+            if c in self.consumed
+        )
 
     def step(self, task: str) -> Step:
         return next(s for s in self.steps if s.task == task)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from nova_assets.model.channel_state import ChannelState
+from nova_assets.model.provenance import ProvenanceStep
 from nova_assets.model.reads import Snapshot, read_as_json
 from nova_assets.model.text_format import (
     format_block_name,
     format_bytes,
     format_count,
     format_merge_model,
+    format_number_ranges,
     format_time,
 )
 from nova_assets.model.text_table import TextTable
@@ -49,6 +51,13 @@ class InstantListing(list[Instant]):
 
     def _repr_html_(self) -> str:
         return timeline_table(self).to_html()
+
+
+class ProvenanceListing(list[ProvenanceStep]):
+    """Commits that data went through. A notebook shows them as the table of ``nova provenance``."""
+
+    def _repr_html_(self) -> str:
+        return provenance_table(self).to_html()
 
 
 def channels_table(states: Sequence[ChannelState], heads: Sequence[Snapshot | None]) -> TextTable:
@@ -98,3 +107,33 @@ def _format_cause(instant: Instant) -> str:
     if instant.state == "requested":
         words.append("(in progress)")
     return " ".join(w for w in words if w)
+
+
+def provenance_table(steps: Iterable[ProvenanceStep]) -> TextTable:
+    """Table of commits, with one row for all commits of a binding, or of inserts, to a channel."""
+    columns = ("channel", "numbers", "partitions", "by", "commits", "first (UTC)", "last (UTC)", "read")
+    table = TextTable(columns, right_aligned=("partitions", "commits"), shorten=("read",))
+    groups: dict[tuple[str, str], list[ProvenanceStep]] = {}
+    for step in steps:
+        groups.setdefault((step.channel, step.commit.binding or step.origin), []).append(step)
+    for (channel, cause), group in groups.items():
+        partitions = {p for s in group for p in s.partitions if p}
+        times = [s.commit.at for s in group]
+        table.add(
+            channel,
+            format_number_ranges(s.seq for s in group),
+            format_count(len(partitions)) if partitions else "",
+            cause,
+            format_count(len(group)),
+            format_time(min(times)),
+            format_time(max(times)),
+            _format_reads(group),
+        )
+    return table
+
+
+def _format_reads(group: Sequence[ProvenanceStep]) -> str:
+    """What the commits read: numbers of a single commit, otherwise names."""
+    if len(group) == 1:
+        return "; ".join(map(str, group[0].commit.reads))
+    return ", ".join(dict.fromkeys(r.channel for s in group for r in s.commit.reads))

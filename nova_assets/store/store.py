@@ -25,6 +25,7 @@ from nova_assets.store.definitions import StoreDefinitions
 from nova_assets.store.forwarding import forwarded
 from nova_assets.store.maintenance import StoreMaintenance
 from nova_assets.store.notifications import StoreNotifications
+from nova_assets.store.provenance import StoreProvenance
 from nova_assets.store.published_tables import StorePublishing
 from nova_assets.store.seals import StoreSeals
 
@@ -56,6 +57,7 @@ class Store(DeploymentHandle):
         self._maintenance = ChannelMaintenance(self.runtime, settings.gc_grace)
         self._registry = ChannelRegistry(self.runtime)
         self._definitions = StoreDefinitions(self.runtime)
+        self._provenance = StoreProvenance(self.runtime, self._registry)
         self._data = ChannelData(self.runtime, self._registry, self._reader, self._inserter)
         self._executions = BindingExecutions(self.runtime, self._reader, self._registry)
         self._upkeep = StoreMaintenance(self.runtime, self._registry, self._maintenance)
@@ -94,6 +96,7 @@ class Store(DeploymentHandle):
     channels = forwarded("_registry", ChannelRegistry.channels)
     partitions = forwarded("_registry", ChannelRegistry.partitions)
     timeline = forwarded("_registry", ChannelRegistry.timeline)
+    provenance = forwarded("_provenance", StoreProvenance.provenance)
 
     registered_bindings = forwarded("_definitions", StoreDefinitions.registered_bindings)
     workflowettes = forwarded("_definitions", StoreDefinitions.workflowettes)

@@ -17,6 +17,7 @@ from nova_assets.model.block import Kind, Manifest
 from nova_assets.model.commit import AddBlock, CommitRequest
 from nova_assets.model.execution import BeginRequest, Execution
 from nova_assets.model.merge import Append
+from nova_assets.model.provenance import ChannelRead
 from nova_assets.model.scheduler_state import MaterializedPartition
 from nova_assets.model.schema import parse_ddl
 
@@ -60,10 +61,10 @@ def commit(catalog: SqlCatalog, execution: Execution, channel: str, *partitions:
         AddBlock(uuid.uuid4().hex, channel, kind, Manifest((), SCHEMA), Append(), p, origin)  # type: ignore[arg-type]
         for p in partitions
     )
-    consumed = {"a": (0, execution.pins["a"].head)} if execution.binding else {}
+    reads = (ChannelRead("a", 0, execution.pins["a"].head),) if execution.binding else ()
     catalog.commit(
         CommitRequest(
-            uuid.uuid4().hex, execution.id, execution.epoch, execution.binding, added_blocks=publish, consumed=consumed
+            uuid.uuid4().hex, execution.id, execution.epoch, execution.binding, added_blocks=publish, reads=reads
         )
     )
 

@@ -1,0 +1,141 @@
+"""Provenance: the commits that a version of a channel was computed from, and those that were computed from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from nova_assets.model.block import Kind, Origin
+from nova_assets.model.partitions import WHOLE
+from nova_assets.short_repr import short_repr
+
+RESTORED_VERSION = "restored"
+"""Detail of a commit: the version of the channel that it restored."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelRead:
+    """What an execution read of one channel. Its commit records it.
+
+    Args:
+        channel: name of the channel.
+        since: version that the binding had read before; None if it has no cursor.
+        at: version that was read.
+        scope: partitions that were read; ``""`` for all.
+        is_new_only: whether every task read nothing but the rows that came after ``since``. False also for commits of
+            older catalogs, which did not record it.
+    """
+
+    channel: str
+    since: int | None
+    at: int
+    scope: str = WHOLE
+    is_new_only: bool = False
+
+    def as_json(self) -> list[Any]:
+        """The fields without the channel."""
+        return [self.since, self.at, self.scope, self.is_new_only]
+
+    @staticmethod
+    def from_json(channel: str, fields: Sequence[Any]) -> ChannelRead:
+        return ChannelRead(channel, *fields)
+
+    def __str__(self) -> str:
+        numbers = f"{self.since}→{self.at}" if self.is_new_only and self.since is not None else f"at {self.at}"
+        return " ".join(t for t in (self.channel, self.scope, numbers) if t)
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedBlock:
+    """A block that took a sequence number, as provenance needs it. Its files may have been collected.
+
+    Args:
+        seq: the sequence number.
+        replaced_at: number of the next base of the partition, from which on no version contains the block; None if
+            there is none.
+    """
+
+    channel: str
+    partition: str
+    seq: int
+    kind: Kind
+    origin: Origin
+    commit_id: str
+    replaced_at: int | None = None
+
+    def is_in_version(self, at: int) -> bool:
+        """Whether the version of the channel is computed from this block."""
+        return self.seq <= at and (self.replaced_at is None or at < self.replaced_at)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOrigin:
+    """Who made a commit, and from what.
+
+    Args:
+        binding: binding that was executed; None for an insert, a restore or upkeep.
+        partition: partition of the binding.
+        idempotency_key: key of an insert, if it has one.
+        reads: the reads of the execution.
+        numbers: channel -> sequence number that the commit took there.
+    """
+
+    __repr__ = short_repr
+
+    id: str
+    binding: str | None
+    partition: str
+    at: datetime
+    idempotency_key: str | None
+    reads: tuple[ChannelRead, ...]
+    numbers: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenanceStep:
+    """One commit that data went through.
+
+    Args:
+        distance: number of commits between this one and the version that was asked about, on the shortest way.
+        channel: channel that the commit wrote.
+        seq: sequence number that it took there.
+        partitions: partitions that it wrote, as far as they are concerned.
+        origin: origin of its blocks, such as ``task`` or ``insert``.
+        commit: the commit, with what it read.
+    """
+
+    __repr__ = short_repr
+
+    distance: int
+    channel: str
+    seq: int
+    partitions: tuple[str, ...]
+    origin: Origin
+    commit: CommitOrigin
+
+    def as_json(self) -> Mapping[str, Any]:
+        """The step as JSON, in the shape that ``nova provenance --json`` documents."""
+        return {
+            "distance": self.distance,
+            "channel": self.channel,
+            "seq": self.seq,
+            "partitions": list(self.partitions),
+            "origin": self.origin,
+            "commit": self.commit.id,
+            "binding": self.commit.binding,
+            "partition": self.commit.partition,
+            "at": self.commit.at.isoformat(),
+            "key": self.commit.idempotency_key,
+            "reads": [
+                {
+                    "channel": r.channel,
+                    "since": r.since,
+                    "at": r.at,
+                    "partition": r.scope,
+                    "only_new": r.is_new_only,
+                }
+                for r in self.commit.reads
+            ],
+        }
