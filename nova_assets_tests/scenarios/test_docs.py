@@ -54,6 +54,7 @@ ingested 3\ningested 1
     "guides/incremental.md": r"\[\{'name': 'Ada', 'orders': 2, 'total': 20, '_deleted': False\}\]\n.*Ada.*Bo",
     "guides/own-assets.md": r"\[\{'shop': 'Lyon', 'total': 12\}\]",
     "guides/two-projects.md": r"\['eu/largest', 'eu/orders', 'us/largest', 'us/orders'\]",
+    "guides/provenance.md": r"totals 1 sum_up\norders 1 monday.csv\norders 2 tuesday.csv",
     "guides/joins.md": r"2\s+5\s+Bo|Bo",
     "guides/repair.md": r"B2 of prices: blocks/\S+ is missing(?s:.*)1 repaired, 0 still wrong",
     "guides/checks.md": r"\('no_debts', True, None\), \('many_shops', False, '1 shops'\)(?s:.*)1 row violates",
