@@ -36,7 +36,7 @@ class ProvenanceQuery:
             _add_steps(steps, found, origins, distance)
             reads = [r for o in origins.values() if o.id not in visited_commits for r in o.reads]
             visited_commits |= origins.keys()
-            extents = list(dict.fromkeys(extents_of_reads(reads, changes_only=extent.since is not None)))
+            extents = extents_of_reads(reads, changes_only=extent.since is not None)
             distance += 1
         return list(steps.values())
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from nova_assets.model.partitions import WHOLE, is_in_scope
 from nova_assets.model.provenance import ChannelRead, NumberedBlock
@@ -43,25 +43,46 @@ class Extent:
         return other.since is not None and other.since <= self.since
 
 
-def extent_of_read(read: ChannelRead) -> Extent:
-    """Everything that an execution may have used of a channel: only new numbers if it read nothing else."""
-    return Extent(read.channel, read.since if read.is_new_only else None, read.at, read.scope)
+def extents_of_read(read: ChannelRead) -> tuple[Extent, ...]:
+    """Everything that an execution may have used of a channel.
+
+    Without a cursor that is one version. With a cursor, it is what was new; if the tasks read more than that, it is also
+    the version before, which may have rows that are not in the version after it.
+    """
+    if read.since is None:
+        return (Extent(read.channel, None, read.at, read.scope),)
+    new = Extent(read.channel, read.since, read.at, read.scope)
+    return (new,) if read.is_new_only else (new, Extent(read.channel, None, read.since, read.scope))
 
 
-def extents_of_reads(reads: Sequence[ChannelRead], *, changes_only: bool) -> Iterator[Extent]:
-    """The parts of channels that the reads of an execution lead back to.
+def extents_of_reads(reads: Iterable[ChannelRead], *, changes_only: bool) -> list[Extent]:
+    """The parts of channels that the reads of executions lead back to.
 
     Args:
-        changes_only: only what was new to the binding. Inputs without a cursor are left out.
+        changes_only: only what was new to the bindings. Inputs without a cursor are left out.
     """
-    for read in reads:
-        if not changes_only:
-            yield extent_of_read(read)
-        elif read.since is not None:
-            yield Extent(read.channel, read.since, read.at, read.scope)
+    found = [e for r in reads for e in extents_of_read(r) if not changes_only or e.since is not None]
+    versions = dict.fromkeys(e for e in found if e.since is None)
+    return [*versions, *_merge_ranges(e for e in found if e.since is not None)]
 
 
 def touches(read: ChannelRead, blocks: Iterable[NumberedBlock]) -> bool:
     """Whether an execution may have used rows of some blocks of the channel."""
-    extent = extent_of_read(read)
-    return any(extent.contains(b) for b in blocks)
+    extents = extents_of_read(read)
+    return any(e.contains(b) for b in blocks for e in extents)
+
+
+def _merge_ranges(extents: Iterable[Extent]) -> list[Extent]:
+    """Fewer extents with the same numbers: those of a channel and scope that adjoin or overlap become one."""
+    merged: list[Extent] = []
+    for extent in sorted(extents, key=lambda e: (e.channel, e.scope, e.since or 0)):
+        last = merged[-1] if merged else None
+        if (
+            last is None
+            or (last.channel, last.scope) != (extent.channel, extent.scope)
+            or last.at < (extent.since or 0)
+        ):
+            merged.append(extent)
+        else:
+            merged[-1] = replace(last, at=max(last.at, extent.at))
+    return merged

@@ -22,7 +22,8 @@ joined = nova.Channel("joined", merge=nova.Upsert(key="k"), schema=DDL)
 totals = nova.Channel("totals", merge=nova.Upsert(key="k"), schema=DDL)
 seen = nova.Channel("seen", merge=nova.Upsert(key="k"), schema=DDL)
 fresh = nova.Channel("fresh", schema=DDL)
-CHANNELS = ("orders", "users", "joined", "totals", "seen", "fresh")
+past = nova.Channel("past", merge=nova.Upsert(key="k"), schema=DDL)
+CHANNELS = ("orders", "users", "joined", "totals", "seen", "fresh", "past")
 
 
 def tags_of(*rows: Row) -> str:
@@ -50,7 +51,12 @@ def dedupe(joined: list[Row], seen: list[Row]) -> dict[str, list[Row]]:
     }
 
 
-PROJECT = nova.Project([nova.bind(nova.Workflowette(t.name, [t])) for t in (join, sum_up, dedupe)])
+@nova.task(consumes=[nova.new(orders, as_="arrived"), nova.old(orders, as_="before")], produces=nova.delta(past))
+def remember(arrived: list[Row], before: list[Row]) -> list[Row]:
+    return [{"k": 0, "tags": tags_of(*before, *arrived)}] if arrived else []
+
+
+PROJECT = nova.Project([nova.bind(nova.Workflowette(t.name, [t])) for t in (join, sum_up, dedupe, remember)])
 
 
 def insert(store: nova.Store, channel: str, *keys: int, deleted: bool = False, **options: Any) -> None:
@@ -191,9 +197,9 @@ def test_no_insert_whose_rows_were_used_is_missing(store: nova.Store) -> None:
 
 def step(store: nova.Store, rng: random.Random) -> None:
     action = rng.choice(
-        ["insert", "insert", "delete", "base", "join", "join", "sum_up", "dedupe", "restore", "compact"]
+        ["insert", "insert", "delete", "base", "join", "join", "sum_up", "dedupe", "remember", "restore", "compact"]
     )
-    if action in ("join", "sum_up", "dedupe"):
+    if action in ("join", "sum_up", "dedupe", "remember"):
         store.run(action)
         return
     channel = rng.choice(["orders", "users"])
