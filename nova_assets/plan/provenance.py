@@ -46,8 +46,8 @@ class Extent:
 def extents_of_read(read: ChannelRead) -> tuple[Extent, ...]:
     """Everything that an execution may have used of a channel.
 
-    Without a cursor that is one version. With a cursor, it is what was new; if the tasks read more than that, it is also
-    the version before, which may have rows that are not in the version after it.
+    Without a cursor, that is one version. With a cursor, it is what was new. If the tasks read more than that, it is
+    also the version before, which may have rows that are not in the version after it.
     """
     if read.since is None:
         return (Extent(read.channel, None, read.at, read.scope),)
