@@ -24,6 +24,7 @@ SIZE = Size(
 
 
 @pytest.mark.long
+@pytest.mark.exhaustive
 def test_it_prints_its_tables_and_a_last_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     urls = {"SQLite": f"sqlite:///{tmp_path / 'catalog.db'}"}
     figures = timeline.run(urls, tmp_path, SIZE, ("memory",))

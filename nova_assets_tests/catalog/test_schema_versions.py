@@ -153,6 +153,8 @@ def test_a_catalog_from_before_repair_is_given_an_identity(url: str) -> None:
     catalog.close()
 
 
+@pytest.mark.long
+@pytest.mark.exhaustive
 def test_several_processes_may_open_a_new_catalog_at_once(url: str) -> None:
     program = f"from nova_assets.catalog.catalog import open_catalog as o; o({url!r}).check_writable()"
     running = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) for _ in range(6)]

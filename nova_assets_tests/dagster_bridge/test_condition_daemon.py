@@ -185,6 +185,7 @@ def test_on_cron_runs_once_after_each_hour_that_brought_blocks(it: Daemon) -> No
 
 
 @pytest.mark.long
+@pytest.mark.exhaustive
 def test_on_missing_runs_once_for_a_day_whose_block_has_come(it: Daemon) -> None:
     known: list[str] = []
     new_runs(it, known)

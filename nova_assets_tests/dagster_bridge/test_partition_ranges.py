@@ -43,6 +43,7 @@ code_location_target_module = "days"
 """
 
 
+@pytest.mark.exhaustive
 def test_one_run_carries_out_a_range(tmp_path: Path) -> None:
     """``dagster asset materialize`` has rows to read. ``dg launch`` has none, so it needs no Spark."""
     (tmp_path / "days.py").write_text(PIPELINE)

@@ -84,6 +84,7 @@ def inserted(
 
 
 @pytest.mark.long
+@pytest.mark.exhaustive
 def test_large_files_are_taken_as_small_ones_are(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, seed: int = 24
 ) -> None:

@@ -127,6 +127,7 @@ def run(folder: Path, *command: str, **variables: str) -> subprocess.CompletedPr
     )
 
 
+@pytest.mark.exhaustive
 def test_a_project_runs_on_workers_that_lack_its_code_and_this_package(cluster: Cluster, tmp_path: Path) -> None:
     for package in ("nova_assets", "sqlglot", "dagster", "shop"):
         command = [cluster.python, "-c", f"import {package}"]

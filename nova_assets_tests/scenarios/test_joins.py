@@ -30,6 +30,8 @@ def rows(store: nova.Store, channel: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.long
+@pytest.mark.exhaustive
 def test_r12_updates_and_deletions_on_both_sides(tmp_path: Path, spark: Any) -> None:
     orders = keyed("orders", ["order"], "order int, user int, amount int")
     users = keyed("users", ["user"], "user int, name string")

@@ -79,6 +79,7 @@ def by_commands(deployment: Path, partition: str, batch: int) -> None:
 
 
 @pytest.mark.parametrize("run", [by_materialize, pytest.param(by_commands, marks=EXHAUSTIVE)])
+@pytest.mark.exhaustive
 def test_bindings_and_plain_assets_hold_what_a_recompute_gives(
     folder: Path, run: Callable[[Path, str, int], None]
 ) -> None:

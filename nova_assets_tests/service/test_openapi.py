@@ -24,6 +24,7 @@ from schemathesis.config import SchemathesisConfig
 from nova_assets.service.app import make_app
 from nova_assets.service.http.config import ServiceConfig
 from nova_assets.service.http.media_types import ARROW, LINES, PARQUET
+from nova_assets_tests.effort import examples
 from nova_assets_tests.service.served_deployment import (
     CHANNELS,
     HIDDEN,
@@ -35,7 +36,7 @@ from nova_assets_tests.service.served_deployment import (
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = int(os.environ.get("NOVA_TEST_EXAMPLES", "6"))
+EXAMPLES = int(os.environ.get("NOVA_TEST_EXAMPLES") or examples(2, 6))
 
 
 @dataclass

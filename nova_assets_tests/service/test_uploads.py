@@ -27,13 +27,14 @@ from hypothesis import strategies as st
 from nova_assets.service.http.media_types import ARROW, LINES, PARQUET
 from nova_assets.service.uploads import UploadSpool
 from nova_assets_tests import patient
+from nova_assets_tests.effort import examples
 from nova_assets_tests.service.make_corpus import FOLDER, corpus
 from nova_assets_tests.service.served_deployment import Deployment, encode_arrow_stream, open_deployment, sample_rows
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = int(os.environ.get("NOVA_TEST_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("NOVA_TEST_EXAMPLES") or examples(20, 60))
 MIB = 2**20
 
 TYPES = {".arrows": ARROW, ".parquet": PARQUET, ".jsonl": LINES}

@@ -77,6 +77,7 @@ def test_damaged_rows_are_computed_again(kind: str, spark: Any, tmp_path: Path) 
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", long_except(["truncated", "flipped"], "flipped"))
+@pytest.mark.exhaustive
 def test_damage_is_noticed_where_spark_reads_the_rows(kind: str, spark: Any, tmp_path: Path) -> None:
     with open_store(tmp_path, spark) as store:
         store.insert("orders", spark.range(900_000).selectExpr("int(id)", "int(id / 2) AS site", "int(id % 100) AS a"))
