@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, get_args
 
 import click
 from rich.console import Console
@@ -13,9 +13,9 @@ from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.rendering import TableGrid, block_json, format_block_name, format_bytes, pluralize, print_progress
 from nova_assets.errors import DagsterUnavailable, DefinitionError
 from nova_assets.model.block import Kind
-from nova_assets.model.block_options import BLOCK_FORMATS, BlockFormat
+from nova_assets.model.block_options import BLOCK_FORMATS, BlockFormat, MergeName, merge_model_by_name
 from nova_assets.model.commit import Commit
-from nova_assets.model.merge import Append, MergeModel, Multiset, Upsert
+from nova_assets.model.merge import MergeModel
 from nova_assets.model.schema import quote_identifier
 from nova_assets.operations.insert import InsertCheck
 from nova_assets.store.store import Store
@@ -130,19 +130,15 @@ def _parse_merge_model(store: Store, channel: str, text: str) -> MergeModel:
     Raises:
         DefinitionError: the text names no merge model.
     """
-    if text in ("append", "multiset"):
-        return Append() if text == "append" else Multiset()
-    if text == "upsert":
-        key = store.catalog.channel(channel).channel.merge.key
-        if not key:
-            raise DefinitionError(f"--merge upsert needs a key, and channel {channel!r} has none", found=text)
-        return Upsert(key)
-    module_name, separator, name = text.partition(":")
+    name: MergeName | None = next((n for n in get_args(MergeName) if n == text), None)
+    if name is not None:
+        return merge_model_by_name(store.catalog.channel(channel).channel, name)
+    module_name, separator, attribute = text.partition(":")
     error: Exception | None = None
     model: Any = None
     if separator:
         try:
-            model = getattr(importlib.import_module(module_name), name, None)
+            model = getattr(importlib.import_module(module_name), attribute, None)
         except ImportError as failure:
             error = failure
     if isinstance(model, MergeModel):

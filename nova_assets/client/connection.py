@@ -15,17 +15,20 @@ from nova_assets.client.transport import ServiceTransport
 from nova_assets.engine.inputs.insert_data import convert_insert_data
 from nova_assets.errors import (
     CommitOutcomeUnknown,
+    DefinitionError,
     RequestTimedOut,
     ServiceBusy,
     ServiceUnavailable,
 )
 from nova_assets.masking import mask_address
 from nova_assets.model.block import Kind
+from nova_assets.model.block_options import BlockFormat, name_of_merge_model
 from nova_assets.model.channel import Channel
 from nova_assets.model.channel_state import ChannelState, Cursor, PartitionState
 from nova_assets.model.commit import Commit
 from nova_assets.model.execution import Execution
 from nova_assets.model.firing import Firing
+from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import format_value_text
 from nova_assets.model.retention import CollectedGarbage
 from nova_assets.model.schema import Schema
@@ -90,6 +93,9 @@ class Connection(DeploymentHandle):
         kind: Kind = "delta",
         idempotency_key: str | None = None,
         partition: str | Mapping[str, object] | None = None,
+        *,
+        merge: MergeModel | None = None,
+        format: BlockFormat | None = None,
     ) -> Commit:
         """Insert one block into a channel, like ``Store.insert``.
 
@@ -99,12 +105,16 @@ class Connection(DeploymentHandle):
             data: an Arrow table, a pandas DataFrame, a list of dicts, or the path of a file.
             idempotency_key: key of this insert. By default, a random key. If the service does not answer, the error
                 contains the key.
+            merge: merge model of this delta: ``nova.Append()``, ``nova.Multiset()`` or ``nova.Upsert(key=...)``. Other
+                models cannot be sent.
+            format: file format of this block.
+
+        Raises:
+            DefinitionError: the merge model cannot be sent.
         """
         retry_key = idempotency_key or f"connection-{uuid.uuid4().hex}"
         try:
-            response = self._post_block(
-                channel, data, {"kind": kind, "partition": _partition_as_text(partition)}, retry_key
-            )
+            response = self._post_block(channel, data, _insert_parameters(kind, partition, merge, format), retry_key)
         except (ServiceUnavailable, ServiceBusy, RequestTimedOut, CommitOutcomeUnknown) as error:
             if error.fields.get("unsent"):
                 raise
@@ -123,9 +133,12 @@ class Connection(DeploymentHandle):
         data: Any,
         kind: Kind = "delta",
         partition: str | Mapping[str, object] | None = None,
+        *,
+        merge: MergeModel | None = None,
+        format: BlockFormat | None = None,
     ) -> InsertCheck:
         """Dry run of ``insert``: validate the data without changing anything."""
-        parameters = {"kind": kind, "partition": _partition_as_text(partition), "dry_run": "true"}
+        parameters = {**_insert_parameters(kind, partition, merge, format), "dry_run": "true"}
         checked = CheckedShape.model_validate(self._post_block(channel, data, parameters, None))
         return InsertCheck(
             checked.channel, checked.kind, checked.head, schema_from_columns(checked.columns) or Schema(())
@@ -269,6 +282,30 @@ class Connection(DeploymentHandle):
             NotAllowed: the token may write but not read, so the service does not reveal the columns.
         """
         return schema_from_columns(SchemaShape.model_validate(self._transport.get(f"{channel_path}/schema")).columns)
+
+
+def _insert_parameters(
+    kind: Kind,
+    partition: str | Mapping[str, object] | None,
+    merge: MergeModel | None,
+    format: BlockFormat | None,
+) -> dict[str, Any]:
+    """Query parameters of an insert. Raises DefinitionError for a merge model that cannot be sent."""
+    name = None if merge is None else name_of_merge_model(merge)
+    if merge is not None and name is None:
+        raise DefinitionError(
+            "this merge model of a block cannot be sent to a service",
+            found=repr(merge),
+            expected="nova.Append(), nova.Multiset() or nova.Upsert(key=...)",
+            next="insert with nova.open()",
+        )
+    return {
+        "kind": kind,
+        "partition": _partition_as_text(partition),
+        "merge": name,
+        "merge_key": None if merge is None else list(merge.key) or None,
+        "format": format,
+    }
 
 
 def _channel_path(channel: Channel | str) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from nova_assets.errors import DefinitionError
-from nova_assets.model.merge import Append, Custom, MergeModel, Multiset, merge_model_from_json
+from nova_assets.model.merge import Append, Custom, MergeModel, Multiset, Upsert, merge_model_from_json
 from nova_assets.model.schema import DataType
 
 if TYPE_CHECKING:
@@ -17,6 +18,10 @@ BlockFormat = Literal["parquet", "orc", "avro", "csv", "json"]
 """File formats of blocks. ``json`` is one object per line."""
 
 BLOCK_FORMATS: tuple[str, ...] = get_args(BlockFormat)
+
+
+MergeName = Literal["append", "multiset", "upsert"]
+"""Names of merge models that need nothing but the key of their channel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,35 @@ def options_from_arguments(merge: Any, format: Any, kept_files: tuple[tuple[str,
             f"a block cannot have format={format!r}", expected=f"one of {', '.join(BLOCK_FORMATS)}", found=repr(format)
         )
     return BlockOptions(merge, format, kept_files)
+
+
+def merge_model_by_name(channel: Channel, name: MergeName, key: Sequence[str] = ()) -> MergeModel:
+    """Merge model with a name, for a block of a channel.
+
+    Args:
+        key: key of an ``upsert``. By default, the key of the channel.
+
+    Raises:
+        DefinitionError: an ``upsert`` has no key, or another model has one.
+    """
+    if name != "upsert":
+        if key:
+            raise DefinitionError(f"a block with merge {name!r} has no key", found=", ".join(key))
+        return Append() if name == "append" else Multiset()
+    if not key and not channel.merge.key:
+        raise DefinitionError(
+            f"a block with merge 'upsert' needs a key, and channel {channel.name!r} has none",
+            expected="append or multiset",
+            channel=channel.name,
+        )
+    return Upsert(tuple(key) or channel.merge.key)
+
+
+def name_of_merge_model(merge: MergeModel) -> MergeName | None:
+    """Name of a merge model that ``merge_model_by_name`` gives back; None if it has more than a key."""
+    names: dict[type[MergeModel], MergeName] = {Append: "append", Multiset: "multiset", Upsert: "upsert"}
+    name = names.get(type(merge))
+    return name if name != "upsert" or merge.as_json() == Upsert(merge.key).as_json() else None
 
 
 def options_from_json(data: Any) -> BlockOptions:

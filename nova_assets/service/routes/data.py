@@ -13,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from nova_assets.errors import DefinitionError
 from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.block import Kind
+from nova_assets.model.block_options import BlockFormat, MergeName, merge_model_by_name
 from nova_assets.model.commit import Commit
 from nova_assets.model.schema import Schema
 from nova_assets.service.http.caller import Caller
@@ -94,6 +95,13 @@ async def insert(
     service: ServiceDependency,
     kind: Annotated[Kind, Query(description="A delta adds rows, a base replaces them.")] = "delta",
     partition: PartitionFilter = None,
+    merge: Annotated[
+        MergeName | None, Query(description="Merge model of this delta. Without it, the model of the channel.")
+    ] = None,
+    merge_key: Annotated[
+        list[str] | None, Query(max_length=1000, description="Key of an upsert. Without it, the key of the channel.")
+    ] = None,
+    format: Annotated[BlockFormat | None, Query(description="File format of the block.")] = None,
     dry_run: Annotated[bool, Query(description="Check the rows, and insert nothing.")] = False,
     idempotency_key: Annotated[
         str | None,
@@ -104,11 +112,22 @@ async def insert(
 
     After a lost response, repeat the request with the same ``Idempotency-Key``: the rows are inserted once.
     """
-    format_ = body_format(request)
-    async with spool_body(request, format_, service.spool) as file:
+    body_format_ = body_format(request)
+    async with spool_body(request, body_format_, service.spool) as file:
         with redact_errors(caller, channel):
             result = await run_in_threadpool(
-                _insert_body, service, channel, file, format_, kind, partition, idempotency_key, dry_run
+                _insert_body,
+                service,
+                channel,
+                file,
+                body_format_,
+                kind,
+                partition,
+                merge,
+                merge_key,
+                format,
+                idempotency_key,
+                dry_run,
             )
     if isinstance(result, Commit):
         request.state.execution_id = result.execution_id
@@ -124,15 +143,19 @@ def _insert_body(
     format_: str,
     kind: Kind,
     partition: str | None,
+    merge: MergeName | None,
+    merge_key: list[str] | None,
+    format: BlockFormat | None,
     idempotency_key: str | None,
     dry_run: bool,
 ) -> Commit | CheckedShape:
-    schema = service.store.catalog.channel(service.store.known(channel)).schema
+    state = service.store.catalog.channel(service.store.known(channel))
+    merge_model = None if merge is None else merge_model_by_name(state.channel, merge, merge_key or ())
     max_bytes, max_seconds = MAX_EXPANSION * service.config.max_body, DECODE_TIME_SHARE * service.config.request_seconds
-    rows = service.decoders.decode(body_file, format_, schema, max_bytes, max_seconds)
+    rows = service.decoders.decode(body_file, format_, state.schema, max_bytes, max_seconds)
     if not dry_run:
-        return service.store.insert(channel, rows, kind, idempotency_key, partition)
-    check = service.store.check_insert(channel, rows, kind, partition)
+        return service.store.insert(channel, rows, kind, idempotency_key, partition, merge=merge_model, format=format)
+    check = service.store.check_insert(channel, rows, kind, partition, merge=merge_model, format=format)
     return CheckedShape(
         channel=channel, kind=check.kind, head=check.head, columns=columns_from_schema(check.schema) or []
     )
