@@ -322,7 +322,7 @@ def test_random_histories(deploy: Deploy, seed: int) -> None:
     one = deploy("incremental", "daily", *rng.sample(sorted(QUERIES.keys() - {"daily"}), 3))
     one.store.insert("users", [{"uid": 1, "name": "a"}])
     strategies: list[str] = []
-    for _ in range(6):
+    for _ in range(examples(4, 6)):
         for channel in rng.sample(["clicks", "orders", "users", "calendar"], rng.randrange(1, 5)):
             one.store.insert(channel, random_rows(rng, channel))
         if rng.random() < 0.3:
@@ -333,4 +333,4 @@ def test_random_histories(deploy: Deploy, seed: int) -> None:
             one.store.backfill("daily", f"day={rng.choice(DAYS)}")
         strategies += [strategy for _, strategy in one.tick()]
         one.check()
-    assert strategies.count("changes") > 4, strategies
+    assert strategies.count("changes") > 2, strategies
