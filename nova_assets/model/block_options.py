@@ -89,19 +89,19 @@ def options_from_arguments(merge: Any, format: Any, kept_files: tuple[tuple[str,
     return BlockOptions(merge, format, kept_files)
 
 
-def merge_model_by_name(channel: Channel, name: MergeName, key: Sequence[str] = ()) -> MergeModel:
-    """Merge model with a name, for a block of a channel.
+def merge_model_by_name(channel: Channel, name: MergeName | None, key: Sequence[str] = ()) -> MergeModel | None:
+    """Merge model with a name, for a block of a channel; None without a name.
 
     Args:
         key: key of an ``upsert``. By default, the key of the channel.
 
     Raises:
-        DefinitionError: an ``upsert`` has no key, or another model has one.
+        DefinitionError: an ``upsert`` has no key, or a key is given for another model.
     """
     if name != "upsert":
         if key:
-            raise DefinitionError(f"a block with merge {name!r} has no key", found=", ".join(key))
-        return Append() if name == "append" else Multiset()
+            raise DefinitionError(f"only merge=upsert has a merge_key, not merge={name}", found=", ".join(key))
+        return None if name is None else Append() if name == "append" else Multiset()
     if not key and not channel.merge.key:
         raise DefinitionError(
             f"a block with merge 'upsert' needs a key, and channel {channel.name!r} has none",

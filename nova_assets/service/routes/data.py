@@ -150,7 +150,7 @@ def _insert_body(
     dry_run: bool,
 ) -> Commit | CheckedShape:
     state = service.store.catalog.channel(service.store.known(channel))
-    merge_model = None if merge is None else merge_model_by_name(state.channel, merge, merge_key or ())
+    merge_model = merge_model_by_name(state.channel, merge, merge_key or ())
     max_bytes, max_seconds = MAX_EXPANSION * service.config.max_body, DECODE_TIME_SHARE * service.config.request_seconds
     rows = service.decoders.decode(body_file, format_, state.schema, max_bytes, max_seconds)
     if not dry_run:
