@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 from sqlalchemy import Connection, RowMapping, Select, String, cast, or_, select
 
@@ -12,7 +11,7 @@ from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.database.transactions import batched
 from nova_assets.catalog.tables import blocks, commit_numbers, commits, executions, idempotency_keys
 from nova_assets.model.partitions import WHOLE
-from nova_assets.model.provenance import RESTORED_VERSION, ChannelRead, CommitOrigin, NumberedBlock
+from nova_assets.model.provenance import READ_VERSIONS, ChannelRead, CommitOrigin, NumberedBlock
 
 _COMMITS_PER_QUERY = 300
 """Maximum number of commits in one query."""
@@ -25,71 +24,68 @@ class Provenance(CatalogPart):
         """Every block of a channel that took a sequence number, oldest first, also if it was collected."""
         columns = (blocks.c.partition, blocks.c.hi, blocks.c.kind, blocks.c.origin, blocks.c.commit_id)
         query = select(*columns).where(blocks.c.channel == channel, blocks.c.origin != "compact")
-        query = query.order_by(blocks.c.hi.desc(), blocks.c.kind, blocks.c.partition)
-        found: list[NumberedBlock] = []
-        next_bases: dict[str, tuple[int | None, int | None]] = {}  # partition -> numbers of the next two bases
-        for row in self.database.read(lambda c: c.execute(query).all()):
-            block = NumberedBlock(channel, *row)
-            following, second = next_bases.get(block.partition, (None, None))
-            # A base and its change have the same number.
-            found.append(replace(block, replaced_at=second if following == block.seq else following))
-            if block.kind == "base" and following != block.seq:
-                next_bases[block.partition] = (block.seq, following)
-        return found[::-1]
+        query = query.order_by(blocks.c.hi, blocks.c.kind, blocks.c.partition)
+        return [NumberedBlock(channel, *row) for row in self.database.read(lambda c: c.execute(query).all())]
 
     def commit_origins(self, commit_ids: Collection[str]) -> dict[str, CommitOrigin]:
         """Commits with what they read, by id."""
 
         def read_origins(c: Connection) -> dict[str, CommitOrigin]:
-            found: dict[str, CommitOrigin] = {}
+            rows: list[RowMapping] = []
             for batch in batched(sorted(commit_ids), _COMMITS_PER_QUERY):
-                rows = c.execute(_origin_query().where(commits.c.id.in_(batch))).mappings().all()
-                found |= {o.id: o for o in _origins_from_rows(c, rows)}
-            return found
+                rows += c.execute(_commit_query().where(commits.c.id.in_(batch))).mappings()
+            return {o.id: o for o in _origins_from_rows(c, rows)}
 
         return self.database.read(read_origins)
 
     def commits_that_read(self, channel: str) -> list[CommitOrigin]:
         """Commits whose executions read a channel, oldest first. A restore reads the version that it restores."""
-        is_mentioned = cast(commits.c.consumed, String).contains(json.dumps(channel), autoescape=True)
+        name = json.dumps(channel)
+        is_mentioned = [
+            cast(commits.c.consumed, String).contains(name, autoescape=True),
+            cast(commits.c.details, String).contains(json.dumps(READ_VERSIONS), autoescape=True),
+        ]
         restores = select(blocks.c.commit_id).where(blocks.c.channel == channel, blocks.c.origin == "restore")
-        query = _origin_query().where(or_(is_mentioned, commits.c.id.in_(restores)))
+        query = _commit_query().where(or_(*is_mentioned, commits.c.id.in_(restores)))
         query = query.order_by(commits.c.at, commits.c.id)
 
         def read_origins(c: Connection) -> list[CommitOrigin]:
-            rows = c.execute(query).mappings().all()
-            return [o for b in batched(rows, _COMMITS_PER_QUERY) for o in _origins_from_rows(c, b)]
+            return _origins_from_rows(c, c.execute(query).mappings().all())
 
         return [o for o in self.database.read(read_origins) if any(r.channel == channel for r in o.reads)]
 
 
-def _origin_query() -> Select[tuple[object, ...]]:
+def _commit_query() -> Select[tuple[object, ...]]:
     columns = (commits.c.id, commits.c.binding, commits.c.at, commits.c.consumed)
-    return (
-        select(*columns, executions.c.partition, idempotency_keys.c.key)
-        .join(executions, executions.c.id == commits.c.execution_id, isouter=True)
-        .join(idempotency_keys, idempotency_keys.c.commit_id == commits.c.id, isouter=True)
-    )
+    of_execution = (executions.c.partition, executions.c.run_id, executions.c.started_at)
+    return select(*columns, *of_execution).join(executions, executions.c.id == commits.c.execution_id, isouter=True)
 
 
 def _origins_from_rows(c: Connection, rows: Sequence[RowMapping]) -> list[CommitOrigin]:
     ids = [r["id"] for r in rows]
-    restored, numbers = _restored_reads(c, ids), _numbers_by_commit(c, ids)
+    numbers: dict[str, dict[str, int]] = {}
+    more_reads: dict[str, list[ChannelRead]] = {}
+    for batch in batched(ids, _COMMITS_PER_QUERY):
+        numbers |= _numbers_by_commit(c, batch)
+        _add_detailed_reads(c, batch, more_reads)
+    _add_reads_of_same_step(c, rows, more_reads)
+    keys = _keys_by_commit(c, {n for by_channel in numbers.values() for n in by_channel})
     return [
         CommitOrigin(
             row["id"],
             row["binding"],
             row["partition"] or WHOLE,
             row["at"],
-            row["key"],
-            (
-                *(ChannelRead.from_json(n, fields) for n, fields in row["consumed"].items()),
-                *restored.get(row["id"], ()),
-            ),
+            keys.get(row["id"]),
+            tuple(dict.fromkeys([*_reads_from_row(row), *more_reads.get(row["id"], ())])),
             numbers.get(row["id"], {}),
         )
         for row in rows
     ]
+
+
+def _reads_from_row(row: RowMapping) -> list[ChannelRead]:
+    return [ChannelRead.from_json(channel, fields) for channel, fields in row["consumed"].items()]
 
 
 def _numbers_by_commit(c: Connection, commit_ids: Collection[str]) -> dict[str, dict[str, int]]:
@@ -101,15 +97,41 @@ def _numbers_by_commit(c: Connection, commit_ids: Collection[str]) -> dict[str, 
     return found
 
 
-def _restored_reads(c: Connection, commit_ids: Collection[str]) -> dict[str, tuple[ChannelRead, ...]]:
-    """Commit -> the version of the channel that it restored."""
-    query = (
-        select(blocks.c.commit_id, blocks.c.channel, commits.c.details)
-        .join(commits, commits.c.id == blocks.c.commit_id)
-        .where(blocks.c.commit_id.in_(commit_ids), blocks.c.origin == "restore", blocks.c.kind == "base")
+def _keys_by_commit(c: Connection, channels: Collection[str]) -> dict[str, str]:
+    """Commit -> the idempotency key of an insert."""
+    query = select(idempotency_keys.c.commit_id, idempotency_keys.c.key)
+    query = query.where(idempotency_keys.c.channel.in_(sorted(channels)))
+    return {commit_id: key for commit_id, key in c.execute(query)}
+
+
+def _add_detailed_reads(c: Connection, commit_ids: Collection[str], reads: dict[str, list[ChannelRead]]) -> None:
+    """Add the versions that restores and replays used. A restore of an older catalog may have used any earlier one."""
+    is_detailed = cast(commits.c.details, String).contains(json.dumps(READ_VERSIONS), autoescape=True)
+    query = select(commits.c.id, commits.c.details).where(commits.c.id.in_(commit_ids), is_detailed)
+    for commit_id, details in c.execute(query):
+        versions = details.get(READ_VERSIONS, {})
+        reads.setdefault(commit_id, []).extend(ChannelRead(n, None, at) for n, at in versions.items())
+    restores = select(blocks.c.commit_id, blocks.c.channel, blocks.c.hi).where(
+        blocks.c.commit_id.in_(commit_ids), blocks.c.origin == "restore", blocks.c.kind == "base"
     )
-    return {
-        commit_id: (ChannelRead(channel, None, details[RESTORED_VERSION]),)
-        for commit_id, channel, details in c.execute(query)
-        if RESTORED_VERSION in details
-    }
+    for commit_id, channel, seq in c.execute(restores.distinct()):
+        if commit_id not in reads:
+            reads[commit_id] = [ChannelRead(channel, 0, seq - 1, is_new_only=True)]
+
+
+def _add_reads_of_same_step(c: Connection, rows: Sequence[RowMapping], reads: dict[str, list[ChannelRead]]) -> None:
+    """Add the reads of executions that overlap in one Dagster run.
+
+    A Dagster asset with ``BackfillPolicy.single_run()`` gets the rows of all its partitions at once, and each partition
+    is an execution of its own. A binding executes its partitions one after the other, so its executions do not overlap.
+    """
+    of_runs = [r for r in rows if r["run_id"] and r["partition"] and r["binding"]]
+    for batch in batched(sorted({r["run_id"] for r in of_runs}), _COMMITS_PER_QUERY):
+        query = _commit_query().where(executions.c.run_id.in_(batch), executions.c.partition != WHOLE)
+        siblings: dict[tuple[str, str], list[RowMapping]] = {}
+        for sibling in c.execute(query).mappings():
+            siblings.setdefault((sibling["run_id"], sibling["binding"]), []).append(sibling)
+        for row in (r for r in of_runs if r["run_id"] in batch):
+            for other in siblings.get((row["run_id"], row["binding"]), ()):
+                if other["id"] != row["id"] and other["started_at"] <= row["at"] and row["started_at"] <= other["at"]:
+                    reads.setdefault(row["id"], []).extend(_reads_from_row(other))

@@ -11,8 +11,8 @@ from nova_assets.model.block import Kind, Origin
 from nova_assets.model.partitions import WHOLE
 from nova_assets.short_repr import short_repr
 
-RESTORED_VERSION = "restored"
-"""Detail of a commit: the version of the channel that it restored."""
+READ_VERSIONS = "read_versions"
+"""Detail of a commit: channel -> the version that it used, where that is no input of a binding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +21,11 @@ class ChannelRead:
 
     Args:
         channel: name of the channel.
-        since: version that the binding had read before; None if it has no cursor.
+        since: version that the previous execution read; None for a read of one whole version.
         at: version that was read.
         scope: partitions that were read; ``""`` for all.
-        is_new_only: whether every task read nothing but the rows that came after ``since``. False also for commits of
-            older catalogs, which did not record it.
+        is_new_only: whether every task read nothing but what changed after ``since``. False also for commits of older
+            catalogs, which did not record it.
     """
 
     channel: str
@@ -53,8 +53,6 @@ class NumberedBlock:
 
     Args:
         seq: the sequence number.
-        replaced_at: number of the next base of the partition, from which on no version contains the block; None if
-            there is none.
     """
 
     channel: str
@@ -63,16 +61,11 @@ class NumberedBlock:
     kind: Kind
     origin: Origin
     commit_id: str
-    replaced_at: int | None = None
-
-    def is_in_version(self, at: int) -> bool:
-        """Whether the version of the channel is computed from this block."""
-        return self.seq <= at and (self.replaced_at is None or at < self.replaced_at)
 
 
 @dataclass(frozen=True, slots=True)
 class CommitOrigin:
-    """Who made a commit, and from what.
+    """Origin of one commit: its binding or idempotency key, and its reads.
 
     Args:
         binding: binding that was executed; None for an insert, a restore or upkeep.
@@ -98,10 +91,11 @@ class ProvenanceStep:
     """One commit that data went through.
 
     Args:
-        distance: number of commits between this one and the version that was asked about, on the shortest way.
+        distance: number of reads between this commit and the version that was asked about, on the shortest way. The
+            commit that wrote the version has 0. A commit that read it has 1.
         channel: channel that the commit wrote.
         seq: sequence number that it took there.
-        partitions: partitions that it wrote, as far as they are concerned.
+        partitions: the written partitions that belong to the answer.
         origin: origin of its blocks, such as ``task`` or ``insert``.
         commit: the commit, with what it read.
     """
@@ -134,7 +128,7 @@ class ProvenanceStep:
                     "since": r.since,
                     "at": r.at,
                     "partition": r.scope,
-                    "only_new": r.is_new_only,
+                    "new_only": r.is_new_only,
                 }
                 for r in self.commit.reads
             ],

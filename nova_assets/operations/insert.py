@@ -21,7 +21,7 @@ from nova_assets.model.commit import Commit, CommitRequest, RequireHead, Require
 from nova_assets.model.engine import Frame
 from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import WHOLE, parse_partition
-from nova_assets.model.provenance import RESTORED_VERSION
+from nova_assets.model.provenance import READ_VERSIONS
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.model.schema_evolution import reconcile_schema
 from nova_assets.model.timeline import History
@@ -201,7 +201,7 @@ class DataInserter:
             if checks is not None:
                 request = checks.run(execution).added_to(request)
             else:
-                request = replace(request, details={RESTORED_VERSION: restored})
+                request = replace(request, details={READ_VERSIONS: {channel: restored}})
             commit = writer.commit(request)
         if commit.repeated or not commit.numbers:
             self.runtime.staging.delete_staged(execution)

@@ -15,7 +15,7 @@ from nova_assets.model.edge import Mode
 from nova_assets.model.execution import Pin
 from nova_assets.model.provenance import ChannelRead
 from nova_assets.model.read_strategy import ReadStrategy
-from nova_assets.model.reads import Read
+from nova_assets.model.reads import DeltaChain, EmptyRead, Read, SnapshotAsInserts
 from nova_assets.model.resources import NO_LIMITS, Parallelism, Resources
 from nova_assets.model.text_format import format_bytes, format_read, format_read_totals
 from nova_assets.model.text_table import TextTable
@@ -52,6 +52,11 @@ class Input:
     @property
     def is_new(self) -> bool:
         return self.mode in ("new", "changes")
+
+    @property
+    def is_new_only(self) -> bool:
+        """Whether the task gets nothing but rows of new blocks. The difference of two versions also has old rows."""
+        return self.mode == "new" and isinstance(self.reads["new"], DeltaChain | EmptyRead | SnapshotAsInserts)
 
     @property
     def streamed_reads(self) -> tuple[Read, ...]:
@@ -141,11 +146,18 @@ class RunPlan:
 
     def recorded_reads(self, pins: Mapping[str, Pin]) -> tuple[ChannelRead, ...]:
         """What the commit records as read, by the pins of the execution."""
-        inputs = [i for s in self.steps for i in s.inputs]
+        inputs: dict[str, list[Input]] = {}
+        for i in (i for s in self.steps for i in s.inputs if i.channel in pins):
+            inputs.setdefault(i.channel or "", []).append(i)
         return tuple(
-            ChannelRead(c, p.cursor, p.head, p.partition, all(i.mode == "new" for i in inputs if i.channel == c))
-            for c, p in pins.items()
-            if c in self.consumed
+            ChannelRead(
+                channel,
+                0 if any(i.reason_without_change for i in of_channel) else pins[channel].cursor,
+                pins[channel].head,
+                pins[channel].partition,
+                all(i.is_new_only for i in of_channel),
+            )
+            for channel, of_channel in inputs.items()
         )
 
     def step(self, task: str) -> Step:

@@ -112,24 +112,32 @@ def _format_cause(instant: Instant) -> str:
 def provenance_table(steps: Iterable[ProvenanceStep]) -> TextTable:
     """Table of commits, with one row for all commits of a binding, or of inserts, to a channel."""
     columns = ("channel", "numbers", "partitions", "by", "commits", "first (UTC)", "last (UTC)", "read")
-    table = TextTable(columns, right_aligned=("partitions", "commits"), shorten=("read",))
+    table = TextTable(columns, right_aligned=("partitions", "commits"), shorten=("by", "read"))
     groups: dict[tuple[str, str], list[ProvenanceStep]] = {}
     for step in steps:
         groups.setdefault((step.channel, step.commit.binding or step.origin), []).append(step)
     for (channel, cause), group in groups.items():
+        keys = [s.commit.idempotency_key for s in group if s.commit.idempotency_key is not None]
         partitions = {p for s in group for p in s.partitions if p}
         times = [s.commit.at for s in group]
         table.add(
             channel,
             format_number_ranges(s.seq for s in group),
             format_count(len(partitions)) if partitions else "",
-            cause,
+            f"{cause} {_format_keys(keys)}".rstrip(),
             format_count(len(group)),
             format_time(min(times)),
             format_time(max(times)),
             _format_reads(group),
         )
     return table
+
+
+def _format_keys(keys: Sequence[str]) -> str:
+    """The first idempotency key, and how many more there are; empty for none."""
+    if not keys:
+        return ""
+    return f"({keys[0]})" if len(keys) == 1 else f"({keys[0]} and {len(keys) - 1} more)"
 
 
 def _format_reads(group: Sequence[ProvenanceStep]) -> str:

@@ -8,7 +8,7 @@ from nova_assets.execution.runtime import Runtime
 from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.provenance import ProvenanceStep
-from nova_assets.operations.provenance import ProvenanceQuery, check_extent
+from nova_assets.operations.provenance import ProvenanceQuery, slice_of_question
 from nova_assets.store.channel_registry import ChannelRegistry
 from nova_assets.store.listings import ProvenanceListing
 
@@ -31,23 +31,24 @@ class StoreProvenance:
     ) -> list[ProvenanceStep]:
         """Commits that a version of a channel was computed from, through all channels, back to the inserts.
 
-        The answer follows what each commit recorded of its reads. No commit whose rows were used is missing. The answer
-        may contain commits whose rows had no effect, because reads are recorded by number and partition, not by row.
-        It needs no files, so it also covers blocks that were collected. What a task reads outside of channels is not
-        recorded. The result of a Dagster asset that is no channel is not listed either.
+        The list contains every commit whose rows an execution may have used through its declared inputs. It may contain
+        more, because reads are recorded by number and partition, not by row. It needs no files, so it also covers
+        blocks that were collected. Other reads are not recorded: of ``store.read`` and ``ctx.views`` in a function, of
+        checks, and of anything outside of channels. The result of a Dagster asset that is no channel is not listed.
 
         Args:
             at: the version. By default, the head.
-            since: follow only the changes after this version, up to ``at``: of each input, the numbers that were new to
-                the binding. With ``downstream``, ask about the numbers after this version instead of a whole version.
+            since: follow only the changes after this version, up to ``at``: of each input with a cursor, what was new.
+                An input without a cursor is followed only if no input of the execution has one. With ``downstream``,
+                ask about the numbers after this version instead of a whole version.
             partition: ask about this partition, or every partition with these values.
-            downstream: commits that were computed from the version instead.
+            downstream: list the commits that used the version, instead of those behind it.
 
         Raises:
             ChannelNotFound: no such channel.
             VersionNotFound: the channel has no such sequence number.
             DefinitionError: ``since`` is not before ``at``.
-            PartitionError: the channel has no such partition.
+            PartitionError: the text names no partition of the channel.
 
         Source: Nova, section 1 ("capturing data provenance and making it easily queriable") and section 2.4.
         """
@@ -55,6 +56,6 @@ class StoreProvenance:
         catalog = self.runtime.catalog
         dimensions = catalog.channel(name).channel.partitions
         scope = parse_partition(dimensions, partition, allow_scope=True) if partition else WHOLE
-        extent = check_extent(catalog, name, at, since, scope)
+        asked = slice_of_question(catalog, name, at, since, scope)
         query = ProvenanceQuery(catalog)
-        return ProvenanceListing(query.trace_results(extent) if downstream else query.trace_sources(extent))
+        return ProvenanceListing(query.trace_results(asked) if downstream else query.trace_sources(asked))

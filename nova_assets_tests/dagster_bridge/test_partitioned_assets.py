@@ -140,6 +140,8 @@ def test_one_run_for_several_partitions(deploy: Deploy, form: str) -> None:
     assert sorted(shown) == DAYS[:3] and shown[DAYS[1]]["dagster/row_count"].value == 1
     found = {str(r["day"]): r["n"] for r in world.store.read("counts").to_arrow().to_pylist()}
     assert calls == [(6, 1)] and found == dict.fromkeys(DAYS[:3], 2), "each partition has its own cursor"
+    origin = world.store.provenance("counts", partition=f"day={DAYS[0]}")[0].commit
+    assert sorted(r.scope for r in origin.reads if r.channel == "clicks") == [f"day={d}" for d in DAYS[:3]]
     world.store.insert("clicks", [{"day": DAYS[2], "n": 9}])
     assert world.run("counts", partition_key=DAYS[2]).success and calls[-1] == (1, 1)
     extra.append(pa.table({"day": pa.array([20_000], pa.date32()), "n": [1]}))

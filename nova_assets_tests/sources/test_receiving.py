@@ -287,7 +287,9 @@ def test_what_was_set_aside_is_mended_and_replayed(landing: Landing) -> None:
         return None if text == "{" else text.replace("N/A", "2").replace('"3"', "3").replace("null", "4")
 
     done = landing.store.replay("actions", mend)
-    assert (done.rows, done.files, done.left) == (4, 0, 2)
+    assert (done.rows, done.files, done.left) == (4, 0, 2) and done.commit is not None
+    steps = [(s.channel, s.seq) for s in landing.store.provenance("actions", since=1)]
+    assert steps[0] == ("actions", 2) and ("actions_quarantine", 1) in steps, "the rows were set aside before"
     assert landing.ids() == [1, 2, 3, 4, 5, 6]
     assert [(f, line) for f, line, _ in landing.quarantined()] == [("a.json.gz", 5), ("c.json.gz", 0)]
     assert landing.store.replay("actions", mend).commit is None

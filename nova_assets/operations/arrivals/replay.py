@@ -13,6 +13,7 @@ from nova_assets.execution.conflict_retry import plan_again_after_conflict
 from nova_assets.masking import get_logger
 from nova_assets.model.arrival import Arrival, ArrivalOutcome
 from nova_assets.model.arrow_types import to_arrow_schema
+from nova_assets.model.provenance import READ_VERSIONS
 from nova_assets.model.quarantine import QUARANTINE_COLUMNS, WHOLE_FILE_LINE, quarantine_channel_name
 from nova_assets.model.receive_result import ReplayResult
 from nova_assets.model.schema import DELETED, parse_ddl
@@ -80,7 +81,7 @@ def _commit_replay(receiver: FileReceiver, plan: _ReplayPlan) -> ReplayResult:
         rows,
         _quarantine_table(plan.quarantine_changes),
         plan.file_outcomes,
-        {"replayed": counts},
+        {"replayed": counts, READ_VERSIONS: {quarantine_channel_name(receiver.channel.name): plan.quarantine_head}},
         expected_quarantine_head=plan.quarantine_head,
     )
     return ReplayResult(plan.recovered_row_count, len(plan.file_outcomes), plan.remaining_count, commit)
