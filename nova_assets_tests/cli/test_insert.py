@@ -42,7 +42,7 @@ def test_a_block_in_another_format_and_a_file_that_stays_as_it_is(nova: Nova, fo
     assert kept["blocks"][0]["format"] == "csv" and kept["blocks"][0]["bytes"] == 24
     assert nova("insert", "orders", folder / "orders.csv", "--keep-files", "--dry-run").code == 0
     refused = nova("insert", "orders", orders_file, "--merge", "upsert")
-    assert refused.code == 1 and "--merge upsert needs a key, and channel 'orders' has none" in refused.err
+    assert refused.code == 1 and "merge 'upsert' needs a key, and channel 'orders' has none" in refused.err
     unknown = nova("insert", "orders", orders_file, "--merge", "os:path", "--dry-run")
     assert unknown.code == 1 and "names no merge model" in unknown.err
     same = nova("insert", "orders", orders_file, "--merge", "append", "--json").json

@@ -54,4 +54,4 @@ class Records:
 
 def _consumed(value: Any) -> dict[str, tuple[int | None, int]]:
     found = json.loads(value) if isinstance(value, str) else value
-    return {channel: (cursor, head) for channel, (cursor, head) in found.items()}
+    return {channel: (read[0], read[1]) for channel, read in found.items()}
