@@ -20,6 +20,7 @@ from nova_assets.file_views.open_storage import open_storage
 from nova_assets.file_views.sqlite_storage import SqliteStorage
 from nova_assets.file_views.storage import KEYSPACE_BYTES, MemoryStorage
 from nova_assets.settings import VIEW_STORAGES
+from nova_assets_tests.effort import long_except
 
 A, B = b"a" * KEYSPACE_BYTES, b"b" * KEYSPACE_BYTES
 
@@ -46,7 +47,7 @@ _UNDER_A_CAP = textwrap.dedent(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", VIEW_STORAGES)
+@pytest.mark.parametrize("kind", long_except(VIEW_STORAGES, "disk"))
 def test_a_view_of_a_gigabyte_under_a_cap_of_a_quarter_of_that(tmp_path: Path, kind: str) -> None:
     """In memory it does not fit; with a limit of 64 MiB it does."""
     command = [sys.executable, "-c", _UNDER_A_CAP, kind, str(tmp_path), str(256 * 2**20)]

@@ -38,7 +38,7 @@ def deltas(changes: pa.Table, seq: int, columns: list[str]) -> pa.Table:
 @pytest.mark.parametrize(
     ("name", "count"),
     [
-        pytest.param("cdc_covid19_countries", FEW, id="covid19-few"),
+        pytest.param("cdc_covid19_countries", FEW, id="covid19-few", marks=EXHAUSTIVE),
         pytest.param("cdc_covid19_countries", None, id="covid19-all", marks=EXHAUSTIVE),
         pytest.param("cdc_sp500_constituents", FEW, id="sp500-few", marks=EXHAUSTIVE),
         pytest.param("cdc_sp500_constituents", None, id="sp500-all", marks=[pytest.mark.long, by_hand]),

@@ -39,7 +39,7 @@ def strategy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("query", long_except(QUERIES, "best", "means", "sums"))
+@pytest.mark.parametrize("query", long_except(QUERIES, "best", "sums"))
 def test_frozen_rows_stay_whatever_happens(query: str, strategy: str, spark: Any, tmp_path: Path) -> None:
     for number in range(examples(1, 1)):
         rng = random.Random(f"{SEED} {query} {strategy} {number}")

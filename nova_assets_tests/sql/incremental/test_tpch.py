@@ -157,6 +157,7 @@ def deployment(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.mark.spark
 @pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.timeout(600 + 600 * REFRESHES)
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_maintained_result_is_that_of_duckdb(deployment: Deployment, name: str) -> None:
@@ -166,6 +167,7 @@ def test_a_maintained_result_is_that_of_duckdb(deployment: Deployment, name: str
 
 @pytest.mark.spark
 @pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.skipif(STRATEGY != "changes", reason="the cost decides")
 def test_each_query_is_maintained_by_its_operators(deployment: Deployment) -> None:
     strategies = {name: {r.strategy for r in refreshes} for name, refreshes in deployment.refreshes.items()}
