@@ -301,6 +301,8 @@ defs = build_definitions(project)
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.exhaustive
 def test_dagster_asset_materialize_runs_a_binding_whole(tmp_path: Path) -> None:
     (tmp_path / "pipeline.py").write_text(PIPELINE)
     home = tmp_path / "home"

@@ -12,7 +12,7 @@ import nova_assets as nova
 from nova_assets.errors import DefinitionError, NotSupported
 from nova_assets.model.notification import NotifierSubscription
 from nova_assets.settings import Settings
-from nova_assets_tests.effort import long_except
+from nova_assets_tests.effort import EXHAUSTIVE, long_except
 from nova_assets_tests.forked import run_python
 from nova_assets_tests.metastore import servers
 from nova_assets_tests.metastore.tables import (
@@ -30,7 +30,7 @@ from nova_assets_tests.publish.shop import FIRST, Shop
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize(("partitions_per_call", "expected"), [(1, 3), (500, 1)])
+@pytest.mark.parametrize(("partitions_per_call", "expected"), [pytest.param(1, 3, marks=EXHAUSTIVE), (500, 1)])
 def test_partitions_are_submitted_one_by_one_or_in_batches(
     metastore: str, name: str, tmp_path: Path, partitions_per_call: int, expected: int
 ) -> None:

@@ -48,7 +48,7 @@ QUERIES: dict[str, tuple[str, str, Sequence[str]]] = {
 @pytest.mark.parametrize("max_rows", long_except([100, 0], 100))
 @pytest.mark.parametrize(
     "merge",
-    [nova.Upsert(key="id"), pytest.param(nova.Multiset(), marks=EXHAUSTIVE)],
+    [pytest.param(m, marks=EXHAUSTIVE) for m in (nova.Upsert(key="id"), nova.Multiset())],
     ids=lambda m: type(m).__name__,
 )
 def test_results_of_files_are_those_of_spark(
