@@ -46,7 +46,7 @@ PYTEST := -m pytest -n logical --maxprocesses 8 --dist loadfile --no-loadscope-r
 test: $(STAMP)  ## Run the tests on all cores, without the long ones (those for PostgreSQL skip where it is missing)
 	@$(PY) $(PYTEST) -m 'not long' $(ARGS)
 
-test-ci: $(STAMP)  ## Run the long tests too, as CI does; about forty minutes
+test-ci: $(STAMP)  ## Run the long tests too, as CI does; about an hour on two cores
 	@$(PY) $(PYTEST) -m 'not exhaustive' $(ARGS)
 
 test-all: $(STAMP)  ## Run every case and more random examples (NOVA_TEST_BY_HAND=1: all); well over an hour
