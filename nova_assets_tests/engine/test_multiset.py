@@ -13,6 +13,7 @@ import pytest
 import nova_assets as nova
 from nova_assets.errors import DefinitionError
 from nova_assets.testing import check_laws
+from nova_assets_tests.effort import examples
 
 DDL = "a int, b string, w decimal(10,2), tags array<string>"
 Row = dict[str, Any]
@@ -73,7 +74,7 @@ def test_some_columns_of_rows_that_differ_elsewhere(store: Any) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(examples(1, 3)))
 def test_random_deltas_compacted_or_not(store: Any, seed: int) -> None:
     """Deltas remove rows that are there, that are not, and more of them than there are."""
     rng = random.Random(seed)

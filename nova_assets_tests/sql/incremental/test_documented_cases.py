@@ -27,7 +27,7 @@ import pytest
 import nova_assets as nova
 from nova_assets.sql.incremental import maintenance_choice
 from nova_assets.sql.incremental.operators import NotMaintainable
-from nova_assets_tests.effort import EXHAUSTIVE
+from nova_assets_tests.effort import EVERYTHING
 from nova_assets_tests.sql.incremental.test_refusals import OUTPUT, operators
 
 ITEMS = nova.Channel("items", merge=nova.Upsert(key="id"), schema="id int, shop int, price int, tags string")
@@ -139,11 +139,8 @@ SHORT = (
 
 
 LONG = ("USING", "copies are kept", "HAVING", "two full joins", "EXCEPT ALL", "windows")
-CASES = [*MAINTAINED, *COMPUTED_AGAIN] if os.environ.get("NOVA_FUZZ_STEPS") else [*SHORT, *LONG]
-
-
-def parameter_of(case: str) -> Any:
-    return pytest.param(case, marks=() if case in SHORT else EXHAUSTIVE)
+CASES = [*MAINTAINED, *COMPUTED_AGAIN] if os.environ.get("NOVA_FUZZ_STEPS") else [*SHORT, *(LONG if EVERYTHING else ())]
+"""One deployment computes all of them."""
 
 
 def item(number: int, shop: int | None, price: int | None, tags: str | None = None) -> dict[str, Any]:
@@ -252,7 +249,7 @@ def results(spark: Any, tmp_path_factory: Any, request: Any) -> dict[str, Result
 
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("case", [parameter_of(c) for c in CASES])
+@pytest.mark.parametrize("case", CASES)
 def test_a_documented_case(results: dict[str, Result], case: str) -> None:
     result = results[case]
     for step in HISTORY:
