@@ -137,5 +137,6 @@ def test_avro(tmp_path: Path) -> None:
     assert "read by fastavro" in run_story(AVRO, tmp_path)
 
 
+@pytest.mark.exhaustive
 def test_a_folder_of_csv_is_taken_over(tmp_path: Path) -> None:
     assert "as before" in run_story(CSV, tmp_path)

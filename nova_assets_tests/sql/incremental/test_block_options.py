@@ -101,6 +101,8 @@ def added(before: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("adds", [False, pytest.param(True, marks=EXHAUSTIVE)], ids=["upsert", "sums"])
+@pytest.mark.long
+@pytest.mark.exhaustive
 def test_results_are_those_of_duckdb(spark: Any, tmp_path: Path, adds: bool) -> None:
     for seed in range(examples(1, 4)):
         folder = tmp_path / str(seed)

@@ -146,6 +146,7 @@ QUERIES = {
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.spark
+@pytest.mark.exhaustive
 def test_changes_of_both_sides_of_a_subquery(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The known rows follow from SQL's rules: a null in NOT IN, and counts over no rows."""
     force_strategy(monkeypatch, "changes")
