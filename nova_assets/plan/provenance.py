@@ -37,7 +37,7 @@ class ChannelBlocks:
         self._blocks: dict[str, list[NumberedBlock]] = {}
         for block in blocks:
             self._blocks.setdefault(block.partition, []).append(block)
-        self.numbers = {p: [b.seq for b in of_partition] for p, of_partition in self._blocks.items()}
+        self._numbers = {p: [b.seq for b in of_partition] for p, of_partition in self._blocks.items()}
         self._bases = {p: [b.seq for b in of_partition if b.kind == "base"] for p, of_partition in self._blocks.items()}
         self._partitions_by_scope: dict[str, list[str]] = {}
         self._bases_by_scope: dict[tuple[str, bool], list[int]] = {}
@@ -45,7 +45,7 @@ class ChannelBlocks:
     def select(self, part: ChannelSlice) -> Iterator[NumberedBlock]:
         """Blocks that a part of the channel was computed from."""
         for partition in self.partitions(part.scope):
-            numbers = self.numbers[partition]
+            numbers = self._numbers[partition]
             first, last = self.bounds(part, partition)
             yield from self._blocks[partition][bisect_left(numbers, first) : bisect_right(numbers, last)]
 

@@ -139,11 +139,6 @@ class RunPlan:
         """Degree of parallelism of the execution, by its limits and the bytes that it reads."""
         return plan_parallelism(self.resources, (r for s in self.steps for i in s.inputs for r in i.streamed_reads))
 
-    @property
-    def consumed(self) -> tuple[str, ...]:
-        """Channels that a task reads."""
-        return tuple(dict.fromkeys(i.channel for s in self.steps for i in s.inputs if i.channel is not None))
-
     def recorded_reads(self, pins: Mapping[str, Pin]) -> tuple[ChannelRead, ...]:
         """What the commit records as read, by the pins of the execution."""
         inputs: dict[str, list[Input]] = {}

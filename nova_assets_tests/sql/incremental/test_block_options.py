@@ -13,7 +13,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.testing import World
-from nova_assets_tests.effort import EXHAUSTIVE, examples
+from nova_assets_tests.effort import examples
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 
@@ -100,7 +100,7 @@ def added(before: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "shop": max(before["shop"], row["shop"]), "amount": before["amount"] + row["amount"]}
 
 
-@pytest.mark.parametrize("adds", [False, pytest.param(True, marks=EXHAUSTIVE)], ids=["upsert", "sums"])
+@pytest.mark.parametrize("adds", [False, True], ids=["upsert", "sums"])
 @pytest.mark.long
 @pytest.mark.exhaustive
 def test_results_are_those_of_duckdb(spark: Any, tmp_path: Path, adds: bool) -> None:

@@ -13,7 +13,6 @@ import pytest
 import nova_assets as nova
 from nova_assets.engine.read import table_files
 from nova_assets.execution import input_view
-from nova_assets_tests.effort import EXHAUSTIVE, long_except
 
 pytestmark = pytest.mark.spark
 
@@ -45,12 +44,10 @@ QUERIES: dict[str, tuple[str, str, Sequence[str]]] = {
 }
 
 
-@pytest.mark.parametrize("max_rows", long_except([100, 0], 100))
-@pytest.mark.parametrize(
-    "merge",
-    [pytest.param(m, marks=EXHAUSTIVE) for m in (nova.Upsert(key="id"), nova.Multiset())],
-    ids=lambda m: type(m).__name__,
-)
+@pytest.mark.long
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("max_rows", [100, 0])
+@pytest.mark.parametrize("merge", [nova.Upsert(key="id"), nova.Multiset()], ids=lambda m: type(m).__name__)
 def test_results_of_files_are_those_of_spark(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merge: Any, max_rows: int
 ) -> None:
