@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from types import SimpleNamespace
+
 import httpx
 import pyarrow as pa
 import pytest
@@ -24,10 +27,16 @@ def answer_with_statuses(connection: nova.Connection, *statuses: int) -> list[ht
     return requests
 
 
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The transport does not wait between its attempts. Other threads of this process wait as usual."""
+    waits = SimpleNamespace(sleep=lambda seconds: None, monotonic=time.monotonic)
+    monkeypatch.setattr("nova_assets.client.transport.time", waits)
+
+
 @pytest.mark.parametrize("status", [429, 503, 504])
-def test_an_insert_is_sent_until_it_is_acknowledged(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+def test_an_insert_is_sent_until_it_is_acknowledged(status: int) -> None:
     """With one key; and where no answer comes, the error tells that key."""
-    monkeypatch.setattr("nova_assets.client.transport.time.sleep", lambda seconds: None)
     with nova.connect("http://there") as connection:
         requests = answer_with_statuses(connection, status)
         with pytest.raises(nova.NovaError) as error:
@@ -39,9 +48,8 @@ def test_an_insert_is_sent_until_it_is_acknowledged(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("first", [httpx.ConnectError, httpx.ReadError])
-def test_an_insert_that_never_came_through(monkeypatch: pytest.MonkeyPatch, first: type[Exception]) -> None:
+def test_an_insert_that_never_came_through(first: type[Exception]) -> None:
     """Whether it may have come about: not where nothing of it has ever reached anybody."""
-    monkeypatch.setattr("nova_assets.client.transport.time.sleep", lambda seconds: None)
     failures: list[type[Exception]] = [first]
 
     def fail(request: httpx.Request) -> httpx.Response:
@@ -55,9 +63,8 @@ def test_an_insert_that_never_came_through(monkeypatch: pytest.MonkeyPatch, firs
 
 
 @pytest.mark.parametrize(("status", "sent"), [(429, 8), (503, 1), (504, 1)])
-def test_what_may_not_be_done_twice_is_sent_once(monkeypatch: pytest.MonkeyPatch, status: int, sent: int) -> None:
+def test_what_may_not_be_done_twice_is_sent_once(status: int, sent: int) -> None:
     """Unless it was turned away at the door."""
-    monkeypatch.setattr("nova_assets.client.transport.time.sleep", lambda seconds: None)
     with nova.connect("http://there") as connection:
         requests = answer_with_statuses(connection, status)
         with pytest.raises(nova.NovaError):

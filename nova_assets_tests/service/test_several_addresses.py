@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Callable
-from itertools import cycle
+from types import SimpleNamespace
 
 import httpx
 import pyarrow as pa
@@ -27,8 +28,11 @@ class Hosts:
         self.requests: list[httpx.Request] = []
         self._answers = answers
         self.waited: list[float] = []
-        monkeypatch.setattr("nova_assets.client.transport.time.sleep", self.waited.append)
-        monkeypatch.setattr("nova_assets.file_views.address_pool.itertools.count", lambda start: cycle([0, 1]))
+        # The names in these two modules alone: other threads of this process wait and draw as usual.
+        waits = SimpleNamespace(sleep=self.waited.append, monotonic=time.monotonic)
+        draws = SimpleNamespace(randrange=lambda stop: 0, uniform=lambda low, high: high)
+        monkeypatch.setattr("nova_assets.client.transport.time", waits)
+        monkeypatch.setattr("nova_assets.file_views.address_pool.random", draws)
         self.connection = nova.connect([f"http://{host}" for host in answers])
         self.connection._transport.http_client = httpx.Client(transport=httpx.MockTransport(self._answer))
 
