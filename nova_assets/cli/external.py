@@ -16,10 +16,12 @@ from nova_assets.cli.external_sources import (
     check_external_channels,
     new_database_table,
     new_folder,
+    new_metastore_table,
     write_changes,
 )
 from nova_assets.errors import DefinitionError
 from nova_assets.model.database_table import is_database_url
+from nova_assets.model.metastore_table import is_metastore_address
 
 _DATABASE_OPTIONS = {
     "table": ("TABLE", "Table or view of the database, such as public.orders."),
@@ -75,12 +77,13 @@ def add(
     dry_run: bool,
     **options: str | None,
 ) -> CommandResult:
-    """Write the file of an external table. LOCATION is a folder, s3://BUCKET/PREFIX, hdfs://NAMENODE/PATH, or
-    postgresql://USER@HOST:PORT/DATABASE.
+    """Write the file of an external table. LOCATION is a folder, s3://BUCKET/PREFIX, hdfs://NAMENODE/PATH,
+    postgresql://USER@HOST:PORT/DATABASE, or thrift://HOST:PORT/DATABASE.TABLE for a table of a Hive metastore.
 
-    Columns and types are read from the newest files, or from the database. Partition columns of a folder come from
-    the names of its folders (day=2024-01-01), as text. An existing file is never replaced; nova external check --write
-    updates it. The password of a database is read from the environment or from a file, and is not written.
+    Columns and types are read from the newest files, from the database, or from the metastore. Partition columns of a
+    folder come from the names of its folders (day=2024-01-01), as text. An existing file is never replaced; nova
+    external check --write updates it. The password of a database is read from the environment or from a file, and is
+    not written.
 
     \b
     JSON: {"channel", "file", "sql", "written": bool}
@@ -96,7 +99,10 @@ def add(
         if given or partitions:
             first = next(iter(given), "partition").replace("_", "-")
             raise click.UsageError(f"--{first} is for databases, and {location} is none")
-        new = new_folder(deployment, location, name, done)
+        if is_metastore_address(location):
+            new = new_metastore_table(location, name, done)
+        else:
+            new = new_folder(deployment, location, name, done)
     file = Path(into) / f"{new.name}.sql"
     if file.exists():
         raise DefinitionError(
@@ -121,7 +127,7 @@ def check(deployment: Deployment, channels: tuple[str, ...], write: bool) -> Com
     A new column breaks nothing. A column that was dropped, or that has a type which the declared type does not
     represent, is breaking: the channel cannot be refreshed before its definition follows. With --write, the columns in
     the file follow the source, and everything else in the file stays as it is. nova check then shows which datasets
-    the new columns break. Of files, the newest 20 are compared.
+    the new columns break. Of a folder, the newest 20 files are compared.
 
     Exits with 1 if a change is breaking and not written, or if a source does not answer.
 

@@ -16,9 +16,11 @@ from nova_assets.model.project import Project
 from nova_assets.model.schema import Field
 from nova_assets.operations.external_definitions import (
     ExternalCheck,
+    TableOfFiles,
     check_external,
     describe_database,
     describe_folder,
+    describe_table_of_metastore,
 )
 from nova_assets.operations.external_tables import absolute_location
 from nova_assets.plan.source_columns import find_column
@@ -114,9 +116,24 @@ def new_folder(deployment: Deployment, location: str, name: str | None, done: st
     with deployment.open_read_only() as store:
         address = absolute_location(location, deployment.settings.root)
         found = describe_folder(store.engine, location, address)
-    return _rendered(
-        ExternalStatement(channel_name, found.columns, found.partition_columns, found.format, {}, location, done)
-    )
+    return _rendered(_statement_of_files(channel_name, found, location, done))
+
+
+def new_metastore_table(location: str, name: str | None, done: str | None) -> NewExternal:
+    """The definition of a table of a Hive metastore, with columns from the metastore.
+
+    Raises:
+        DefinitionError: the location is not the address of a table.
+        SourceUnavailable: the metastore does not answer, or has no such table.
+        NotSupported: the table cannot be read from its files alone.
+    """
+    source = external(location, success_file=done)
+    if problems := source.problems():
+        raise DefinitionError.of(problems, location)
+    assert source.metastore_table is not None
+    channel_name = name or _default_name(source.metastore_table.name)
+    table = describe_table_of_metastore(source.metastore_table, channel_name)
+    return _rendered(_statement_of_files(channel_name, table, location, done))
 
 
 def check_external_channels(deployment: Deployment, names: Sequence[str]) -> list[CheckedExternal]:
@@ -184,6 +201,10 @@ def _load_project_and_views(deployment: Deployment) -> tuple[Project, dict[str, 
     ]
     views = parse_external_views([t for d in declarations for t in d.texts])
     return project, {v.name: v for v in views}
+
+
+def _statement_of_files(name: str, table: TableOfFiles, location: str, done: str | None) -> ExternalStatement:
+    return ExternalStatement(name, table.columns, table.partition_columns, table.format, {}, location, done)
 
 
 def _rendered(statement: ExternalStatement) -> NewExternal:

@@ -18,9 +18,10 @@ from nova_assets.model.database_table import DatabaseTable
 from nova_assets.model.engine import Engine
 from nova_assets.model.external_files import ExternalFileInfo
 from nova_assets.model.external_table import ExternalFormat
-from nova_assets.model.metastore_table import is_metastore_address
+from nova_assets.model.metastore_table import MetastoreTable
 from nova_assets.model.schema import DataType, Field
 from nova_assets.nova_error import NovaError
+from nova_assets.operations.metastore_columns import check_partition_columns, describe_metastore_table
 from nova_assets.plan.source_columns import ColumnChange, column_changes, is_file_readable_as
 
 MAX_INSPECTED_FILES = 20
@@ -28,12 +29,12 @@ MAX_INSPECTED_FILES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class FolderDescription:
-    """Content of a folder of files.
+class TableOfFiles:
+    """Content of a folder of files, or of a table of a Hive metastore.
 
     Args:
-        columns: columns of the files, then the partition columns, which are text.
-        partition_columns: names in the folders' names, outermost first.
+        columns: columns of the files, then the partition columns.
+        partition_columns: names of the partition columns, outermost first.
     """
 
     format: ExternalFormat
@@ -66,8 +67,28 @@ def describe_database(name: str, table: DatabaseTable) -> tuple[SourceColumn, ..
     return read_columns(name, table)
 
 
-def describe_folder(engine: Engine, location: str, absolute_location: str) -> FolderDescription:
-    """Format, columns and partition columns of a folder, from its newest files.
+def describe_table_of_metastore(table: MetastoreTable, channel_name: str) -> TableOfFiles:
+    """Format, columns and partition columns of a table of a Hive metastore.
+
+    Raises:
+        SourceUnavailable: the metastore does not answer, or has no such table.
+        NotSupported: nova cannot read the table's files, or Spark has no type for a column.
+    """
+    actual = describe_metastore_table(table, channel_name)
+    format_ = next((f for f in get_args(ExternalFormat) if f == actual.format), None)
+    if format_ is None:
+        raise NotSupported(
+            f"nova cannot read the files of {table.full_name}",
+            found=actual.format,
+            expected=" or ".join(get_args(ExternalFormat)),
+            next="ingest the files: source=nova.files(...)",
+        )
+    fields = tuple(Field(c.name, c.type) for c in (*actual.columns, *actual.partition_columns))
+    return TableOfFiles(format_, fields, actual.partition_keys)
+
+
+def describe_folder(engine: Engine, location: str, absolute_location: str) -> TableOfFiles:
+    """Format, columns and partition columns of a folder, from its newest files. The partition columns are text.
 
     Args:
         location: as a person wrote it.
@@ -77,8 +98,6 @@ def describe_folder(engine: Engine, location: str, absolute_location: str) -> Fo
         SourceUnavailable: the folder cannot be listed, or has no Parquet or ORC files.
         SchemaMismatch: a column has different types in different files.
     """
-    if is_metastore_address(location):
-        raise _metastore_error(location)
     files = _data_files(engine, absolute_location)
     if not files:
         raise SourceUnavailable(
@@ -93,7 +112,7 @@ def describe_folder(engine: Engine, location: str, absolute_location: str) -> Fo
     in_folder_names = {c.lower() for c in partition_columns}
     fields = [Field(c.name, c.type) for c in columns if c.name.lower() not in in_folder_names]
     fields += [Field(c, DataType("string")) for c in partition_columns]
-    return FolderDescription(format_, tuple(fields), partition_columns)
+    return TableOfFiles(format_, tuple(fields), partition_columns)
 
 
 def check_external(engine: Engine, channel: Channel, absolute_location: str) -> ExternalCheck:
@@ -103,7 +122,7 @@ def check_external(engine: Engine, channel: Channel, absolute_location: str) -> 
         if channel.external.database is not None:
             columns = describe_database(channel.name, channel.external.database)
         elif channel.external.metastore_table is not None:
-            raise _metastore_error(channel.external.location)
+            columns = _columns_in_metastore(channel, channel.external.metastore_table)
         else:
             columns = _columns_of_newest_files(engine, channel, absolute_location)
         return ExternalCheck(channel.name, column_changes(channel, columns))
@@ -136,13 +155,11 @@ def check_databases(channels: Sequence[Channel], timeout: int = 2) -> tuple[list
     return contradictions, unavailable
 
 
-def _metastore_error(location: str) -> NotSupported:
-    return NotSupported(
-        f"the columns of {location} cannot be compared",
-        found="a table of a Hive metastore",
-        expected="a folder of files, or a table of a database",
-        next="compare the columns by hand",
-    )
+def _columns_in_metastore(channel: Channel, table: MetastoreTable) -> tuple[SourceColumn, ...]:
+    """Columns of the files. The partition columns must be those of the channel."""
+    actual = describe_metastore_table(table, channel.name)
+    check_partition_columns(channel, table, actual)
+    return actual.columns
 
 
 def _columns_of_newest_files(engine: Engine, channel: Channel, absolute_location: str) -> tuple[SourceColumn, ...]:

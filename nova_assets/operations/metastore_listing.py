@@ -15,21 +15,25 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from nova_assets.errors import DefinitionError, NotSupported, PartitionError, SchemaMismatch, SourceUnavailable
+from nova_assets.errors import PartitionError, SourceUnavailable
 from nova_assets.masking import get_logger
 from nova_assets.metastore.client import HiveMetastore, open_metastore
-from nova_assets.metastore.hive_tables import nova_address, storage_format, unsupported_table_kind
+from nova_assets.metastore.hive_tables import nova_address, storage_format
 from nova_assets.metastore.notification_log import PartitionValues, changed_partitions
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.engine import Engine
 from nova_assets.model.external_files import ExternalFileInfo
 from nova_assets.model.external_table import ExternalPosition
-from nova_assets.model.metastore_table import MetastoreTable
 from nova_assets.model.partitions import partition_values
-from nova_assets.model.schema import Schema, parse_type
 from nova_assets.nova_error import NovaError
 from nova_assets.operations.external_listing import CommittedPartitions, PartitionFolder, PartitionListing
+from nova_assets.operations.metastore_columns import (
+    check_declared_columns,
+    load_described_table,
+    metastore_columns,
+    partition_keys,
+)
 from nova_assets.plan.external_changes import (
     HIVE_NULL,
     LocationContents,
@@ -106,9 +110,10 @@ class MetastoreFolders:
         self, metastore: HiveMetastore, channel: Channel, committed: CommittedPartitions
     ) -> _MetastorePartitions:
         event_id = metastore.current_event_id()  # before the partitions: later changes are events after it
-        description = metastore.load_table()
-        _check_table(channel, metastore.table, description)
-        keys, now = _partition_keys(description), self.catalog.now()
+        description = load_described_table(metastore, channel.name)
+        columns = metastore_columns(metastore.table, description)
+        check_declared_columns(channel, metastore.table, columns)
+        keys, now = columns.partition_keys, self.catalog.now()
         source = _source_identity(metastore, channel, description)
         position = None if event_id is None else ExternalPosition(source, event_id, now, committed.head)
         saved = self.catalog.external_position(channel.name)
@@ -143,7 +148,7 @@ class _Listing:
         self.answer = answer
         self.committed = committed
         self.expected_partitions = expected_partitions
-        self.keys = _partition_keys(answer.table)
+        self.keys = partition_keys(answer.table)
         self.location = nova_address(answer.table.sd.location or "") or ""
         self.folders = dict(answer.unchanged)
         self.unexpected: set[str] = set()
@@ -317,63 +322,3 @@ def _source_identity(metastore: HiveMetastore, channel: Channel, description: An
         list(channel.partition_columns),
     ]
     return hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def _partition_keys(description: Any) -> tuple[str, ...]:
-    return tuple(k.name.lower() for k in description.partitionKeys or ())
-
-
-def _check_table(channel: Channel, table: MetastoreTable, description: Any) -> None:
-    """Check that a table exists, that its files show its rows, and that it has the declared columns."""
-    if description is None:
-        raise SourceUnavailable(
-            f"the Hive metastore {table.metastore} has no table {table.full_name}",
-            expected="a table of Parquet or ORC files",
-            next=f"correct the location of {channel.name!r}; the channel keeps its earlier state",
-            channel=channel.name,
-        )
-    kind = unsupported_table_kind(description)
-    if kind is not None:
-        raise NotSupported(
-            f"{table.full_name} is {kind}",
-            found="a table whose files alone do not show its rows",
-            expected="a table of plain Parquet or ORC files",
-            next="read the table in a user function: nova.sql_function(returns='table(...)')",
-            channel=channel.name,
-        )
-    keys = _partition_keys(description)
-    if sorted(keys) != sorted(c.lower() for c in channel.partition_columns):
-        raise SchemaMismatch(
-            f"external channel {channel.name!r} has other partition columns than {table.full_name}",
-            found=", ".join(channel.partition_columns) or "no partition columns",
-            expected=", ".join(keys) or "no partition columns",
-            next="declare the partition columns of the metastore",
-            channel=channel.name,
-        )
-    assert channel.schema is not None
-    _check_columns(channel, channel.schema, table, {c.name.lower(): c.type for c in description.sd.cols})
-
-
-def _check_columns(channel: Channel, schema: Schema, table: MetastoreTable, type_by_column: Mapping[str, str]) -> None:
-    keys = {c.lower() for c in channel.partition_columns}
-    for field in schema.fields:
-        actual_type = type_by_column.get(field.name.lower())
-        if field.name.lower() in keys or (actual_type is not None and _is_declared_type(actual_type, str(field.type))):
-            continue
-        raise SchemaMismatch(
-            f"column {field.name!r} of external channel {channel.name!r} differs from {table.full_name}",
-            found=f"{field.name} {field.type}",
-            expected=f"{field.name} {actual_type}" if actual_type else ", ".join(type_by_column) or "no columns",
-            next="declare the columns of the metastore",
-            channel=channel.name,
-        )
-
-
-def _is_declared_type(hive_type: str, declared_type: str) -> bool:
-    try:
-        actual_type = str(parse_type(hive_type))
-    except DefinitionError:  # a type that only Hive has
-        return False
-    has_zone_of_its_own = {actual_type, declared_type} <= {"timestamp", "timestamp_ntz"}  # the files decide
-    is_text = declared_type == "string" and actual_type.startswith(("char(", "varchar("))
-    return actual_type.lower() == declared_type.lower() or has_zone_of_its_own or is_text

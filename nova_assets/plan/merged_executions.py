@@ -32,7 +32,12 @@ from nova_assets.model.reads import (
 )
 from nova_assets.model.task import Task
 from nova_assets.model.workflowette import Workflowette
-from nova_assets.plan.read_strategy import estimate_strategies, seconds_without_start
+from nova_assets.plan.read_strategy import (
+    DECODE_BYTE_SECONDS,
+    DECODE_ROW_SECONDS,
+    estimate_strategies,
+    seconds_without_start,
+)
 from nova_assets.plan.run_plan import Input, RunPlan, Step
 
 PYTHON_ROW_SECONDS = 1.5e-6
@@ -41,10 +46,9 @@ a function that does little. Most do more, so sharing pays more than is estimate
 """
 
 KEEP_ROW_SECONDS, KEEP_BYTE_SECONDS = 200e-9, 40e-9
-"""Seconds for keeping a row, and a byte of its Parquet file, in Spark's memory."""
-
-TAKE_ROW_SECONDS = 40e-9
-"""Seconds for reading a kept row."""
+"""Seconds for keeping a row, and a byte of its Parquet file, in Spark's memory. Reading kept rows costs what reading
+them from a Parquet file costs.
+"""
 
 LEAST_SAVING = 0.1
 """Share of the time that sharing has to save. Estimates are not more exact than that."""
@@ -95,7 +99,8 @@ class SharedRows:
     def shared_seconds(self) -> float:
         """Estimated CPU seconds if the rows are computed once and kept."""
         keep = self.rows * KEEP_ROW_SECONDS + self.bytes * KEEP_BYTE_SECONDS
-        return self._compute_seconds + keep + len(self.executions) * self.rows * TAKE_ROW_SECONDS
+        take = self.rows * DECODE_ROW_SECONDS + self.bytes * DECODE_BYTE_SECONDS
+        return self._compute_seconds + keep + len(self.executions) * take
 
     @property
     def is_shared(self) -> bool:

@@ -46,7 +46,7 @@ Nothing is merged there, so only one row group is in memory at a time.
 _MEMORY_PER_FILE_BYTE = 4
 """Approximate bytes in memory per byte in a file."""
 
-_DECODE_ROW_SECONDS, _DECODE_BYTE_SECONDS = 80e-9, 5e-9
+DECODE_ROW_SECONDS, DECODE_BYTE_SECONDS = 80e-9, 5e-9
 """Seconds for decoding a row, and a byte."""
 
 _COUNTED_TYPES = HASHED_TYPES | {"decimal"} | FLOATS
@@ -167,7 +167,7 @@ def _estimate_cost(
     deltas = [d for d in read.deltas if isinstance(d, Block)]
     base_rows, delta_rows = sum(b.rows for b in base_blocks), sum(d.rows for d in deltas)
     read_bytes = sum(b.bytes for b in (*base_blocks, *deltas))
-    cost = _START_SECONDS[strategy] + _DECODE_ROW_SECONDS * (base_rows + delta_rows) + _DECODE_BYTE_SECONDS * read_bytes
+    cost = _START_SECONDS[strategy] + DECODE_ROW_SECONDS * (base_rows + delta_rows) + DECODE_BYTE_SECONDS * read_bytes
     if read.merge.has_deletions and deltas:
         windowed = len(deltas) > 1 and (isinstance(read, DeltaChain) or read.merge.needs_earlier_row)
         cost += _merge_seconds(strategy, base_rows, delta_rows, windowed)
@@ -189,8 +189,8 @@ def _estimate_rewrite(read: Snapshot) -> CostEstimate:
             changed_size += task.size if task.deltas else EMPTY_SIZE
     seconds = (
         _START_SECONDS["buckets"]
-        + (_DECODE_ROW_SECONDS + _MERGE_ROW_SECONDS + _WRITE_ROW_SECONDS["buckets"]) * changed_size.rows
-        + _DECODE_BYTE_SECONDS * changed_size.bytes
+        + (DECODE_ROW_SECONDS + _MERGE_ROW_SECONDS + _WRITE_ROW_SECONDS["buckets"]) * changed_size.rows
+        + DECODE_BYTE_SECONDS * changed_size.bytes
     )
     return CostEstimate("buckets", changed_size.rows, changed_size.bytes, seconds)
 
@@ -212,7 +212,7 @@ def _estimate_diff(read: SnapshotDiff, strategy: ReadStrategy, purpose: Purpose)
         p: f for side in (read.old, read.new) for p, f in _rows_and_bytes_by_path(side).items() if p not in shared_paths
     }
     rows, size = sum(r for r, _ in files.values()), sum(s for _, s in files.values())
-    cost = _START_SECONDS[strategy] + _DECODE_ROW_SECONDS * rows + _DECODE_BYTE_SECONDS * size
+    cost = _START_SECONDS[strategy] + DECODE_ROW_SECONDS * rows + DECODE_BYTE_SECONDS * size
     cost += _SPARK_COMPARISON_SECONDS + _JOIN_ROW_SECONDS * rows if strategy == "spark" else _MERGE_ROW_SECONDS * rows
     return CostEstimate(strategy, rows, size, cost + _output_seconds(strategy, purpose, rows // 10))
 

@@ -1,4 +1,4 @@
-"""Types of PostgreSQL in Spark, and the differences between a source's columns and a channel's. Pure."""
+"""Types of other systems in Spark, and the differences between a source's columns and a channel's. Pure."""
 
 from __future__ import annotations
 
@@ -142,7 +142,10 @@ def column_changes(channel: Channel, columns: Sequence[SourceColumn]) -> tuple[C
     is_database = channel.external.database is not None
     in_folder_names = set() if is_database else {c.lower() for c in channel.partition_columns}
     fields = [f for f in channel.schema.fields if f.name.lower() not in in_folder_names]
-    is_readable = is_readable_as if is_database else is_file_readable_as
+    if is_database:
+        is_readable = is_readable_as
+    else:
+        is_readable = is_file_readable_as if channel.external.metastore_table is None else is_hive_type_readable_as
     changes = [c for f in fields if (c := _change_of_field(f, columns, is_readable)) is not None]
     declared = {f.name.lower() for f in channel.schema.fields}
     changes += [ColumnChange(c.name, "added", None, c.type, False) for c in columns if c.name.lower() not in declared]
@@ -152,6 +155,12 @@ def column_changes(channel: Channel, columns: Sequence[SourceColumn]) -> tuple[C
 def is_file_readable_as(column: SourceColumn, declared: DataType) -> bool:
     """Whether a column of a file is readable as a type. Older files have timestamps without a zone that mean UTC."""
     return str(column.type) == str(declared) or (column.type.name, declared.name) == ("timestamp_ntz", "timestamp")
+
+
+def is_hive_type_readable_as(column: SourceColumn, declared: DataType) -> bool:
+    """Whether a column of a Hive metastore is readable as a type. Whether a timestamp has a zone, the files decide."""
+    is_timestamp = {column.type.name, declared.name} <= {"timestamp", "timestamp_ntz"}
+    return str(column.type).lower() == str(declared).lower() or is_timestamp
 
 
 def _change_of_field(

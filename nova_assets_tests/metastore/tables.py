@@ -121,6 +121,14 @@ class Tills:
             with suppress(self.types.AlreadyExistsException):
                 client.add_partition(partition)
 
+    def alter(self, *types: tuple[str, str | None]) -> None:
+        """Add or retype columns; None drops one."""
+        with servers.client(self.metastore) as client:
+            table = client.get_table("shop", self.name)
+            columns = {c.name: c.type for c in table.sd.cols} | dict(types)
+            table.sd.cols = [self.types.FieldSchema(name=n, type=t) for n, t in columns.items() if t is not None]
+            client.alter_table("shop", self.name, table)
+
     def drop(self, *values: str) -> None:
         with servers.client(self.metastore) as client:
             client.drop_partition("shop", self.name, list(values), False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -11,8 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner, Result
 
 import nova_assets as nova
+from nova_assets.cli.main import cli
 from nova_assets.errors import DefinitionError, NotSupported, SchemaMismatch, SourceUnavailable
 from nova_assets.metastore.client import HiveMetastore
 from nova_assets.testing import World
@@ -217,6 +220,63 @@ def test_definitions_that_contradict_the_metastore(tills: Tills) -> None:
     for bad in ("thrift://host/shop.tickets", "thrift://host:9083", "thrift://me:secret@host:9083/shop.tickets"):
         with pytest.raises(DefinitionError, match=r"thrift://HOST:PORT/DATABASE\.TABLE"):
             nova.Project(channels=[nova.Channel("t", schema="a int", external=nova.external(bad))])
+
+
+def test_a_definition_is_written_then_followed(tills: Tills, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``nova external add`` and ``nova external check``."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NOVA_PROJECT", f"{tills.name}:project")
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / f"{tills.name}.py").write_text("import nova_assets as n\nproject = n.Project(n.datasets('sql'))\n")
+
+    def call(*arguments: str) -> Result:
+        sys.modules.pop(tills.name, None)
+        return CliRunner().invoke(cli, ["external", *arguments], prog_name="nova")
+
+    tills.alter(("price", "decimal(10,2)"), ("code", "char(3)"))
+    address = f"{tills.metastore}/shop.{tills.name}"
+    added = call("add", address, "--name", "tickets", "--done", "_SUCCESS")
+    assert (added.exit_code, added.output) == (0, "wrote sql/tickets.sql; next: nova refresh tickets\n")
+    written = (tmp_path / "sql" / "tickets.sql").read_text()
+    assert (
+        written
+        == f"""\
+CREATE EXTERNAL TABLE tickets (
+  product STRING,
+  price DECIMAL(10,2),
+  code STRING,
+  day STRING,
+  shop STRING
+)
+USING parquet
+PARTITIONED BY (day, shop)
+LOCATION '{address}'
+TBLPROPERTIES ('done' = '_SUCCESS')
+"""
+    )
+    assert call("check").output == "tickets: as its source\n"
+    tills.alter(("price", "double"), ("code", None))
+    tills.alter(("size", "struct<w:int,h:int>"))
+    broken = call("check")
+    assert broken.exit_code == 1
+    assert broken.output.splitlines() == [
+        "tickets:",
+        "  breaking: price decimal(10,2) is now double",
+        "  breaking: code string was dropped",
+        "  size struct<w:int,h:int> was added",
+    ]
+    assert call("check", "--write").exit_code == 0 and call("check").output == "tickets: as its source\n"
+    kept = written.replace("DECIMAL(10,2)", "DOUBLE").replace("  code STRING,\n", "")
+    assert (tmp_path / "sql" / "tickets.sql").read_text() == kept.replace(
+        "shop STRING", "shop STRING,\n  size struct<w:int,h:int>"
+    )
+
+    tills.alter(("kind", "uniontype<int,string>"))
+    assert "kind" in call("check").output and call("add", address, "--name", "other").exit_code == 1
+    for wrong, text in ((f"{tills.metastore}/shop.absent", "has no table"), ("thrift://there", "DATABASE.TABLE")):
+        refused = call("add", wrong)
+        assert refused.exit_code == 1 and text in refused.stderr
+    assert [f.name for f in (tmp_path / "sql").iterdir()] == ["tickets.sql"]
 
 
 def test_a_metastore_that_is_away_changes_nothing(tills: Tills) -> None:

@@ -188,6 +188,62 @@ def test_whoever_uses_a_server_that_is_killed_hears_of_it_at_once_and_gets_anoth
     assert "failed after" in done.stdout
 
 
+USING = """
+import nova_assets as nova
+from nova_assets.settings import load_settings
+
+with nova.open(settings=load_settings()) as store:
+    spark = store.engine.session
+    from pyspark.sql import functions as F
+    assert spark.range(2).select(F.udf(lambda n: n + 1, "long")("id")).collect()[1][0] == 2
+    print(spark.session_id)
+"""
+
+LATER = """
+import sys
+import nova_assets as nova
+from nova_assets.settings import load_settings
+from pyspark.sql.connect.session import SparkSession
+
+with nova.open(settings=load_settings()) as store:
+    address = store.engine.session.client._builder.url.geturl()
+try:
+    SparkSession.builder.remote(f"{address};session_id={sys.argv[1]}").create().range(1).count()
+except Exception as error:
+    print(type(error).__name__, str(error)[:200])
+"""
+
+
+@pytest.mark.exhaustive
+def test_a_session_ends_with_its_process_and_its_daemon_when_it_is_idle(place: Path) -> None:
+    def printed(program: str, *arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", program, *arguments],
+            cwd=place,
+            env=environment(place),
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout.strip()
+
+    server = nova(place, "spark", "start")["pid"]
+    sessions = [printed(USING) for _ in range(2)]
+    assert "SESSION_CLOSED" in printed(LATER, sessions[0])
+    daemons = daemons_of(server)
+    assert len(daemons) == 2, "one for each session that ran Python"
+    until = time.monotonic() + 480
+    while daemons_of(server) and time.monotonic() < until:
+        time.sleep(5)
+    assert not daemons_of(server)
+
+
+def daemons_of(server: int) -> list[str]:
+    listed = subprocess.run(["ps", "-ww", "--ppid", str(server), "-o", "command="], capture_output=True, text=True)
+    return [line for line in listed.stdout.splitlines() if "nova_assets.engine.session.python_daemon" in line]
+
+
 def is_server(pid: int) -> bool:
     listed = subprocess.run(["ps", "-ww", "-p", str(pid), "-o", "command="], capture_output=True, text=True)
     return "SparkConnectServer" in listed.stdout

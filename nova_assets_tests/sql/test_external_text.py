@@ -57,11 +57,12 @@ def test_one_line_stays_one_line() -> None:
 
 def test_what_is_written_is_read_back() -> None:
     fields = [Field("id", parse_type("bigint")), Field("my day", parse_type("date")), Field("n", parse_type("int"))]
+    fields.append(Field("tags", parse_type("array<struct<firstName:string,b:int>>")))
     options = {"url": "postgresql://r@h:5432/d", "query": "SELECT 'it''s \\ ' AS x", "numPartitions": "4"}
     options |= {"partitionColumn": "id", "passwordEnv": "P"}
     sql = render_external_statement(ExternalStatement("orders", fields, ["my day"], "jdbc", options))
     channel = view_of(sql).channel
-    assert channel.schema is not None and channel.schema.names == ("id", "my day", "n")
+    assert channel.schema is not None and channel.schema.fields == tuple(fields)
     assert channel.partition_columns == ("my day",) and channel.external is not None
     database = channel.external.database
     assert database is not None and (database.query, database.splits) == (options["query"], 4)

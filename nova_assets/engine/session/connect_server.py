@@ -66,7 +66,8 @@ def ensure_server_running(home: Path, extra_settings: Mapping[str, str]) -> dict
     _end_unrecorded_server()
     from pyspark.sql.connect.local_server import reuse_or_start_local_connect_server
 
-    config = {**spark_config(), "spark.app.name": f"nova_assets {home.parent.name}", **extra_settings}
+    config = {**spark_config(), "spark.app.name": f"nova_assets {home.parent.name}"}
+    config |= {"spark.python.daemon.module": "nova_assets.engine.session.python_daemon", **extra_settings}
     paths = dict.fromkeys([str(home.parent), *own_import_paths()])  # import paths of its workers
     config["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(paths)
     with temporary_environment(PYTHONPATH=config["spark.executorEnv.PYTHONPATH"]):
@@ -88,10 +89,12 @@ def connect_session(
         make_session: creates a session from settings, or returns the existing session of this process.
     """
     config = ensure_server_running(home, extra_settings)
-    session = make_session(config)
-    if has_server_ended(session):
-        session.stop()
+    # The server ends a session together with the process that uses it, instead of an hour later.
+    with temporary_environment(SPARK_CONNECT_RELEASE_SESSION_ON_EXIT="true"):
         session = make_session(config)
+        if has_server_ended(session):
+            session.stop()
+            session = make_session(config)
     if session not in _sessions:
         # A new server may reuse the address of an ended one, so the process id identifies the server.
         _sessions[session] = partial(_is_server_process, _recorded_pid(_use_record_file(home), config["spark.remote"]))

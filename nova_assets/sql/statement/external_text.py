@@ -13,7 +13,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.tokenizer_core import Token, TokenType
 
 from nova_assets.errors import NotSupported
-from nova_assets.model.schema import Field, quote_identifier
+from nova_assets.model.schema import DataType, Field, quote_identifier
 from nova_assets.plan.source_columns import ColumnChange
 from nova_assets.sql.text import SqlText
 
@@ -41,7 +41,7 @@ class ExternalStatement:
 
 def render_external_statement(statement: ExternalStatement) -> str:
     """The statement as text."""
-    columns = ",\n".join(f"  {quote_identifier(f.name)} {str(f.type).upper()}" for f in statement.columns)
+    columns = ",\n".join(f"  {quote_identifier(f.name)} {_type_text(f.type)}" for f in statement.columns)
     lines = [f"CREATE EXTERNAL TABLE {quote_identifier(statement.name)} (", columns, ")", f"USING {statement.using}"]
     if statement.options:
         options = ",\n".join(f"  {name} {_literal(value)}" for name, value in statement.options.items())
@@ -72,7 +72,7 @@ def edit_columns(text: SqlText, changes: Sequence[ColumnChange]) -> str:
         elif change.kind == "dropped":
             columns.pop(at)
         else:
-            columns[at] = columns[at].with_type(str(change.actual).upper())
+            columns[at] = columns[at].with_type(_type_text(change.actual))
     if not columns:
         raise _no_columns_error(text, "no column is left")
     written = [c.render(is_last=n == len(columns) - 1) for n, c in enumerate(columns)]
@@ -132,7 +132,7 @@ def _parse_column(before: str, text: str, comment: str) -> _WrittenColumn:
 def _added_column(change: ColumnChange, previous: _WrittenColumn | None) -> _WrittenColumn:
     """A new column, with the spaces of the column before it."""
     spaces = " " if previous is None else previous.before[len(previous.before.rstrip()) :]
-    return _parse_column(spaces or " ", f"{quote_identifier(change.column)} {str(change.actual).upper()}", "")
+    return _parse_column(spaces or " ", f"{quote_identifier(change.column)} {_type_text(change.actual)}", "")
 
 
 def _column_list_span(text: SqlText) -> tuple[int, int]:
@@ -173,6 +173,12 @@ def _split_at_commas(text: SqlText, begin: int, end: int) -> list[tuple[int, int
 
 def _tokens(sql: str) -> list[Token]:
     return list(Spark().tokenize(sql))
+
+
+def _type_text(type_: DataType | None) -> str:
+    """A type as people write it. The names of nested fields keep their case, since files are read by them."""
+    text = str(type_)
+    return text if "struct<" in text else text.upper()
 
 
 def _literal(text: str) -> str:

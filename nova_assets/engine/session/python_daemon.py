@@ -1,0 +1,61 @@
+"""Daemon of Python workers that ends when nobody needs it.
+
+Spark starts a daemon for each session that runs Python functions, and forks the workers from it. A Connect server keeps
+these daemons until it ends, even if their sessions have ended (SPARK-54055). On a server that serves a session for each
+run, they would fill the memory of the machine. This daemon ends after a while without workers. If its session runs a
+Python function again, Spark finds the daemon gone and starts another one.
+
+Spark runs this module as a program (``spark.python.daemon.module``).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from types import FrameType
+
+CHECK_SECONDS = 10.0
+"""Seconds between two looks at the workers."""
+
+IDLE_SECONDS = 300.0
+"""Seconds without workers after which a daemon ends. Spark ends a worker that was idle for a minute."""
+
+
+class IdleClock:
+    """Measures how long this process has had no child processes."""
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+        self._idle_since = time.monotonic()
+
+    def end_if_idle(self, signal_number: int, frame: FrameType | None) -> None:
+        """Handler of the alarm. Ends this process if it was idle for too long."""
+        if _has_children():
+            self._idle_since = time.monotonic()
+        elif time.monotonic() - self._idle_since > self.limit:
+            sys.exit(0)
+
+
+def main() -> None:
+    """Run Spark's daemon, and end it once it is idle."""
+    from pyspark.daemon import manager
+
+    clock = IdleClock(IDLE_SECONDS)
+    signal.signal(signal.SIGALRM, clock.end_if_idle)
+    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGALRM, signal.SIG_DFL))
+    signal.setitimer(signal.ITIMER_REAL, CHECK_SECONDS, CHECK_SECONDS)  # forked workers do not inherit the timer
+    manager()
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    main()
