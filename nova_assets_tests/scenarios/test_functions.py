@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from pyspark.sql.functions import arrow_udf
+from pyspark.sql.types import LongType
 
 import nova_assets as nova
 from nova_assets.errors import SchemaMismatch, TaskFailed
@@ -75,6 +78,52 @@ def test_a_function_that_gives_a_table_is_called_with_values_and_with_rows(run: 
     assert given == ["2022-03-31", 3, "day=2022-03-31", 1]
     expected = [{"product": "Ink", "price": Decimal("6.00"), "day": "2022-03-31"}]
     assert found == ([] if kind == "nothing" else expected)
+
+
+@nova.sql_function(returns="double")
+def middle(values: list[int | None]) -> float | None:
+    known = sorted(v for v in values if v is not None)
+    return float(known[len(known) // 2]) if known else None
+
+
+@nova.sql_function(returns="bigint")
+@arrow_udf(LongType())
+def spread(values: pa.Array) -> int:
+    bounds = pc.min_max(values).as_py()
+    return int(bounds["max"] - bounds["min"])
+
+
+def test_a_function_that_aggregates_an_array(run: Any) -> None:
+    """Beside aggregates of Spark, with FILTER, and in HAVING."""
+    sql = (
+        "SELECT t.product, COUNT(*) AS n, middle(COLLECT_LIST(s.price)) AS m, "
+        "middle(COLLECT_LIST(s.price) FILTER (WHERE s.price > 5)) AS none FROM tickets t "
+        "CROSS JOIN (SELECT price + k AS price FROM tickets LATERAL VIEW EXPLODE(ARRAY(1, 2, 3)) e AS k "
+        "WHERE tickets.day = :d) s WHERE t.day = :d GROUP BY t.product HAVING middle(COLLECT_LIST(s.price)) > 1"
+    )
+    assert run(sql, middle) == [{"product": "Ink", "n": 3, "m": 4.0, "none": None, "day": "2022-03-31"}]
+
+
+def test_an_aggregate_function_of_sparks_kind(run: Any) -> None:
+    sql = (
+        "SELECT product, spread(price * k) AS s FROM tickets LATERAL VIEW EXPLODE(ARRAY(1, 2, 3)) e AS k "
+        "WHERE tickets.day = :d GROUP BY product"
+    )
+    assert run(sql, spread) == [{"product": "Ink", "s": 4, "day": "2022-03-31"}]
+
+
+def test_an_aggregate_of_the_user_follows_changes(tmp_path: Path, spark: Any) -> None:
+    """A dataset without partitions is computed in full, since nobody says that the function is deterministic."""
+    (tmp_path / "spreads.sql").write_text("SELECT product, spread(price) AS s FROM sold GROUP BY product")
+    sold = nova.Channel("sold", schema="id int, product string, price bigint", merge=nova.Upsert(key="id"))
+    project = nova.Project(bindings=nova.datasets(tmp_path, channels=[sold], functions=[spread]), channels=[sold])
+    with World(project, spark) as store:
+        store.insert("sold", [{"id": n, "product": "pen", "price": n} for n in range(5)])
+        store.run("spreads")
+        store.insert("sold", [{"id": 9, "product": "pen", "price": 100}, {"id": 10, "product": "ink", "price": 1}])
+        store.run("spreads")
+        found = {r["product"]: r["s"] for r in store.read("spreads").to_arrow().to_pylist()}
+        assert found == {"pen": 100, "ink": 0}
 
 
 def test_braces_are_only_braces(run: Any) -> None:

@@ -206,9 +206,9 @@ from nova_assets.settings import load_settings
 from pyspark.sql.connect.session import SparkSession
 
 with nova.open(settings=load_settings()) as store:
-    address = store.engine.session.client._builder.url.geturl()
+    store.engine.session  # knows the server's token
 try:
-    SparkSession.builder.remote(f"{address};session_id={sys.argv[1]}").create().range(1).count()
+    SparkSession.builder.remote(f"{sys.argv[1]}/;session_id={sys.argv[2]}").create().range(1).count()
 except Exception as error:
     print(type(error).__name__, str(error)[:200])
 """
@@ -228,9 +228,10 @@ def test_a_session_ends_with_its_process_and_its_daemon_when_it_is_idle(place: P
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout.strip()
 
-    server = nova(place, "spark", "start")["pid"]
+    started = nova(place, "spark", "start")
+    server = started["pid"]
     sessions = [printed(USING) for _ in range(2)]
-    assert "SESSION_CLOSED" in printed(LATER, sessions[0])
+    assert "SESSION_CLOSED" in printed(LATER, started["address"], sessions[0])
     daemons = daemons_of(server)
     assert len(daemons) == 2, "one for each session that ran Python"
     until = time.monotonic() + 480
