@@ -164,6 +164,13 @@ class AnyOf(Trigger):
         return "(" + " | ".join(map(str, self.parts)) + ")"
 
 
+def is_known_trigger(when: object) -> bool:
+    """Whether something is composed of triggers of this package. No other trigger would ever fire."""
+    return isinstance(when, Trigger) and all(
+        isinstance(part, OnData | Every | Cron | After | OnSealed) for part in when.simple_triggers()
+    )
+
+
 @check_argument_types("nova.on_data")
 def on_data(
     *channels: Channel | str,

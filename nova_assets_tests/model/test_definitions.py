@@ -10,6 +10,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.model.merge import merge_model_from_json
+from nova_assets.model.trigger import Trigger
 
 a = nova.Channel("a", schema="k bigint, v string")
 b = nova.Channel("b", merge=nova.Upsert(key="k"))
@@ -359,8 +360,21 @@ def test_what_data_is_waited_for_is_checked(asked: dict[str, object]) -> None:
         nova.on_data("a", **asked)  # type: ignore[arg-type]
 
 
+class OnFullMoon(Trigger):
+    """A trigger of the user's, which nothing would ever evaluate."""
+
+    def __repr__(self) -> str:
+        return "OnFullMoon()"
+
+
 @pytest.mark.parametrize(
-    ("policy", "said"), [({"attempts": 0}, "attempts is 0"), ({"backoff": "soon"}, "backoff is 'soon'")]
+    ("policy", "said"),
+    [
+        ({"attempts": 0}, "attempts is 0"),
+        ({"backoff": "soon"}, "backoff is 'soon'"),
+        ({"when": OnFullMoon()}, "when is OnFullMoon()"),
+        ({"when": nova.every("1h") & OnFullMoon()}, "nova.after(...)"),
+    ],
 )
 def test_the_policy_of_a_binding_is_checked(policy: dict[str, object], said: str) -> None:
     a, b = nova.Channel("a"), nova.Channel("b")
