@@ -157,7 +157,7 @@ def check_databases(channels: Sequence[Channel], timeout: int = 2) -> tuple[list
 
 def _columns_in_metastore(channel: Channel, table: MetastoreTable) -> tuple[SourceColumn, ...]:
     """Columns of the files. The partition columns must be those of the channel."""
-    actual = describe_metastore_table(table, channel.name)
+    actual = describe_metastore_table(table, channel.name, channel.schema)
     check_partition_columns(channel, table, actual)
     return actual.columns
 

@@ -11,7 +11,7 @@ from nova_assets.metastore.hive_tables import storage_format, unsupported_table_
 from nova_assets.model.channel import Channel
 from nova_assets.model.database_source import SourceColumn
 from nova_assets.model.metastore_table import MetastoreTable
-from nova_assets.model.schema import DataType, parse_type
+from nova_assets.model.schema import DataType, Schema, parse_type
 from nova_assets.plan.source_columns import is_hive_type_readable_as
 
 _TEXT_TYPES = ("char(", "varchar(")
@@ -37,11 +37,14 @@ class MetastoreColumns:
         return tuple(c.name for c in self.partition_columns)
 
 
-def describe_metastore_table(table: MetastoreTable, channel_name: str) -> MetastoreColumns:
+def describe_metastore_table(
+    table: MetastoreTable, channel_name: str, declared: Schema | None = None
+) -> MetastoreColumns:
     """Ask a metastore for the columns of a table.
 
     Args:
         channel_name: name of the channel, for errors.
+        declared: see ``metastore_columns``.
 
     Raises:
         SourceUnavailable: the metastore does not answer, or has no such table.
@@ -49,7 +52,7 @@ def describe_metastore_table(table: MetastoreTable, channel_name: str) -> Metast
     """
     next_step = "correct the address, or wait until the metastore answers"
     with open_metastore(table, SourceUnavailable, next_step, {"channel": channel_name}) as metastore:
-        return metastore_columns(table, load_described_table(metastore, channel_name))
+        return metastore_columns(table, load_described_table(metastore, channel_name), declared)
 
 
 def load_described_table(metastore: HiveMetastore, channel_name: str) -> Any:
@@ -84,11 +87,21 @@ def partition_keys(description: Any) -> tuple[str, ...]:
     return tuple(k.name.lower() for k in description.partitionKeys or ())
 
 
-def metastore_columns(table: MetastoreTable, description: Any) -> MetastoreColumns:
-    """Columns of a described table. Raises NotSupported if Spark has no type for one of them."""
+def metastore_columns(table: MetastoreTable, description: Any, declared: Schema | None) -> MetastoreColumns:
+    """Columns of a described table.
+
+    Args:
+        declared: columns of the channel; None for a new channel. A column that the channel does not declare is left out
+            if Spark has no such type.
+
+    Raises:
+        NotSupported: Spark has no type for a column of the channel.
+    """
+    names = None if declared is None else {n.lower() for n in declared.names}
+    described = [c for c in description.sd.cols if names is None or c.name.lower() in names or _spark_type(c.type)]
     return MetastoreColumns(
         storage_format(description.sd),
-        tuple(_source_column(table, c) for c in description.sd.cols),
+        tuple(_source_column(table, c) for c in described),
         tuple(_source_column(table, c) for c in description.partitionKeys or ()),
     )
 
@@ -128,14 +141,22 @@ def check_partition_columns(channel: Channel, table: MetastoreTable, actual: Met
 
 
 def _source_column(table: MetastoreTable, column: Any) -> SourceColumn:
-    if column.type.lower().startswith(_TEXT_TYPES):
-        return SourceColumn(column.name.lower(), column.type, DataType("string"))
-    try:
-        return SourceColumn(column.name.lower(), column.type, parse_type(column.type))
-    except DefinitionError as error:
+    type_ = _spark_type(column.type)
+    if type_ is None:
         raise NotSupported(
             f"column {column.name!r} of {table.full_name} has a type that Spark does not have",
             found=column.type,
             expected="types of Spark",
             next="read the table in a user function: nova.sql_function(returns='table(...)')",
-        ) from error
+        )
+    return SourceColumn(column.name.lower(), column.type, type_)
+
+
+def _spark_type(hive_type: str) -> DataType | None:
+    """Spark's type for the values of a Hive type; None if Spark has none."""
+    if hive_type.lower().startswith(_TEXT_TYPES):
+        return DataType("string")
+    try:
+        return parse_type(hive_type)
+    except DefinitionError:
+        return None

@@ -272,7 +272,13 @@ TBLPROPERTIES ('done' = '_SUCCESS')
     )
 
     tills.alter(("kind", "uniontype<int,string>"))
-    assert "kind" in call("check").output and call("add", address, "--name", "other").exit_code == 1
+    assert call("check").output == "tickets: as its source\n", "Spark has no such type, and the channel needs none"
+    refused = call("add", address, "--name", "other")
+    assert refused.exit_code == 1 and "uniontype" in refused.stderr
+    with one_table(tills.metastore, tills.name) as store, pytest.raises(SchemaMismatch, match="price"):
+        store.refresh("tickets")  # declares bigint
+    with one_table(tills.metastore, tills.name, SCHEMA.replace("bigint", "double")) as store:
+        assert store.refresh("tickets").changed == ()
     for wrong, text in ((f"{tills.metastore}/shop.absent", "has no table"), ("thrift://there", "DATABASE.TABLE")):
         refused = call("add", wrong)
         assert refused.exit_code == 1 and text in refused.stderr
