@@ -88,6 +88,8 @@ class FolderInbox:
                 arrival = self._settled_arrival(path)
                 if arrival is not None:
                     yield arrival
+                elif self._observer is not None:
+                    self._add_changed_path(path)  # it may have changed before the folder was watched
 
     @contextmanager
     def fetch(self, arrival: Arrival) -> Iterator[InputFile]:
