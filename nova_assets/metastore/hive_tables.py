@@ -47,8 +47,8 @@ def unsupported_table_kind(table: Any) -> str | None:
     provider = parameters.get("spark.sql.sources.provider", "")
     if provider in ("delta", "hudi", "iceberg"):
         return f"a table of {provider}"
-    if provider and [(c.name, c.type) for c in table.sd.cols or ()] == [("col", "array<string>")]:
-        return "a table whose columns Spark keeps in a property of its own"
+    if provider and [c.comment for c in table.sd.cols or ()] == ["from deserializer"]:
+        return "a table whose columns only Spark knows"
     return f"a table of {parameters['storage_handler']}" if parameters.get("storage_handler") else None
 
 

@@ -217,7 +217,8 @@ class Binding:
             found += [p for e in c.consumes for p in self._check_edge_problems(c, e)]
         if self.when is not None and not is_known_trigger(self.when):
             found.append(
-                f"when is {self.when!r}; expected nova.on_data(...), nova.every(...), nova.cron(...) or nova.after(...)"
+                f"when is {self.when!r}; expected nova.on_data(...), nova.every(...), nova.cron(...), "
+                "nova.after(...) or nova.on_sealed(...)"
             )
         if not isinstance(self.attempts, int) or self.attempts < 1:
             found.append(f"attempts is {self.attempts!r}; expected a number of runs, at least 1")

@@ -166,9 +166,9 @@ class AnyOf(Trigger):
 
 def is_known_trigger(when: object) -> bool:
     """Whether something is composed of triggers of this package. No other trigger would ever fire."""
-    return isinstance(when, Trigger) and all(
-        isinstance(part, OnData | Every | Cron | After | OnSealed) for part in when.simple_triggers()
-    )
+    if isinstance(when, AllOf | AnyOf):
+        return all(map(is_known_trigger, when.parts))
+    return isinstance(when, OnData | Every | Cron | After | OnSealed)
 
 
 @check_argument_types("nova.on_data")

@@ -21,7 +21,7 @@ from nova_assets.model.external_table import ExternalFormat
 from nova_assets.model.metastore_table import MetastoreTable
 from nova_assets.model.schema import DataType, Field
 from nova_assets.nova_error import NovaError
-from nova_assets.operations.metastore_columns import check_partition_columns, describe_metastore_table
+from nova_assets.operations.metastore_columns import check_partition_columns, describe_metastore_table, is_supported
 from nova_assets.plan.source_columns import ColumnChange, column_changes, is_file_readable_as
 
 MAX_INSPECTED_FILES = 20
@@ -72,7 +72,7 @@ def describe_table_of_metastore(table: MetastoreTable, channel_name: str) -> Tab
 
     Raises:
         SourceUnavailable: the metastore does not answer, or has no such table.
-        NotSupported: nova cannot read the table's files, or Spark has no type for a column.
+        NotSupported: nova cannot read the table's files, or does not support the type of a column.
     """
     actual = describe_metastore_table(table, channel_name)
     format_ = next((f for f in get_args(ExternalFormat) if f == actual.format), None)
@@ -83,7 +83,15 @@ def describe_table_of_metastore(table: MetastoreTable, channel_name: str) -> Tab
             expected=" or ".join(get_args(ExternalFormat)),
             next="ingest the files: source=nova.files(...)",
         )
-    fields = tuple(Field(c.name, c.type) for c in (*actual.columns, *actual.partition_columns))
+    columns = (*actual.columns, *actual.partition_columns)
+    if unsupported := [c for c in columns if not is_supported(c)]:
+        raise NotSupported(
+            f"column {unsupported[0].name!r} of {table.full_name} has a type that nova does not support",
+            found=unsupported[0].source_type,
+            expected="types of Spark",
+            next="write the definition by hand, without this column",
+        )
+    fields = tuple(Field(c.name, c.type) for c in columns)
     return TableOfFiles(format_, fields, actual.partition_keys)
 
 
@@ -156,10 +164,15 @@ def check_databases(channels: Sequence[Channel], timeout: int = 2) -> tuple[list
 
 
 def _columns_in_metastore(channel: Channel, table: MetastoreTable) -> tuple[SourceColumn, ...]:
-    """Columns of the files. The partition columns must be those of the channel."""
-    actual = describe_metastore_table(table, channel.name, channel.schema)
+    """Columns of the files. The partition columns must be those of the channel.
+
+    Columns that no channel can have are left out, unless this channel declares them.
+    """
+    assert channel.schema is not None
+    actual = describe_metastore_table(table, channel.name)
     check_partition_columns(channel, table, actual)
-    return actual.columns
+    declared = {n.lower() for n in channel.schema.names}
+    return tuple(c for c in actual.columns if c.name in declared or is_supported(c))
 
 
 def _columns_of_newest_files(engine: Engine, channel: Channel, absolute_location: str) -> tuple[SourceColumn, ...]:

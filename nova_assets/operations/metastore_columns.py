@@ -1,4 +1,4 @@
-"""Columns of a table of a Hive metastore: of a new definition, or compared with those of a channel."""
+"""Columns of a table of a Hive metastore, and their comparison with the columns of a channel."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ from nova_assets.metastore.hive_tables import storage_format, unsupported_table_
 from nova_assets.model.channel import Channel
 from nova_assets.model.database_source import SourceColumn
 from nova_assets.model.metastore_table import MetastoreTable
-from nova_assets.model.schema import DataType, Schema, parse_type
+from nova_assets.model.schema import DataType, parse_type
 from nova_assets.plan.source_columns import is_hive_type_readable_as
-
-_TEXT_TYPES = ("char(", "varchar(")
-"""Beginnings of Hive's types for text of limited length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +34,19 @@ class MetastoreColumns:
         return tuple(c.name for c in self.partition_columns)
 
 
-def describe_metastore_table(
-    table: MetastoreTable, channel_name: str, declared: Schema | None = None
-) -> MetastoreColumns:
+def describe_metastore_table(table: MetastoreTable, channel_name: str) -> MetastoreColumns:
     """Ask a metastore for the columns of a table.
 
     Args:
         channel_name: name of the channel, for errors.
-        declared: see ``metastore_columns``.
 
     Raises:
         SourceUnavailable: the metastore does not answer, or has no such table.
-        NotSupported: the files of the table alone do not show its rows, or Spark has no type for a column.
+        NotSupported: the files of the table alone do not show its rows.
     """
     next_step = "correct the address, or wait until the metastore answers"
     with open_metastore(table, SourceUnavailable, next_step, {"channel": channel_name}) as metastore:
-        return metastore_columns(table, load_described_table(metastore, channel_name), declared)
+        return metastore_columns(load_described_table(metastore, channel_name))
 
 
 def load_described_table(metastore: HiveMetastore, channel_name: str) -> Any:
@@ -74,7 +68,7 @@ def load_described_table(metastore: HiveMetastore, channel_name: str) -> Any:
     if kind is not None:
         raise NotSupported(
             f"{table.full_name} is {kind}",
-            found="a table whose files alone do not show its rows",
+            found="a table whose rows do not follow from its files and the metastore alone",
             expected="a table of plain Parquet or ORC files",
             next="read the table in a user function: nova.sql_function(returns='table(...)')",
             channel=channel_name,
@@ -87,23 +81,18 @@ def partition_keys(description: Any) -> tuple[str, ...]:
     return tuple(k.name.lower() for k in description.partitionKeys or ())
 
 
-def metastore_columns(table: MetastoreTable, description: Any, declared: Schema | None) -> MetastoreColumns:
-    """Columns of a described table.
-
-    Args:
-        declared: columns of the channel; None for a new channel. A column that the channel does not declare is left out
-            if Spark has no such type.
-
-    Raises:
-        NotSupported: Spark has no type for a column of the channel.
-    """
-    names = None if declared is None else {n.lower() for n in declared.names}
-    described = [c for c in description.sd.cols if names is None or c.name.lower() in names or _spark_type(c.type)]
+def metastore_columns(description: Any) -> MetastoreColumns:
+    """Columns of a described table. A type that nova does not support has the name that the metastore gives it."""
     return MetastoreColumns(
         storage_format(description.sd),
-        tuple(_source_column(table, c) for c in described),
-        tuple(_source_column(table, c) for c in description.partitionKeys or ()),
+        tuple(map(_source_column, description.sd.cols or ())),
+        tuple(map(_source_column, description.partitionKeys or ())),
     )
+
+
+def is_supported(column: SourceColumn) -> bool:
+    """Whether a channel can have a column of this type."""
+    return _supported_type(column.source_type) is not None
 
 
 def check_declared_columns(channel: Channel, table: MetastoreTable, actual: MetastoreColumns) -> None:
@@ -140,22 +129,12 @@ def check_partition_columns(channel: Channel, table: MetastoreTable, actual: Met
         )
 
 
-def _source_column(table: MetastoreTable, column: Any) -> SourceColumn:
-    type_ = _spark_type(column.type)
-    if type_ is None:
-        raise NotSupported(
-            f"column {column.name!r} of {table.full_name} has a type that Spark does not have",
-            found=column.type,
-            expected="types of Spark",
-            next="read the table in a user function: nova.sql_function(returns='table(...)')",
-        )
+def _source_column(column: Any) -> SourceColumn:
+    type_ = _supported_type(column.type) or DataType(column.type.lower())
     return SourceColumn(column.name.lower(), column.type, type_)
 
 
-def _spark_type(hive_type: str) -> DataType | None:
-    """Spark's type for the values of a Hive type; None if Spark has none."""
-    if hive_type.lower().startswith(_TEXT_TYPES):
-        return DataType("string")
+def _supported_type(hive_type: str) -> DataType | None:
     try:
         return parse_type(hive_type)
     except DefinitionError:

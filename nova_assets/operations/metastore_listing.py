@@ -111,7 +111,7 @@ class MetastoreFolders:
     ) -> _MetastorePartitions:
         event_id = metastore.current_event_id()  # before the partitions: later changes are events after it
         description = load_described_table(metastore, channel.name)
-        columns = metastore_columns(metastore.table, description, channel.schema)
+        columns = metastore_columns(description)
         check_declared_columns(channel, metastore.table, columns)
         keys, now = columns.partition_keys, self.catalog.now()
         source = _source_identity(metastore, channel, description)

@@ -4,8 +4,7 @@ Two executions need the same rows if they read the same blocks in the same way, 
 over such reads. The rows are then kept between the executions if that costs less than computing them again. Each
 execution still begins, commits and fails by itself.
 
-Costs are seconds of CPU, with rates measured once, on one machine and one table (decision 0084). Only their comparison
-matters.
+Costs are seconds of CPU, with rates measured on two machines (decision 0084). Only their comparison matters.
 """
 
 from __future__ import annotations

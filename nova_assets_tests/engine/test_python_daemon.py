@@ -70,6 +70,7 @@ def test_a_daemon_with_workers_stays_until_they_end(daemon: Daemon) -> None:
 
 def test_a_daemon_ends_with_spark(daemon: Daemon) -> None:
     assert daemon.process.stdin is not None
-    daemon.new_worker()
+    line = daemon.new_worker()
     daemon.process.stdin.close()
     daemon.process.wait(timeout=10)
+    assert line.recv(1) == b"", "the worker has ended, too"

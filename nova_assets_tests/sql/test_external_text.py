@@ -55,6 +55,12 @@ def test_one_line_stays_one_line() -> None:
         edited(sql)
 
 
+def test_a_nested_field_may_be_called_like_a_clause() -> None:
+    sql = "CREATE EXTERNAL TABLE o (id STRUCT<a: INT, comment: STRING> COMMENT 'c') USING orc LOCATION 'o'"
+    after = "CREATE EXTERNAL TABLE o (id BIGINT COMMENT 'c') USING orc LOCATION 'o'"
+    assert edited(sql, id="bigint") == after and edited(sql, id="struct<a:int,comment:string>") == sql
+
+
 def test_what_is_written_is_read_back() -> None:
     fields = [Field("id", parse_type("bigint")), Field("my day", parse_type("date")), Field("n", parse_type("int"))]
     fields.append(Field("tags", parse_type("array<struct<firstName:string,b:int>>")))

@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import suppress
@@ -34,6 +35,8 @@ _RECORD_FILE_VARIABLE = "SPARK_LOCAL_CONNECT_DISCOVERY"
 STOP_TIMEOUT = 10.0
 """Seconds that a stopped server has to end before it is killed."""
 
+
+_environment_lock = threading.Lock()
 
 _sessions: MutableMapping[Any, Callable[[], bool]] = WeakKeyDictionary()
 """For each session of this process, a function that tells whether its server is alive."""
@@ -89,8 +92,8 @@ def connect_session(
         make_session: creates a session from settings, or returns the existing session of this process.
     """
     config = ensure_server_running(home, extra_settings)
-    # The server ends a session together with the process that uses it, instead of an hour later.
-    with temporary_environment(SPARK_CONNECT_RELEASE_SESSION_ON_EXIT="true"):
+    # The server ends a session when its process exits, instead of an hour later.
+    with _environment_lock, temporary_environment(SPARK_CONNECT_RELEASE_SESSION_ON_EXIT="true"):
         session = make_session(config)
         if has_server_ended(session):
             session.stop()

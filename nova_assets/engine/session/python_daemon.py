@@ -1,9 +1,9 @@
-"""Daemon of Python workers that ends when nobody needs it.
+"""Daemon of Python workers that exits after an idle period.
 
 Spark starts a daemon for each session that runs Python functions, and forks the workers from it. A Connect server keeps
 these daemons until it ends, even if their sessions have ended (SPARK-54055). On a server that serves a session for each
-run, they would fill the memory of the machine. This daemon ends after a while without workers. If its session runs a
-Python function again, Spark finds the daemon gone and starts another one.
+run, they would fill the memory of the machine. This daemon exits after a while without workers. If its session runs a
+Python function again, Spark starts another one.
 
 Spark runs this module as a program (``spark.python.daemon.module``).
 """
@@ -17,10 +17,10 @@ import time
 from types import FrameType
 
 CHECK_SECONDS = 10.0
-"""Seconds between two looks at the workers."""
+"""Interval of the idle check, in seconds."""
 
 IDLE_SECONDS = 300.0
-"""Seconds without workers after which a daemon ends. Spark ends a worker that was idle for a minute."""
+"""Seconds without workers after which a daemon exits. Spark ends a worker that was idle for a minute."""
 
 
 class IdleClock:
@@ -31,7 +31,7 @@ class IdleClock:
         self._idle_since = time.monotonic()
 
     def end_if_idle(self, signal_number: int, frame: FrameType | None) -> None:
-        """Handler of the alarm. Ends this process if it was idle for too long."""
+        """Handler of the alarm. Exits if this process was idle for too long."""
         if _has_children():
             self._idle_since = time.monotonic()
         elif time.monotonic() - self._idle_since > self.limit:
@@ -39,7 +39,7 @@ class IdleClock:
 
 
 def main() -> None:
-    """Run Spark's daemon, and end it once it is idle."""
+    """Run Spark's daemon until it was idle for too long."""
     from pyspark.daemon import manager
 
     clock = IdleClock(IDLE_SECONDS)
@@ -51,7 +51,7 @@ def main() -> None:
 
 def _has_children() -> bool:
     try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        os.waitpid(-1, os.WNOHANG)  # the daemon ignores SIGCHLD, so ended workers need no wait
     except ChildProcessError:
         return False
     return True

@@ -27,15 +27,6 @@ def push_down_conditions(node: exp.Select, outer_conditions: Sequence[exp.Expr],
             yield _substitute_columns(condition, outer_name, expression_by_column)
 
 
-def is_user_function(node: exp.Expr) -> bool:
-    """Whether a node calls a function that is not known to be a scalar function of Spark. It may be an aggregate."""
-    return isinstance(node, exp.Anonymous) and node.name.lower() not in spark_functions.SCALAR_FUNCTIONS
-
-
-def _user_functions(expression: exp.Expr) -> Iterator[exp.Expr]:
-    return (node for node in expression.find_all(exp.Anonymous) if is_user_function(node))
-
-
 def keeps_only_some_rows(node: exp.Expr) -> bool:
     """Whether LIMIT, OFFSET or TABLESAMPLE keeps only part of the output rows. The rows kept then depend on all
     rows.
@@ -69,7 +60,7 @@ def _substitute_columns(condition: exp.Expr, outer_name: str, expression_by_colu
 
 def _is_same_within_group(node: exp.Select, expression: exp.Expr) -> bool:
     """Whether an output column has the same value for all rows of a group, and for all rows of a window partition."""
-    if expression.find(*_MULTI_ROW_NODES) or expression.find(exp.Window) or any(_user_functions(expression)):
+    if expression.find(*_MULTI_ROW_NODES) or expression.find(exp.Window):
         return False
     if not all(
         _is_computed_from(expression, w.args.get("partition_by") or []) for w in _own_nodes_of_kind(node, exp.Window)
@@ -84,7 +75,7 @@ def is_determined_by_group(node: exp.Select, expression: exp.Expr) -> bool:
     """
     group = node.args.get("group")
     if group is None:
-        return not expression.find(exp.Column, exp.AggFunc) and not any(_user_functions(expression))
+        return not any(True for _ in expression.find_all(exp.Column, exp.AggFunc))
     if has_grouping_sets(node) or any(group.args.get(k) for k in ("totals", "all")):
         return False
     return _is_computed_from(expression, group.expressions)
@@ -108,43 +99,33 @@ def aggregate_filter_condition(node: exp.Select) -> exp.Expr | None:
 
 def _is_independent_of_rows(part: exp.Expr) -> bool:
     """Whether a node, without its children, has the same value whatever rows exist."""
-    if is_user_function(part):
-        return False
+    if isinstance(part, exp.Anonymous):
+        return part.name.lower() in spark_functions.SCALAR_FUNCTIONS
     return not isinstance(part, exp.Column | exp.AggFunc | exp.Query | exp.Subquery | exp.Explode | exp.UDTF)
 
 
 def _is_aggregated(node: exp.Select) -> bool:
-    """Whether a SELECT aggregates its rows, as far as is known: a function of the user may be an aggregate."""
     windowed = {id(w.this) for w in _own_nodes_of_kind(node, exp.Window)}
-    if node.args.get("group") is not None or any(id(a) not in windowed for a in _own_nodes_of_kind(node, exp.AggFunc)):
-        return True
-    return any(map(is_user_function, _own_nodes(node))) and not any(map(_has_column_of_one_row, node.selects))
-
-
-def _has_column_of_one_row(expression: exp.Expr) -> bool:
-    """Whether an expression uses a column outside functions of the user. Spark rejects that beside an aggregate."""
-    parts = expression.walk(prune=lambda n: is_user_function(n) or isinstance(n, exp.Query | exp.Subquery))
-    return any(isinstance(part, exp.Column) for part in parts)
+    return node.args.get("group") is not None or any(
+        id(a) not in windowed for a in _own_nodes_of_kind(node, exp.AggFunc)
+    )
 
 
 def _is_computed_from(node: exp.Expr, source_expressions: Sequence[exp.Expr]) -> bool:
     """Whether an expression can be computed from some other expressions."""
     if any(node == key for key in source_expressions):
         return True
-    if isinstance(node, exp.Column | exp.AggFunc | exp.Query | exp.Subquery | exp.Window) or is_user_function(node):
+    if isinstance(node, exp.Column | exp.AggFunc | exp.Query | exp.Subquery | exp.Window):
         return False
     return all(_is_computed_from(child, source_expressions) for child in node.iter_expressions())
 
 
 def _own_nodes_of_kind(node: exp.Select, kind: type[exp.Expr]) -> Iterator[exp.Expr]:
     """Nodes of a class in a SELECT, excluding its subqueries."""
-    return (part for part in _own_nodes(node) if isinstance(part, kind))
-
-
-def _own_nodes(node: exp.Select) -> Iterator[exp.Expr]:
-    """Nodes of a SELECT, excluding its subqueries."""
     for select in (
         *node.selects,
         *(a for c in ("having", "order", "where", "qualify") if (a := node.args.get(c)) is not None),
     ):
-        yield from select.walk(prune=lambda n: isinstance(n, exp.Query | exp.Subquery))
+        for part in select.walk(prune=lambda n: isinstance(n, exp.Query | exp.Subquery)):
+            if isinstance(part, kind):
+                yield part

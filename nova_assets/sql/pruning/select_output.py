@@ -8,17 +8,11 @@ from sqlglot import exp
 
 from nova_assets.sql.evaluation.values import UNKNOWN, Key, Value
 from nova_assets.sql.pruning.condition_tester import combine_parts
-from nova_assets.sql.pruning.predicate_pushdown import has_grouping_sets, is_user_function
+from nova_assets.sql.pruning.predicate_pushdown import has_grouping_sets
 from nova_assets.sql.pruning.select_inputs import SelectInputs
 from nova_assets.sql.pruning.select_source import PossibleValues, SelectSource
 
 _MULTI_ROW_NODES = (exp.AggFunc, exp.Window, exp.Query, exp.Explode)
-
-
-def _may_use_several_rows(expression: exp.Expr) -> bool:
-    return expression.find(*_MULTI_ROW_NODES) is not None or any(
-        map(is_user_function, expression.find_all(exp.Anonymous))
-    )
 
 
 class SelectOutput:
@@ -70,7 +64,7 @@ class SelectOutput:
         return values.with_null() if values is not None and may_be_null else values
 
     def _values_of_expression(self, node: exp.Expr) -> PossibleValues | None:
-        if self.inputs.memo.memoize(("uses several rows", id(node)), lambda: _may_use_several_rows(node)):
+        if self.inputs.memo.memoize(("uses several rows", id(node)), lambda: node.find(*_MULTI_ROW_NODES) is not None):
             return None
         evaluable = self.inputs.compile_expression(node)
         if evaluable.type is None or evaluable.depends_on_data:

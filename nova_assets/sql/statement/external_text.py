@@ -122,10 +122,12 @@ def _parse_columns(text: SqlText, begin: int, end: int) -> tuple[list[_WrittenCo
 
 
 def _parse_column(before: str, text: str, comment: str) -> _WrittenColumn:
-    tokens = _tokens(text)
-    type_end = next(
-        (n for n, t in enumerate(tokens) if n and t.text.upper() in ("COMMENT", "NOT", "NULL")), len(tokens)
-    )
+    tokens, depth, type_end = _tokens(text), 0, 1
+    for token in tokens[1:]:
+        if depth == 0 and token.text.upper() in ("COMMENT", "NOT", "NULL"):
+            break
+        depth += _depth_change(token)
+        type_end += 1
     return _WrittenColumn(before, text, comment, tokens[0].text, (tokens[1].start, tokens[type_end - 1].end + 1))
 
 
@@ -162,13 +164,17 @@ def _split_at_commas(text: SqlText, begin: int, end: int) -> list[tuple[int, int
     for token in _tokens(text.sql):
         if not begin <= token.start < end:
             continue
-        depth += (token.token_type in (TokenType.L_PAREN, TokenType.LT)) - (
-            token.token_type in (TokenType.R_PAREN, TokenType.GT)
-        )
+        depth += _depth_change(token)
         if token.token_type == TokenType.COMMA and depth == 0:
             spans.append((start, token.start))
             start = token.end + 1
     return [*spans, (start, end)]
+
+
+def _depth_change(token: Token) -> int:
+    """1 at the beginning of a nested type, -1 at its end."""
+    opens, closes = (TokenType.L_PAREN, TokenType.LT), (TokenType.R_PAREN, TokenType.GT)
+    return (token.token_type in opens) - (token.token_type in closes)
 
 
 def _tokens(sql: str) -> list[Token]:
