@@ -18,7 +18,7 @@ from nova_assets.model.partitions import WHOLE, Dimension, parse_partition
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
 from nova_assets.model.resources import NO_LIMITS, Resources
 from nova_assets.model.task import Task
-from nova_assets.model.trigger import Trigger, is_known_trigger
+from nova_assets.model.trigger import Trigger, is_supported_trigger
 from nova_assets.model.workflowette import Workflowette
 from nova_assets.short_repr import short_repr
 from nova_assets.suggestions import did_you_mean
@@ -215,7 +215,7 @@ class Binding:
                 found += self._produce_problems(t, p)
         for c in self.checks:
             found += [p for e in c.consumes for p in self._check_edge_problems(c, e)]
-        if self.when is not None and not is_known_trigger(self.when):
+        if self.when is not None and not is_supported_trigger(self.when):
             found.append(
                 f"when is {self.when!r}; expected nova.on_data(...), nova.every(...), nova.cron(...), "
                 "nova.after(...) or nova.on_sealed(...)"

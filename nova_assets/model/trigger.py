@@ -164,10 +164,10 @@ class AnyOf(Trigger):
         return "(" + " | ".join(map(str, self.parts)) + ")"
 
 
-def is_known_trigger(when: object) -> bool:
+def is_supported_trigger(when: object) -> bool:
     """Whether something is composed of triggers of this package. No other trigger would ever fire."""
     if isinstance(when, AllOf | AnyOf):
-        return all(map(is_known_trigger, when.parts))
+        return all(map(is_supported_trigger, when.parts))
     return isinstance(when, OnData | Every | Cron | After | OnSealed)
 
 
