@@ -1,6 +1,6 @@
 """New SQLite catalogs in a test process: the first is migrated, and the others get its tables as one script.
 
-The 24 migrations of an empty file take a tenth of a second, and most tests open a new catalog.
+The 25 migrations of an empty file take a tenth of a second, and most tests open a new catalog.
 """
 
 from __future__ import annotations

@@ -57,6 +57,8 @@ channels = Table(
     # Number and prefix hash of the newest step.
     Column("step", Integer, nullable=False, server_default="0"),
     Column("prefix", String(64), nullable=False, server_default=""),
+    # Numbers up to this one were perhaps given to commits that a restored catalog has lost. No commit gets them again.
+    Column("used_until", Integer, nullable=False, server_default="0"),
 )
 
 bindings = Table(
@@ -380,5 +382,19 @@ catalog_identity = Table(
     # Identity of the warehouse that holds the blocks, and its address when it was adopted.
     Column("warehouse", String(64)),
     Column("warehouse_address", Text),
+    # SQLite: the file in which the catalog is, and the log beside it (``database/sqlite_place.py``).
+    Column("place", Text),
+    # Address of the catalog of which this one is a copy, until a person decides which of the two owns the warehouse.
+    Column("copied_from", Text),
 )
 """One row with the identity of this catalog. Catalogs that share a warehouse use it to tell their files apart."""
+
+backups = Table(
+    "nova_backups",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("folder", Text, nullable=False),
+    Column("made_at", UtcMicroseconds, nullable=False),
+    Column("held_until", UtcMicroseconds, nullable=False),
+)
+"""Backups of this catalog. Files that such a backup lists are not deleted until ``held_until``."""
