@@ -290,6 +290,12 @@ class WarehouseMismatch(WarehouseUnavailable):
     code = "NOVA-WAREHOUSE-MISMATCH"
 
 
+class CopyUndecided(NovaError):
+    """The catalog is a copy, and nobody has decided yet whether the copy or the original owns the warehouse."""
+
+    code = "NOVA-COPY-UNDECIDED"
+
+
 class DagsterUnavailable(NovaError):
     """Dagster's webserver does not answer, or does not know the requested object."""
 

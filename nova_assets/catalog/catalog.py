@@ -7,9 +7,10 @@ from datetime import datetime
 
 from sqlalchemy import text
 
-from nova_assets.catalog import schema_version
+from nova_assets.catalog import catalog_place, schema_version
 from nova_assets.catalog.arrivals import Arrivals
 from nova_assets.catalog.backfills import Backfills
+from nova_assets.catalog.backups import Backups
 from nova_assets.catalog.catalog_damage import CatalogDamage
 from nova_assets.catalog.channel_outlines import Outlines
 from nova_assets.catalog.commits import Commits
@@ -71,6 +72,7 @@ class SqlCatalog(
     Firings,
     Notifications,
     Tokens,
+    Backups,
 ):
     """Implements the ``Catalog`` protocol on SQLite or PostgreSQL.
 
@@ -120,5 +122,7 @@ def open_catalog(
         CatalogUnavailable, CatalogVersion.
     """
     database = Database(url, clock, patience=patience, statement_timeout=timeout)
+    catalog_place.check_creates_alone(database)
     schema_version.upgrade(database)
+    catalog_place.check_or_record_place(database)
     return SqlCatalog(database, on_before_commit)

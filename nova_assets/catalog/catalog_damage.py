@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from sqlalchemy import Connection, inspect, literal, select
 from sqlalchemy.exc import DatabaseError
 
 from nova_assets.catalog import schema_version
 from nova_assets.catalog.catalog_part import CatalogPart
-from nova_assets.catalog.database.transactions import Database
 from nova_assets.catalog.tables import metadata
-
-_SQLITE_HEADER = b"SQLite format 3\x00"
 
 
 class CatalogDamage(CatalogPart):
@@ -21,29 +16,14 @@ class CatalogDamage(CatalogPart):
     def catalog_damage(self) -> str | None:
         """Damage of the catalog, described without host or folder names; None if the catalog is readable.
 
-        An open SQLite connection would not notice that its file was deleted or overwritten, so the file itself is
-        checked.
+        SQLite does not notice that its file was removed or replaced, so ``stat`` examines the file. Nothing here may
+        open the file: closing it would drop SQLite's locks ("How To Corrupt An SQLite Database File", section 2.2).
 
         Raises:
             CatalogUnavailable: the database does not answer.
             CatalogVersion: another version of this package has migrated the catalog since it was opened.
         """
-        return _find_file_damage(self.database) or self.database.read(_find_table_damage)
-
-
-def _find_file_damage(database: Database) -> str | None:
-    name = database.engine.url.database
-    if not database.is_sqlite or name in (None, "", ":memory:"):
-        return None
-    file = Path(str(name))
-    try:
-        with file.open("rb") as opened:
-            file_start = opened.read(len(_SQLITE_HEADER))
-    except FileNotFoundError:
-        return f"its file {file.name} is missing"
-    except OSError as error:
-        return f"its file {file.name} cannot be read: {error.strerror}"
-    return None if file_start in (_SQLITE_HEADER, b"") else f"its file {file.name} is no longer a database"
+        return self.database.backend.find_file_problem() or self.database.read(_find_table_damage)
 
 
 def _find_table_damage(c: Connection) -> str | None:

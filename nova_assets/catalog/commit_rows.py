@@ -56,8 +56,9 @@ def sequence_range(publish: AddBlock) -> tuple[int, int]:
     return (publish.span[1], publish.span[1]) if publish.kind == "base" else publish.span
 
 
-def block_row(publish: AddBlock, commit_id: str, seq: int) -> dict[str, Any]:
-    lo, hi = publish.span or (seq - 1, seq)
+def block_row(publish: AddBlock, commit_id: str, head: int, seq: int) -> dict[str, Any]:
+    """Row of a block. A delta leads from the head to the commit's number, even if numbers in between are left out."""
+    lo, hi = publish.span or (head, seq)
     return {
         "id": publish.block_id,
         "channel": publish.channel,

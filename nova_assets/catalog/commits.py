@@ -152,7 +152,7 @@ class Commits(CatalogPart):
         check_preconditions(c, request, execution, channel_rows)
         reopen_or_reject_sealed_groups(c, request, channel_rows)
         new_numbers = self._assign_sequence_numbers(c, request, channel_rows)
-        self._insert_published_blocks(c, request, new_numbers)
+        self._insert_published_blocks(c, request, channel_rows, new_numbers)
         append_steps(c, request.id, _actions_by_channel(request), channel_rows, self.database.clock())
         self._move_cursors(c, request, new_numbers)
         record_arrival_outcomes(c, request.arrival_outcomes, request.id)
@@ -192,7 +192,7 @@ class Commits(CatalogPart):
             Channel -> its new number.
         """
         new_numbers = {
-            p.channel: channel_rows[p.channel]["head"] + 1 for p in request.added_blocks if p.takes_sequence_number
+            p.channel: _next_number(channel_rows[p.channel]) for p in request.added_blocks if p.takes_sequence_number
         }
         based_channels = {
             p.channel for p in request.added_blocks if p.kind == "base" and p.span is None and p.origin != "drop"
@@ -226,13 +226,25 @@ class Commits(CatalogPart):
             )
         return new_numbers
 
-    def _insert_published_blocks(self, c: Connection, request: CommitRequest, new_numbers: Mapping[str, int]) -> None:
+    def _insert_published_blocks(
+        self,
+        c: Connection,
+        request: CommitRequest,
+        channel_rows: Mapping[str, RowMapping],
+        new_numbers: Mapping[str, int],
+    ) -> None:
         added = [p for p in request.added_blocks if p.is_committed]
         for p in added:
             if p.replaces_base:
                 self._collect_replaced_base(c, p, request.id)
         if added:
-            c.execute(insert(blocks), [block_row(p, request.id, new_numbers.get(p.channel, 0)) for p in added])
+            c.execute(
+                insert(blocks),
+                [
+                    block_row(p, request.id, channel_rows[p.channel]["head"], new_numbers.get(p.channel, 0))
+                    for p in added
+                ],
+            )
         rows = [
             {
                 "block_id": p.block_id,
@@ -314,6 +326,11 @@ def lock_channels(c: Connection, request: CommitRequest) -> dict[str, RowMapping
     for name in sorted(names - set(rows_by_name)):
         raise ChannelNotFound(f"no channel is called {name!r}", next="nova channels", channel=name)
     return rows_by_name
+
+
+def _next_number(channel_row: RowMapping) -> int:
+    """Next sequence number of a channel. A restored channel leaves out the numbers that others may have seen (R1)."""
+    return int(max(channel_row["head"], channel_row["used_until"])) + 1
 
 
 def _last_commit_query(binding: str, partition: str) -> Select[Any]:

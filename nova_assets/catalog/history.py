@@ -88,6 +88,26 @@ class Histories(CatalogPart):
             raise channel_not_found_error(self.database, channel)
         return result
 
+    def lost_numbers(self, channel: str) -> list[range]:
+        """Sequence numbers that no commit of this catalog has, although the catalog has given them to commits once.
+
+        A catalog that was restored from a backup has lost the commits after the backup. It leaves out their numbers, so
+        that a number that a reader knows never means other rows (R1).
+        """
+        number = commit_numbers.c.seq
+        before = func.lag(number, 1, 0).over(order_by=number)
+        numbers = select(before.label("before"), number.label("seq")).where(commit_numbers.c.channel == channel)
+        pairs = numbers.subquery()
+
+        def read_lost(c: Connection) -> list[range]:
+            row = c.execute(select(channels.c.head, channels.c.used_until).where(channels.c.name == channel)).first()
+            if row is None or not row.used_until:
+                return []
+            gaps = c.execute(select(pairs).where(pairs.c.seq > pairs.c.before + 1).order_by(pairs.c.seq))
+            return [range(g.before + 1, g.seq) for g in gaps] + [range(row.head + 1, row.used_until + 1)]
+
+        return self.database.read(read_lost)
+
     def has_dropped_partitions(self, channel: str, *, ever: bool = False) -> bool:
         """Whether retention dropped a partition of the channel (R19).
 

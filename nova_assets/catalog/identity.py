@@ -5,7 +5,10 @@ from __future__ import annotations
 from sqlalchemy import Connection, select, update
 
 from nova_assets.catalog.catalog_part import CatalogPart
-from nova_assets.catalog.tables import blocks, catalog_identity, commits, files
+from nova_assets.catalog.tables import blocks, catalog_identity, channels, commits, files
+
+SKIPPED_NUMBERS = 1_000_000
+"""Sequence numbers that a restored or copied catalog leaves out. Commits that it does not have may have them."""
 
 
 class Identity(CatalogPart):
@@ -36,6 +39,27 @@ class Identity(CatalogPart):
             return row[0], row[1]
 
         return self.database.write(adopt_if_unset)
+
+    def copied_from(self) -> str | None:
+        """Place of the catalog of which this one is a copy; None if it is no copy, or a person has decided."""
+        original: str | None = self.database.read(lambda c: c.execute(select(catalog_identity.c.copied_from)).scalar())
+        return original
+
+    def claim_warehouse(self, new_identity: str | None) -> None:
+        """Store a new identity of the warehouse, and decide that this catalog is no copy.
+
+        Channels leave out the numbers that commits of another copy may have.
+
+        Args:
+            new_identity: None if no warehouse belongs to the catalog yet.
+        """
+
+        def claim(c: Connection) -> None:
+            c.execute(update(catalog_identity).values(warehouse=new_identity, copied_from=None))
+            if not self.database.is_sqlite:  # a copy of a SQLite file leaves out numbers since it was first opened
+                c.execute(update(channels).values(used_until=channels.c.head + SKIPPED_NUMBERS))
+
+        self.database.write(claim)
 
     def newest_listed_file(self) -> str | None:
         """A file of the newest block that has files in the warehouse; None if there is no such block."""

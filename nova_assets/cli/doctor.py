@@ -24,6 +24,7 @@ _STATUS_STYLES: dict[Status, tuple[str, str]] = {
 @click.option("--spark", "start_spark", is_flag=True, help="Start Spark and run a small job.")
 @click.option("--repair", "repair", is_flag=True, help="Find and repair damage in catalog, warehouse and Dagster.")
 @click.option("--dry-run", is_flag=True, help="With --repair: list the damage and its repair. Change nothing.")
+@click.option("--claim", "claim", is_flag=True, help="Decide that this catalog owns the warehouse, and no copy of it.")
 @click.option("--verify", "verify", is_flag=True, help="Compare all bytes of the data files with their digests.")
 @click.option(
     "--sample",
@@ -33,7 +34,13 @@ _STATUS_STYLES: dict[Status, tuple[str, str]] = {
 )
 @click.pass_obj
 def doctor(
-    deployment: Deployment, start_spark: bool, repair: bool, dry_run: bool, verify: bool, sample_size: int | None
+    deployment: Deployment,
+    start_spark: bool,
+    repair: bool,
+    dry_run: bool,
+    claim: bool,
+    verify: bool,
+    sample_size: int | None,
 ) -> CommandResult:
     """Check Python, Java, Spark, Dagster, catalog, warehouse and project. Show their versions, locations and problems.
 
@@ -43,6 +50,9 @@ def doctor(
     listed in the catalog, and differences between the commits of the catalog and those in Dagster (of DAGSTER_HOME). It
     explains each damage, repairs it if possible, and otherwise shows the command to type. Other commands and runs may
     continue meanwhile. Exits with 1 if damage remains.
+
+    A catalog that was copied to another place deletes nothing, since the original may need the files. With --claim, a
+    person decides: this catalog owns the warehouse. The commits of all other copies fail from then on.
 
     With --verify, the command reads the data files, or a random sample, and compares all bytes with the digests that
     were recorded when the files were written. Changes nothing. Exits with 1 if a file was altered.
@@ -56,9 +66,12 @@ def doctor(
            "damages": [{"kind": "staged"|"lapsed"|"file"|"orphan"|"upload"|"unpublished"|"event"|"firing",
              "subject", "what", "means", "cure" or null, "mending", "next" or null, "wrong",
              "concerns": [IDS OR PATHS], "state": "told"|"found"|"mended"|"remains", "says"}]}
+    With --claim: {"dry_run", "catalog", "warehouse", "copied_from": PATH or null}
     """
-    if dry_run and not repair:
-        raise click.UsageError("--dry-run needs --repair: nova doctor alone changes nothing")
+    if dry_run and not (repair or claim):
+        raise click.UsageError("--dry-run needs --repair or --claim: nova doctor alone changes nothing")
+    if claim and (repair or start_spark or verify):
+        raise click.UsageError("--claim excludes --repair, --spark and --verify: run one after the other")
     if repair and start_spark:
         raise click.UsageError("--repair and --spark exclude each other: run one after the other")
     if verify and (repair or start_spark):
@@ -69,6 +82,10 @@ def doctor(
         from nova_assets.cli.doctor_repair import verify_files
 
         return verify_files(deployment, sample_size)
+    if claim:
+        from nova_assets.cli.doctor_claim import claim_warehouse_of_deployment
+
+        return claim_warehouse_of_deployment(deployment, dry_run)
     if repair:
         from nova_assets.cli.doctor_repair import repair_deployment
 

@@ -264,7 +264,7 @@ def commit_cursors_if_succeeded(store: Store, reader_execution: Execution, insta
         reads=tuple(ChannelRead(p.channel, p.cursor, p.head, p.partition) for p in reader_execution.pins.values()),
     )
     with suppress(CommitConflict):  # another process has moved them
-        commit_resolving_outcome(store.catalog, request)
+        commit_resolving_outcome(store.catalog, store.runtime.staging.warehouse_check, request)
     return True
 
 

@@ -75,6 +75,6 @@ class ChannelWriter:
     def commit(self, request: CommitRequest) -> Commit:
         """Commit a request, and resolve an unknown outcome (R7)."""
         crash_point("commit.before")
-        commit = commit_resolving_outcome(self.catalog, request)
+        commit = commit_resolving_outcome(self.catalog, self.staging.warehouse_check, request)
         crash_point("commit.after")
         return commit

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from nova_assets.errors import CatalogUnavailable, CommitConflict, CommitOutcomeUnknown
+from nova_assets.execution.warehouse_identity import WarehouseCheck
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.commit import Commit, CommitRequest
 
 
-def commit_resolving_outcome(catalog: Catalog, request: CommitRequest) -> Commit:
+def commit_resolving_outcome(catalog: Catalog, warehouse_check: WarehouseCheck, request: CommitRequest) -> Commit:
     """Commit. An unknown outcome is looked up under a lock before anything else is done (R7).
 
     Raises:
+        WarehouseMismatch, WarehouseUnavailable: the blocks are not in the warehouse of the catalog.
         CommitConflict: a requirement is not met, or the look-up found that nothing was committed.
         CommitOutcomeUnknown: the catalog does not answer the look-up.
     """
+    warehouse_check.check()
     try:
         return catalog.commit(request)
     except CommitOutcomeUnknown as unknown:

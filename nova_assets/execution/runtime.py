@@ -288,7 +288,7 @@ class Runtime:
         request = with_backfill_outcome(request, run, self.project, self.catalog)
         crash_point("commit.before")
         try:
-            commit = commit_resolving_outcome(self.catalog, request)
+            commit = commit_resolving_outcome(self.catalog, self.staging.warehouse_check, request)
         except CommitConflict as conflict:
             self.abort(execution, conflict.what, counts_as_failure=False)
             raise

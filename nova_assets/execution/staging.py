@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from nova_assets.execution.block_checks import check_base_keeps_rows, check_no_sum_overflow, resolve_block_schema
 from nova_assets.execution.lagging_consumers import prepare_consumers_for
-from nova_assets.execution.warehouse_identity import check_or_adopt_warehouse
+from nova_assets.execution.warehouse_identity import WarehouseCheck, check_or_adopt_warehouse
 from nova_assets.model.block import Block, Kind, Manifest, StagedBlock
 from nova_assets.model.block_options import NO_OPTIONS, BlockOptions
 from nova_assets.model.catalog import Catalog
@@ -38,6 +38,7 @@ class Staging:
         self.catalog = catalog
         self.engine = engine
         self.crash_point = crash_point
+        self.warehouse_check = WarehouseCheck(catalog, engine)
         self._warehouse_adopted = False
 
     def write(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 
-from nova_assets.errors import WarehouseMismatch, WarehouseUnavailable
+from nova_assets.errors import CopyUndecided, WarehouseMismatch, WarehouseUnavailable
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.engine import Engine
 
@@ -54,6 +54,88 @@ def check_or_adopt_warehouse(catalog: Catalog, engine: Engine) -> None:
         raise _warehouse_mismatch_error(catalog, engine, identity, address, found_identity)
 
 
+class WarehouseCheck:
+    """Check before each commit that the warehouse with the catalog's blocks is in place. It may be unmounted, moved or
+    replaced at any time, and blocks in an empty mount point would be lost.
+    """
+
+    def __init__(self, catalog: Catalog, engine: Engine) -> None:
+        self.catalog = catalog
+        self.engine = engine
+        self._catalog_id: str | None = None
+        self._identity: str | None = None
+
+    def check(self) -> None:
+        """Compare the marker in the warehouse with the identity that the catalog knows.
+
+        A warehouse that was never written to passes.
+
+        Raises:
+            WarehouseMismatch: another warehouse, or none, is in place; or another copy of the catalog has claimed the
+                warehouse.
+            WarehouseUnavailable: the marker cannot be read.
+        """
+        if self._catalog_id is None:
+            self._catalog_id = self.catalog.identity()
+        found_identity = self.engine.read_catalog_marker(self._catalog_id)
+        if found_identity is not None and found_identity == self._identity:
+            return
+        self._identity, address = self.catalog.warehouse_identity_and_address()  # ``nova doctor --claim`` changes it
+        if self._identity is None or found_identity == self._identity:
+            return
+        if not _is_warehouse_of_catalog(self.catalog, self.engine, found_identity):
+            raise _warehouse_mismatch_error(self.catalog, self.engine, self._identity, address, found_identity)
+
+    def check_may_delete(self, action: str) -> None:
+        """Check that this catalog owns the warehouse, before files are deleted or moved there.
+
+        Raises:
+            CopyUndecided, WarehouseMismatch, WarehouseUnavailable.
+        """
+        check_is_no_copy(self.catalog, action)
+        self.check()
+
+
+def claim_warehouse(catalog: Catalog, engine: Engine) -> None:
+    """Make this catalog the only one that may write to its warehouse and delete there.
+
+    The warehouse gets a new identity, which other copies of the catalog do not know. Their commits fail from then on.
+    The marker is written first: after a failure, the call can be repeated.
+
+    Raises:
+        WarehouseMismatch: the warehouse does not hold the newest file of the catalog.
+        WarehouseUnavailable: the warehouse cannot be written.
+    """
+    identity, address = catalog.warehouse_identity_and_address()
+    catalog_id, new_identity = catalog.identity(), None if identity is None else uuid.uuid4().hex
+    newest_file = catalog.newest_listed_file()
+    if newest_file is not None and engine.file_size(newest_file) is None:
+        raise _warehouse_mismatch_error(catalog, engine, identity, address, engine.read_catalog_marker(catalog_id))
+    if new_identity is not None:
+        engine.write_catalog_marker(catalog_id, new_identity)
+    catalog.claim_warehouse(new_identity)
+
+
+def check_is_no_copy(catalog: Catalog, action: str) -> None:
+    """Check that no other copy of the catalog may own the warehouse.
+
+    Args:
+        action: what would be done, for the message.
+
+    Raises:
+        CopyUndecided.
+    """
+    original = catalog.copied_from()
+    if original is not None:
+        raise CopyUndecided(
+            f"this catalog is a copy, so {action}",
+            found=f"a copy of {original}, which may need the files",
+            expected="one catalog that owns the warehouse",
+            next="if the original is gone, or shall stop: nova doctor --claim; to keep both, copy the warehouse, too, "
+            "and set NOVA_WAREHOUSE to the copy first",
+        )
+
+
 def _is_warehouse_of_catalog(catalog: Catalog, engine: Engine, found_identity: str | None) -> bool:
     """Whether the warehouse belongs to the catalog, by its marker.
 
@@ -83,8 +165,9 @@ def _warehouse_mismatch_error(
         expected=f"the warehouse that holds the catalog's blocks{known}"
         + (f", with {expected_identity!r} in {file}" * bool(expected_identity)),
         next="check that the warehouse is mounted, or set NOVA_WAREHOUSE to "
-        f"{expected_address or 'that warehouse'}; if it was moved, move "
-        "all of it, including its folder catalogs/",
+        f"{expected_address or 'that warehouse'}; if it was moved, move all of it, including its folder catalogs/"
+        + "; if another copy of this catalog has claimed it, nova doctor --claim takes it back"
+        * bool(found_identity),
         warehouse=engine.address,
         identity=expected_identity,
     )

@@ -168,7 +168,12 @@ class ChannelMaintenance:
 
         Args:
             undo_period: seconds for which removals of definitions can still be taken back. Older ones become final.
+
+        Raises:
+            CopyUndecided: the catalog is a copy of another one, which may need the files.
+            WarehouseMismatch: another copy of the catalog has claimed the warehouse.
         """
+        self.runtime.staging.warehouse_check.check_may_delete("nothing is collected from its warehouse")
         self.runtime.delete_dead_staging()  # pins of long-dead executions must not retain blocks
         self.catalog.collect_removals([channel], undo_period)
         collected = self.catalog.collect_garbage(channel, retain)
@@ -177,9 +182,15 @@ class ChannelMaintenance:
         return collected
 
     def delete_collected_files(self) -> int:
-        """Delete files of blocks that were collected longer than the delay ago. Returns the number of files."""
+        """Delete files of blocks that were collected longer than the delay ago. Returns the number of files.
+
+        An undecided copy of a catalog deletes none.
+        """
         deletable = self.catalog.deletable_files(self.deletion_delay)
+        if deletable and self.catalog.copied_from() is not None:
+            return 0
         if deletable:
+            self.runtime.staging.warehouse_check.check()
             self.engine.delete_files(sorted({path for _, path in deletable if not is_external_path(path)}))
             crash_point("collect.deleted")
             self.catalog.delete_file_records(deletable)

@@ -17,6 +17,7 @@ from nova_assets.crash_points import crash_point
 from nova_assets.errors import CommitConflict, ExecutionInProgress, NotSupported
 from nova_assets.execution.lease import is_owner_dead
 from nova_assets.execution.runtime import Runtime
+from nova_assets.execution.warehouse_identity import check_is_no_copy
 from nova_assets.masking import get_logger
 from nova_assets.model.commit import CommitRequest
 from nova_assets.model.compaction import Compaction
@@ -104,7 +105,9 @@ class TablePublisher:
         Raises:
             TableTaken, TableUnavailable: error of the first table that failed. The other tables are published first.
             ExecutionInProgress: another process is publishing the channel.
+            CopyUndecided: the catalog is a copy of another one, which may publish to the same tables.
         """
+        check_is_no_copy(self.catalog, "nothing is published")
         new_versions: list[PublishedVersion] = []
         first_error: NovaError | None = None
         for table in tables:
@@ -144,7 +147,9 @@ class TablePublisher:
 
         Raises:
             ExecutionInProgress: another process is publishing the channel.
+            CopyUndecided: the catalog is a copy of another one, which may publish to the same tables.
         """
+        check_is_no_copy(self.catalog, "nothing is unpublished")
         published_versions = self.catalog.published_versions(channel, table.id)
         for published_version in published_versions:
             publishing_execution = (

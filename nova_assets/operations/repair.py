@@ -133,8 +133,14 @@ class Repair:
         return DamageReport(tuple(self._lost_file_damages(checks_by_channel)), counts)
 
     def repair_damages(self, damages: Iterable[Damage]) -> list[RepairOutcome]:
-        """Repair the damages with a known cure, after checking that they still exist."""
+        """Repair the damages with a known cure, after checking that they still exist.
+
+        Raises:
+            CopyUndecided: the catalog is a copy of another one, to which the files may belong.
+        """
         all_damages = list(damages)
+        if all_damages:
+            self.runtime.staging.warehouse_check.check_may_delete("nothing is repaired")
         repair_by_cure: dict[Cure, Callable[[Sequence[Damage]], Iterator[RepairOutcome]]] = {
             "sweep": self._sweep_leftovers,
             "give up": self._give_up_blocks,

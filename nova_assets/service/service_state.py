@@ -12,6 +12,8 @@ from nova_assets.errors import ServiceUnavailable
 from nova_assets.file_views.query_handler import ViewQueryHandler
 from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import WHOLE, parse_partition
+from nova_assets.model.timeline import TimelinePosition
+from nova_assets.operations.read import check_number_not_lost
 from nova_assets.service.decoders import BodyDecoders
 from nova_assets.service.http.active_requests import ActiveRequests
 from nova_assets.service.http.config import ServiceConfig
@@ -78,6 +80,16 @@ class ServiceState:
         """
         dimensions = self.channel_definition(channel).partitions
         return parse_partition(dimensions, partition, allow_scope=True) if partition else WHOLE
+
+    def check_not_lost(self, channel: str, known_position: TimelinePosition | None, *numbers: int | None) -> None:
+        """Check that no requested number belongs to a commit that a restored catalog has lost. An asker that knows its
+        position needs no check, because its position then belongs to another timeline.
+
+        Raises:
+            VersionNotFound.
+        """
+        if known_position is None:
+            check_number_not_lost(self.store.catalog, channel, *numbers)
 
     def check_ready(self) -> None:
         """Check that the catalog is healthy, and that the file views are current. Concurrent calls share one check per

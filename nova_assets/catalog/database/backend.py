@@ -51,6 +51,26 @@ class DatabaseBackend(Protocol):
         """Run the first statement of a transaction."""
         ...
 
+    def before_connect(self) -> None:
+        """Called before a connection is taken from the pool."""
+        ...
+
+    def before_commit(self, c: Connection) -> None:
+        """Called at the end of a write transaction, before COMMIT. An error rolls the transaction back."""
+        ...
+
+    def after_commit(self, c: Connection) -> None:
+        """Called after COMMIT, before the caller learns of it.
+
+        Raises:
+            CommitOutcomeUnknown: the transaction may be lost.
+        """
+        ...
+
+    def find_file_problem(self) -> str | None:
+        """Why the file of the database cannot be used any more, without folder names; None if there is no problem."""
+        ...
+
     def has_committed(self, start: TransactionStart, deadline: float) -> bool | None:
         """Whether a transaction was committed whose connection was lost. If it is still open, it is ended first.
 

@@ -92,6 +92,19 @@ class PostgresBackend:
             raise ConnectionOptionIgnored(f"search_path is {row[7]!r}, and not {self.search_path!r}")
         return TransactionStart(EPOCH + timedelta(microseconds=row[1]), row[2], row[3])
 
+    def before_connect(self) -> None:
+        pass
+
+    def before_commit(self, c: Connection) -> None:
+        pass
+
+    def after_commit(self, c: Connection) -> None:
+        pass
+
+    def find_file_problem(self) -> str | None:
+        """Always None. Only the server touches its files."""
+        return None
+
     def has_committed(self, start: TransactionStart, deadline: float) -> bool | None:
         """Ask the server for the outcome of a transaction (R7).
 

@@ -193,6 +193,7 @@ class Database:
     ) -> T:
         options: dict[str, Any] = {"nova_write": write, **({} if write else self.backend.read_options)}
         outer_start = getattr(self._current, "began", None)
+        self.backend.before_connect()
         try:
             with self._connection_lock, self.engine.connect().execution_options(**options) as connection:
                 transaction = connection.begin()
@@ -200,10 +201,14 @@ class Database:
                     attempt.start = self._current.began = self.backend.begin_transaction(connection, write, no_timeout)
                     self._latest_start = attempt.start
                     result = callback(connection)
+                    if write:
+                        self.backend.before_commit(connection)
                     if before_commit is not None:
                         before_commit()
                     attempt.result, attempt.committing = result, write
                     transaction.commit()
+                    if write:
+                        self.backend.after_commit(connection)
                 except BaseException:
                     _roll_back(transaction)
                     raise

@@ -64,6 +64,7 @@ _STATUS_BY_ERROR: dict[type[NovaError], int] = {
 _TEXT_BY_INTERNAL_ERROR: dict[type[NovaError], tuple[int, str]] = {
     errors.CatalogUnavailable: (503, "the catalog does not answer"),
     errors.CatalogVersion: (503, "the catalog has another version than the service"),
+    errors.CopyUndecided: (503, "the catalog is a copy, and nobody has decided whether it owns the warehouse"),
     errors.CommitOutcomeUnknown: (
         503,
         "the connection to the catalog was lost during COMMIT: the commit may have succeeded",

@@ -38,6 +38,7 @@ def files(
 ) -> Response:
     """Files of a snapshot at the head or at a number: the newest base of each partition, and the deltas after it."""
     scope = service.parse_scope(channel, partition)
+    service.check_not_lost(channel, known, at)
     return service.json_response(service.query_handler.files_answer(channel, scope, at, known, allow_stale=not fresh))
 
 
@@ -54,6 +55,7 @@ def changes(
 ) -> Response:
     """Files that hold the changes between two numbers."""
     scope = service.parse_scope(channel, partition)
+    service.check_not_lost(channel, known, at, since)
     return service.json_response(
         service.query_handler.changed_files_answer(channel, scope, since, at, known, allow_stale=not fresh)
     )
@@ -73,6 +75,7 @@ def history(
 ) -> Response:
     """Part of a channel's history for clients that plan their own reads."""
     scope = service.parse_scope(channel, partition)
+    service.check_not_lost(channel, known, at, since)
     return service.json_response(
         service.query_handler.history_answer(channel, scope, at, since or 0, back_to or 0, known, allow_stale=not fresh)
     )

@@ -1,0 +1,278 @@
+"""File of a SQLite catalog, as this process has it open.
+
+SQLite opens files by name, and then works on the open files, whatever becomes of their names. If the file or its log is
+replaced, renamed or removed, SQLite goes on without a word, and everything that it stores is lost ("How To Corrupt An
+SQLite Database File", sections 1.4, 2.4 and 2.5). So each connection remembers the identities of the two files, and
+each transaction compares them with the files that bear the names now. Only ``stat`` is used: to open and close the file
+in this process would drop SQLite's locks (section 2.2).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from nova_assets.catalog.database.sqlite_log import log_continues_file
+from nova_assets.errors import CatalogUnavailable
+from nova_assets.masking import mask_address
+
+_CONNECT_ATTEMPTS = 3
+"""Attempts to connect while the file is replaced. (A union file system replaces a file with the first write access.)"""
+
+_LOG_CHECK_SECONDS = 2.0
+"""Seconds for which a log is examined again. While another process resets the log, log and file may seem unrelated."""
+
+_OPEN_FILE_LIMIT = 4096
+"""Descriptors that are examined on systems that do not list the descriptors of a process."""
+
+_CONNECT_LOCK = threading.Lock()
+
+
+class FileIdentity(NamedTuple):
+    """Identity of a file on this host, independent of its names."""
+
+    device: int
+    inode: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFiles:
+    """Files that one connection has open.
+
+    Args:
+        log: None if the database has no log, because its file system does not support one.
+        log_path: name of the log. SQLite resolves symbolic links in the name of the file.
+    """
+
+    file: FileIdentity
+    log: FileIdentity | None
+    log_path: Path
+
+
+class CatalogConnection(sqlite3.Connection):
+    """Connection to the file of a catalog. A connection whose files were replaced is never closed.
+
+    With its last connection to a file, SQLite removes the log *by its name*. After a replacement, the name belongs to
+    the log of other processes. A forked process must not close the connection of its parent, either (section 2.6).
+    """
+
+    opened_by: CatalogFile | None = None
+    open_files: OpenFiles | None = None
+    process_id = 0
+    changes_at_begin = 0
+    """Value of ``total_changes`` when the current write transaction began."""
+
+    def close(self) -> None:
+        if self._may_close():
+            super().close()
+        else:
+            self._keep_open_until_process_ends()
+
+    def __del__(self) -> None:
+        if not self._may_close():
+            self._keep_open_until_process_ends()
+
+    def _may_close(self) -> bool:
+        if self.opened_by is None or self.open_files is None:
+            return True
+        return self.process_id == os.getpid() and not self.opened_by.are_replaced(self.open_files)
+
+    def _keep_open_until_process_ends(self) -> None:
+        """Count one reference more than there is, so that Python does not delete the connection even at its end."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+        self.opened_by = None
+
+
+class CatalogFile:
+    """File of a SQLite catalog under its configured name, and the identity with which this process has opened it.
+
+    Args:
+        path: configured name.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.existed = path.exists()
+        self._open_files: OpenFiles | None = None
+        self._largest_size = 0
+
+    def connect(self, open_connection: Callable[[], CatalogConnection]) -> CatalogConnection:
+        """Open a connection, and remember the files that it has open.
+
+        Args:
+            open_connection: opens the file, and makes the first read access.
+
+        Raises:
+            CatalogUnavailable: the file is not the one that this process has open, it has several hard links, or the
+                log beside the file belongs to another file.
+        """
+        with _CONNECT_LOCK:
+            for _ in range(_CONNECT_ATTEMPTS):
+                before = self._check_before_open()
+                connection = open_connection()
+                open_files = self._find_open_files()
+                if open_files is not None and before in (None, open_files.file):
+                    connection.open_files, connection.opened_by = open_files, self
+                    connection.process_id = os.getpid()
+                    self._open_files = open_files
+                    return connection
+                connection.close()
+        raise self._unavailable_error(f"its file {self.path.name} was replaced while it was opened")
+
+    def _check_before_open(self) -> FileIdentity | None:
+        """Check the file and its log before SQLite opens them. Returns the identity of the file, if there is a file.
+
+        Raises:
+            CatalogUnavailable.
+        """
+        identity = _identity_of(self.path)
+        if identity is not None and self.path.stat().st_nlink > 1:
+            raise self._unavailable_error(self._several_names_problem(self.path.stat().st_nlink))
+        if self._open_files is not None and self._open_files.file != identity:
+            what = "is missing" if identity is None else "was replaced by another file"
+            raise self._unavailable_error(f"its file {self.path.name} {what}")
+        self._check_log()
+        return identity
+
+    def check(self, connection: CatalogConnection) -> None:
+        """Check that the connection has the files open that bear the names of the file and of its log.
+
+        Raises:
+            CatalogUnavailable.
+        """
+        if connection.open_files is not None:
+            problem = self._find_problem(connection.open_files)
+            if problem is not None:
+                raise self._unavailable_error(problem)
+
+    def find_problem(self) -> str | None:
+        """Why this process cannot use the file any more, without folder names; None if it can."""
+        return None if self._open_files is None else self._find_problem(self._open_files)
+
+    def are_replaced(self, open_files: OpenFiles) -> bool:
+        """Whether other files, or none, bear the names of the open files."""
+        is_same_log = open_files.log is None or _identity_of(open_files.log_path) == open_files.log
+        return _identity_of(self.path) != open_files.file or not is_same_log
+
+    def _find_problem(self, open_files: OpenFiles) -> str | None:
+        name = self.path.name
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            return f"its file {name} is missing"
+        except OSError as error:
+            return f"its file {name} cannot be examined: {error.strerror}"
+        if FileIdentity(status.st_dev, status.st_ino) != open_files.file:
+            return f"its file {name} was replaced by another file"
+        if status.st_nlink > 1:
+            return self._several_names_problem(status.st_nlink)
+        if status.st_size < self._largest_size:
+            return f"its file {name} was overwritten: it is smaller than before"
+        self._largest_size = status.st_size
+        if open_files.log is None:
+            return None
+        log = _identity_of(open_files.log_path)
+        if log == open_files.log:
+            return None
+        return f"its log {open_files.log_path.name} {'is missing' if log is None else 'was replaced by another file'}"
+
+    def _several_names_problem(self, count: int) -> str:
+        return f"its file {self.path.name} has {count} names (hard links), and each name has a log of its own"
+
+    def _find_open_files(self) -> OpenFiles | None:
+        """Identities of the file and its log under their names; None if there is no file."""
+        file = _identity_of(self.path)
+        log_path = log_of(self.path)
+        return None if file is None else OpenFiles(file, _identity_of(log_path), log_path)
+
+    def _check_log(self) -> None:
+        """Check that the log beside the file belongs to the file, before SQLite replays the log.
+
+        If this process has the file open, it has accepted the log already.
+
+        Raises:
+            CatalogUnavailable.
+        """
+        log, deadline = log_of(self.path), time.monotonic() + _LOG_CHECK_SECONDS
+        while _size_of(log) > 0:
+            identity = _identity_of(self.path)
+            if identity is None or _size_of(self.path) == 0:
+                raise self._unavailable_error(
+                    f"its file {self.path.name} is {'missing' if identity is None else 'empty'}, "
+                    f"but the log {log.name} is there"
+                )
+            if _is_open_in_this_process(identity):
+                return
+            try:
+                if log_continues_file(self.path, log):
+                    return
+            except sqlite3.DatabaseError:
+                return  # SQLite reports that the file is no database
+            except FileNotFoundError:
+                continue  # the last process that used the log has removed it
+            if time.monotonic() > deadline:
+                raise self._foreign_log_error(log)
+            time.sleep(0.02)
+
+    def _foreign_log_error(self, log: Path) -> CatalogUnavailable:
+        return CatalogUnavailable(
+            f"the log {log.name} does not belong to the catalog {mask_address(f'sqlite:///{self.path}')}",
+            found="a file that is older or newer than the log, such as a backup that was put in place",
+            expected="the log that the last process left beside this file, or none",
+            next=f"if {self.path.name} was put in place and shall count, remove {log.name} and {self.path.name}-shm; "
+            "otherwise put back the file to which the log belongs; nothing was changed",
+        )
+
+    def _unavailable_error(self, problem: str) -> CatalogUnavailable:
+        return CatalogUnavailable(
+            f"the catalog {mask_address(f'sqlite:///{self.path}')} cannot be used any more: {problem}",
+            found=problem,
+            expected="one file with one name and one log, which stay in place while processes use them",
+            next="stop all processes of this catalog, put its file and its log in place, and start them again; "
+            "nothing was stored",
+        )
+
+
+def log_of(file: Path) -> Path:
+    """Name of the log of a SQLite file."""
+    return Path(f"{os.path.realpath(file)}-wal")
+
+
+def _identity_of(path: Path) -> FileIdentity | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return FileIdentity(status.st_dev, status.st_ino)
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _is_open_in_this_process(identity: FileIdentity) -> bool:
+    for descriptor in _open_descriptors():
+        try:
+            status = os.fstat(descriptor)
+        except OSError:
+            continue
+        if (status.st_dev, status.st_ino) == identity:
+            return True
+    return False
+
+
+def _open_descriptors() -> Iterable[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:
+        return range(_OPEN_FILE_LIMIT)
