@@ -56,6 +56,8 @@ class SqliteBackend:
         if self._process_id != os.getpid():
             self._process_id = os.getpid()
             self.engine.dispose(close=False)
+            if self._catalog_file is not None:
+                self._catalog_file.forget_connections_of_parent()
 
     def begin_transaction(self, c: Connection, write: bool, no_timeout: bool) -> TransactionStart:
         """Record the start time, and the number of changes until now. The transaction has already begun.
@@ -178,7 +180,9 @@ class SqliteBackend:
         return None
 
     def on_transaction_end(self) -> None:
-        pass
+        """Save a log that was removed while this process uses it."""
+        if self._catalog_file is not None:
+            self._catalog_file.save_removed_log()
 
     def close(self) -> None:
         self.engine.dispose()

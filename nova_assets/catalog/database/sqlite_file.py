@@ -15,9 +15,11 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+from weakref import WeakSet
 
 from nova_assets.catalog.database.sqlite_log import log_continues_file
 from nova_assets.errors import CatalogUnavailable
@@ -32,7 +34,13 @@ _LOG_CHECK_SECONDS = 2.0
 _OPEN_FILE_LIMIT = 4096
 """Descriptors that are examined on systems that do not list the descriptors of a process."""
 
-_CONNECT_LOCK = threading.Lock()
+_CONNECT_LOCK = threading.RLock()
+"""Held while a thread opens the file: a log is examined before any connection of this process uses the log."""
+
+# Another thread of the parent may hold the lock at the moment of a fork.
+os.register_at_fork(
+    before=_CONNECT_LOCK.acquire, after_in_parent=_CONNECT_LOCK.release, after_in_child=_CONNECT_LOCK.release
+)
 
 
 class FileIdentity(NamedTuple):
@@ -57,10 +65,11 @@ class OpenFiles:
 
 
 class CatalogConnection(sqlite3.Connection):
-    """Connection to the file of a catalog. A connection whose files were replaced is never closed.
+    """Connection to the file of a catalog. A connection whose log was replaced is never closed.
 
-    With its last connection to a file, SQLite removes the log *by its name*. After a replacement, the name belongs to
-    the log of other processes. A forked process must not close the connection of its parent, either (section 2.6).
+    With the last connection to a file, SQLite writes the log into the file, and removes the log *by its name*. If other
+    processes have made a new log under this name, the old log would overwrite their transactions. A forked process must
+    not close the connections of its parent, either (section 2.6).
     """
 
     opened_by: CatalogFile | None = None
@@ -74,20 +83,29 @@ class CatalogConnection(sqlite3.Connection):
             super().close()
         else:
             self._keep_open_until_process_ends()
+        if self.opened_by is not None:
+            self.opened_by.forget(self)
 
     def __del__(self) -> None:
         if not self._may_close():
             self._keep_open_until_process_ends()
 
     def _may_close(self) -> bool:
-        if self.opened_by is None or self.open_files is None:
+        """Whether SQLite does no harm when it closes the connection.
+
+        A *missing* log was removed by a person. While this connection was open, no other process could remove a log
+        that it had made. So nobody else has written, and SQLite may save the removed log by writing it into the file.
+        If the file itself was replaced, SQLite leaves file and log alone.
+        """
+        if self.open_files is None or self.open_files.log is None:
             return True
-        return self.process_id == os.getpid() and not self.opened_by.are_replaced(self.open_files)
+        log = _identity_of(self.open_files.log_path)
+        return self.process_id == os.getpid() and log in (None, self.open_files.log)
 
     def _keep_open_until_process_ends(self) -> None:
         """Count one reference more than there is, so that Python does not delete the connection even at its end."""
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
-        self.opened_by = None
+        self.open_files = None
 
 
 class CatalogFile:
@@ -101,6 +119,7 @@ class CatalogFile:
         self.path = path
         self.existed = path.exists()
         self._open_files: OpenFiles | None = None
+        self._connections: WeakSet[CatalogConnection] = WeakSet()
         self._largest_size = 0
 
     def connect(self, open_connection: Callable[[], CatalogConnection]) -> CatalogConnection:
@@ -122,6 +141,7 @@ class CatalogFile:
                     connection.open_files, connection.opened_by = open_files, self
                     connection.process_id = os.getpid()
                     self._open_files = open_files
+                    self._connections.add(connection)
                     return connection
                 connection.close()
         raise self._unavailable_error(f"its file {self.path.name} was replaced while it was opened")
@@ -138,6 +158,10 @@ class CatalogFile:
         if self._open_files is not None and self._open_files.file != identity:
             what = "is missing" if identity is None else "was replaced by another file"
             raise self._unavailable_error(f"its file {self.path.name} {what}")
+        if self._open_files is not None and self._connections:
+            problem = self._find_problem(self._open_files)
+            if problem is not None:
+                raise self._unavailable_error(problem)
         self._check_log()
         return identity
 
@@ -156,10 +180,23 @@ class CatalogFile:
         """Why this process cannot use the file any more, without folder names; None if it can."""
         return None if self._open_files is None else self._find_problem(self._open_files)
 
-    def are_replaced(self, open_files: OpenFiles) -> bool:
-        """Whether other files, or none, bear the names of the open files."""
-        is_same_log = open_files.log is None or _identity_of(open_files.log_path) == open_files.log
-        return _identity_of(self.path) != open_files.file or not is_same_log
+    def forget(self, connection: CatalogConnection) -> None:
+        """Count a connection as closed."""
+        self._connections.discard(connection)
+
+    def forget_connections_of_parent(self) -> None:
+        """Count all connections as closed, in a forked process."""
+        self._connections.clear()
+
+    def save_removed_log(self) -> None:
+        """Write a log that a person has removed into the file. The connections still have the removed log open."""
+        if self._open_files is None or self._open_files.log is None or self._open_files.log_path.exists():
+            return
+        for connection in list(self._connections):
+            with suppress(sqlite3.Error):
+                if not connection.in_transaction:
+                    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").close()
+                    return
 
     def _find_problem(self, open_files: OpenFiles) -> str | None:
         name = self.path.name
@@ -213,10 +250,10 @@ class CatalogFile:
             try:
                 if log_continues_file(self.path, log):
                     return
-            except sqlite3.DatabaseError:
-                return  # SQLite reports that the file is no database
             except FileNotFoundError:
                 continue  # the last process that used the log has removed it
+            except OSError:
+                return  # SQLite reports that it cannot read the files
             if time.monotonic() > deadline:
                 raise self._foreign_log_error(log)
             time.sleep(0.02)

@@ -13,13 +13,12 @@ import secrets
 import sqlite3
 import struct
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
-from urllib.parse import quote
 
 _LOG_HEADER = struct.Struct(">8I")
 _FRAME_HEADER = struct.Struct(">6I")
+_FILE_MAGIC = b"SQLite format 3\x00"
 _LOG_MAGIC = frozenset({0x377F0682, 0x377F0683})
 _STAMP_OFFSET, _PREVIOUS_STAMP_OFFSET = 60, 68
 """Offsets of ``user_version`` and ``application_id`` on the first page. SQLite leaves both numbers to applications."""
@@ -60,19 +59,24 @@ def log_continues_file(file: Path, log: Path) -> bool:
     shell.
 
     Raises:
-        sqlite3.DatabaseError: the file is no database.
-        OSError: the log cannot be read.
+        OSError: the file or the log cannot be read.
     """
     file_stamp = _read_file_stamp(file)
+    if file_stamp is None:
+        return True  # SQLite itself reports that the file is no database
     with log.open("rb") as opened:
         stamps = list(_read_stamps(opened))
     return not stamps or file_stamp == stamps[0].previous or any(file_stamp == s.current for s in stamps)
 
 
-def _read_file_stamp(file: Path) -> int:
-    """Stamp in the file itself. SQLite ignores the log of a file that is opened as immutable."""
-    with closing(sqlite3.connect(f"file:{quote(str(file))}?immutable=1", uri=True)) as connection:
-        return int(connection.execute("PRAGMA user_version").fetchone()[0])
+def _read_file_stamp(file: Path) -> int | None:
+    """Stamp in the file itself; None if the file is no database.
+
+    SQLite cannot read the stamp: a file of which a checkpoint has written only a part seems damaged without its log.
+    """
+    with file.open("rb") as opened:
+        page_start = opened.read(_PREVIOUS_STAMP_OFFSET)
+    return _number_at(page_start, _STAMP_OFFSET) if page_start.startswith(_FILE_MAGIC) else None
 
 
 def _read_stamps(log: BinaryIO) -> Iterator[Stamp]:

@@ -207,11 +207,11 @@ class Database:
                         before_commit()
                     attempt.result, attempt.committing = result, write
                     transaction.commit()
-                    if write:
-                        self.backend.after_commit(connection)
                 except BaseException:
                     _roll_back(transaction)
                     raise
+                if write:
+                    self.backend.after_commit(connection)
                 return result
         finally:
             self._current.began = outer_start
