@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from nova_assets.file_views.file_lists import FileView as FileView
     from nova_assets.file_views.file_lists import Views as Views
     from nova_assets.model import checks as checks
+    from nova_assets.model.backup import Backup as Backup
+    from nova_assets.model.backup import BackupSummary as BackupSummary
     from nova_assets.model.binding import Binding as Binding
     from nova_assets.model.binding import bind as bind
     from nova_assets.model.block import Block as Block
@@ -88,6 +90,7 @@ if TYPE_CHECKING:
     from nova_assets.wiring.open_store import open as open
 
 _HOMES = {
+    "model.backup": ("Backup", "BackupSummary"),
     "model.binding": ("Binding", "bind"),
     "model.block": ("Block",),
     "model.channel": ("Channel",),

@@ -57,6 +57,7 @@ CHAPTERS = {
         "plan.run_plan",
         "operations.forecast",
         "model.notification",
+        "model.backup",
     ),
     "Views and the service": ("file_views.file_lists", "client.connection"),
 }

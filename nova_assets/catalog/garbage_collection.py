@@ -14,6 +14,7 @@ from nova_assets.catalog.channel_rows import load_channel_state
 from nova_assets.catalog.database.transactions import Database, batched, query_as_dict
 from nova_assets.catalog.history import read_history
 from nova_assets.catalog.tables import (
+    backups,
     bindings,
     blocks,
     channels,
@@ -33,6 +34,11 @@ from nova_assets.model.retention import CollectedGarbage, ConsumerPosition, Pinn
 from nova_assets.plan.garbage_collection import blocks_to_collect, retention_verdicts
 
 _ITEMS_PER_QUERY = 500
+
+_CLOCK_TOLERANCE = timedelta(minutes=1)
+"""Processes of one catalog may differ by this much in their times. A backup also holds what they collected so shortly
+before it.
+"""
 
 
 class GarbageCollection(CatalogPart):
@@ -87,53 +93,20 @@ class GarbageCollection(CatalogPart):
 
         All blocks that list the file were collected longer ago than the delay. No staged block lists it. No running
         execution that had pinned the channel before the collection remains, since its plan may contain the file. No
-        published version from before the collection remains, since its table may list the file.
+        published version from before the collection remains, since its table may list the file. No backup from before
+        the collection holds it.
 
         Args:
             deletion_delay: seconds after the collection.
         """
-        collected_before = self.database.clock() - timedelta(seconds=deletion_delay)
-        other_files, other_blocks = files.alias("other"), blocks.alias("of")
-        in_live_block = exists().where(
-            other_files.c.path == files.c.path,
-            other_files.c.block_id == other_blocks.c.id,
-            other_blocks.c.collected_at.is_(None),
-        )
-        recently_collected = exists().where(
-            other_files.c.path == files.c.path,
-            other_files.c.block_id == other_blocks.c.id,
-            other_blocks.c.collected_at >= collected_before,
-        )
-        in_running_plan = exists().where(
-            pins.c.channel == blocks.c.channel,
-            pins.c.execution_id == executions.c.id,
-            executions.c.state == "running",
-            executions.c.started_at <= blocks.c.collected_at,
-        )
-        in_published_version = exists().where(
-            other_files.c.path == files.c.path,  # several blocks may list the same file
-            other_files.c.block_id == other_blocks.c.id,
-            published_versions.c.channel == other_blocks.c.channel,
-            published_versions.c.at <= other_blocks.c.collected_at,
-        )
-        query = select(files.c.block_id, files.c.path).join(blocks, blocks.c.id == files.c.block_id)
-        query = query.where(
-            blocks.c.collected_at.is_not(None),
-            blocks.c.collected_at < collected_before,
-            ~in_live_block,
-            ~recently_collected,
-            ~in_running_plan,
-            ~in_published_version,
-        )
+        now = self.database.clock()
 
         def read_deletable(c: Connection) -> list[tuple[str, str]]:
-            candidates = [(block, path) for block, path in c.execute(query.order_by(files.c.path))]
-            if not candidates:
-                return []
-            staged_paths = {
-                f["path"] for m in c.execute(select(staged_blocks.c.manifest)).scalars() if m for f in m["files"]
-            }
-            return [(block, path) for block, path in candidates if path not in staged_paths]
+            held_from = c.execute(select(func.min(backups.c.made_at)).where(backups.c.held_until > now)).scalar()
+            collected_before = now - timedelta(seconds=deletion_delay)
+            if held_from is not None:
+                collected_before = min(collected_before, held_from - _CLOCK_TOLERANCE)
+            return _read_deletable(c, collected_before)
 
         return self.database.read(read_deletable)
 
@@ -173,6 +146,47 @@ class GarbageCollection(CatalogPart):
             return int(c.execute(query).scalar() or 0)
 
         return self.database.read(count_full_reads)
+
+
+def _read_deletable(c: Connection, collected_before: datetime) -> list[tuple[str, str]]:
+    """Files that may be deleted, as (block, path). All blocks that list a file were collected before a time."""
+    other_files, other_blocks = files.alias("other"), blocks.alias("of")
+    in_live_block = exists().where(
+        other_files.c.path == files.c.path,
+        other_files.c.block_id == other_blocks.c.id,
+        other_blocks.c.collected_at.is_(None),
+    )
+    recently_collected = exists().where(
+        other_files.c.path == files.c.path,
+        other_files.c.block_id == other_blocks.c.id,
+        other_blocks.c.collected_at >= collected_before,
+    )
+    in_running_plan = exists().where(
+        pins.c.channel == blocks.c.channel,
+        pins.c.execution_id == executions.c.id,
+        executions.c.state == "running",
+        executions.c.started_at <= blocks.c.collected_at,
+    )
+    in_published_version = exists().where(
+        other_files.c.path == files.c.path,  # several blocks may list the same file
+        other_files.c.block_id == other_blocks.c.id,
+        published_versions.c.channel == other_blocks.c.channel,
+        published_versions.c.at <= other_blocks.c.collected_at,
+    )
+    query = select(files.c.block_id, files.c.path).join(blocks, blocks.c.id == files.c.block_id)
+    query = query.where(
+        blocks.c.collected_at.is_not(None),
+        blocks.c.collected_at < collected_before,
+        ~in_live_block,
+        ~recently_collected,
+        ~in_running_plan,
+        ~in_published_version,
+    )
+    candidates = [(block, path) for block, path in c.execute(query.order_by(files.c.path))]
+    if not candidates:
+        return []
+    staged_paths = {f["path"] for m in c.execute(select(staged_blocks.c.manifest)).scalars() if m for f in m["files"]}
+    return [(block, path) for block, path in candidates if path not in staged_paths]
 
 
 def read_retention_state(

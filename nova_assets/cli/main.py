@@ -68,6 +68,7 @@ GROUPS = {
         "compact": ("compact", "Merge a channel's deltas, so that readers merge less."),
         "gc": ("gc", "Remove blocks that no retained answer needs."),
         "notify": ("notify", "Deliver notifications of failures, lags and other events."),
+        "backup": ("backup", "Copy the catalog, and hold the files that belong to the copy."),
         "doctor": ("doctor", "Check Spark, catalog, warehouse and project, and repair damage."),
     },
     "Service and shell": {
@@ -79,7 +80,7 @@ GROUPS = {
 }
 """Title -> command -> its module in this package and its help line, in the order of their typical use."""
 
-_ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
+_ALLOCATIONS_BETWEEN_COLLECTIONS = 150_000
 """More objects than a short command creates. Nearly all of them belong to modules and live until the command ends."""
 
 COMMANDS = {name: command for commands in GROUPS.values() for name, command in commands.items()}

@@ -17,6 +17,7 @@ from nova_assets.operations.read import ChannelReader
 from nova_assets.renamed import DeploymentHandle
 from nova_assets.settings import Settings
 from nova_assets.store.arrivals import StoreArrivals
+from nova_assets.store.backups import StoreBackups
 from nova_assets.store.binding_executions import BindingExecutions
 from nova_assets.store.channel_data import ChannelData
 from nova_assets.store.channel_registry import ChannelRegistry
@@ -64,6 +65,7 @@ class Store(DeploymentHandle):
         self._arrivals = StoreArrivals(self.runtime, self._registry, settings.root)
         self._seals = StoreSeals(self.runtime, self._registry, GroupSealer(self.runtime, self._maintenance))
         self._publishing = StorePublishing(self.runtime, self._registry, self._data, self._maintenance, settings)
+        self._backups = StoreBackups(self.runtime)
         self._notifications = StoreNotifications(self.runtime, settings)
         self._datasets = StoreDatasets(self.runtime, self._maintenance, settings.root)
 
@@ -157,6 +159,12 @@ class Store(DeploymentHandle):
     expired = forwarded("_upkeep", StoreMaintenance.expired)
     drop_expired = forwarded("_upkeep", StoreMaintenance.drop_expired)
     delete_collected = forwarded("_upkeep", StoreMaintenance.delete_collected)
+
+    # backups
+
+    backup = forwarded("_backups", StoreBackups.backup)
+    backups = forwarded("_backups", StoreBackups.backups)
+    release_backup = forwarded("_backups", StoreBackups.release_backup)
 
     # arriving files
 

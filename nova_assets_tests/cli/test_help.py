@@ -137,7 +137,7 @@ def test_help_lists_every_command_with_what_it_is_for(nova: Nova) -> None:
 def test_every_command_takes_json_and_what_changes_things_takes_dry_run(nova: Nova, command: str) -> None:
     output = nova(command, "--help")
     assert output.code == 0 and "--json" in output.out and "JSON: {" in output.out
-    upkeep = ("compact", "gc", "drop", "restore", "doctor", "seal")
+    upkeep = ("compact", "gc", "drop", "restore", "doctor", "seal", "backup")
     changes = (
         "init",
         "run",

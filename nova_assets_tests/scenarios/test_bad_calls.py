@@ -31,7 +31,8 @@ GOOD: dict[str, Any] = {
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[nova.Store]:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[nova.Store]:
+    monkeypatch.chdir(tmp_path)  # a backup may be made in a folder that is called "1"
     with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh") as opened:
         opened.register(
             [
