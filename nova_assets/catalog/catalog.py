@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 from sqlalchemy import text
 
@@ -122,7 +123,6 @@ def open_catalog(
         CatalogUnavailable, CatalogVersion.
     """
     database = Database(url, clock, patience=patience, statement_timeout=timeout)
-    catalog_place.check_creates_alone(database)
-    schema_version.upgrade(database)
+    schema_version.upgrade(database, partial(catalog_place.check_before_change, database))
     catalog_place.check_or_record_place(database)
     return SqlCatalog(database, on_before_commit)

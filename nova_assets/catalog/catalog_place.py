@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import random
 import time
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from sqlalchemy import Connection, select, update
 
 from nova_assets.catalog import schema_version
+from nova_assets.catalog.database.file_system import network_file_system
 from nova_assets.catalog.database.sqlite import SqliteBackend
 from nova_assets.catalog.database.sqlite_file import log_of
 from nova_assets.catalog.database.sqlite_place import (
@@ -35,12 +36,25 @@ PLACE_PATIENCE_SECONDS = 5.0
 """Seconds to wait for other processes that are opening the file at the same time."""
 
 
-def check_creates_alone(database: Database) -> None:
-    """Check that no other process has an empty file open under another name, before the tables are created in it.
+_FIRST_VERSION_WITH_PLACE = "0025"
+
+
+def check_before_change(database: Database, version: str | None) -> None:
+    """Check that no other process has the file open under another name, before the catalog is created or migrated.
+
+    Args:
+        version: present version of the catalog; None for an empty file.
 
     Raises:
         CatalogUnavailable.
     """
+    if version is None:
+        _check_creates_alone(database)
+    elif version >= _FIRST_VERSION_WITH_PLACE:
+        check_or_record_place(database)
+
+
+def _check_creates_alone(database: Database) -> None:
     backend = database.backend
     if not isinstance(backend, SqliteBackend) or backend.catalog_file is None or not backend.catalog_file.existed:
         return
@@ -64,6 +78,7 @@ def check_or_record_place(database: Database) -> None:
     if not isinstance(backend, SqliteBackend) or backend.catalog_file is None:
         return
     file, deadline = backend.catalog_file.path, time.monotonic() + PLACE_PATIENCE_SECONDS
+    _warn_of_network_file_system(database.masked_url, file.parent)
     while True:
         recorded = database.read(_read_recorded_place)
         own = place_of_file(file)
@@ -82,6 +97,19 @@ def check_or_record_place(database: Database) -> None:
         if time.monotonic() > deadline:
             raise _used_under_another_name_error(database, recorded.place)
         time.sleep(random.uniform(0.01, 0.1))
+
+
+@cache
+def _warn_of_network_file_system(database_url: str, folder: Path) -> None:
+    """Log once per process that a catalog is on a file system of a network."""
+    file_system = network_file_system(folder)
+    if file_system is not None:
+        log.warning(
+            "the SQLite catalog %s is on a file system of a network (%s): only processes of one host may use it; "
+            "for several hosts, use PostgreSQL",
+            database_url,
+            file_system,
+        )
 
 
 def _read_recorded_place(c: Connection) -> RecordedPlace:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
 
@@ -31,10 +31,13 @@ def current_version(database: Database) -> str | None:
     return database.read(_read_version)
 
 
-def upgrade(database: Database) -> None:
+def upgrade(database: Database, check_before_change: Callable[[str | None], None] = lambda version: None) -> None:
     """Create or migrate the catalog to ``HEAD``.
 
     If several processes call this at once, one migrates and the others wait.
+
+    Args:
+        check_before_change: called with the present version before the catalog is created or migrated.
 
     Raises:
         CatalogVersion: a newer package made the catalog, the database belongs to another program, or the migration
@@ -52,6 +55,7 @@ def upgrade(database: Database) -> None:
         )
     if version is None and database.is_sqlite:
         _check_no_foreign_tables(database, table_names)
+    check_before_change(version)
     database.write(lambda c: _migrate(c, database.masked_url), no_timeout=True)
 
 
