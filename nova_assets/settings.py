@@ -68,7 +68,7 @@ class Settings:
         views: storage of file views in ``nova serve``, one of ``VIEW_STORAGES``.
         views_folder, views_memory: its folder, and the limit of its memory in MiB (none for ``memory``).
         notify: table of the notifiers, which ``parse_notify_settings`` checks when it is needed.
-        root: folder from which a relative ``project`` is imported.
+        root: folder of the project, from which relative addresses are resolved and a relative ``project`` is imported.
         sources: setting -> the layer that it came from, for ``nova doctor``.
     """
 
@@ -135,6 +135,9 @@ _SETTING_NAMES = (
 def load_settings(start_folder: Path | None = None, **arguments: Any) -> Settings:
     """Load the settings for a folder.
 
+    Relative addresses are resolved from the project's folder, wherever a command is started. The project's folder is
+    the folder of the first pyproject.toml with [tool.nova], upwards; without such a file, the start folder.
+
     Args:
         start_folder: folder in which the search for pyproject.toml starts, upwards. By default, the current folder.
         arguments: settings that the caller passes. None counts as not passed.
@@ -143,15 +146,12 @@ def load_settings(start_folder: Path | None = None, **arguments: Any) -> Setting
         SettingsError: pyproject.toml is unreadable or has an unknown setting, or a setting has an invalid value.
     """
     start_folder = (start_folder or Path.cwd()).resolve()
-    pyproject = next(
-        (p / "pyproject.toml" for p in (start_folder, *start_folder.parents) if (p / "pyproject.toml").is_file()), None
-    )
-    table = _read_tool_nova(pyproject)
+    project_folder, table = _find_tool_nova(start_folder)
     _check_not_renamed(arguments, "argument {}")
     _check_not_renamed(
         {n for n in NEW_SETTING_NAMES if os.environ.get(f"NOVA_{n.upper()}")}, "environment variable NOVA_{}", str.upper
     )
-    root = pyproject.parent if pyproject is not None and table else start_folder
+    root = project_folder or start_folder
     environment = {n: os.environ[f"NOVA_{n.upper()}"] for n in _SETTING_NAMES if os.environ.get(f"NOVA_{n.upper()}")}
     values = _default_values(root / DEFAULT_HOME)
     sources = dict.fromkeys(values, "default")
@@ -252,13 +252,24 @@ _SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "PGPASSWORD")
 _parse_toml = lru_cache(maxsize=16)(tomllib.loads)  # each step of a Dagster run loads the settings
 
 
-def _read_tool_nova(pyproject: Path | None) -> dict[str, Any]:
-    if pyproject is None:
-        return {}
+def _find_tool_nova(start_folder: Path) -> tuple[Path | None, dict[str, Any]]:
+    """Folder and [tool.nova] of the first pyproject.toml with such a table, upwards. Raises SettingsError."""
+    for folder in (start_folder, *start_folder.parents):
+        pyproject = folder / "pyproject.toml"
+        table = _read_tool_nova(pyproject) if pyproject.is_file() else None
+        if table is not None:
+            return folder, table
+    return None, {}
+
+
+def _read_tool_nova(pyproject: Path) -> dict[str, Any] | None:
+    """[tool.nova] of a file; None if the file has no such table. Raises SettingsError."""
     try:
-        table = _parse_toml(pyproject.read_text(encoding="utf-8")).get("tool", {}).get("nova", {})
+        table = _parse_toml(pyproject.read_text(encoding="utf-8")).get("tool", {}).get("nova")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise SettingsError(f"{pyproject} cannot be read", found=str(error), expected="valid TOML") from error
+    if table is None:
+        return None
     _check_not_renamed(table, f"[tool.nova] in {pyproject}: {{}}")
     unknown = sorted(set(table) - set(_SETTING_NAMES))
     if unknown:
@@ -298,6 +309,8 @@ def _resolve_catalog_url(url: str, root: Path) -> str:
         return f"sqlite:///{(root / url).absolute()}"
     if url.startswith("postgres://") or url.startswith("postgresql://"):
         return "postgresql+psycopg://" + url.split("://", 1)[1]
+    if url.startswith("sqlite+pysqlite://"):
+        url = "sqlite://" + url.split("://", 1)[1]
     prefix = "sqlite:///"
     if url.startswith(prefix) and not url.startswith("sqlite:////") and url != prefix and ":memory:" not in url:
         return f"{prefix}{(root / url.removeprefix(prefix)).absolute()}"

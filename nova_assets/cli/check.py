@@ -114,7 +114,7 @@ def _load_declared_project(deployment: Deployment) -> tuple[DatasetDeclarations,
 
 
 def _load_deployed_datasets(deployment: Deployment, dataset_names: set[str]) -> DatasetDeclarations:
-    with deployment.open_read_only() as store:
+    with deployment.open_read_only(needs_catalog=False) as store:
         return deployed_declarations(
             store.catalog.bindings(), [s.channel for s in store.catalog.channels()], dataset_names
         )

@@ -9,7 +9,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -239,7 +239,25 @@ def check_catalog(settings: Settings) -> Iterator[Finding]:
     if file is not None and not (os.access(file, os.W_OK) and os.access(file.parent, os.W_OK)):
         yield Finding("catalog", "wrong", f"{url} cannot be written", f"chmod u+w {file} {file.parent}", details)
         return
-    yield _check_existing_catalog(settings.catalog, version, url, details)
+    finding = _check_existing_catalog(settings.catalog, version, url, details)
+    yield finding if file is None or finding.status != "ok" else _warn_of_network(finding, file)
+
+
+def _warn_of_network(finding: Finding, file: Path) -> Finding:
+    """The finding, as a warning if the catalog's file is on a network's file system."""
+    from nova_assets.catalog.database.file_system import network_file_system
+
+    file_system = network_file_system(file)
+    if file_system is None:
+        return finding
+    return replace(
+        finding,
+        status="warning",
+        message=f"{finding.message}; {file.parent} is on a network's file system ({file_system}): "
+        "SQLite loses commits there if processes of two hosts use the catalog",
+        advice="keep the file on a local disk, or set NOVA_CATALOG to a PostgreSQL database",
+        details={**finding.details, "file_system": file_system},
+    )
 
 
 def _check_existing_catalog(
@@ -255,10 +273,18 @@ def _check_existing_catalog(
     try:
         message = opened_catalog.check_writable()
         details |= {"channels": len(opened_catalog.channels()), "writable": True}
+        copied_from = opened_catalog.copied_from()
     finally:
         opened_catalog.close()
+    message = f"{message}, can be written, {pluralize(details['channels'], 'channel')}"
+    if copied_from is None:
+        return Finding("catalog", "ok", message, None, details)
     return Finding(
-        "catalog", "ok", f"{message}, can be written, {pluralize(details['channels'], 'channel')}", None, details
+        "catalog",
+        "warning",
+        f"{message}; it is a copy of {copied_from}, and deletes nothing from the warehouse",
+        "nova doctor --claim, if this copy owns the warehouse; commits of the original then fail",
+        {**details, "copied_from": copied_from},
     )
 
 

@@ -113,7 +113,7 @@ def new_folder(deployment: Deployment, location: str, name: str | None, done: st
         SourceUnavailable, NotSupported, SchemaMismatch: the folder cannot be read as a table.
     """
     channel_name = name or _default_name(location.rstrip("/").rpartition("/")[2])
-    with deployment.open_read_only() as store:
+    with deployment.open_read_only(needs_catalog=False) as store:
         address = absolute_location(location, deployment.settings.root)
         found = describe_folder(store.engine, location, address)
     return _rendered(_statement_of_files(channel_name, found, location, done))
@@ -150,7 +150,7 @@ def check_external_channels(deployment: Deployment, names: Sequence[str]) -> lis
             f"channel {unknown[0]!r} is not external",
             expected=", ".join(channels) or "(the project has no external channel)",
         )
-    with deployment.open_read_only() as store:
+    with deployment.open_read_only(needs_catalog=False) as store:
         return [CheckedExternal(_check(store.engine, channels[n], deployment), views.get(n)) for n in names or channels]
 
 

@@ -121,7 +121,11 @@ def _initialise(deployment: Deployment, replace: bool, dry_run: bool) -> Command
     creates_catalog = not deployment.catalog_exists
     warehouse = open_warehouse(deployment.settings.warehouse)
     creates_warehouse = not warehouse.exists
-    with deployment.open_read_only(with_project=True) if dry_run else deployment.open() as store:
+    with (
+        deployment.open_read_only(with_project=True, needs_catalog=False)
+        if dry_run
+        else deployment.open(creation="anywhere")
+    ) as store:
         initialisation = Initialisation(
             mask_address(deployment.settings.catalog),
             creates_catalog,

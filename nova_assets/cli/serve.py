@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nova_assets.cli.command import CommandResult, NovaCommand, print_to_stderr
-from nova_assets.cli.deployment import Deployment
+from nova_assets.cli.deployment import CatalogCreation, Deployment, check_catalog_exists, is_default_catalog
 from nova_assets.errors import SettingsError
 from nova_assets.settings import VIEW_STORAGES, Settings
 
@@ -108,7 +107,7 @@ def serve(
         configured,
         service="embedded",
         views=views or configured.views,
-        views_folder=views_folder or configured.views_folder,
+        views_folder=str(configured.root / (views_folder or configured.views_folder)),
     )
     url = (
         _serve_in_this_process(deployment, settings, config)
@@ -132,12 +131,19 @@ def _serve_in_this_process(deployment: Deployment, settings: Settings, config: S
 def _serve_with_watchdog(
     deployment: Deployment, settings: Settings, config: ServiceConfig, instances: int, instance_timeout: int
 ) -> str:
-    with _folder_of_shared_metrics():
-        return _serve_instances(deployment, settings, config, instances, instance_timeout)
+    if not is_default_catalog(settings):
+        check_catalog_exists(settings)  # before a folder is created
+    with _folder_of_instances(settings) as folder:
+        return _serve_instances(deployment, settings, config, instances, instance_timeout, folder)
 
 
 def _serve_instances(
-    deployment: Deployment, settings: Settings, config: ServiceConfig, instances: int, instance_timeout: int
+    deployment: Deployment,
+    settings: Settings,
+    config: ServiceConfig,
+    instances: int,
+    instance_timeout: int,
+    heartbeat_folder: Path,
 ) -> str:
     with _require_service_extra():
         from nova_assets.service import assembly
@@ -145,7 +151,7 @@ def _serve_instances(
         from nova_assets.service.http.server import open_listening_socket
         from nova_assets.service.watchdog.instance_folder import claim_instance_folder
         from nova_assets.service.watchdog.watchdog import WatchdogConfig, run_instances
-    watchdog_config = WatchdogConfig(instances, instance_timeout, config.shutdown_grace)
+    watchdog_config = WatchdogConfig(instances, instance_timeout, config.shutdown_grace, heartbeat_folder)
     # Errors of the deployment end the command here. Connections must not be shared with the instances.
     with deployment.open() as store:
         exposure = assembly.check_exposure(store.catalog, config)
@@ -154,7 +160,7 @@ def _serve_instances(
 
     def open_server(shared_socket: socket.socket) -> contextlib.AbstractContextManager[Server]:
         folder = claim_instance_folder(Path(settings.views_folder), instances)
-        return _open_server(deployment, settings, config, shared_socket, folder)
+        return _open_server(deployment, settings, config, shared_socket, folder, creation="never")
 
     _announce(url, config)
     run_instances(listening_socket, open_server, watchdog_config)
@@ -168,25 +174,46 @@ def _open_server(
     config: ServiceConfig,
     listening_socket: socket.socket | None,
     views_folder: Path,
+    creation: CatalogCreation = "default",
 ) -> Iterator[Server]:
     """Server over the store of a deployment. The context closes the store."""
     with _require_service_extra():
         from nova_assets.file_views.open_storage import open_storage
         from nova_assets.service import assembly
+        from nova_assets.service.uploads import UploadSpool
         from nova_assets.store.notify_thread import notifications_in_background
     open_view_storage = partial(open_storage, settings.views, views_folder, int(settings.views_memory * 2**20))
-    with deployment.open_with_view_storage(settings, open_view_storage) as store:
-        server = assembly.build_server(assembly.build_service(store, config), listening_socket)
+    with deployment.open_with_view_storage(settings, open_view_storage, creation) as store:
+        service = assembly.build_service(store, config)
+        service.spool = UploadSpool(_service_folder(settings))
+        server = assembly.build_server(service, listening_socket)
         with notifications_in_background(store):
             yield server
 
 
+def _service_folder(settings: Settings) -> Path:
+    """Folder for temporary files of running services. The system's temporary folder may be cleaned meanwhile."""
+    return settings.default_data_folder / "service"
+
+
 @contextlib.contextmanager
-def _folder_of_shared_metrics() -> Iterator[None]:
-    """Let prometheus_client share the metrics of all instances. It reads the variable when it is first imported."""
-    with tempfile.TemporaryDirectory(prefix="nova-metrics-") as folder:
-        os.environ.setdefault("PROMETHEUS_MULTIPROC_DIR", folder)
-        yield
+def _folder_of_instances(settings: Settings) -> Iterator[Path]:
+    """Folder that all instances of this command share, deleted at the end. Lets prometheus_client share the metrics of
+    all instances there: it reads the variable when it is first imported.
+    """
+    with _require_service_extra():
+        from nova_assets.service.own_folder import OwnFolder
+    folder = OwnFolder(_service_folder(settings), "nova-instances-")
+    path = folder.ensure()
+    sets_variable = not os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+    if sets_variable:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(path)
+    try:
+        yield path
+    finally:
+        if sets_variable:
+            del os.environ["PROMETHEUS_MULTIPROC_DIR"]
+        folder.close()
 
 
 def _announce(url: str, config: ServiceConfig) -> None:

@@ -42,7 +42,7 @@ def show(deployment: Deployment, dataset: str | None, partition: tuple[str, ...]
     "partition"}], "not_pruned": [text], "refresh", "freshness", "frozen_where", "schema", "query"}; without a dataset:
     {"datasets": [{"dataset", "file", "reads", "partitioned_by"}]}
     """
-    with deployment.open_read_only(with_project=True) as store:
+    with deployment.open_read_only(with_project=True, needs_catalog=False) as store:
         if dataset is None:
             return _project_result(store.project)
         query = _find_dataset_query(store.project, dataset)

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import shutil
 import tempfile
-import threading
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 
-from nova_assets.errors import RequestRefused
+from nova_assets.errors import BadRecord, RequestRefused, ServiceUnavailable
 from nova_assets.service.http.media_types import ARROW, LINES, PARQUET
+from nova_assets.service.own_folder import OwnFolder
 
 _FORMAT_BY_MEDIA_TYPE = {
     ARROW: "arrow",
@@ -61,98 +56,81 @@ def body_format(request: Request) -> str:
     return format_
 
 
-class _LockedFolder(NamedTuple):
-    """A folder that stays locked until the descriptor is closed."""
-
-    path: Path
-    lock_descriptor: int
-
-
 class UploadSpool:
-    """Temporary folder of this process for request bodies, protected by a lock on the folder.
+    """Folder of this process for request bodies.
 
     Folders of killed processes are deleted by the next process that creates one.
+
+    Args:
+        parent: folder in which the folder is created; by default, the system's temporary folder.
     """
 
     prefix = "nova-uploads-"
 
-    def __init__(self) -> None:
-        self._folder_lock = threading.Lock()
-        self._locked_folder: _LockedFolder | None = None
+    def __init__(self, parent: Path | None = None) -> None:
+        self._folder = OwnFolder(parent or Path(tempfile.gettempdir()), self.prefix)
 
     def ensure_folder(self) -> Path:
         """The folder. Created on first use, and again if it was deleted from outside."""
-        with self._folder_lock:
-            if self._locked_folder is not None and not self._locked_folder.path.is_dir():
-                os.close(self._locked_folder.lock_descriptor)
-                self._locked_folder = None
-            if self._locked_folder is None:
-                self._locked_folder = self._create_locked_folder()
-            return self._locked_folder.path
-
-    def _create_locked_folder(self) -> _LockedFolder:
-        _delete_abandoned_folders(Path(tempfile.gettempdir()), self.prefix)
-        folder = Path(tempfile.mkdtemp(prefix=self.prefix))
-        try:
-            return _LockedFolder(folder, _lock_folder(folder, fcntl.LOCK_EX))
-        except OSError:
-            folder.rmdir()
-            raise
+        return self._folder.ensure()
 
     def close(self) -> None:
         """Delete the folder."""
-        with self._folder_lock:
-            if self._locked_folder is not None:
-                shutil.rmtree(self._locked_folder.path, ignore_errors=True)
-                os.close(self._locked_folder.lock_descriptor)
-                self._locked_folder = None
-
-
-_UNLOCKED_SECONDS = 60.0
-"""Age in seconds below which an unlocked folder may belong to a process that is about to lock it."""
-
-
-def _delete_abandoned_folders(parent: Path, prefix: str) -> None:
-    """Delete this user's folders that no process locks."""
-    for folder in parent.glob(f"{prefix}*"):
-        with suppress(OSError):  # the folder is locked, was deleted meanwhile, or is no folder
-            descriptor = _lock_folder(folder)
-            try:
-                status = os.fstat(descriptor)
-                if status.st_uid == os.geteuid() and status.st_mtime < time.time() - _UNLOCKED_SECONDS:
-                    shutil.rmtree(folder)
-            finally:
-                os.close(descriptor)
-
-
-def _lock_folder(folder: Path, flock_flags: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> int:
-    """Lock a folder until the returned descriptor is closed or this process ends. Raises OSError."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, flock_flags)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
+        self._folder.close()
 
 
 @asynccontextmanager
 async def spool_body(request: Request, suffix: str, spool: UploadSpool) -> AsyncIterator[Path]:
-    """Request body as a temporary file. Size and time limits are enforced by the middleware."""
-    with tempfile.TemporaryDirectory(dir=await run_in_threadpool(spool.ensure_folder)) as folder:
+    """Request body as a temporary file. Size and time limits are enforced by the middleware.
+
+    Raises:
+        RequestRefused: the client disconnected.
+        ServiceUnavailable: the file was deleted from outside while it was in use.
+    """
+    with _deleted_body_as_unavailable(None):
+        temporary_folder = tempfile.TemporaryDirectory(
+            dir=await run_in_threadpool(spool.ensure_folder), ignore_cleanup_errors=True
+        )
+    with temporary_folder as folder:
         file = Path(folder) / f"body.{suffix}"
-        try:
-            with file.open("wb") as out:
-                async for chunk in request.stream():
-                    await run_in_threadpool(out.write, chunk)
-        except ClientDisconnect:
-            raise RequestRefused(
-                "the client disconnected before the whole body had arrived",
-                next="nothing was inserted: send the request again",
-                status=400,
-                reason="went_away",
-            ) from None
-        yield file
+        with _deleted_body_as_unavailable(None):
+            await _write_body(request, file)
+        with _deleted_body_as_unavailable(file):
+            yield file
+
+
+async def _write_body(request: Request, file: Path) -> None:
+    try:
+        with file.open("wb") as out:
+            async for chunk in request.stream():
+                await run_in_threadpool(out.write, chunk)
+    except ClientDisconnect:
+        raise RequestRefused(
+            "the client disconnected before the whole body had arrived",
+            next="nothing was inserted: send the request again",
+            status=400,
+            reason="went_away",
+        ) from None
+
+
+@contextmanager
+def _deleted_body_as_unavailable(body_file: Path | None) -> Iterator[None]:
+    """Raise ServiceUnavailable if an error was caused by the deletion of a body from outside.
+
+    Args:
+        body_file: the body, which cannot be decoded if it is missing; None while its folder or file is created.
+    """
+    try:
+        yield
+    except (FileNotFoundError, BadRecord) as error:
+        if body_file is not None and body_file.exists():
+            raise
+        raise ServiceUnavailable(
+            "the body of the request was deleted on the server before it was inserted",
+            found="something else has emptied the folder in which the service keeps request bodies",
+            next="send the request again, with the same Idempotency-Key",
+            reason="body_deleted",
+        ) from error
 
 
 def _unknown_type_error(what: str, found: str, expected: str) -> RequestRefused:

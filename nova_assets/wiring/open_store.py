@@ -15,6 +15,7 @@ from typing import Any
 from nova_assets.errors import ArgumentRefused, SettingsError
 from nova_assets.execution.warehouse_identity import check_warehouse_identity
 from nova_assets.key_prefix import parse_key_prefix
+from nova_assets.masking import get_logger, mask_address
 from nova_assets.model.address import parse_address
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
@@ -26,6 +27,8 @@ from nova_assets.settings import Settings, load_settings
 from nova_assets.store.store import Store
 from nova_assets.wiring.channel_views import StoreViewsFactory, catalog_with_views
 from nova_assets.wiring.lazy_engine import lazy_engine
+
+log = get_logger("nova_assets.catalog")
 
 
 def open(
@@ -43,7 +46,9 @@ def open(
     """Open a deployment.
 
     Every argument is optional. An argument overrides the ``NOVA_*`` variable, and the variable overrides
-    ``[tool.nova]`` in pyproject.toml.
+    ``[tool.nova]`` in pyproject.toml. A missing catalog is created, and the log says where: as a warning if its address
+    comes from a variable or from pyproject.toml, since a mistyped address would otherwise look like an empty
+    deployment.
 
     Args:
         project: a ``nova.Project``, or its import path ``package.module:attribute``.
@@ -85,12 +90,56 @@ def open(
     )
     parse_address(settings.warehouse)  # a bad address must fail before a catalog is created
     loaded_project = project if isinstance(project, Project) else load_project(settings)
-    session = spark if spark_kind is None else None
+    return _open_for_changes(
+        loaded_project, settings, spark if spark_kind is None else None, storage, _log_created_catalog
+    )
+
+
+def open_quietly(project: Project, settings: Settings, storage: Callable[[str], Any] | None = None) -> Store:
+    """Open a deployment as ``open`` does, without a line of the log for a new catalog: the caller says it. Raises as
+    ``open``.
+    """
+    parse_address(settings.warehouse)
+    return _open_for_changes(project, settings, None, storage, lambda settings: None)
+
+
+def _open_for_changes(
+    loaded_project: Project | None,
+    settings: Settings,
+    session: Any,
+    storage: Callable[[str], Any] | None,
+    on_created: Callable[[Settings], None],
+) -> Store:
+    """Store over the catalog, which is created if it is missing.
+
+    Args:
+        on_created: called after a SQLite catalog was created.
+    """
+    creates_file = _is_missing_file(settings.catalog)
     catalog_of_settings = _open_catalog(settings)
+    if creates_file:
+        on_created(settings)
     if loaded_project is not None and any(c.external and c.external.database for c in loaded_project.channels):
         _check_sources(loaded_project, catalog_of_settings)
     engine = _build_checked_engine(settings, catalog_of_settings, session, loaded_project)
     return _assemble_store(settings, loaded_project, catalog_of_settings, engine, storage)
+
+
+def _is_missing_file(catalog_url: str) -> bool:
+    """Whether a catalog is a SQLite file that does not exist."""
+    path = catalog_url.removeprefix("sqlite:///").partition("?")[0]
+    is_file = catalog_url.startswith("sqlite:///") and path not in ("", ":memory:")
+    return is_file and not Path(path).exists()
+
+
+def _log_created_catalog(settings: Settings) -> None:
+    """Say in the log where a catalog was created."""
+    layer = settings.sources.get("catalog", "default")
+    setting = {"environment": "NOVA_CATALOG", "pyproject.toml": "catalog in [tool.nova] of pyproject.toml"}.get(layer)
+    if setting is None:
+        log.info("created the catalog %s", mask_address(settings.catalog))
+    else:
+        log.warning("created the catalog %s, because %s names it", mask_address(settings.catalog), setting)
 
 
 def _check_sources(project: Project, catalog: Catalog) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 import nova_assets
+from nova_assets.catalog.database import file_system
 from nova_assets.catalog.schema_version import HEAD
 from nova_assets_tests.cli.conftest import SHOP, CommandOutput, Nova
 
@@ -118,6 +120,21 @@ def test_a_file_that_is_no_catalog_is_reported(nova: Nova, folder: Path) -> None
     (folder / "notes.txt").write_text("not a database, and more than a hundred bytes long " * 4)
     output = nova("--catalog", "notes.txt", "doctor", "--json")
     assert output.code == 1 and "is no catalog" in check(output, "catalog")["says"]
+
+
+def test_a_catalog_on_a_file_system_of_a_network_is_a_warning(
+    nova: Nova, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nova("init")
+    mounts = folder / "mountinfo"
+    mounts.write_text(f"30 22 0:40 / {os.path.realpath(folder)}/.nova rw - nfs4 server:/export rw\n")
+    monkeypatch.setattr(file_system, "_MOUNT_INFO", mounts)
+    output = nova("doctor", "--json")
+    found = check(output, "catalog")
+    assert output.code == 0 and found["status"] == "warning" and found["facts"]["file_system"] == "nfs4"
+    assert "SQLite loses commits" in found["says"] and "PostgreSQL" in found["next"]
+    mounts.write_text("")
+    assert check(nova("doctor", "--json"), "catalog")["status"] == "ok"
 
 
 def test_a_catalog_of_an_unknown_kind_is_reported(nova: Nova) -> None:

@@ -168,6 +168,7 @@ def test_what_cannot_be_inserted_is_refused_and_changes_nothing(
 
 
 def test_a_file_of_another_schema_hears_of_every_column(nova: Nova, folder: Path) -> None:
+    nova("init")
     output = nova("insert", "orders", wrong_schema(folder))
     assert output.code == 1 and output.err.startswith("[NOVA-SCHEMA-MISMATCH] channel 'orders'")
     for problem in ("id is string, not bigint", "item string is missing", "price double is missing", "colour string"):
@@ -176,6 +177,7 @@ def test_a_file_of_another_schema_hears_of_every_column(nova: Nova, folder: Path
 
 
 def test_a_missing_or_null_key_is_refused(nova: Nova, folder: Path) -> None:
+    nova("init")
     null = write_json_lines(folder / "null.jsonl", {"item": None, "count": 1})
     output = nova("insert", "stock", null)
     assert output.code == 1 and output.err.startswith("[NOVA-BAD-KEY]") and "item" in output.err
@@ -195,7 +197,7 @@ def test_an_unknown_channel_lists_the_known_ones(nova: Nova, orders_file: Path) 
 def test_a_warehouse_that_cannot_be_written_is_refused(nova: Nova, folder: Path, orders_file: Path) -> None:
     (folder / "file").write_text("")
     output = nova("--warehouse", "file/warehouse", "insert", "orders", orders_file)
-    assert output.code == 1 and output.err.startswith("[NOVA-WAREHOUSE-UNAVAILABLE]")
+    assert output.code == 1 and "[NOVA-WAREHOUSE-UNAVAILABLE]" in output.err
     assert head(nova, "orders") == 0
 
 

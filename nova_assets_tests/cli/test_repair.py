@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -164,7 +165,7 @@ def test_a_catalog_restored_from_a_backup_is_what_dagster_shows_again(
     nova: Nova, store: Store, dagster_home: Path, folder: Path
 ) -> None:
     catalog, backup = folder / ".nova" / "catalog.db", folder / "backup.db"
-    with sqlite3.connect(catalog) as of, sqlite3.connect(backup) as to:
+    with closing(sqlite3.connect(catalog)) as of, closing(sqlite3.connect(backup)) as to:
         of.backup(to)
     store.insert("stock", [{"item": "salt", "count": 3}])
     assert nova("doctor", "--repair").code == 0 and dagster_sequence_numbers("stock") == [1, 2, 3]

@@ -95,6 +95,7 @@ def test_what_cannot_be_meant_is_refused_and_keeps_nothing(nova: Nova, arguments
 
 
 def test_options_before_the_command_count(nova: Nova, folder: Path) -> None:
+    nova("--catalog", folder / "other.db", "init")
     nova("--catalog", folder / "other.db", "token", "add", "ann", "--read", "*")
     assert nova("token", "list", "--json").json == {"tokens": []}
     assert len(nova("token", "list", "--catalog", folder / "other.db", "--json").json["tokens"]) == 1

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 
+from nova_assets.catalog.catalog import open_catalog
 from nova_assets_tests import patient
 from nova_assets_tests.conftest import ROOT
 
@@ -26,15 +27,24 @@ class ServiceProcess:
         self.log = folder / f"{name}.log"
         self.options = (*options, "--views-folder", str(folder / f"{name}-views"))
         self.port = 0
+        self.environment: dict[str, str] = {}
+        """Further variables of the process."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> None:
+        open_catalog(self.catalog).close()  # as `nova init` does: the service creates none at an address that was set
         environment = {k: v for k, v in os.environ.items() if not k.startswith("NOVA_")}
         environment |= {"PYTHONPATH": str(ROOT), "NOVA_CATALOG": self.catalog, "NOVA_CACHE": ""}
+        environment |= self.environment
         command = [sys.executable, "-m", "nova_assets.cli", "--warehouse", str(self.folder / "wh"), "serve"]
         command += ["--port", str(self.port), *self.options]
         with self.log.open("ab") as log:

@@ -247,9 +247,8 @@ def test_a_decoder_knows_no_secret_of_the_service(serving: ServiceUnderTest) -> 
         assert b"NOVA_" not in Path(f"/proc/{pid}/environ").read_bytes()
 
 
-def test_what_a_killed_process_has_left_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    held, ended = UploadSpool(), UploadSpool()
+def test_what_a_killed_process_has_left_is_deleted(tmp_path: Path) -> None:
+    held, ended = UploadSpool(tmp_path), UploadSpool(tmp_path)
     mine, gone = held.ensure_folder(), ended.ensure_folder()
     ended.close()
     left, begun, elsewhere = (
@@ -263,14 +262,48 @@ def test_what_a_killed_process_has_left_is_deleted(tmp_path: Path, monkeypatch: 
     for old in (mine, left, elsewhere):
         os.utime(old, (0, 0))
     os.utime(link, (0, 0), follow_symlinks=False)
-    next_ = UploadSpool()
+    next_ = UploadSpool(tmp_path)
     expected = sorted([mine, begun, elsewhere, link, next_.ensure_folder()])
     assert sorted(tmp_path.iterdir()) == expected
     assert not gone.exists() and (elsewhere / "abc" / "body.arrow").exists()
-    shutil.rmtree(mine)  # by who cleans up temporary folders
-    assert held.ensure_folder().is_dir() and held.ensure_folder() != mine
-    held.close()
-    next_.close()
+    shutil.rmtree(mine)  # by a cleaner of temporary folders
+    assert held.ensure_folder() == mine and mine.is_dir()
+    os.utime(mine, (0, 0))
+    another = UploadSpool(tmp_path)
+    another.ensure_folder()
+    assert mine.is_dir(), "a folder that was created again is locked, too"
+    for spool in (held, next_, another):
+        spool.close()
+    assert sorted(tmp_path.iterdir()) == sorted([begun, elsewhere, link])
+
+
+def test_a_folder_that_cannot_be_created_is_below_the_temporary_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    spool = UploadSpool(tmp_path / "file" / "service")
+    assert spool.ensure_folder().parent == Path(tempfile.gettempdir())
+    spool.close()
+
+
+@ON_LINUX
+def test_a_body_whose_folder_is_emptied_fails_alone(serving: ServiceUnderTest) -> None:
+    """The folder is emptied after the body has begun to arrive, as a cleaner might do."""
+    service_folder = serving.deployment.folder / ".nova" / "service"
+
+    def body() -> Iterator[bytes]:
+        stream = encode_arrow_stream(sample_rows("stock", 3))
+        yield stream[:100]
+        while not list(service_folder.glob("*/*/body.*")):
+            time.sleep(0.01)
+        shutil.rmtree(service_folder)
+        yield stream[100:]
+
+    before = serving.stored_state()
+    address = f"{serving.url}/v1/channels/stock/blocks"
+    answer = SESSION.post(address, content=body(), headers={"content-type": ARROW}, timeout=60)
+    assert answer.status_code == 503 and answer.json()["code"] == "NOVA-SERVICE-UNAVAILABLE", answer.text
+    assert "was deleted on the server" in answer.json()["title"] + answer.json()["detail"]
+    assert serving.stored_state() == before
+    assert serving.put(encode_arrow_stream(sample_rows("stock", 4)), ARROW).status_code == 200
 
 
 def test_what_was_taken_is_what_was_sent(serving: ServiceUnderTest) -> None:

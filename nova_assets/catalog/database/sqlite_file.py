@@ -182,7 +182,8 @@ class CatalogFile:
 
     def forget(self, connection: CatalogConnection) -> None:
         """Count a connection as closed."""
-        self._connections.discard(connection)
+        with _CONNECT_LOCK:
+            self._connections.discard(connection)
 
     def forget_connections_of_parent(self) -> None:
         """Count all connections as closed, in a forked process."""
@@ -192,14 +193,16 @@ class CatalogFile:
         """Write a log that a person has removed into the file. The connections still have the removed log open."""
         if self._open_files is None or self._open_files.log is None or self._open_files.log_path.exists():
             return
-        for connection in list(self._connections):
+        with _CONNECT_LOCK:
+            connections = list(self._connections)
+        for connection in connections:
             with suppress(sqlite3.Error):
                 if not connection.in_transaction:
                     connection.execute("PRAGMA wal_checkpoint(PASSIVE)").close()
                     return
 
     def _find_problem(self, open_files: OpenFiles) -> str | None:
-        name = self.path.name
+        name, largest_size = self.path.name, self._largest_size  # before ``stat``: other threads see a file that grows
         try:
             status = self.path.stat()
         except FileNotFoundError:
@@ -210,9 +213,9 @@ class CatalogFile:
             return f"its file {name} was replaced by another file"
         if status.st_nlink > 1:
             return self._several_names_problem(status.st_nlink)
-        if status.st_size < self._largest_size:
+        if status.st_size < largest_size:
             return f"its file {name} was overwritten: it is smaller than before"
-        self._largest_size = status.st_size
+        self._largest_size = max(self._largest_size, status.st_size)
         if open_files.log is None:
             return None
         log = _identity_of(open_files.log_path)

@@ -9,9 +9,12 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
 
 from gunicorn.workers.base import Worker
 
@@ -39,6 +42,11 @@ class Instance(Worker):  # type: ignore[misc]  # gunicorn ships no types
     """
 
     alive: bool
+
+    def __init__(self, age: int, ppid: int, sockets: Any, app: Any, timeout: float, cfg: Any, log: Any) -> None:
+        # Gunicorn creates a file for the heartbeats there, in the watchdog. An error would end the watchdog.
+        Path(cfg.worker_tmp_dir or tempfile.gettempdir()).mkdir(parents=True, exist_ok=True)
+        super().__init__(age, ppid, sockets, app, timeout, cfg, log)
 
     def init_signals(self) -> None:
         for number in self.SIGNALS:

@@ -14,11 +14,10 @@ from pathlib import Path
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
-from prometheus_client.multiprocess import mark_process_dead
 
 from nova_assets.errors import ServiceRefused, SettingsError
 from nova_assets.service.http.access_log import configure_json_logging
-from nova_assets.service.http.metrics import SHARED_FOLDER_VARIABLE
+from nova_assets.service.http.shared_metrics import SHARED_FOLDER_VARIABLE, drop_gauges
 from nova_assets.service.watchdog.instance import Instance, ServerFactory
 
 _LEAST_TIMEOUT = 2
@@ -36,11 +35,14 @@ class WatchdogConfig:
         instances: number of server processes.
         instance_timeout: seconds without a heartbeat after which an instance is replaced.
         shutdown_grace: seconds that requests in progress get at shutdown.
+        heartbeat_folder: folder for the files of heartbeats where there is no memory for files. It is created if it is
+            missing. By default, the system's temporary folder.
     """
 
     instances: int
     instance_timeout: int
     shutdown_grace: float
+    heartbeat_folder: Path | None = None
 
     def __post_init__(self) -> None:
         if self.instances < 1 or self.instance_timeout < _LEAST_TIMEOUT:
@@ -105,8 +107,10 @@ class _InstancesApplication(BaseApplication):  # type: ignore[misc]  # gunicorn 
             # Its thread would live in the process that forks.
             "control_socket_disable": True,
             "child_exit": lambda arbiter, instance: _drop_gauges(instance.pid),
-            **({"worker_tmp_dir": "/dev/shm"} if _is_usable_memory_folder() else {}),
         }
+        heartbeat_folder = Path("/dev/shm") if _is_usable_memory_folder() else self._config.heartbeat_folder
+        if heartbeat_folder is not None:
+            values["worker_tmp_dir"] = str(heartbeat_folder)
         for name, value in values.items():
             self.cfg.set(name, value)
 
@@ -116,8 +120,9 @@ class _InstancesApplication(BaseApplication):  # type: ignore[misc]  # gunicorn 
 
 def _drop_gauges(pid: int) -> None:
     """Remove the gauges of an instance that has ended from the shared metrics. Its counters stay."""
-    if os.environ.get(SHARED_FOLDER_VARIABLE):
-        mark_process_dead(pid)  # type: ignore[no-untyped-call]
+    folder = os.environ.get(SHARED_FOLDER_VARIABLE)
+    if folder:
+        drop_gauges(pid, Path(folder))
 
 
 def _is_usable_memory_folder() -> bool:
