@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 
 from nova_assets.cli.command import CommandResult, NovaCommand
-from nova_assets.cli.deployment import Deployment
+from nova_assets.cli.deployment import Deployment, check_catalog_exists
 from nova_assets.cli.rendering import (
     TableGrid,
     escape_unprintable,
@@ -19,8 +19,6 @@ from nova_assets.cli.rendering import (
     format_time,
     pluralize,
 )
-from nova_assets.errors import CatalogUnavailable
-from nova_assets.masking import mask_address
 from nova_assets.model.backup import Backup, BackupSummary
 
 DEFAULT_HOLD = "7d"
@@ -54,12 +52,7 @@ def backup(deployment: Deployment, folder: str | None, hold: str | None, release
     _check_usage(folder, hold, release, dry_run)
     if folder is None:
         return _list_backups(deployment)
-    if not deployment.catalog_exists:
-        raise CatalogUnavailable(
-            "there is no catalog to back up",
-            found=mask_address(deployment.settings.catalog),
-            next="name the catalog with --catalog or NOVA_CATALOG",
-        )
+    check_catalog_exists(deployment.settings)
     return _release(deployment, folder, dry_run) if release else _make(deployment, folder, hold, dry_run)
 
 

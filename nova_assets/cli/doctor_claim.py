@@ -7,8 +7,7 @@ import contextlib
 from rich.console import Console
 
 from nova_assets.cli.command import CommandResult
-from nova_assets.cli.deployment import Deployment
-from nova_assets.errors import CatalogUnavailable
+from nova_assets.cli.deployment import Deployment, check_catalog_exists
 from nova_assets.masking import mask_address
 
 
@@ -18,8 +17,7 @@ def claim_warehouse_of_deployment(deployment: Deployment, dry_run: bool) -> Comm
     from nova_assets.engine.spark_engine import SparkEngine
     from nova_assets.execution.warehouse_identity import claim_warehouse
 
-    if not deployment.catalog_exists:
-        raise CatalogUnavailable("there is no catalog that could own a warehouse", next="nova init")
+    check_catalog_exists(deployment.settings)
     warehouse = deployment.settings.warehouse
     # Not through nova.open(), which refuses a warehouse that another copy has claimed.
     with contextlib.closing(open_catalog(deployment.settings.catalog)) as opened:
