@@ -8,7 +8,7 @@ STAMP := $(VENV)/.nova-setup
 DAGSTER := .nova/dagster
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-ci test-all test-fast test-remote soak check reference docs peers clean distclean
+.PHONY: help setup demo ui test test-ci test-all test-fast test-remote soak soak-catalog check reference docs peers clean distclean
 
 help:  ## Show this list
 	@echo "nova_assets: incremental pipelines on Spark as Dagster assets"
@@ -62,6 +62,9 @@ test-remote: $(STAMP)  ## Test Spark on warehouses in S3 and HDFS, and a cluster
 
 soak: $(STAMP)  ## Ten minutes of batches and killed processes under dagster dev, then see that nothing is amiss
 	@$(PY) -m nova_assets_tests.soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+soak-catalog: $(STAMP)  ## Half an hour of services, Dagster, commands and signals on one SQLite catalog: nothing is lost
+	@$(PY) -m nova_assets_tests.catalog_soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 check: $(STAMP)  ## Check style, format, types, structure, the links of the docs, and dependencies for known vulnerabilities
 	$(PY) -m ruff check .

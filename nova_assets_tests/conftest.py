@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
-from nova_assets_tests import postgres
+from nova_assets_tests import catalog_guard, postgres
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -30,6 +31,70 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         rank = min((ranks[m.name] for m in item.iter_markers() if m.name in ranks), default=len(ranks))
         by_file[item.path] = min(rank, by_file.get(item.path, rank))
     items.sort(key=lambda item: by_file[item.path])
+
+
+GUARD_OFFSET = pytest.StashKey[int]()
+"""Offset in the report of the catalog guard up to which findings have failed a test."""
+
+GUARD_FINDINGS = pytest.StashKey[list[str]]()
+"""Findings of the catalog guard that came after the last test."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Guard the files of catalogs in this process and in all that it starts. The controller of workers runs no test."""
+    config.stash[GUARD_FINDINGS] = []
+    if hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", None):
+        folder = tempfile.TemporaryDirectory(prefix="nova-guard-")
+        config.add_cleanup(folder.cleanup)
+        guard = catalog_guard.start_guard(catalog_guard.prepare_report(Path(folder.name)))
+        guard.set_environment(os.environ)
+        _, config.stash[GUARD_OFFSET] = catalog_guard.read_findings(guard.report)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Fail the test in which something other than SQLite touched the file of an open catalog."""
+    if findings := _new_guard_findings(item.config):
+        pytest.fail("the files of an open catalog are SQLite's alone:\n" + "\n".join(findings), pytrace=False)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail the session if a process that outlived the last test touched the file of an open catalog."""
+    findings = session.config.stash[GUARD_FINDINGS]
+    findings += _new_guard_findings(session.config)
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["catalog_guard"] = findings
+    elif findings:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over the last findings of a worker."""
+    node.config.stash[GUARD_FINDINGS] += getattr(node, "workeroutput", {}).get("catalog_guard", [])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Name the calls that failed the session."""
+    if findings := config.stash[GUARD_FINDINGS]:
+        terminalreporter.section("files of open catalogs were touched after the last test")
+        terminalreporter.write_line("\n".join(findings))
+
+
+def _new_guard_findings(config: pytest.Config) -> list[str]:
+    if GUARD_OFFSET not in config.stash:
+        return []
+    guard = catalog_guard.running_guard()
+    guard.report_deleted_files()
+    findings, config.stash[GUARD_OFFSET] = catalog_guard.read_findings(guard.report, config.stash[GUARD_OFFSET])
+    return findings
+
+
+@pytest.fixture
+def expected_deleted_files() -> Iterator[None]:
+    """For a test that deletes or replaces the file of an open catalog on purpose."""
+    with catalog_guard.running_guard().expected_deleted_files():
+        yield
 
 
 def missing(what: str, remedy: str) -> NoReturn:
