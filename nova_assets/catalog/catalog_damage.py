@@ -13,17 +13,22 @@ from nova_assets.catalog.tables import metadata
 class CatalogDamage(CatalogPart):
     """Checks whether the catalog is readable."""
 
-    def catalog_damage(self) -> str | None:
-        """Damage of the catalog, described without host or folder names; None if the catalog is readable.
+    def catalog_file_problem(self) -> str | None:
+        """Why this process cannot use the file of the catalog any more, without host or folder names; None if it can.
 
         SQLite does not notice that its file was removed or replaced, so ``stat`` examines the file. Nothing here may
         open the file: closing it would drop SQLite's locks ("How To Corrupt An SQLite Database File", section 2.2).
+        """
+        return self.database.backend.find_file_problem()
+
+    def catalog_damage(self) -> str | None:
+        """Damage of the catalog, described without host or folder names; None if the catalog is readable.
 
         Raises:
             CatalogUnavailable: the database does not answer.
             CatalogVersion: another version of this package has migrated the catalog since it was opened.
         """
-        return self.database.backend.find_file_problem() or self.database.read(_find_table_damage)
+        return self.database.read(_find_table_damage)
 
 
 def _find_table_damage(c: Connection) -> str | None:

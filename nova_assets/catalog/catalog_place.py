@@ -89,8 +89,7 @@ def check_or_record_place(database: Database) -> None:
             database.write(partial(_set_place, own=own))
             backend.write_log_into_file()
             return
-        _check_no_log_left_behind(database, recorded, own, change)
-        done = backend.run_exclusively(partial(_change_place, own=own))
+        done = backend.run_exclusively(partial(_change_place, masked_url=database.masked_url, own=own))
         if done is not None:
             _log_change(database, done, recorded, own)
             return
@@ -120,10 +119,15 @@ def _set_place(c: Connection, own: Place) -> None:
     c.execute(update(catalog_identity).values(place=own.as_text()))
 
 
-def _change_place(c: Connection, own: Place) -> PlaceChange:
-    """Record the own place, unless another process has done so meanwhile, and note what follows from the change."""
+def _change_place(c: Connection, masked_url: str, own: Place) -> PlaceChange:
+    """Record the own place, unless another process has done so meanwhile, and note what follows from the change.
+
+    Raises:
+        CatalogUnavailable: a log is beside the former name of the file.
+    """
     recorded = _read_recorded_place(c)
     change = place_change(recorded, own)
+    _check_no_log_left_behind(masked_url, recorded, own, change)
     if change in ("copied", "restored"):
         c.execute(update(channels).values(used_until=channels.c.head + SKIPPED_NUMBERS))
     if change == "copied":
@@ -134,7 +138,7 @@ def _change_place(c: Connection, own: Place) -> PlaceChange:
     return change
 
 
-def _check_no_log_left_behind(database: Database, recorded: RecordedPlace, own: Place, change: PlaceChange) -> None:
+def _check_no_log_left_behind(masked_url: str, recorded: RecordedPlace, own: Place, change: PlaceChange) -> None:
     """Check that no log with commits of this file is beside the former name of the file.
 
     Raises:
@@ -145,7 +149,7 @@ def _check_no_log_left_behind(database: Database, recorded: RecordedPlace, own: 
     former_log, own_log = log_of(Path(recorded.place.path)), log_of(Path(own.path))
     if former_log.is_file() and former_log.stat().st_size > 0 and not _are_same_file(former_log, own_log):
         raise CatalogUnavailable(
-            f"the log of the catalog {database.masked_url} is beside its former name",
+            f"the log of the catalog {masked_url} is beside its former name",
             found=f"{former_log}, which holds commits that are not in the file yet",
             expected="no log there, or the log beside the file",
             next=f"rename the log, too: mv {former_log} {own_log}; or use the former name",

@@ -98,11 +98,20 @@ class ServiceState:
         Raises:
             CatalogUnavailable: the catalog does not answer.
             CatalogVersion: another version of this package has migrated the catalog.
-            ServiceUnavailable: the catalog is damaged: a table is missing or unreadable, or its file is. Or the file
-                views have many instants to apply, for example after a restart.
+            ServiceUnavailable: the file of the catalog was moved or replaced. Or the catalog is damaged: a table is
+                missing or unreadable. Or the file views have many instants to apply, for example after a restart.
         """
         with self._health_check_lock:
             if time.monotonic() > self._last_health_check + 1.0:
+                file_problem = self.store.catalog.catalog_file_problem()
+                if file_problem is not None:
+                    raise ServiceUnavailable(
+                        "the file of the catalog is not in place",
+                        found=file_problem,
+                        expected="the file and the log that this process has opened, under one name",
+                        next="stop the processes of the catalog, put the file and its log in place, start them again",
+                        reason="catalog_file",
+                    )
                 damage = self.store.catalog.catalog_damage()
                 if damage is not None:
                     raise ServiceUnavailable(

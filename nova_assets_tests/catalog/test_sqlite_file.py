@@ -63,6 +63,12 @@ def rename_log(file: Path) -> Callable[[], None]:
     return lambda: [moved.rename(log_of(file)), None][1]
 
 
+def rename_index(file: Path) -> Callable[[], None]:
+    index = file.with_name("c.db-shm")
+    moved = index.rename(file.with_name("moved"))
+    return lambda: [moved.rename(index), None][1]
+
+
 def replace_log(file: Path) -> Callable[[], None]:
     moved = log_of(file).rename(file.with_name("moved"))
     log_of(file).touch()
@@ -81,6 +87,7 @@ def add_hard_link(file: Path) -> Callable[[], None]:
         (rename_file, "its file c.db is missing"),
         (rename_folder, "its file c.db is missing"),
         (rename_log, "its log c.db-wal is missing"),
+        (rename_index, "its index c.db-shm is missing"),
         (replace_log, "its log c.db-wal was replaced by another file"),
         (add_hard_link, "its file c.db has 2 names (hard links), and each name has a log of its own"),
     ],
@@ -93,9 +100,9 @@ def test_nothing_is_stored_until_the_file_and_its_log_are_back(
         with pytest.raises(CatalogUnavailable) as refused:
             use()
         assert refused.value.found == problem
-    assert catalog.catalog_damage() == problem
+    assert catalog.catalog_file_problem() == problem
     put_back()
-    assert catalog.catalog_damage() is None
+    assert catalog.catalog_file_problem() is None
     catalog.register(CHANNELS[2:])
     assert [s.channel.name for s in catalog.channels()] == ["a", "c"]
 

@@ -142,16 +142,22 @@ def remove(store: nova.Store, file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "detail", "said"),
     [
-        (drop("nova_pins"), "the table nova_pins is missing"),
-        (drop("nova_tokens"), "the table nova_tokens is missing"),
-        (remove, "its file c.db is missing"),
-        (overwrite, "its file c.db is no longer a database"),
+        (drop("nova_pins"), "the catalog is damaged", "the table nova_pins is missing"),
+        (drop("nova_tokens"), "the catalog is damaged", "the table nova_tokens is missing"),
+        (remove, "the file of the catalog is not in place", "its file c.db is missing"),
+        (
+            overwrite,
+            "the file of the catalog is not in place",
+            "its file c.db was overwritten: it is smaller than before",
+        ),
     ],
     ids=["a table", "another table", "gone", "overwritten"],
 )
-def test_a_damaged_catalog_is_not_ready_and_says_why(store: nova.Store, tmp_path: Path, damage: Any, said: str) -> None:
+def test_a_damaged_catalog_is_not_ready_and_says_why(
+    store: nova.Store, tmp_path: Path, damage: Any, detail: str, said: str
+) -> None:
     file = tmp_path / "c.db"
     with build_server(build_service(store, ServiceConfig(port=0))).in_background() as url:
         assert patient.get(f"{url}/readyz").json() == {"status": "ready"}
@@ -159,7 +165,7 @@ def test_a_damaged_catalog_is_not_ready_and_says_why(store: nova.Store, tmp_path
         damage(store, file)
         time.sleep(1.1)  # it looks once a second
         answer = patient.get(f"{url}/readyz")
-        assert (answer.status_code, answer.json()["detail"]) == (503, "the catalog is damaged")
+        assert (answer.status_code, answer.json()["detail"]) == (503, detail)
         assert answer.json()["found"] == said and str(tmp_path) not in answer.text
         assert patient.get(f"{url}/healthz").status_code == 200
 

@@ -14,7 +14,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,8 @@ from weakref import WeakSet
 from nova_assets.catalog.database.sqlite_log import log_continues_file
 from nova_assets.errors import CatalogUnavailable
 from nova_assets.masking import mask_address
+
+_INDEX_SUFFIX = "-shm"
 
 _CONNECT_ATTEMPTS = 3
 """Attempts to connect while the file is replaced. (A union file system replaces a file with the first write access.)"""
@@ -55,13 +57,12 @@ class OpenFiles:
     """Files that one connection has open.
 
     Args:
-        log: None if the database has no log, because its file system does not support one.
-        log_path: name of the log. SQLite resolves symbolic links in the name of the file.
+        companions: the log and its index, by name. The index has the locks of the writers. Empty if the database has no
+            log, because its file system does not support one.
     """
 
     file: FileIdentity
-    log: FileIdentity | None
-    log_path: Path
+    companions: Mapping[Path, FileIdentity]
 
 
 class CatalogConnection(sqlite3.Connection):
@@ -93,14 +94,14 @@ class CatalogConnection(sqlite3.Connection):
     def _may_close(self) -> bool:
         """Whether SQLite does no harm when it closes the connection.
 
-        A *missing* log was removed by a person. While this connection was open, no other process could remove a log
-        that it had made. So nobody else has written, and SQLite may save the removed log by writing it into the file.
-        If the file itself was replaced, SQLite leaves file and log alone.
+        A *missing* log or index was removed by a person. While this connection was open, no other process could remove
+        a log that it had made. So nobody else has written, and SQLite may save the removed log by writing it into the
+        file. If the file itself was replaced, SQLite leaves file and log alone.
         """
-        if self.open_files is None or self.open_files.log is None:
+        if self.open_files is None or not self.open_files.companions:
             return True
-        log = _identity_of(self.open_files.log_path)
-        return self.process_id == os.getpid() and log in (None, self.open_files.log)
+        are_unused = all(_identity_of(p) in (None, i) for p, i in self.open_files.companions.items())
+        return self.process_id == os.getpid() and are_unused
 
     def _keep_open_until_process_ends(self) -> None:
         """Count one reference more than there is, so that Python does not delete the connection even at its end."""
@@ -191,7 +192,7 @@ class CatalogFile:
 
     def save_removed_log(self) -> None:
         """Write a log that a person has removed into the file. The connections still have the removed log open."""
-        if self._open_files is None or self._open_files.log is None or self._open_files.log_path.exists():
+        if self._open_files is None or all(path.exists() for path in self._open_files.companions):
             return
         with _CONNECT_LOCK:
             connections = list(self._connections)
@@ -216,21 +217,22 @@ class CatalogFile:
         if status.st_size < largest_size:
             return f"its file {name} was overwritten: it is smaller than before"
         self._largest_size = max(self._largest_size, status.st_size)
-        if open_files.log is None:
-            return None
-        log = _identity_of(open_files.log_path)
-        if log == open_files.log:
-            return None
-        return f"its log {open_files.log_path.name} {'is missing' if log is None else 'was replaced by another file'}"
+        for path, identity in open_files.companions.items():
+            found = _identity_of(path)
+            if found != identity:
+                what = "index" if path.name.endswith(_INDEX_SUFFIX) else "log"
+                return f"its {what} {path.name} {'is missing' if found is None else 'was replaced by another file'}"
+        return None
 
     def _several_names_problem(self, count: int) -> str:
         return f"its file {self.path.name} has {count} names (hard links), and each name has a log of its own"
 
     def _find_open_files(self) -> OpenFiles | None:
-        """Identities of the file and its log under their names; None if there is no file."""
+        """Identities of the file, its log and the index of the log under their names; None if there is no file."""
         file = _identity_of(self.path)
-        log_path = log_of(self.path)
-        return None if file is None else OpenFiles(file, _identity_of(log_path), log_path)
+        log = log_of(self.path)
+        identities = {path: _identity_of(path) for path in (log, index_of(log))}
+        return None if file is None else OpenFiles(file, {p: i for p, i in identities.items() if i is not None})
 
     def _check_log(self) -> None:
         """Check that the log beside the file belongs to the file, before SQLite replays the log.
@@ -283,6 +285,11 @@ class CatalogFile:
 def log_of(file: Path) -> Path:
     """Name of the log of a SQLite file."""
     return Path(f"{os.path.realpath(file)}-wal")
+
+
+def index_of(log: Path) -> Path:
+    """Name of the index of a log. SQLite resolves symbolic links in the name of the file."""
+    return log.with_name(log.name.removesuffix("-wal") + _INDEX_SUFFIX)
 
 
 def _identity_of(path: Path) -> FileIdentity | None:
