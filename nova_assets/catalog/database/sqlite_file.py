@@ -39,10 +39,10 @@ _OPEN_FILE_LIMIT = 4096
 _CONNECT_LOCK = threading.RLock()
 """Held while a thread opens the file: a log is examined before any connection of this process uses the log."""
 
-# Another thread of the parent may hold the lock at the moment of a fork.
-os.register_at_fork(
-    before=_CONNECT_LOCK.acquire, after_in_parent=_CONNECT_LOCK.release, after_in_child=_CONNECT_LOCK.release
-)
+if hasattr(os, "register_at_fork"):  # otherwise a child could inherit the lock while another thread holds it
+    os.register_at_fork(
+        before=_CONNECT_LOCK.acquire, after_in_parent=_CONNECT_LOCK.release, after_in_child=_CONNECT_LOCK.release
+    )
 
 
 class FileIdentity(NamedTuple):
