@@ -269,14 +269,10 @@ def _check_existing_catalog(
     if catalog_version < schema_version.HEAD:
         message = f"{masked_url}, version {catalog_version}; this package works with {schema_version.HEAD}"
         return Finding("catalog", "warning", message, "nova init, which migrates it", details)
-    opened_catalog = open_catalog(catalog_url)  # equal version: no migration; newer version: an error
-    try:
-        message = opened_catalog.check_writable()
-        details |= {"channels": len(opened_catalog.channels()), "writable": True}
-        copied_from = opened_catalog.copied_from()
-    finally:
-        opened_catalog.close()
-    message = f"{message}, can be written, {pluralize(details['channels'], 'channel')}"
+    with contextlib.closing(open_catalog(catalog_url)) as opened:  # equal version: no migration; newer: an error
+        details |= {"channels": len(opened.channels()), "writable": True}
+        message = f"{opened.check_writable()}, can be written, {pluralize(details['channels'], 'channel')}"
+        copied_from = opened.copied_from()
     if copied_from is None:
         return Finding("catalog", "ok", message, None, details)
     return Finding(
