@@ -27,7 +27,8 @@ from nova_assets_tests.catalog_soak.watch import Watch
 from nova_assets_tests.soak import processes
 
 _INSERTERS, _COMMANDERS = 4, 2
-_RECOVERY = 60.0  # seconds in which each service must be ready once no signal is sent any more
+_LAST_RUNS = 20.0  # seconds that runs of Dagster get to end before they are killed
+_RECOVERY = 150.0  # seconds in which each service must be ready once no signal is sent any more
 
 
 @click.command()
@@ -109,7 +110,7 @@ def _stop(deployment: Deployment, seed: int) -> None:
     deployment.dagster.stop()
     deployment.service.stop(kill=killed == 1)
     deployment.watchdog.stop(kill=killed == 2)
-    until = time.monotonic() + _RECOVERY
+    until = time.monotonic() + _LAST_RUNS
     while processes.of_home(deployment.home) and time.monotonic() < until:  # runs of Dagster end by themselves
         time.sleep(0.5)
     processes.kill_all(deployment.home)
