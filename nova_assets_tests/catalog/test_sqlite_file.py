@@ -136,6 +136,15 @@ sys.stdin.readline()
 """
 
 
+OTHER_PROGRAM = """
+import os, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("CREATE TABLE other AS SELECT 7 AS n")
+connection.commit()
+os._exit(0)  # and its log stays
+"""
+
+
 @contextmanager
 def other_process(file: Path, last_words: str = "") -> Iterator[Callable[[], None]]:
     """Another process that has a catalog open, and has registered channel ``a``. Yields a function that ends it."""
@@ -159,13 +168,12 @@ def test_a_process_whose_log_was_removed_leaves_the_log_of_the_others_alone(file
     """With the last connection to a file, SQLite writes the log into the file, and removes the log by its name."""
     open_catalog(f"sqlite:///{file}").close()
     with running_guard().expected_deleted_files(), other_process(file, last_words) as end_former:
-        log_of(file).unlink()
+        log_of(file).unlink()  # nova would not begin a new log now
         file.with_name("c.db-shm").unlink()
-        with other_process(file, "catalog.register(CHANNELS); import os; os._exit(0)") as end_writer:
-            end_writer()
+        subprocess.run([sys.executable, "-c", OTHER_PROGRAM, file], check=True)
         end_former()
     reopened = open_catalog(f"sqlite:///{file}")
-    assert [s.channel.name for s in reopened.channels()] == ["a", "b", "c"]
+    assert reopened.database.read(lambda c: c.exec_driver_sql("SELECT n FROM other").scalars().all()) == [7]
     reopened.close()
 
 
@@ -179,6 +187,75 @@ def test_the_last_commits_survive_the_removal_of_their_log(catalog: SqlCatalog, 
     reopened = open_catalog(f"sqlite:///{copy}")
     assert [s.channel.name for s in reopened.channels()] == ["a"]
     reopened.close()
+
+
+def test_a_store_that_is_opened_again_does_not_mix_a_removed_log_with_a_new_one(file: Path) -> None:
+    """SQLite shares its state of a file in a process: a new connection would take the new log with the old index."""
+    former = open_catalog(f"sqlite:///{file}")
+    former.register(CHANNELS[:1])
+    file.with_name("c.db-shm").unlink()
+    with running_guard().expected_deleted_files(), other_process(file, "catalog.register(CHANNELS)") as end_other:
+        with pytest.raises(CatalogUnavailable, match="was replaced"):
+            former.channels()
+        former.close()
+        with pytest.raises(CatalogUnavailable, match="this process still has the former one open"):
+            open_catalog(f"sqlite:///{file}")
+        end_other()
+
+
+@pytest.mark.parametrize("ending", [["-wal", "-shm"], ["-wal"]])
+def test_another_process_does_not_begin_a_new_log_while_the_former_is_in_use(
+    catalog: SqlCatalog, file: Path, ending: list[str]
+) -> None:
+    for removed in ending:
+        file.with_name(f"c.db{removed}").unlink()
+    command = [sys.executable, "-c", OPEN, f"sqlite:///{file}"]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert "other processes have its file c.db open, but the log c.db-wal is not there" in refused.stderr
+    with pytest.raises(CatalogUnavailable):
+        catalog.channels()
+    catalog.close()
+    with running_guard().expected_deleted_files():
+        reopened = open_catalog(f"sqlite:///{file}")
+        assert [s.channel.name for s in reopened.channels()] == ["a"], "the removed log was saved"
+        reopened.close()
+
+
+def overwrite_in_place(backup: Path, file: Path) -> None:
+    subprocess.run(["cp", backup, file], check=True)  # as an operator does, under a running process
+
+
+def test_a_backup_that_is_copied_over_the_file_is_noticed_and_left_alone(file: Path) -> None:
+    """Even if it is as large as the file, and even if its log was removed, as one does after a restore."""
+    backup = file.with_name("backup.db")
+    first = open_catalog(f"sqlite:///{file}")
+    first.register(CHANNELS[:1])
+    first.close()
+    shutil.copy(file, backup)
+    catalog = open_catalog(f"sqlite:///{file}")
+    catalog.register(CHANNELS[1:2])
+    catalog.database.backend.write_log_into_file()  # type: ignore[attr-defined]
+    catalog.channels()
+    with running_guard().expected_deleted_files():
+        overwrite_in_place(backup, file)
+        for removed in ("-wal", "-shm"):
+            file.with_name(f"c.db{removed}").unlink()
+        for _ in range(2):
+            with pytest.raises(CatalogUnavailable, match="was overwritten"):
+                catalog.register(CHANNELS)
+        catalog.close()
+    assert file.read_bytes() == backup.read_bytes()
+
+
+def test_vacuum_by_another_program_is_no_harm(catalog: SqlCatalog, file: Path) -> None:
+    catalog.register(CHANNELS)
+    catalog.database.write(lambda c: c.exec_driver_sql("CREATE TABLE filling AS SELECT randomblob(2000000) AS b"))
+    catalog.database.write(lambda c: c.exec_driver_sql("DROP TABLE filling"))
+    subprocess.run(
+        [sys.executable, "-c", "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('VACUUM')", file], check=True
+    )
+    catalog.database.backend.write_log_into_file()  # type: ignore[attr-defined]
+    assert [s.channel.name for s in catalog.channels()] == ["a", "b", "c"] and file.stat().st_size < 1_000_000
 
 
 def test_a_missing_or_empty_file_beside_its_log_is_not_created_anew(catalog: SqlCatalog, file: Path) -> None:

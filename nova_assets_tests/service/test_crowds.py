@@ -150,7 +150,7 @@ def remove(store: nova.Store, file: Path) -> None:
         (
             overwrite,
             "the file of the catalog is not in place",
-            "its file c.db was overwritten: it is smaller than before",
+            "its file c.db was overwritten with an older file, or with something else",
         ),
     ],
     ids=["a table", "another table", "gone", "overwritten"],

@@ -57,7 +57,7 @@ class SqliteBackend:
             self._process_id = os.getpid()
             self.engine.dispose(close=False)
             if self._catalog_file is not None:
-                self._catalog_file.forget_connections_of_parent()
+                self._catalog_file.forget_all()
 
     def begin_transaction(self, c: Connection, write: bool, no_timeout: bool) -> TransactionStart:
         """Record the start time, and the number of changes until now. The transaction has already begun.
