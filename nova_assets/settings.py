@@ -136,7 +136,7 @@ def load_settings(start_folder: Path | None = None, **arguments: Any) -> Setting
     """Load the settings for a folder.
 
     Relative addresses are resolved from the project's folder, wherever a command is started. The project's folder is
-    the folder of the first pyproject.toml with [tool.nova], upwards; without such a file, the start folder.
+    the folder of the first pyproject.toml, upwards, if it has a table [tool.nova]; otherwise, the start folder.
 
     Args:
         start_folder: folder in which the search for pyproject.toml starts, upwards. By default, the current folder.
@@ -253,13 +253,11 @@ _parse_toml = lru_cache(maxsize=16)(tomllib.loads)  # each step of a Dagster run
 
 
 def _find_tool_nova(start_folder: Path) -> tuple[Path | None, dict[str, Any]]:
-    """Folder and [tool.nova] of the first pyproject.toml with such a table, upwards. Raises SettingsError."""
-    for folder in (start_folder, *start_folder.parents):
-        pyproject = folder / "pyproject.toml"
-        table = _read_tool_nova(pyproject) if pyproject.is_file() else None
-        if table is not None:
-            return folder, table
-    return None, {}
+    """Folder and [tool.nova] of the first pyproject.toml, upwards, if it has such a table. Raises SettingsError."""
+    folders = (start_folder, *start_folder.parents)
+    folder = next((f for f in folders if (f / "pyproject.toml").is_file()), None)
+    table = None if folder is None else _read_tool_nova(folder / "pyproject.toml")
+    return (None, {}) if table is None else (folder, table)
 
 
 def _read_tool_nova(pyproject: Path) -> dict[str, Any] | None:

@@ -25,8 +25,8 @@ from nova_assets.catalog.database.sqlite_place import (
     place_of_file,
 )
 from nova_assets.catalog.database.transactions import Database
-from nova_assets.catalog.identity import SKIPPED_NUMBERS
-from nova_assets.catalog.tables import catalog_identity, channels
+from nova_assets.catalog.identity import skip_numbers
+from nova_assets.catalog.tables import catalog_identity
 from nova_assets.errors import CatalogUnavailable
 from nova_assets.masking import get_logger, mask_address
 
@@ -58,7 +58,7 @@ def _check_creates_alone(database: Database) -> None:
     backend = database.backend
     if not isinstance(backend, SqliteBackend) or backend.catalog_file is None or not backend.catalog_file.existed:
         return
-    deadline = time.monotonic() + PLACE_PATIENCE_SECONDS
+    deadline = time.monotonic() + database.patience
     while schema_version.current_version(database) is None and backend.run_exclusively(lambda c: True) is None:
         if time.monotonic() > deadline:
             raise _used_under_another_name_error(database, None)
@@ -81,7 +81,7 @@ def check_or_record_place(database: Database) -> None:
     _warn_of_network_file_system(database.masked_url, file.parent)
     while True:
         recorded = database.read(_read_recorded_place)
-        own = place_of_file(file)
+        own = place_of_file(file, backend.catalog_file.generation())
         change = place_change(recorded, own)
         if change == "none":
             return
@@ -129,7 +129,7 @@ def _change_place(c: Connection, masked_url: str, own: Place) -> PlaceChange:
     change = place_change(recorded, own)
     _check_no_log_left_behind(masked_url, recorded, own, change)
     if change in ("copied", "restored"):
-        c.execute(update(channels).values(used_until=channels.c.head + SKIPPED_NUMBERS))
+        skip_numbers(c)
     if change == "copied":
         original = "another place" if recorded.place is None else recorded.place.path
         undecided = catalog_identity.c.copied_from.is_(None)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import RowMapping, select
+from sqlalchemy import Connection, RowMapping, func, select
 
 from nova_assets.catalog.database.transactions import Database
-from nova_assets.catalog.tables import channels
+from nova_assets.catalog.tables import channels, commit_numbers
 from nova_assets.errors import ChannelNotFound
 from nova_assets.model.channel import Channel
 from nova_assets.model.channel_state import ChannelState
@@ -40,8 +40,21 @@ def channel_state_from_row(row: RowMapping) -> ChannelState:
         registered_at=row["registered_at"],
         last_listing_started_at=row["looked_at"],
         position=TimelinePosition(row["step"], row["prefix"]),
+        used_until=row["used_until"],
         seal=None if maintenance.get("seal") is None else Sealing.from_json(maintenance["seal"]),
     )
+
+
+def read_lost_numbers(c: Connection, channel: str) -> list[range]:
+    """Sequence numbers that a restored channel leaves out, within a transaction (see ``Histories.lost_numbers``)."""
+    row = c.execute(select(channels.c.head, channels.c.used_until).where(channels.c.name == channel)).first()
+    if row is None or not row.used_until:
+        return []
+    number = commit_numbers.c.seq
+    before = func.lag(number, 1, 0).over(order_by=number)
+    pairs = select(before.label("before"), number.label("seq")).where(commit_numbers.c.channel == channel).subquery()
+    gaps = c.execute(select(pairs).where(pairs.c.seq > pairs.c.before + 1).order_by(pairs.c.seq))
+    return [range(g.before + 1, g.seq) for g in gaps] + [range(row.head + 1, row.used_until + 1)]
 
 
 def channel_not_found_error(database: Database, name: str) -> ChannelNotFound:

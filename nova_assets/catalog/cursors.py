@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, select, update
 
 from nova_assets.catalog.catalog_part import CatalogPart
+from nova_assets.catalog.channel_rows import read_lost_numbers
 from nova_assets.catalog.execution_rows import mark_aborted
 from nova_assets.catalog.leases import supersedable_executions
 from nova_assets.catalog.tables import bindings, blocks, channels, cursors, executions, pins
@@ -95,7 +96,7 @@ def read_cursors(c: Connection, binding: str | None = None, channel_names: Seque
         binding: only cursors of this binding.
         channel_names: only cursors on these channels.
     """
-    query = select(cursors, channels.c.head).join(channels, channels.c.name == cursors.c.channel)
+    query = select(cursors, channels.c.head, channels.c.used_until).join(channels, channels.c.name == cursors.c.channel)
     query = query.order_by(cursors.c.binding, cursors.c.channel, cursors.c.partition, cursors.c.channel_partition)
     if binding is not None:
         query = query.where(cursors.c.binding == binding)
@@ -107,12 +108,14 @@ def read_cursors(c: Connection, binding: str | None = None, channel_names: Seque
         if r["channel_partition"]:
             dimensions_by_channel.setdefault(r["channel"], set()).add(tuple(partition_values(r["channel_partition"])))
     heads = {channel: _heads_by_scope(c, channel, columns) for channel, columns in dimensions_by_channel.items()}
+    lost = {channel: read_lost_numbers(c, channel) for channel in {r["channel"] for r in rows if r["used_until"]}}
     result = []
     for r in rows:
         scope, head = r["channel_partition"], r["head"]
         if scope:  # a cursor is set to the channel's head, past the last change of the partition
             head = max(heads[r["channel"]].get(scope, 0), r["seq"])
-        result.append(Cursor(r["binding"], r["channel"], r["seq"], head, r["partition"], scope, r["moved_at"]))
+        skipped = sum(len(range(max(n.start, r["seq"] + 1), min(n.stop, head + 1))) for n in lost.get(r["channel"], ()))
+        result.append(Cursor(r["binding"], r["channel"], r["seq"], head, r["partition"], scope, r["moved_at"], skipped))
     return result
 
 

@@ -23,7 +23,7 @@ from nova_assets.catalog.definition_states import (
 from nova_assets.catalog.definition_tables import definition_states
 from nova_assets.catalog.definition_versions import insert_versions, unversioned_definitions
 from nova_assets.catalog.maintained_outputs import mark_redefined_outputs
-from nova_assets.catalog.tables import bindings, blocks, channels, commit_numbers, commits
+from nova_assets.catalog.tables import bindings, blocks, catalog_identity, channels, commit_numbers, commits
 from nova_assets.catalog.timeline_steps import append_step
 from nova_assets.errors import BindingNotFound, DefinitionConflict
 from nova_assets.model.binding import Binding
@@ -180,6 +180,7 @@ class Definitions(CatalogPart):
                 "schema": definition["schema"],
                 "head": 0,
                 "registered_at": now,
+                "used_until": select(catalog_identity.c.used_until).scalar_subquery(),
             }
             _insert_unless_raced(c, insert(channels).values(name=name, **values))
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, case, func, or_, select
 
 from nova_assets.catalog.catalog_part import CatalogPart
-from nova_assets.catalog.channel_rows import channel_not_found_error, load_channel_state
+from nova_assets.catalog.channel_rows import channel_not_found_error, load_channel_state, read_lost_numbers
 from nova_assets.catalog.history_excerpts import (
     HistoryExcerpt,
     HistorySelection,
@@ -94,19 +94,7 @@ class Histories(CatalogPart):
         A catalog that was restored from a backup has lost the commits after the backup. It leaves out their numbers, so
         that a number that a reader knows never means other rows (R1).
         """
-        number = commit_numbers.c.seq
-        before = func.lag(number, 1, 0).over(order_by=number)
-        numbers = select(before.label("before"), number.label("seq")).where(commit_numbers.c.channel == channel)
-        pairs = numbers.subquery()
-
-        def read_lost(c: Connection) -> list[range]:
-            row = c.execute(select(channels.c.head, channels.c.used_until).where(channels.c.name == channel)).first()
-            if row is None or not row.used_until:
-                return []
-            gaps = c.execute(select(pairs).where(pairs.c.seq > pairs.c.before + 1).order_by(pairs.c.seq))
-            return [range(g.before + 1, g.seq) for g in gaps] + [range(row.head + 1, row.used_until + 1)]
-
-        return self.database.read(read_lost)
+        return self.database.read(lambda c: read_lost_numbers(c, channel))
 
     def has_dropped_partitions(self, channel: str, *, ever: bool = False) -> bool:
         """Whether retention dropped a partition of the channel (R19).

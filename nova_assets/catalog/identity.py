@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, select, update
+import secrets
+
+from sqlalchemy import Connection, case, select, update
 
 from nova_assets.catalog.catalog_part import CatalogPart
 from nova_assets.catalog.tables import blocks, catalog_identity, channels, commits, files
 
-SKIPPED_NUMBERS = 1_000_000
-"""Sequence numbers that a restored or copied catalog leaves out. Commits that it does not have may have them."""
+LEAST_SKIPPED_NUMBERS = 1_000_000
+_MOST_SKIPPED_NUMBERS = 20_000_000
+
+
+def skip_numbers(c: Connection) -> None:
+    """Let all channels leave out numbers that commits of a lost or another state of the catalog may have.
+
+    How many is random, so that two states that come from one backup leave out different numbers.
+    """
+    skipped = LEAST_SKIPPED_NUMBERS + secrets.randbelow(_MOST_SKIPPED_NUMBERS - LEAST_SKIPPED_NUMBERS)
+    last_used = case((channels.c.used_until > channels.c.head, channels.c.used_until), else_=channels.c.head)
+    c.execute(update(channels).values(used_until=last_used + skipped))
+    c.execute(update(catalog_identity).values(used_until=catalog_identity.c.used_until + skipped))
 
 
 class Identity(CatalogPart):
@@ -57,7 +70,7 @@ class Identity(CatalogPart):
         def claim(c: Connection) -> None:
             c.execute(update(catalog_identity).values(warehouse=new_identity, copied_from=None))
             if not self.database.is_sqlite:  # a copy of a SQLite file leaves out numbers since it was first opened
-                c.execute(update(channels).values(used_until=channels.c.head + SKIPPED_NUMBERS))
+                skip_numbers(c)
 
         self.database.write(claim)
 

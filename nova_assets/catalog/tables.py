@@ -382,10 +382,10 @@ catalog_identity = Table(
     # Identity of the warehouse that holds the blocks, and its address when it was adopted.
     Column("warehouse", String(64)),
     Column("warehouse_address", Text),
-    # SQLite: the file in which the catalog is, and the log beside it (``database/sqlite_place.py``).
-    Column("place", Text),
-    # Address of the catalog of which this one is a copy, until a person decides which of the two owns the warehouse.
+    Column("place", Text),  # of the file of a SQLite catalog (``database/sqlite_place.py``)
+    # Place of the catalog of which this one is a copy, until a person decides which of the two owns the warehouse.
     Column("copied_from", Text),
+    Column("used_until", Integer, nullable=False, server_default="0"),  # ``used_until`` of new channels
 )
 """One row with the identity of this catalog. Catalogs that share a warehouse use it to tell their files apart."""
 

@@ -163,9 +163,9 @@ def _insert_check_json(insert_check: InsertCheck) -> dict[str, Any]:
 
 def _show_insert_check(console: Console, insert_check: InsertCheck, file_count: int) -> None:
     block = (
-        f"B{insert_check.head + 1}"
+        f"B{insert_check.next_number}"
         if insert_check.kind == "base"
-        else f"Δ({insert_check.head}→{insert_check.head + 1})"
+        else f"Δ({insert_check.head}→{insert_check.next_number})"
     )
     console.print(f"{pluralize(file_count, 'file')} would become {insert_check.channel} {block}, with the columns")
     grid = TableGrid("column", "type")

@@ -141,7 +141,11 @@ class Connection(DeploymentHandle):
         parameters = {**_insert_parameters(kind, partition, merge, format), "dry_run": "true"}
         checked = CheckedShape.model_validate(self._post_block(channel, data, parameters, None))
         return InsertCheck(
-            checked.channel, checked.kind, checked.head, schema_from_columns(checked.columns) or Schema(())
+            checked.channel,
+            checked.kind,
+            checked.head,
+            schema_from_columns(checked.columns) or Schema(()),
+            checked.head + 1,
         )
 
     def read(

@@ -64,6 +64,7 @@ class WarehouseCheck:
         self.engine = engine
         self._catalog_id: str | None = None
         self._identity: str | None = None
+        self._shares_warehouse = True
 
     def check(self) -> None:
         """Compare the marker in the warehouse with the identity that the catalog knows.
@@ -71,12 +72,17 @@ class WarehouseCheck:
         A warehouse that was never written to passes.
 
         Raises:
+            CopyUndecided: the catalog is a copy, and the warehouse is still that of the original. The original would
+                take the new files for orphans.
             WarehouseMismatch: another warehouse, or none, is in place; or another copy of the catalog has claimed the
                 warehouse.
             WarehouseUnavailable: the marker cannot be read.
         """
         if self._catalog_id is None:
             self._catalog_id = self.catalog.identity()
+        if self._shares_warehouse:
+            check_is_no_copy_beside_original(self.catalog, self.engine)
+            self._shares_warehouse = False
         found_identity = self.engine.read_catalog_marker(self._catalog_id)
         if found_identity is not None and found_identity == self._identity:
             return
@@ -114,6 +120,16 @@ def claim_warehouse(catalog: Catalog, engine: Engine) -> None:
     if new_identity is not None:
         engine.write_catalog_marker(catalog_id, new_identity)
     catalog.claim_warehouse(new_identity)
+
+
+def check_is_no_copy_beside_original(catalog: Catalog, engine: Engine) -> None:
+    """Check that no undecided copy writes to the warehouse of the original.
+
+    Raises:
+        CopyUndecided.
+    """
+    if catalog.warehouse_identity_and_address()[1] == engine.address:
+        check_is_no_copy(catalog, "nothing is committed")
 
 
 def check_is_no_copy(catalog: Catalog, action: str) -> None:

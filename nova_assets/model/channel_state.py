@@ -27,6 +27,7 @@ class ChannelState:
         last_listing_started_at: start of the last listing for files that were never announced.
         seal: when its days or hours are complete.
         position: position in its timeline.
+        used_until: greatest number that a commit may have had before the catalog was restored; 0 for none.
     """
 
     __repr__ = short_repr
@@ -46,6 +47,12 @@ class ChannelState:
     last_listing_started_at: datetime | None = None
     seal: Sealing | None = None
     position: TimelinePosition = field(default_factory=TimelinePosition)
+    used_until: int = 0
+
+    @property
+    def next_number(self) -> int:
+        """Sequence number of the next commit. A restored channel leaves out numbers, up to ``used_until``."""
+        return max(self.head, self.used_until) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +80,11 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Position up to which a binding has read a channel: the pinned head of its last successful execution."""
+    """Position up to which a binding has read a channel: the pinned head of its last successful execution.
+
+    Args:
+        skipped: count of numbers after the position that a restored channel leaves out.
+    """
 
     __repr__ = short_repr
 
@@ -84,11 +95,12 @@ class Cursor:
     partition: str = WHOLE
     channel_partition: str = WHOLE
     moved_at: datetime | None = None
+    skipped: int = 0
 
     @property
     def lag(self) -> int:
-        """Number of unread sequence numbers."""
-        return self.head - self.seq
+        """Number of unread commits."""
+        return self.head - self.seq - self.skipped
 
 
 @dataclass(frozen=True, slots=True)

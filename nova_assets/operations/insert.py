@@ -25,6 +25,7 @@ from nova_assets.model.provenance import READ_VERSIONS
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.model.schema_evolution import reconcile_schema
 from nova_assets.model.timeline import History
+from nova_assets.operations.lost_numbers import check_number_not_lost
 from nova_assets.plan import modes
 from nova_assets.plan.run import check_merge_model_accepts
 
@@ -33,12 +34,13 @@ log = get_logger("nova_assets.insert")
 
 @dataclass(frozen=True, slots=True)
 class InsertCheck:
-    """Result of an insert's dry run: the validated insert, and the schema of its block."""
+    """Result of an insert's dry run: the validated insert, the schema of its block, and the number it would get."""
 
     channel: str
     kind: Kind
     head: int
     schema: Schema
+    next_number: int
 
 
 class DataInserter:
@@ -92,6 +94,7 @@ class DataInserter:
         """
         state = self.catalog.channel(channel)
         state.channel.refuse_external()
+        check_number_not_lost(self.catalog, channel, at)
         current_history = self.catalog.history(channel, None, WHOLE, state.head)
         restored_snapshot = modes.snapshot(self.catalog.history(channel, at, back_to=at), at)
         with self.engine.computation_scope():
@@ -134,7 +137,8 @@ class DataInserter:
         """Validate an insert as far as possible before writing. Changes nothing."""
         _check_kind(kind)
         history = self._load_head_history(channel, partition)
-        definition = self.catalog.channel(channel).channel
+        state = self.catalog.channel(channel)
+        definition = state.channel
         options.check(definition, kind)
         frame, options = self._to_frame_and_options(channel, data, history.schema, options, keep_files)
         if definition.partitions:
@@ -144,7 +148,7 @@ class DataInserter:
             channel, history.schema, frame_schema.without_columns(DELETED), definition.on_schema_change, history.head
         )
         check_merge_model_accepts(history, kind)
-        return InsertCheck(channel, kind, history.head, schema)
+        return InsertCheck(channel, kind, history.head, schema, state.next_number)
 
     def _compute_frame_digest(self, channel: str, history: History, frame: Frame, kind: Kind) -> str:
         """Digest that the insert of a frame would have, without writing the frame."""

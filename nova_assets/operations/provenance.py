@@ -8,6 +8,7 @@ from nova_assets.errors import DefinitionError, VersionNotFound
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.provenance import CommitOrigin, NumberedBlock, ProvenanceStep
+from nova_assets.operations.lost_numbers import check_number_not_lost
 from nova_assets.plan.provenance import (
     ChannelBlocks,
     ChannelSlice,
@@ -120,6 +121,7 @@ def slice_of_question(
     at = head if at is None else at
     if not 0 <= at <= head:
         raise VersionNotFound.of(channel, at, head)
+    check_number_not_lost(catalog, channel, at, since)
     if since is not None and not 0 <= since < at:
         raise DefinitionError(
             f"since={since} is not before version {at} of channel {channel!r}",

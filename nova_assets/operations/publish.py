@@ -17,7 +17,6 @@ from nova_assets.crash_points import crash_point
 from nova_assets.errors import CommitConflict, ExecutionInProgress, NotSupported
 from nova_assets.execution.lease import is_owner_dead
 from nova_assets.execution.runtime import Runtime
-from nova_assets.execution.warehouse_identity import check_is_no_copy
 from nova_assets.masking import get_logger
 from nova_assets.model.commit import CommitRequest
 from nova_assets.model.compaction import Compaction
@@ -107,7 +106,7 @@ class TablePublisher:
             ExecutionInProgress: another process is publishing the channel.
             CopyUndecided: the catalog is a copy of another one, which may publish to the same tables.
         """
-        check_is_no_copy(self.catalog, "nothing is published")
+        self.runtime.staging.warehouse_check.check_may_delete("nothing is published")
         new_versions: list[PublishedVersion] = []
         first_error: NovaError | None = None
         for table in tables:
@@ -149,7 +148,7 @@ class TablePublisher:
             ExecutionInProgress: another process is publishing the channel.
             CopyUndecided: the catalog is a copy of another one, which may publish to the same tables.
         """
-        check_is_no_copy(self.catalog, "nothing is unpublished")
+        self.runtime.staging.warehouse_check.check_may_delete("nothing is unpublished")
         published_versions = self.catalog.published_versions(channel, table.id)
         for published_version in published_versions:
             publishing_execution = (

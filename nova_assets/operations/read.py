@@ -7,15 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from nova_assets.errors import BlockCollected, DefinitionError, VersionNotFound
+from nova_assets.errors import BlockCollected, DefinitionError
 from nova_assets.execution.lease import heartbeat
 from nova_assets.execution.runtime import Runtime
-from nova_assets.model.catalog import Catalog
 from nova_assets.model.execution import BeginRequest, Execution
 from nova_assets.model.method_argument_checks import check_public_method_arguments
 from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.reads import Read
 from nova_assets.nova_error import NovaError
+from nova_assets.operations.lost_numbers import check_number_not_lost
 from nova_assets.operations.selection import Selection
 from nova_assets.plan import modes
 
@@ -125,24 +125,3 @@ class Pinned:
             BlockCollected: the version is not pinned, or the lease has expired.
         """
         return self._reader.read(channel, self.heads[channel], since, partition, columns, keys)
-
-
-def check_number_not_lost(catalog: Catalog, channel: str, *numbers: int | None) -> None:
-    """Check that no requested number belongs to a commit that a restored catalog has lost.
-
-    Raises:
-        VersionNotFound.
-    """
-    requested = [n for n in numbers if n]
-    if not requested:
-        return
-    for lost in catalog.lost_numbers(channel):
-        for number in requested:
-            if number in lost:
-                raise VersionNotFound(
-                    f"channel {channel!r} has lost version {number}: the catalog was restored from a backup",
-                    found=number,
-                    expected=f"0 to {lost.start - 1}, or {lost.stop} and later",
-                    next=f"read the whole channel; nova timeline {channel} shows its versions",
-                    channel=channel,
-                )

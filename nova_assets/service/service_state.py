@@ -13,7 +13,7 @@ from nova_assets.file_views.query_handler import ViewQueryHandler
 from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.timeline import TimelinePosition
-from nova_assets.operations.read import check_number_not_lost
+from nova_assets.operations.lost_numbers import check_number_not_lost
 from nova_assets.service.decoders import BodyDecoders
 from nova_assets.service.http.active_requests import ActiveRequests
 from nova_assets.service.http.config import ServiceConfig

@@ -64,7 +64,6 @@ def test_1_1_inserts_through_closed_descriptors_are_refused(deployment: Deployme
     deployment.assert_acknowledged_once()
 
 
-@pytest.mark.xfail(strict=True, reason="SQLite writes into the other file, and nothing tells nova")
 def test_1_1_another_file_behind_the_descriptors_is_not_taken_for_the_catalog(
     deployment: Deployment, tmp_path: Path
 ) -> None:

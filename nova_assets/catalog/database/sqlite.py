@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool, StaticPool
 
 from nova_assets.catalog.database.backend import TransactionStart
+from nova_assets.catalog.database.failures import DATABASE_FAILURES, classify_failure
 from nova_assets.catalog.database.sqlite_file import CatalogConnection, CatalogFile
 from nova_assets.catalog.database.sqlite_log import stamp_transaction
 from nova_assets.errors import CatalogUnavailable, CommitOutcomeUnknown
@@ -109,6 +109,9 @@ class SqliteBackend:
 
         Returns:
             None if another connection has the file open. ``callback`` was not called.
+
+        Raises:
+            CatalogUnavailable: the file cannot be written.
         """
         self.engine.dispose()
         engine = _create_engine(self._url, self._catalog_file, is_exclusive=True)
@@ -117,10 +120,11 @@ class SqliteBackend:
                 result = callback(c)
                 stamp_transaction(_driver_connection(c))
             return result
-        except OperationalError as error:
-            if getattr(error.orig, "sqlite_errorname", "").startswith("SQLITE_BUSY"):
+        except DATABASE_FAILURES as error:
+            problem = classify_failure(error)
+            if problem.kind == "busy":
                 return None
-            raise
+            raise problem.to_error(mask_address(str(self._url))) from error
         finally:
             engine.dispose()
 

@@ -15,13 +15,19 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 from weakref import WeakSet
 
+from nova_assets.catalog.database.file_identity import (
+    FileIdentity,
+    descriptors_of,
+    generation_of,
+    identity_of,
+    size_of,
+)
 from nova_assets.catalog.database.sqlite_log import log_continues_file, read_stamp
 from nova_assets.errors import CatalogUnavailable
 from nova_assets.masking import mask_address
@@ -37,9 +43,6 @@ _MISSING_LOG_SECONDS = 10.0
 
 _STAMP_READS = 3  # a checkpoint may be writing the page
 
-_OPEN_FILE_LIMIT = 4096
-"""Descriptors that are examined on systems that do not list the descriptors of a process."""
-
 _INDEX_SUFFIX = "-shm"
 
 _CONNECT_LOCK = threading.RLock()
@@ -49,13 +52,6 @@ if hasattr(os, "register_at_fork"):  # otherwise a child could inherit the lock 
     os.register_at_fork(
         before=_CONNECT_LOCK.acquire, after_in_parent=_CONNECT_LOCK.release, after_in_child=_CONNECT_LOCK.release
     )
-
-
-class FileIdentity(NamedTuple):
-    """Identity of a file on this host, independent of its names."""
-
-    device: int
-    inode: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +138,7 @@ class CatalogFile:
         with _CONNECT_LOCK:
             for _ in range(_CONNECT_ATTEMPTS):
                 before = self._check_before_open()
-                descriptors = set() if before is None else set(_descriptors_of(before))
+                descriptors = set() if before is None else set(descriptors_of(before))
                 connection = open_connection()
                 open_files = self._find_open_files(descriptors)
                 if open_files is not None and before in (None, open_files.file):
@@ -175,13 +171,19 @@ class CatalogFile:
             return self._find_problem(open_files)
         return None if self._file is None else self._find_name_problem(self._file)
 
+    def generation(self) -> int:
+        """Number that the file system has given to this use of the file's inode; 0 if it gives none."""
+        with _CONNECT_LOCK:
+            descriptors = [c.open_files.descriptor for c in self._connections if c.open_files is not None]
+        return next((generation_of(d) for d in descriptors if d is not None), 0)
+
     def is_replaced(self, open_files: OpenFiles) -> bool:
         """Whether SQLite would do harm if it closed the files: the file was overwritten, or another log bears the name.
 
         A *missing* log or index was removed by a person. While a connection is open, no other process can remove a log
         that it has made. So nobody else has written, and SQLite may save the removed log by writing it into the file.
         """
-        are_others = any(_identity_of(p) not in (None, i) for p, i in open_files.companions.items())
+        are_others = any(identity_of(p) not in (None, i) for p, i in open_files.companions.items())
         return are_others or self._find_file_problem(open_files) is not None
 
     def forget(self, connection: CatalogConnection) -> None:
@@ -230,7 +232,7 @@ class CatalogFile:
             return None
         for _ in range(_STAMP_READS):
             newest_number = self._newest_stamp_number  # before the file is read: other threads read newer stamps
-            if next(_descriptors_of(open_files.file, [open_files.descriptor]), None) is None:
+            if next(descriptors_of(open_files.file, [open_files.descriptor]), None) is None:
                 return f"its file {self.path.name} was closed by other code in this process"
             stamp = read_stamp(open_files.descriptor)
             if not self._is_overwritten and stamp is not None and stamp.number >= newest_number:
@@ -244,12 +246,12 @@ class CatalogFile:
 
     def _find_open_files(self, former_descriptors: set[int]) -> OpenFiles | None:
         """Files that bear the names of the file, its log and the index of the log; None if there is no file."""
-        file = _identity_of(self.path)
+        file = identity_of(self.path)
         if file is None:
             return None
         log = log_of(self.path)
-        identities = {path: _identity_of(path) for path in (log, index_of(log))}
-        new_descriptors = set(_descriptors_of(file)) - former_descriptors
+        identities = {path: identity_of(path) for path in (log, index_of(log))}
+        new_descriptors = set(descriptors_of(file)) - former_descriptors
         return OpenFiles(
             file, {p: i for p, i in identities.items() if i is not None}, min(new_descriptors, default=None)
         )
@@ -262,7 +264,7 @@ class CatalogFile:
         Raises:
             CatalogUnavailable.
         """
-        identity = _identity_of(self.path)
+        identity = identity_of(self.path)
         if self._file is not None and (problem := self._find_name_problem(self._file)) is not None:
             raise self._unavailable_error(problem)
         if identity is not None and self.path.stat().st_nlink > 1:
@@ -270,7 +272,7 @@ class CatalogFile:
         for open_files in list(_OPEN_IN_PROCESS.values()):
             if open_files.file == identity and (problem := _find_companion_problem(open_files)) is not None:
                 raise self._unavailable_error(f"{problem}, and this process still has the former one open")
-        if identity is None or next(_descriptors_of(identity), None) is None:
+        if identity is None or next(descriptors_of(identity), None) is None:
             self._check_log(identity)
         return identity
 
@@ -283,10 +285,10 @@ class CatalogFile:
             CatalogUnavailable.
         """
         log, deadline = log_of(self.path), time.monotonic() + _LOG_CHECK_SECONDS
-        if identity is not None and _size_of(self.path) > 0 and not log.exists():
+        if identity is not None and size_of(self.path) > 0 and not log.exists():
             self._check_nobody_has_lost_the_log(log)
-        while _size_of(log) > 0:
-            if _size_of(self.path) == 0:
+        while size_of(log) > 0:
+            if size_of(self.path) == 0:
                 raise self._unavailable_error(
                     f"its file {self.path.name} is {'missing' if identity is None else 'empty'}, "
                     f"but the log {log.name} is there"
@@ -352,7 +354,7 @@ def index_of(log: Path) -> Path:
 
 def _find_companion_problem(open_files: OpenFiles) -> str | None:
     for path, identity in open_files.companions.items():
-        found = _identity_of(path)
+        found = identity_of(path)
         if found != identity:
             what = "index" if path.name.endswith(_INDEX_SUFFIX) else "log"
             return f"its {what} {path.name} {'is missing' if found is None else 'was replaced by another file'}"
@@ -368,32 +370,3 @@ def _is_free(file: Path) -> bool:
         except sqlite3.Error as error:
             return not str(getattr(error, "sqlite_errorname", "")).startswith("SQLITE_BUSY")
         return True
-
-
-def _identity_of(path: Path) -> FileIdentity | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return FileIdentity(status.st_dev, status.st_ino)
-
-
-def _size_of(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
-
-
-def _descriptors_of(identity: FileIdentity, candidates: Iterable[int] | None = None) -> Iterator[int]:
-    """Descriptors of this process that belong to a file. By default, all open descriptors are candidates."""
-    if candidates is None:
-        try:
-            candidates = [int(name) for name in os.listdir("/proc/self/fd")]
-        except OSError:
-            candidates = range(_OPEN_FILE_LIMIT)
-    for descriptor in candidates:
-        with suppress(OSError):
-            status = os.fstat(descriptor)
-            if (status.st_dev, status.st_ino) == identity:
-                yield descriptor

@@ -29,6 +29,8 @@ class Place:
         folder_device, folder_inode: identity of the folder. Two names of one file have one log only if they are the
             same name in the same folder.
         path: path without symbolic links.
+        generation: number that a file system gives to each use of an inode; 0 if unknown. A file that is removed and
+            copied back often has the same inode as before.
     """
 
     device: int
@@ -36,6 +38,7 @@ class Place:
     folder_device: int
     folder_inode: int
     path: str
+    generation: int = 0
 
     @property
     def name(self) -> str:
@@ -66,11 +69,21 @@ class RecordedPlace:
         return cls(Place(**stored) if stored else None)
 
 
-def place_of_file(file: Path) -> Place:
+def place_of_file(file: Path, generation: int) -> Place:
     """Place of a file that exists. Raises OSError."""
     path = os.path.realpath(file)
     status, folder = os.stat(path), os.stat(os.path.dirname(path))
-    return Place(status.st_dev, status.st_ino, folder.st_dev, folder.st_ino, path)
+    return Place(status.st_dev, status.st_ino, folder.st_dev, folder.st_ino, path, generation)
+
+
+def _is_same_file(place: Place, own: Place) -> bool:
+    """Whether two places have the same file. Files of two devices, or of two times, may have the same inode number.
+
+    After a restart, a device may have another number, but the path is then the same.
+    """
+    is_reused = 0 not in (place.generation, own.generation) and place.generation != own.generation
+    is_other_device = place.device != own.device and place.path != own.path
+    return place.inode == own.inode and not is_reused and not is_other_device
 
 
 def place_change(recorded: RecordedPlace, own: Place) -> PlaceChange:
@@ -79,7 +92,8 @@ def place_change(recorded: RecordedPlace, own: Place) -> PlaceChange:
     if place is None:
         return "new" if recorded.backup_time is None else "copied"
     is_same_name = (place.folder_inode, place.name) == (own.folder_inode, own.name)
-    if recorded.backup_time is None and place.inode == own.inode:
+    if recorded.backup_time is None and _is_same_file(place, own):
         is_same_device = (place.device, place.folder_device) == (own.device, own.folder_device)
         return "none" if is_same_name and is_same_device else "renamed"
-    return "restored" if is_same_name else "copied"
+    is_same_device = place.device == own.device or place.path == own.path
+    return "restored" if is_same_name and is_same_device else "copied"

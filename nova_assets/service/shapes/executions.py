@@ -39,7 +39,8 @@ class CursorShape(Shape):
 
     def to_cursor(self) -> Cursor:
         partitions = (self.partition, self.channel_partition)
-        return Cursor(self.binding, self.channel, self.seq, self.head, *partitions, self.moved_at)
+        skipped = self.head - self.seq - self.lag
+        return Cursor(self.binding, self.channel, self.seq, self.head, *partitions, self.moved_at, skipped)
 
 
 class PinShape(Shape):

@@ -11,6 +11,7 @@ def upgrade() -> None:
     with op.batch_alter_table("nova_identity") as table:
         table.add_column(sa.Column("place", sa.Text()))
         table.add_column(sa.Column("copied_from", sa.Text()))
+        table.add_column(sa.Column("used_until", sa.Integer(), nullable=False, server_default="0"))
     with op.batch_alter_table("nova_channels") as table:
         table.add_column(sa.Column("used_until", sa.Integer(), nullable=False, server_default="0"))
     op.create_table(
@@ -28,5 +29,6 @@ def downgrade() -> None:
     with op.batch_alter_table("nova_channels") as table:
         table.drop_column("used_until")
     with op.batch_alter_table("nova_identity") as table:
+        table.drop_column("used_until")
         table.drop_column("copied_from")
         table.drop_column("place")
