@@ -15,6 +15,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.errors import StorageFailed
+from nova_assets.execution.warehouse_identity import claim_warehouse
 from nova_assets.file_views.channel_view import ChannelView
 from nova_assets.file_views.open_storage import open_storage
 from nova_assets.file_views.sqlite_storage import SqliteStorage
@@ -191,6 +192,7 @@ def test_a_timeline_that_was_set_back_is_begun_anew(store: Store, storage: Stora
     known = store.catalog.channel("t").position
     follower.ask("t", listed)
     with opened(tmp_path, f"sqlite:///{backup}") as restored:
+        claim_warehouse(restored.catalog, restored.engine)  # the original is gone
         put(restored, 2, "bc")
         follower = TimelineFollower(restored.catalog, storage)
         number = restored.catalog.channel("t").head  # the lost commit had number 2
