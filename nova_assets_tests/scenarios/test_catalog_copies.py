@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -102,9 +103,9 @@ def test_a_copied_catalog_deletes_nothing_until_a_person_has_decided(deployment:
     copied = deployment.at(tmp_path / "copy" / "catalog.db")
     files = data_files(deployment.warehouse)
     with open_store(copied, gc_grace=GC_GRACE) as other:
-        other.call(replace_all_rows, "of the copy")
-        with pytest.raises(CopyUndecided, match="--claim"):
-            other.call(collect)
+        for write in (partial(replace_all_rows, row="of the copy"), collect):
+            with pytest.raises(CopyUndecided, match="--claim"):
+                other.call(write)
     assert files <= data_files(deployment.warehouse), "the original needs them"
     deployment.assert_acknowledged_once()
 
@@ -113,6 +114,7 @@ def test_a_copied_catalog_deletes_nothing_until_a_person_has_decided(deployment:
     with pytest.raises(nova.WarehouseMismatch):
         StoreProcess(deployment).insert()
     with open_store(copied, gc_grace=GC_GRACE) as other:
+        other.call(replace_all_rows, "of the copy")
         other.call(collect)
         assert other.call(read_rows) == ["of the copy"]
     assert not files & data_files(deployment.warehouse)

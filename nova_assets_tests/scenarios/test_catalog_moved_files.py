@@ -176,7 +176,7 @@ def test_a_catalog_with_a_second_name_by_a_bind_mount(deployment: Deployment, tm
     first = StoreProcess(deployment)
     with bind_mount(deployment.catalog, other.catalog):
         first.insert(2)
-        with pytest.raises(CatalogUnavailable, match=re.escape(str(deployment.catalog))) as refused:
+        with pytest.raises(CatalogUnavailable, match="they use another name of the file") as refused:
             StoreProcess(other)
         assert "mv " not in str(refused.value), "the log of a living process must stay where it is"
         first.insert(2)

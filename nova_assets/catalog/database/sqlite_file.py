@@ -182,9 +182,10 @@ class CatalogFile:
 
         A *missing* log or index was removed by a person. While a connection is open, no other process can remove a log
         that it has made. So nobody else has written, and SQLite may save the removed log by writing it into the file.
+        If another file bears the name of the file, SQLite leaves both alone.
         """
         are_others = any(identity_of(p) not in (None, i) for p, i in open_files.companions.items())
-        return are_others or self._find_file_problem(open_files) is not None
+        return are_others or self._find_content_problem(open_files) is not None
 
     def forget(self, connection: CatalogConnection) -> None:
         """Count a connection as closed."""
@@ -316,7 +317,8 @@ class CatalogFile:
         while not log.exists() and not _is_free(self.path):
             if time.monotonic() > deadline:
                 raise self._unavailable_error(
-                    f"other processes have its file {self.path.name} open, but the log {log.name} is not there"
+                    f"other processes have its file {self.path.name} open, but the log {log.name} is not there: they "
+                    "use another name of the file (perhaps in a container), or their log was removed"
                 )
             time.sleep(0.02)
 
