@@ -66,7 +66,8 @@ class SqliteBackend:
             CatalogUnavailable: the file is no longer the one that this process has open.
         """
         connection = _driver_connection(c)
-        self._check_file(connection)
+        if not write:  # a write transaction is checked before it is committed
+            self._check_file(connection)
         connection.changes_at_begin = connection.total_changes
         return TransactionStart(self.now())
 
