@@ -245,7 +245,7 @@ def four_writers(catalog: str, warehouse: Path) -> Iterator[list[int]]:
         assert all(w.poll() is None for w in writers), "a writer has ended"
     finally:
         for writer in writers:
-            writer.terminate()
+            writer.kill()
         for reader, writer in zip(readers, writers, strict=True):
             reader.join()
             writer.wait()

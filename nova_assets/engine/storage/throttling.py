@@ -40,9 +40,12 @@ _SPOOLED_BYTES = 32 * 2**20
 _COPIED_BYTES = 4 * 2**20
 
 _THROTTLED = re.compile(
-    r"AWS Error (SLOW_DOWN|THROTTLING|REQUEST_THROTTLED|SERVICE_UNAVAILABLE)|SlowDown|HTTP status (503|429)",
+    r"AWS Error (SLOW_DOWN|THROTTLING|REQUEST_THROTTLED|SERVICE_UNAVAILABLE)|SlowDown|HTTP status (503|429)"
+    r"|Failed to flush response stream",
     re.IGNORECASE,
 )
+"""The last text hides an answer 503 whose body is longer than the few bytes that were requested of a small object."""
+
 _TRANSIENT = re.compile(
     r"AWS Error (NETWORK_CONNECTION|REQUEST_TIMEOUT|INTERNAL_FAILURE)|curlCode|HTTP status 50[0-9]", re.IGNORECASE
 )
