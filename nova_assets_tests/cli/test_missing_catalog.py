@@ -89,7 +89,6 @@ def test_relative_addresses_start_at_the_projects_folder(
     (folder / "pyproject.toml").write_text("[tool.nova]\n")
     below = folder / "package" / "below"
     below.mkdir(parents=True)
-    (below.parent / "pyproject.toml").write_text('[project]\nname = "package"\n')
     monkeypatch.setenv("NOVA_CATALOG", "data/catalog.db")
     monkeypatch.setenv("NOVA_WAREHOUSE", "data/warehouse")
     assert nova("init").code == 0

@@ -102,6 +102,7 @@ def test_a_full_disk_refuses_inserts_and_loses_none(deployment: Deployment, outs
     with small_disk(disk, "3m"):
         small = deployment.at(disk / "catalog.db")
         copy_file(deployment.catalog, small.catalog)
+        assert small.run_nova("doctor", "--claim").returncode == 0
         with run_service(small, outside) as service:
             service.insert(5)
             fill(disk)
