@@ -49,12 +49,12 @@ def check_before_change(database: Database, version: str | None) -> None:
         CatalogUnavailable.
     """
     if version is None:
-        _check_creates_alone(database)
+        _check_empty_file_is_unused(database)
     elif version >= _FIRST_VERSION_WITH_PLACE:
         check_or_record_place(database)
 
 
-def _check_creates_alone(database: Database) -> None:
+def _check_empty_file_is_unused(database: Database) -> None:
     backend = database.backend
     if not isinstance(backend, SqliteBackend) or backend.catalog_file is None or not backend.catalog_file.existed:
         return
@@ -68,8 +68,8 @@ def _check_creates_alone(database: Database) -> None:
 def check_or_record_place(database: Database) -> None:
     """Compare the recorded place of the catalog with the place of its file, and record a new place.
 
-    A copy or a restored backup leaves out numbers (``SKIPPED_NUMBERS``), so that no number that others have seen is
-    given to other rows. A copy deletes nothing until a person decides (``copied_from``).
+    A copy or a restored backup leaves out numbers (``skip_numbers``), so that no number that others have seen is given
+    to other rows. A copy commits and deletes nothing in the warehouse of the original until a person decides.
 
     Raises:
         CatalogUnavailable: other processes use the file under another name, or the log is beside another name.
@@ -166,8 +166,8 @@ def _log_change(database: Database, change: PlaceChange, recorded: RecordedPlace
         source = f"a backup of {recorded.backup_time}, made at {source}"
     if change == "copied":
         log.warning(
-            "the catalog %s is a copy of %s: nothing is deleted from its warehouse, and numbers of its channels are "
-            "left out, until you decide which of the two owns the warehouse: nova doctor --claim",
+            "the catalog %s is a copy of %s: nothing is committed to its warehouse or deleted there, and numbers "
+            "of channels are left out, until you decide which of the two owns the warehouse: nova doctor --claim",
             database.masked_url,
             source,
         )

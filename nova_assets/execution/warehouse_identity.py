@@ -64,7 +64,7 @@ class WarehouseCheck:
         self.engine = engine
         self._catalog_id: str | None = None
         self._identity: str | None = None
-        self._shares_warehouse = True
+        self._is_decided = False
 
     def check(self) -> None:
         """Compare the marker in the warehouse with the identity that the catalog knows.
@@ -80,9 +80,9 @@ class WarehouseCheck:
         """
         if self._catalog_id is None:
             self._catalog_id = self.catalog.identity()
-        if self._shares_warehouse:
+        if not self._is_decided:
             check_is_no_copy_beside_original(self.catalog, self.engine)
-            self._shares_warehouse = False
+            self._is_decided = True
         found_identity = self.engine.read_catalog_marker(self._catalog_id)
         if found_identity is not None and found_identity == self._identity:
             return

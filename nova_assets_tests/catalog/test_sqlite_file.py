@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.catalog.catalog import SqlCatalog, open_catalog
+from nova_assets.catalog.database.sqlite_file import CatalogConnection
 from nova_assets.errors import CatalogUnavailable, CommitOutcomeUnknown
 from nova_assets_tests.catalog_guard import running_guard
 
@@ -279,6 +281,14 @@ def test_a_forked_process_uses_connections_of_its_own(catalog: SqlCatalog, file:
         os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
     assert [s.channel.name for s in catalog.channels()] == ["a", "b", "c"] and log_of(file).exists()
+
+
+def test_closed_connections_are_freed(file: Path) -> None:
+    for _ in range(5):
+        open_catalog(f"sqlite:///{file}").close()
+    gc.collect()
+    connections = [o for o in gc.get_objects() if isinstance(o, CatalogConnection)]
+    assert not [c for c in connections if c.opened_by is not None and c.opened_by.path == file]
 
 
 def test_every_connection_waits_for_the_disk(catalog: SqlCatalog) -> None:

@@ -82,7 +82,7 @@ def test_1_1_another_file_behind_the_descriptors_is_not_taken_for_the_catalog(
     deployment.assert_acknowledged_once()
 
 
-def insert_until_told(store: nova.Store, folder: str) -> list[str]:
+def insert_until_stopped(store: nova.Store, folder: str) -> list[str]:
     """Insert rows until the file ``stop`` is there. Returns the acknowledged rows."""
     rows: list[str] = []
     while not (Path(folder) / "stop").exists():
@@ -98,7 +98,7 @@ def test_1_2_a_backup_while_others_write_has_every_row_that_was_acknowledged_bef
     with open_store(deployment) as one, open_store(deployment) as two:
         one.insert(3)
         for process in (one, two):
-            process.send(insert_until_told, str(tmp_path))
+            process.send(insert_until_stopped, str(tmp_path))
         for number in range(examples(2, 20)):
             made = deployment.run_nova("backup", str(tmp_path / f"backup-{number}"))
             assert made.returncode == 0, made.stderr

@@ -91,6 +91,7 @@ class CatalogConnection(sqlite3.Connection):
     def close(self) -> None:
         if not self._keep_open_if_harmful():
             super().close()
+            self.open_files = None
             _OPEN_IN_PROCESS.pop(id(self), None)
         if self.opened_by is not None:
             self.opened_by.forget(self)
@@ -209,11 +210,8 @@ class CatalogFile:
                     return
 
     def _find_problem(self, open_files: OpenFiles) -> str | None:
-        problem = self._find_file_problem(open_files)
-        return problem if problem is not None else _find_companion_problem(open_files)
-
-    def _find_file_problem(self, open_files: OpenFiles) -> str | None:
-        return self._find_name_problem(open_files.file) or self._find_content_problem(open_files)
+        file_problem = self._find_name_problem(open_files.file) or self._find_content_problem(open_files)
+        return file_problem or _find_companion_problem(open_files)
 
     def _find_name_problem(self, file: FileIdentity) -> str | None:
         name = self.path.name
