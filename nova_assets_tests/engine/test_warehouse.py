@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,19 @@ def test_an_orphan_that_leads_elsewhere_is_not_followed(warehouse: Warehouse, tm
     with pytest.raises(nova.WarehouseUnavailable, match="is a symbolic link"):
         warehouse.delete_files(["blocks/link/data"])
     assert (elsewhere / "data").exists()
+
+
+def test_several_processes_delete_the_same_files(warehouse: Warehouse) -> None:
+    names = [f"blocks/b{number}/part-0" for number in range(400)]
+    for name in names:
+        (Path(warehouse.prepare_empty_block_folder(name.rpartition("/")[0])) / "part-0").touch()
+    kept = Path(warehouse.prepare_empty_block_folder("blocks/kept"))
+    for name in ("part-0", "part-1"):
+        (kept / name).touch()
+    with ThreadPoolExecutor(4) as threads:
+        for deleted in [threads.submit(warehouse.delete_files, [*names, "blocks/kept/part-0"]) for _ in range(4)]:
+            deleted.result()
+    assert [entry.path for entry in warehouse.list_block_entries()] == ["blocks/kept", "blocks/kept/part-1"]
 
 
 def test_a_folder_is_deleted_although_another_process_deletes_in_it(

@@ -120,8 +120,7 @@ class Warehouse:
                 if path.parent.is_symlink():
                     raise OSError(f"{path.parent} is a symbolic link")
                 path.unlink(missing_ok=True)
-                if path.parent.is_dir() and not any(path.parent.iterdir()):
-                    path.parent.rmdir()
+                _delete_folder_if_empty(path.parent)
             except OSError as error:
                 raise self.unavailable_error("be cleaned up", error) from error
 
@@ -355,6 +354,17 @@ def is_block_folder_name(name: str) -> bool:
 def stays_inside_root(name: str) -> bool:
     """Whether a relative name cannot leave the folder that it is joined to."""
     return not os.path.isabs(name) and ".." not in name.split("/")
+
+
+def _delete_folder_if_empty(folder: Path) -> None:
+    """Delete a folder unless it has entries. Another process may delete the same folder meanwhile."""
+    try:
+        folder.rmdir()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
 
 
 def _delete_tree(folder: Path) -> None:
