@@ -64,7 +64,7 @@ def spark_cluster(home: Path, *hidden: Path) -> Iterator[Cluster]:
         home: folder for the Python and the logs of the workers.
         hidden: folders that are empty for the workers, if ``can_hide_folders()``. They stand for the driver's machine.
     """
-    python = _make_python(home / "python")
+    python = make_worker_python(home / "python")
     folders = [home / f"worker{n}" for n in range(WORKERS)]
     for folder in folders:
         folder.mkdir()
@@ -149,7 +149,7 @@ def _wait_for(log: Path, pattern: str) -> str:
     raise AssertionError(f"no {pattern!r} in {log.name}: {log.read_text(errors='replace')[-2000:]}")
 
 
-def _make_python(folder: Path) -> Path:
+def make_worker_python(folder: Path) -> Path:
     """A virtual environment with links to a few of the packages of this one, and without ``nova_assets``."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"

@@ -6,7 +6,7 @@ import ast
 import importlib
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import click
 import pytest
+from _pytest.skipping import evaluate_skip_marks
 
 import nova_assets
 from nova_assets.cli.main import COMMANDS, cli
@@ -25,6 +26,9 @@ SEEDS = ROOT.parent / "shared" / "seeds"
 TESTS = ROOT / "nova_assets_tests"
 
 NOT_BUILT = "Not built"
+
+COMPLETE_RUNS = ("not exhaustive",)
+"""Marker expressions of the runs that must include each named test: that of ``make test-ci``."""
 
 SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
     "Nova": (
@@ -135,6 +139,40 @@ def names_of_tests(file: str) -> frozenset[str]:
     return frozenset(n for n in functions if n.startswith("test_")) | {n for n in assigned if re.match("Test[A-Z]", n)}
 
 
+def left_out_tests(named: Iterable[str], cases: Iterable[tuple[str, bool]]) -> list[str]:
+    """Named tests that a run leaves out: all their cases are missing or skipped.
+
+    Args:
+        named: tests as the page names them, ``file::test``.
+        cases: node id of each test case of the run, and whether a mark skips the case.
+    """
+    run = {name_of_test(node_id) for node_id, is_skipped in cases if not is_skipped}
+    return [test for test in named if test not in run]
+
+
+def name_of_test(node_id: str) -> str:
+    """Test of a case, ``file::test``. The test of a state machine of hypothesis is its class."""
+    file, test, *_ = node_id.removeprefix(f"{TESTS.name}/").split("::")
+    return f"{file}::{test.partition('[')[0]}"
+
+
+def is_skipped_by_mark(item: pytest.Item) -> bool:
+    """Whether a mark ``skip`` or ``skipif`` skips a test case here. An item without such a mark may still skip."""
+    return evaluate_skip_marks(item) is not None
+
+
+def reason_for_a_part(config: pytest.Config) -> str | None:
+    """Why a run is not one of the complete runs; None if it is."""
+    if config.args != config.getini("testpaths"):
+        return f"only a part of the suite runs: {' '.join(config.args)}"
+    for option in ("keyword", "deselect", "ignore", "ignore_glob", "lf"):
+        if config.getoption(option, None):
+            return f"only a part of the suite runs: an option sets {option!r}"
+    if config.getoption("markexpr") not in COMPLETE_RUNS:
+        return f"the marker expression is {config.getoption('markexpr')!r}, not {' or '.join(map(repr, COMPLETE_RUNS))}"
+    return None
+
+
 @cache
 def routes() -> frozenset[str]:
     """``METHOD /path`` of everything that the service describes, and of the description itself."""
@@ -211,6 +249,43 @@ def test_there_are_rows() -> None:
 def test_each_row_names_a_test_that_exists() -> None:
     missing = [r.test for r in ROWS if r.test.partition("::")[2] not in names_of_tests(r.test.partition("::")[0])]
     assert missing == []
+
+
+def test_each_named_test_runs_in_this_suite(request: pytest.FixtureRequest) -> None:
+    if (reason := reason_for_a_part(request.config)) is not None:
+        pytest.skip(reason)
+    cases = [(item.nodeid, is_skipped_by_mark(item)) for item in request.session.items]
+    left_out = set(left_out_tests([row.test for row in ROWS], cases))
+    assert [f"{row.number} {row.test}" for row in ROWS if row.test in left_out] == []
+
+
+def test_a_test_is_left_out_without_a_case_that_runs() -> None:
+    cases = [
+        ("nova_assets_tests/a/test_a.py::test_some[one]", True),
+        ("nova_assets_tests/a/test_a.py::test_some[two::x]", False),
+        ("nova_assets_tests/a/test_a.py::test_skipped[one]", True),
+        ("nova_assets_tests/a/test_a.py::TestMachine::runTest", False),
+    ]
+    named = [f"a/test_a.py::{name}" for name in ("test_some", "test_skipped", "test_none", "test_som", "TestMachine")]
+    left_out = ["a/test_a.py::test_skipped", "a/test_a.py::test_none", "a/test_a.py::test_som"]
+    assert left_out_tests(named, cases) == left_out
+
+
+@pytest.mark.parametrize(
+    ("mark", "skips"),
+    [
+        (pytest.mark.skip(reason="never"), True),
+        (pytest.mark.skipif(True, reason="here"), True),
+        (pytest.mark.skipif("sys.maxsize > 1"), True),
+        (pytest.mark.skipif(False, reason="elsewhere"), False),
+        (pytest.mark.skipif("sys.maxsize < 1"), False),
+        (pytest.mark.slow, False),
+    ],
+)
+def test_a_mark_that_skips_is_seen(request: pytest.FixtureRequest, mark: pytest.MarkDecorator, skips: bool) -> None:
+    assert not is_skipped_by_mark(request.node)
+    request.node.add_marker(mark)
+    assert is_skipped_by_mark(request.node) == skips
 
 
 def test_each_row_names_public_names_that_exist() -> None:

@@ -24,7 +24,6 @@ SIZE = Size(
 
 
 @pytest.mark.long
-@pytest.mark.exhaustive
 def test_it_prints_its_tables_and_a_last_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     urls = {"SQLite": f"sqlite:///{tmp_path / 'catalog.db'}"}
     figures = timeline.run(urls, tmp_path, SIZE, ("memory",))
@@ -38,8 +37,7 @@ def test_it_prints_its_tables_and_a_last_line(tmp_path: Path, capsys: pytest.Cap
     assert views["lookups"]["lookups"] > 0 and views["listings"] in (0, None)
 
 
-@pytest.mark.long
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_the_storages_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figures = storages.compare(tmp_path, SIZE)
     storages.show(figures, SIZE)

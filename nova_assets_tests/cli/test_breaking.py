@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from nova_assets_tests.cli.conftest import Nova
+from nova_assets_tests.cli.conftest import CommandOutput, Nova
+from nova_assets_tests.effort import EXHAUSTIVE
 
 pytestmark = pytest.mark.slow
 
@@ -157,17 +160,33 @@ def test_a_folder_that_is_no_repository(project: Path, nova_process: Nova) -> No
     assert "git rev-parse failed in" in output.err
 
 
-@pytest.mark.long
+@pytest.fixture(params=["in process", pytest.param("processes", marks=EXHAUSTIVE)])
+def nova_check(
+    request: pytest.FixtureRequest, nova: Nova, nova_process: Nova, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Nova]:
+    """``nova check`` with a cache: with the Spark session of the tests, or as people call it."""
+    cache = str(tmp_path / "cache")
+
+    def check(*arguments: object) -> CommandOutput:
+        if request.param == "processes":
+            return nova_process("check", *arguments, NOVA_CACHE=cache)
+        sys.modules.pop("shop", None)  # a new process reads the project again
+        return nova("check", *arguments)
+
+    monkeypatch.setenv("NOVA_CACHE", cache)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield check
+    sys.modules.pop("shop", None)
+
+
 @pytest.mark.spark
-@pytest.mark.exhaustive
-def test_spark_confirms_each_dataset_once(project: Path, nova_process: Nova, tmp_path: Path) -> None:
-    kept = {"NOVA_CACHE": str(tmp_path / "cache")}
-    first = nova_process("check", **kept)
+def test_spark_confirms_each_dataset_once(project: Path, nova_check: Nova) -> None:
+    first = nova_check()
     assert first.code == 0 and "Spark confirms 2 datasets" in first.out, first
     assert not (project / ".nova" / "catalog.db").exists()
-    assert sorted(nova_process("check", "--json", **kept).json["spark"]["known"]) == ["best", "daily"]
+    assert sorted(nova_check("--json").json["spark"]["known"]) == ["best", "daily"]
     (project / "sql" / "best.sql").write_text(BEST.replace("MAX(total)", "MIN(total)"))
-    again = nova_process("check", "--json", **kept).json["spark"]
+    again = nova_check("--json").json["spark"]
     assert (again["asked"], again["known"]) == (["best"], ["daily"]), "what has changed is asked again, and that alone"
 
 

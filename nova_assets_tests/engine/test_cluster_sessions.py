@@ -12,12 +12,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 
 from nova_assets.engine.session.cluster import check_workers_share_warehouse, cluster_python_environment
 from nova_assets.engine.session.shipped_code import own_loaded_modules, zip_of_module
 from nova_assets.engine.session.spark_config import spark_config
+from nova_assets.engine.session.spark_session import create_session
+from nova_assets.engine.tasks.function_shipping import ship_function
 from nova_assets.errors import EngineUnavailable, SettingsError
 from nova_assets.settings import load_settings
+from nova_assets_tests.cluster import make_worker_python
 
 
 @pytest.mark.parametrize("address", ["spark://master:7077", "spark://10.0.0.1:7077,b:7077"])
@@ -79,6 +83,82 @@ def test_a_package_with_compiled_modules_is_left_out_with_a_warning(
     make_package(tmp_path, "nova_test_fast", monkeypatch, **{"part/fast.so": "x"})
     assert zip_of_module("nova_test_fast") is None
     assert "nova_test_fast" in caplog.text and "spark.archives" in caplog.text
+
+
+SHOP = {
+    "nova_test_till/__init__.py": "",
+    "nova_test_till/cities.txt": "Bonn\nOslo",
+    "nova_test_till/cleaning.py": """
+from importlib.resources import files
+
+import nova_assets
+
+CITIES = files("nova_test_till").joinpath("cities.txt").read_text().split()
+
+def city_of(text):
+    return next(c for c in CITIES if c.lower() == text.strip().lower())
+""",
+    "nova_test_pipeline.py": """
+import dagster  # which the workers lack
+
+import nova_assets as nova
+from nova_test_till import cleaning
+
+orders = nova.Channel("orders", schema="city string")
+
+def clean_city(text):
+    return cleaning.city_of(text), nova.__file__, cleaning.__file__
+
+@nova.task(consumes=nova.new(orders), produces=nova.delta("cleaned"))
+def clean(orders):
+    return orders.rdd.map(clean_city)
+""",
+}
+WORKER = """
+import pickle, sys
+sys.path[:0] = sys.argv[1:]
+print(*pickle.load(sys.stdin.buffer)(" bonn"))
+"""
+
+
+class ClusterContext:
+    """Stands for the Spark context of a session on a cluster. It collects what is shipped to the workers."""
+
+    def __init__(self, master: str) -> None:
+        self.master = master
+        self.environment: dict[str, str] = {}
+        self.archives: list[str] = []
+
+    def addPyFile(self, path: str) -> None:  # Spark's name for it
+        self.archives.append(path)
+
+
+def test_functions_run_in_a_python_that_lacks_the_project_and_this_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = make_worker_python(tmp_path / "python")
+    (tmp_path / "project" / "nova_test_till").mkdir(parents=True)
+    for name, text in SHOP.items():
+        (tmp_path / "project" / name).write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path / "project"))
+    pipeline = importlib.import_module("nova_test_pipeline")
+
+    context = ClusterContext("spark://a:7077")
+    session: Any = create_session(lambda _: SimpleNamespace(sparkContext=context), context.master, None, {})
+    shipped = {Path(archive).name.partition("-")[0] for archive in context.archives}
+    assert {"nova_assets", "sqlglot"} <= shipped, "whether this package is installed or lies in the project"
+    ship_function(pipeline.clean.function, session)
+    pickled = cloudpickle.dumps(pipeline.clean_city)
+
+    def run_in_worker(*archives: str) -> subprocess.CompletedProcess[bytes]:
+        command = [str(python), "-c", WORKER, *archives]
+        return subprocess.run(command, input=pickled, env={}, cwd=tmp_path / "python", capture_output=True)
+
+    assert b"No module named 'nova_" in run_in_worker().stderr
+    done = run_in_worker(*context.archives)
+    assert done.returncode == 0, done.stderr.decode()
+    city, package, module = done.stdout.decode().split()
+    assert city == "Bonn" and ".zip/nova_assets" in package and ".zip/nova_test_till" in module
 
 
 class UnsharedFolder:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
+from nova_assets_tests.service.served_deployment import ArrowEngine
 from nova_assets_tests.stub_engine import StubEngine
 from nova_assets_tests.stub_merge import sorted_live_rows
 
@@ -38,9 +39,9 @@ def project(merge: Any = None) -> nova.Project:
     return nova.Project([nova.bind(nova.Workflowette(n, [t])) for n, t in tasks.items()])
 
 
-def open_store(root: Path, merge: Any = REPLACES) -> Store:
+def open_store(root: Path, merge: Any = REPLACES, engine: Callable[[Path], Any] = StubEngine) -> Store:
     config = load_settings(start_folder=root, catalog="sqlite://", warehouse=str(root / "wh"), gc_grace=1e-6)
-    store = Store(config, project(merge), open_catalog("sqlite://"), StubEngine(root / "wh"))
+    store = Store(config, project(merge), open_catalog("sqlite://"), engine(root / "wh"))
     store.register(store.project)
     return store
 
@@ -69,6 +70,32 @@ def test_blocks_are_merged_one_after_the_other_each_under_its_model(store: Store
     assert rows(store) == [{"k": 1, "v": 8}, {"k": 2, "v": 5}]
     store.insert("table", [{"k": 1, "v": 1}])  # the channel's model has not changed
     assert rows(store)[0] == {"k": 1, "v": 9}
+
+
+def test_the_engine_merges_each_block_under_its_model(tmp_path: Path) -> None:
+    """On the real engine. The stub engine has a merge of its own."""
+    store = open_store(tmp_path, engine=ArrowEngine)
+
+    def rows(channel: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = store.read(channel).to_arrow().sort_by("k").to_pylist()
+        return found
+
+    store.insert("table", [{"k": 1, "v": 10}, {"k": 2, "v": 5}])
+    store.run("mirror")
+    store.insert("table", [{"k": 1, "v": 7}], merge=REPLACES)
+    assert rows("table") == [{"k": 1, "v": 7}, {"k": 2, "v": 5}]
+    store.insert("table", [{"k": 1, "v": 1}])
+    assert rows("table") == [{"k": 1, "v": 8}, {"k": 2, "v": 5}]
+    store.run("mirror")
+    assert rows("copy") == rows("table"), "the consumer reads the difference, not the rows of the blocks"
+    store.insert("fixed", [{"k": 2, "v": 3}])
+    store.run("correct")  # its output declares the other model
+    store.run("mirror")
+    assert rows("copy") == rows("table") == [{"k": 1, "v": 8}, {"k": 2, "v": 3}]
+    store.compact("table")
+    assert store.timeline("table")[-1].blocks[0].kind == "base"
+    assert rows("table") == [{"k": 1, "v": 8}, {"k": 2, "v": 3}]
+    store.catalog.close()
 
 
 def test_consumers_read_the_change_in_the_model_of_the_channel(store: Store) -> None:

@@ -57,8 +57,6 @@ class Asked:
         return asked
 
 
-@pytest.mark.long
-@pytest.mark.exhaustive
 def test_the_log_names_the_partitions_to_ask_for(tills: Tills, monkeypatch: pytest.MonkeyPatch) -> None:
     tills.sell(PARIS, 1, 2)
     tills.sell(("2022-03-30", "Rome/East"), 3, folder=tills.folder(*ROME))

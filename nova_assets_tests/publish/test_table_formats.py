@@ -144,6 +144,30 @@ def test_formats_by_sparks_own_writers(format: str, spark: Any, tmp_path: Path) 
 
 
 @pytest.mark.spark
+def test_an_existing_table_keeps_its_format(spark: Any, tmp_path: Path) -> None:
+    def read_by_pandas() -> list[tuple[int, str]]:
+        folder = (tmp_path / "exports" / "actions").resolve()
+        frame = pd.concat([pd.read_csv(folder / name) for name in files(tmp_path)])
+        assert list(frame.columns) == ["id", "note"]
+        return sorted(zip(frame["id"], frame["note"], strict=True))
+
+    for n in (1, 2):
+        folder = tmp_path / f"exports/actions/dt=2024-01-0{n}/action=view"
+        folder.mkdir(parents=True)
+        pd.DataFrame({"id": [n, n + 5], "note": NOTES[:2]}).to_csv(folder / "000000.csv", index=False)
+    existing = read_by_pandas()
+    store = opened(tmp_path, spark, "csv")
+    assert [e.rows for e in store.publish("actions", take_over=True)] == [4]
+    assert read_by_pandas() == existing
+    insert(store, "2024-01-03", 10)
+    store.seal("actions")
+    store.publish("actions")
+    assert read_by_pandas() == [*existing, (10, NOTES[0])]
+    assert days(tmp_path) == {f"dt=2024-01-0{n}" for n in (1, 2, 3)}
+    assert all(name.endswith(".csv") for name in files(tmp_path)), files(tmp_path)
+
+
+@pytest.mark.spark
 def test_what_a_format_cannot_hold_is_refused(spark: Any, tmp_path: Path) -> None:
     listed = nova.Channel("listed", schema="id bigint, tags array<string>", publish=nova.hive_table("x", format="csv"))
     binary = nova.Channel("rc", schema="id bigint", publish=nova.hive_table("y", format="rcfile"))

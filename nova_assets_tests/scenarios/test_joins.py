@@ -17,6 +17,8 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.examples.joins import join_changes
+from nova_assets.testing.world import for_tiny_queries
+from nova_assets_tests.effort import EXHAUSTIVE
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -30,9 +32,8 @@ def rows(store: nova.Store, channel: str) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.long
-@pytest.mark.exhaustive
-def test_r12_updates_and_deletions_on_both_sides(tmp_path: Path, spark: Any) -> None:
+@pytest.mark.parametrize(("rounds", "seed"), [(3, 76), pytest.param(8, 3, marks=EXHAUSTIVE)])
+def test_r12_updates_and_deletions_on_both_sides(tmp_path: Path, spark: Any, rounds: int, seed: int) -> None:
     orders = keyed("orders", ["order"], "order int, user int, amount int")
     users = keyed("users", ["user"], "user int, name string")
     joined = keyed("joined", ["order", "user"])
@@ -41,7 +42,7 @@ def test_r12_updates_and_deletions_on_both_sides(tmp_path: Path, spark: Any) -> 
     def join_orders(orders: nova.View, users: nova.View) -> Any:
         return join_changes(orders, users, on=["user"], left_key=["order"], right_key=["user"])
 
-    rng = random.Random(3)
+    rng = random.Random(seed)
     state: dict[str, dict[int, Any]] = {"orders": {}, "users": {}}
 
     def change(side: str) -> None:
@@ -62,13 +63,16 @@ def test_r12_updates_and_deletions_on_both_sides(tmp_path: Path, spark: Any) -> 
                 state[side][k] = row
         store.insert(side, batch, kind=kind)  # type: ignore[arg-type]
 
-    with nova.open(
-        nova.Project([nova.bind(nova.Workflowette("w", [join_orders]))]),
-        f"sqlite:///{tmp_path}/c.db",
-        tmp_path / "wh",
-        spark,
-    ) as store:
-        for _ in range(8):
+    with (
+        nova.open(
+            nova.Project([nova.bind(nova.Workflowette("w", [join_orders]))]),
+            f"sqlite:///{tmp_path}/c.db",
+            tmp_path / "wh",
+            spark,
+        ) as store,
+        for_tiny_queries(store),
+    ):
+        for _ in range(rounds):
             for side in rng.choice([["orders"], ["users"], ["orders", "users"], ["users", "orders", "users"]]):
                 change(side)
             store.run("w")

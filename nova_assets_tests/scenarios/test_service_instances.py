@@ -9,12 +9,15 @@ import threading
 import time
 import uuid
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
 import nova_assets as nova
+from nova_assets.service.assembly import serve_in_background
 from nova_assets_tests import patient
 from nova_assets_tests.service.service_process import ServiceProcess, run_service_process
 
@@ -60,6 +63,45 @@ class Client(threading.Thread):
                 return
             time.sleep(0.05)
         self.wrong.append("no answer within a minute")
+
+
+@contextmanager
+def run_service_in_this_process(folder: Path, catalog: str) -> Iterator[str]:
+    """Serve with a store, file views and caches of its own. Yields the address."""
+    with (
+        nova.open(catalog=catalog, warehouse=folder / "wh", service="embedded") as store,
+        serve_in_background(store) as url,
+    ):
+        yield url
+
+
+@pytest.mark.slow
+def test_a_service_goes_on_where_another_one_has_stopped(tmp_path: Path) -> None:
+    catalog = f"sqlite:///{tmp_path}/catalog.db"
+    channel = nova.Channel("events", merge=nova.Append(), schema="id string, client int")
+    with nova.open(catalog=catalog, warehouse=tmp_path / "wh") as store:
+        store.register(channel)
+
+    def insert(url: str, key: str) -> object:
+        headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": key}
+        body = json.dumps({"id": key, "client": 1})
+        answer = patient.post(f"{url}/v1/channels/events/blocks", content=body, headers=headers, timeout=30)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["numbers"]["events"]
+
+    def ids(url: str) -> list[str]:
+        with nova.connect(url) as connection:
+            return sorted(connection.read("events").to_arrow().column("id").to_pylist())
+
+    with run_service_in_this_process(tmp_path, catalog) as other:
+        assert ids(other) == []
+        for seq, key in enumerate(("a", "b"), start=1):
+            with run_service_in_this_process(tmp_path, catalog) as stopped:
+                assert insert(stopped, key) == seq
+            # The client did not get the answer, and sends the insert to every service that there is.
+            with run_service_in_this_process(tmp_path, catalog) as started:
+                assert insert(other, key) == insert(started, key) == seq
+                assert ids(other) == ids(started) == ["a", "b"][:seq]
 
 
 @pytest.mark.postgres

@@ -1,0 +1,68 @@
+"""A warehouse in HDFS by Arrow and WebHDFS alone, on a server that stands for Hadoop's. ``test_hdfs.py`` has Hadoop's
+own, and Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import nova_assets as nova
+from nova_assets.engine.storage import file_io
+from nova_assets_tests.cloud.webhdfs_server import run_webhdfs_server
+
+pytestmark = pytest.mark.slow
+
+LOGS = nova.Channel("logs", schema="id bigint, n bigint")
+PEOPLE = nova.Channel("people", nova.Upsert(key="id"), "id bigint, n bigint")
+
+
+@pytest.fixture
+def hdfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a cluster whose files lie in ``hdfs`` in the folder of the test."""
+    (tmp_path / "hdfs").mkdir()
+    file_io._hdfs_filesystem.cache_clear()
+    with run_webhdfs_server(tmp_path / "hdfs") as address:
+        monkeypatch.setenv("WEBHDFS_URL", f"http://{address}")
+        monkeypatch.setenv("no_proxy", "*")
+        yield f"hdfs://{address}"
+    file_io._hdfs_filesystem.cache_clear()
+
+
+def test_blocks_are_written_read_compacted_and_deleted_in_hdfs(
+    hdfs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    project = nova.Project(channels=[LOGS, PEOPLE])
+    with nova.open(project, catalog=f"sqlite:///{tmp_path}/c.db", warehouse=f"{hdfs}/lake/wh") as store:
+
+        def rows(channel: str) -> list[tuple[int, int]]:
+            return sorted((r["id"], r["n"]) for r in store.read(channel).to_arrow().to_pylist())
+
+        def block_files() -> list[str]:
+            folder = tmp_path / "hdfs" / "lake" / "wh"
+            return sorted(str(p.relative_to(folder)) for p in folder.rglob("*.parquet"))
+
+        def listed_files() -> list[str]:
+            blocks = [b for c in ("logs", "people") for b in store.catalog.history(c).blocks]
+            return sorted(f.path for b in blocks for f in b.manifest.files)
+
+        for n in range(3):
+            store.insert("logs", [{"id": n, "n": n}])
+            store.insert("people", [{"id": 0, "n": n}, {"id": n + 1, "n": n}])
+        store.insert("people", [{"id": 1, "n": 0, "_deleted": True}])
+        expected = [(0, 0), (1, 1), (2, 2)], [(0, 2), (2, 1), (3, 2)]
+        assert (rows("logs"), rows("people")) == expected
+        assert block_files() == listed_files() and len(block_files()) == 7
+        assert [p.name for p in (tmp_path / "here").rglob("*.parquet")] == []
+
+        for channel in ("logs", "people"):
+            assert store.compact(channel) is not None
+            assert store.collect_garbage(channel).blocks
+        store._maintenance.deletion_delay = 0.0
+        assert store.delete_collected() > 0
+        assert (rows("logs"), rows("people")) == expected
+        assert block_files() == listed_files() and len(block_files()) < 7
