@@ -14,6 +14,7 @@ import os
 import pwd
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -118,11 +119,16 @@ def standby(server_url: str) -> Iterator[str]:
 
 
 @contextmanager
-def fresh_database(server_url: str) -> Iterator[str]:
-    """An empty database on the server, dropped in the end even if someone is still connected to it."""
+def fresh_database(server_url: str, template: str | None = None) -> Iterator[str]:
+    """A database on the server, dropped in the end even if someone is still connected to it.
+
+    Args:
+        template: URL of the database of which it is a copy; by default, it is empty.
+    """
     name = f"nova_test_{uuid.uuid4().hex[:12]}"
     with connect(server_url) as connection:
-        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE template0')
+        copied = make_url(template).database if template else "template0"
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{copied}"')
     try:
         yield make_url(server_url).set(database=name).render_as_string(hide_password=False)
     finally:
@@ -169,8 +175,9 @@ def _version(folder: Path) -> int:
 def keep(programs: Path, settings: dict[str, str]) -> None:
     """Run a server in a temporary folder until standard input ends, then remove both."""
     # Not root's own TMPDIR, into which no other user may look; nor a long one: a socket's name has 100 characters.
-    own = tempfile.gettempdir()
-    folder = Path(tempfile.mkdtemp(prefix="nova-postgres-", dir=own if os.geteuid() != 0 and len(own) < 60 else "/tmp"))
+    own = Path(tempfile.gettempdir())
+    is_usable = len(str(own)) < 60 and (os.geteuid() != 0 or bool(own.stat().st_mode & stat.S_ISVTX))
+    folder = Path(tempfile.mkdtemp(prefix="nova-postgres-", dir=own if is_usable else "/tmp"))
     for stop in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(stop, lambda *_: sys.exit(1))
     running = None

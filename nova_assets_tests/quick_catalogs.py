@@ -15,6 +15,16 @@ from sqlalchemy import Connection, inspect, text
 from nova_assets.catalog import schema_version
 from nova_assets.catalog.tables import VERSION_TABLE, catalog_identity
 
+TESTS_OF_NEW_DATABASES = {
+    "test_database_refusals",
+    "test_races",
+    "test_schema_versions",
+    "test_sqlite_file",
+    "test_sqlite_log",
+    "test_url_options",
+}
+"""Modules that test how the tables of a catalog are made. They need the migrations."""
+
 _statements: list[str] = []
 """The script: the SQL of the tables and indexes, as the migrations have left it."""
 

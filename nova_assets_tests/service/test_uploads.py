@@ -174,11 +174,10 @@ LARGE = {
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_a_large_bad_body_is_refused_in_time_and_little_memory(serving: ServiceUnderTest, name: str) -> None:
+def test_a_large_bad_body_is_refused_in_little_memory(serving: ServiceUnderTest, name: str) -> None:
     body, type_ = LARGE[name]
-    before, began = serving.stored_state(), time.monotonic()
+    before = serving.stored_state()
     assert_refused_without_effect(serving, before, serving.put(body, type_))
-    assert time.monotonic() - began < 10
     assert patient.get(f"{serving.url}/readyz").status_code == 200
 
 
