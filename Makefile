@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv$(if $(SPARK),-spark-$(subst *,x,$(SPARK)))
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.nova-setup
+DEMO_STAMP := $(VENV)/.nova-demo
 DAGSTER := .nova/dagster
 
 .DEFAULT_GOAL := help
@@ -22,21 +23,25 @@ help:  ## Show this list
 	@echo "Another Python:  make setup PYTHON=python3.12"
 	@echo "Another Spark:   make test SPARK='4.0.*', or '3.5.*'"
 
-setup: $(STAMP)  ## Install everything into .venv/ (the first time downloads about half a gigabyte)
+setup: $(STAMP)  ## Install everything that developers need into .venv/ (the first time downloads half a gigabyte)
 
-# Installed again when the dependencies change, and only then.
+# Installed again when the dependencies change, and only then. The demo needs less than the developers do.
 $(STAMP): pyproject.toml tools/setup.sh
-	@PYTHON='$(PYTHON)' VENV='$(VENV)' SPARK='$(SPARK)' sh tools/setup.sh
+	@PYTHON='$(PYTHON)' VENV='$(VENV)' SPARK='$(SPARK)' EXTRAS=dev sh tools/setup.sh
+	@touch $@ $(DEMO_STAMP)
+
+$(DEMO_STAMP): pyproject.toml tools/setup.sh
+	@PYTHON='$(PYTHON)' VENV='$(VENV)' SPARK='$(SPARK)' EXTRAS=examples,java,webserver sh tools/setup.sh
 	@touch $@
 
 # Initialised by one process before any other uses it: two that do so at once would spoil it for good.
-$(DAGSTER)/.initialised: dagster.yaml tools/init_dagster_home.py | $(STAMP)
+$(DAGSTER)/.initialised: dagster.yaml tools/init_dagster_home.py | $(DEMO_STAMP)
 	@$(PY) tools/init_dagster_home.py '$(CURDIR)/$(DAGSTER)'
 
-demo: $(STAMP) $(DAGSTER)/.initialised  ## Run the news pipeline, and say how to look at it in the Dagster UI
+demo: $(DEMO_STAMP) $(DAGSTER)/.initialised  ## Run the news pipeline, and say how to look at it in the Dagster UI
 	@DAGSTER_HOME='$(CURDIR)/$(DAGSTER)' $(PY) -m nova_assets.examples.news
 
-ui: $(STAMP) $(DAGSTER)/.initialised  ## Open the Dagster UI on what the demo made, at http://localhost:3000
+ui: $(DEMO_STAMP) $(DAGSTER)/.initialised  ## Open the Dagster UI on what the demo made, at http://localhost:3000
 	@DAGSTER_HOME='$(CURDIR)/$(DAGSTER)' $(VENV)/bin/dagster dev --workspace workspace.yaml
 
 # A worker on each core, each with a Spark of its own. The tests of a file stay together. At most eight workers: each

