@@ -20,6 +20,7 @@ from nova_assets.model.reads import ChangeUnion, DeltaChain, Read, Snapshot, Sna
 from nova_assets.plan import partition_size as size
 from nova_assets.plan.read_strategy import estimate_strategies
 from nova_assets.store.store import Store
+from nova_assets_tests.effort import long_except
 
 pytestmark = pytest.mark.spark
 
@@ -44,7 +45,7 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nova_assets.engine.read.merge_unit_reader.MAX_UNIT_BYTES", 8000)
 
 
-@pytest.fixture(params=sorted(CHANNELS))
+@pytest.fixture(params=long_except(sorted(CHANNELS), "keyed", "order", "partitioned"))
 def store(request: pytest.FixtureRequest, tmp_path: Path, spark: Any) -> Any:
     """Bases, deltas and what compaction made of them; and a base that shares files with the one before."""
     rng = random.Random(request.param)

@@ -25,6 +25,7 @@ from nova_assets.model.reads import DeltaChain, Snapshot
 from nova_assets.plan import modes
 from nova_assets.plan import partition_size as size
 from nova_assets.store.store import Store
+from nova_assets_tests.effort import long_except
 
 pytestmark = pytest.mark.spark
 
@@ -55,7 +56,7 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_worker, "TARGET_BUCKET_ROWS_OF_RUN", 8)
 
 
-@pytest.mark.parametrize("name", sorted(CHANNELS))
+@pytest.mark.parametrize("name", long_except(sorted(CHANNELS), "keyed", "order", "clustered-partitioned"))
 def test_three_ways_to_one_base(name: str, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     rng, channel = random.Random(name), CHANNELS[name]
     monkeypatch.setattr("nova_assets.engine.write.bucket_writer.MAX_LOCAL_RUN_BYTES", rng.choice([0, 2**30]))
@@ -71,7 +72,10 @@ def test_three_ways_to_one_base(name: str, tmp_path: Path, spark: Any, monkeypat
         check_chain(store, channel)
 
 
-@pytest.mark.parametrize("name", ["upsert", "clustered", "clustered-two", "clustered-partitioned"])
+@pytest.mark.parametrize(
+    "name",
+    long_except(["upsert", "clustered", "clustered-two", "clustered-partitioned"], "upsert", "clustered-partitioned"),
+)
 def test_a_base_that_is_small_beside_its_deltas(name: str, tmp_path: Path, spark: Any) -> None:
     rng, channel = random.Random(name), CHANNELS[name]
     with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh", spark=spark) as store:
