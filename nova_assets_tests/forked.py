@@ -14,7 +14,18 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-PRELOADED = ("nova_assets.wiring.open_store", "nova_assets.dagster_bridge", "nova_assets_tests.stub_engine")
+PRELOADED = (
+    "nova_assets.wiring.open_store",
+    "nova_assets.dagster_bridge",
+    "nova_assets_tests.stub_engine",
+    # What short processes spend most of their time on: the imports of the tests, of an insert and of a read.
+    "nova_assets_tests.catalog_acts",
+    "pandas",
+    "pyarrow.parquet",
+    "sqlalchemy.dialects.sqlite",
+    "nova_assets.catalog.catalog",
+    "nova_assets.engine.spark_engine",
+)
 
 
 def run_python(

@@ -54,7 +54,7 @@ class FaultyS3:
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def __enter__(self) -> FaultyS3:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         return self
 
     def __exit__(self, *of: object) -> None:

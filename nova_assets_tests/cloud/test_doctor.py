@@ -24,8 +24,23 @@ def test_a_probe_is_written_read_and_deleted(faulty: FaultyS3) -> None:
 @pytest.mark.parametrize("kind", ["PUT", "GET", "DELETE"])
 def test_what_is_denied_is_told(faulty: FaultyS3, kind: Kind) -> None:
     faulty.choose = lambda asked, path: "denied" if asked == kind else None
-    with pytest.raises(nova.WarehouseUnavailable, match="s3://lake/wh"):
+    with pytest.raises(nova.WarehouseUnavailable, match="s3://lake/wh") as told:
         open_warehouse("s3://lake/wh").check_writable()
+    assert "ACCESS_DENIED" in str(told.value.found)
+    assert faulty.faults["denied"] <= 2, "a denial is final: no request is repeated as if the store throttled it"
+
+
+def test_a_denied_read_of_the_marker_is_told_at_once(faulty: FaultyS3) -> None:
+    """The few bytes of a marker are shorter than the answer that denies them."""
+    warehouse = open_warehouse("s3://lake/wh")
+    warehouse.write_catalog_marker("c" * 32, "w")
+    faulty.choose = lambda asked, path: "denied" if asked == "GET" else None
+    with pytest.raises(nova.WarehouseUnavailable, match="ACCESS_DENIED"):
+        warehouse.read_catalog_marker("c" * 32)
+    assert faulty.faults["denied"] == 2, "the second request shows the status that Arrow hides in the first"
+    throttled_once = iter(["fails", "fails"])
+    faulty.choose = lambda asked, path: next(throttled_once, None) if asked == "GET" else None  # type: ignore[return-value]
+    assert warehouse.read_catalog_marker("c" * 32) == "w", "a throttled read is still repeated"
 
 
 def test_uploads_that_nobody_finished_are_found_and_aborted(faulty: FaultyS3, tmp_path: Path) -> None:

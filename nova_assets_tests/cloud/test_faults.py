@@ -6,14 +6,14 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from nova_assets_tests.cloud.faulty_s3 import Fault, FaultyS3, Kind
 from nova_assets_tests.cloud.faulty_worker import opened
+from nova_assets_tests.forked import run_python
 
 pytestmark = pytest.mark.long
 
@@ -36,15 +36,13 @@ def test_acknowledged_inserts_are_there_once(faulty: FaultyS3, tmp_path: Path) -
 
     faulty.choose = choose
     count = str(max(1, STEPS // PROCESSES))
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-m", "nova_assets_tests.cloud.faulty_worker", tmp_path, str(n), count, str(SECONDS)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for n in range(PROCESSES)
-    ]
-    said = [json.loads(line) for w in workers for line in w.communicate(timeout=3 * SECONDS)[0].splitlines()]
+
+    def work(number: int) -> str:
+        worker = ["-m", "nova_assets_tests.cloud.faulty_worker", str(tmp_path), str(number), count, str(SECONDS)]
+        return run_python(worker, {}, timeout=3 * SECONDS).stdout
+
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        said = [json.loads(line) for out in pool.map(work, range(PROCESSES)) for line in out.splitlines()]
     faulty.choose = lambda kind, path: None
 
     assert [s for s in said if s["what"] == "raw"] == []

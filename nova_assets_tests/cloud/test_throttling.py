@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
+from nova_assets.engine.storage import throttling
 from nova_assets.engine.storage.throttling import Throttle
 from nova_assets.settings import Settings, load_settings
 from nova_assets.store.store import Store
@@ -37,7 +38,10 @@ def rows(day: int, *ids: int) -> list[dict[str, Any]]:
     return [{"dt": date(2024, 1, day), "id": n, "n": n} for n in ids]
 
 
-def test_nothing_is_lost_or_doubled(faulty: FaultyS3, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_lost_or_doubled(
+    faulty: FaultyS3, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(throttling, "FIRST_DELAY_SECONDS", 0.01)  # the store of this test needs no rest
     chance = random.Random(7)
     throttled = Counter[str]()
 

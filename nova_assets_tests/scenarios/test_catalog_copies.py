@@ -27,7 +27,7 @@ from nova_assets_tests.catalog_acts import (
     wait_seconds,
 )
 from nova_assets_tests.catalog_service import run_service
-from nova_assets_tests.effort import examples
+from nova_assets_tests.effort import examples, long_except
 from nova_assets_tests.mounts import bind_mount, needs_mount, unmount
 
 pytestmark = [pytest.mark.slow, pytest.mark.crash]
@@ -158,7 +158,7 @@ def test_a_copied_project_is_a_deployment_of_its_own(deployment: Deployment, tmp
 # Backups, and logs that are left behind.
 
 
-@pytest.mark.parametrize("restore", ["mv", "cp"])
+@pytest.mark.parametrize("restore", long_except(["mv", "cp"], "cp"))
 def test_a_restored_backup_beside_an_old_log_is_refused_before_the_log_is_replayed(
     deployment: Deployment, tmp_path: Path, restore: str
 ) -> None:

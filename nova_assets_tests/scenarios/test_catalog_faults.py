@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from nova_assets_tests import postgres
 from nova_assets_tests.conftest import missing
+from nova_assets_tests.effort import EVERYTHING
 from nova_assets_tests.faulty_line import AtRandom, FaultyLine
+from nova_assets_tests.forked import run_python
 from nova_assets_tests.scenarios.contention_worker import open_store
 
-SECONDS = float(os.environ.get("NOVA_TEST_FAULT_SECONDS", "8"))
+SECONDS = float(os.environ.get("NOVA_TEST_FAULT_SECONDS") or (8 if EVERYTHING else 4))
 SEED = int(os.environ.get("NOVA_TEST_FAULT_SEED", "24"))
 RATE = 1.5
 PROCESSES = 6
@@ -41,22 +43,18 @@ def race(primary: str, warehouse: Path) -> None:
     with postgres.standby(primary) as standby:
         faults = [AtRandom(SEED + n, RATE) for n in range(PROCESSES)]
         lines = [FaultyLine(primary, fault, standby) for fault in faults]
-        command = [sys.executable, "-m", "nova_assets_tests.scenarios.faults_worker"]
-        processes = [
-            subprocess.Popen(
-                [*command, line.url, str(warehouse), str(SECONDS), str(n)],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for n, line in enumerate(lines)
-        ]
-        done = [(p.communicate(timeout=SECONDS + 240), p.returncode) for p in processes]
+
+        def work(number: int) -> subprocess.CompletedProcess[str]:
+            worker = ["-m", "nova_assets_tests.scenarios.faults_worker", lines[number].url, str(warehouse)]
+            return run_python([*worker, str(SECONDS), str(number)], {}, timeout=SECONDS + 240)
+
+        with ThreadPoolExecutor(PROCESSES) as pool:
+            done = list(pool.map(work, range(PROCESSES)))
         for line in lines:
             line.close()
-    for (_, errors), code in done:
-        assert code == 0, errors[-3000:]
-    said = [line.split(" ", 2) for (out, _), _ in done for line in out.splitlines()]
+    for process in done:
+        assert process.returncode == 0, process.stderr[-3000:]
+    said = [line.split(" ", 2) for process in done for line in process.stdout.splitlines()]
     promised = Counter(int(words[1]) for words in said if words[0] == "ok")
     causes = Counter(" ".join(words[1:])[:100] for words in said if words[0] == "error")
     broken = sum((fault.faults for fault in faults), Counter())

@@ -31,6 +31,12 @@ def request_head(url: str, *lines: str, start: str = "POST /v1/insert HTTP/1.1")
     return "\r\n".join([start, f"host: {urlsplit(url).netloc}", *lines, "", ""]).encode()
 
 
+def send_raw_at_once(url: str, *requests: list[bytes | float]) -> list[bytes]:
+    """Answers to requests of several connections, which wait at the same time."""
+    with ThreadPoolExecutor(len(requests)) as pool:
+        return list(pool.map(lambda parts: send_raw(url, *parts), requests))
+
+
 def response_status(answer: bytes) -> int:
     return int(answer.split(b" ", 2)[1]) if answer.startswith(b"HTTP/1.1 ") else 0
 
@@ -61,9 +67,12 @@ def test_a_body_in_chunks_is_refused_as_soon_as_it_is_too_large(limited_url: str
 
 
 def test_a_body_that_pauses_or_drips_is_given_up(limited_url: str) -> None:
-    pausing = send_raw(limited_url, request_head(limited_url, "content-length: 10"), b"x", 0.7)
+    pausing, dripping = send_raw_at_once(
+        limited_url,
+        [request_head(limited_url, "content-length: 10"), b"x", 0.7],
+        [request_head(limited_url, "content-length: 100"), *[b"x", 0.2] * 9],
+    )
     assert response_status(pausing) == 408 and b"for 0.5 seconds" in pausing and b"nothing was done" in pausing
-    dripping = send_raw(limited_url, request_head(limited_url, "content-length: 100"), *[b"x", 0.2] * 9)
     assert response_status(dripping) == 408 and b"within 1.5 seconds" in dripping
 
 
@@ -92,14 +101,16 @@ def test_headers_that_never_end_are_cut_off(limited_url: str) -> None:
 
 
 def test_headers_that_drip_are_cut_off(limited_url: str) -> None:
-    answer = send_raw(limited_url, request_head(limited_url)[:-2], *[b"x", 0.2] * 6)
+    answer, silence = send_raw_at_once(limited_url, [request_head(limited_url)[:-2], *[b"x", 0.2] * 6], [])
     assert response_status(answer) in (0, 408)
-    assert send_raw(limited_url, timeout=5) == b"", "who says nothing is hung up on"
+    assert silence == b"", "who says nothing is hung up on"
 
 
 def test_a_request_that_takes_too_long_is_told_so_even_if_it_cannot_be_stopped(limited_url: str) -> None:
-    for path in ("/v1/slow?seconds=5", "/v1/blocked?seconds=3"):
-        answer = patient.get(limited_url + path)
+    paths = ("/v1/slow?seconds=5", "/v1/blocked?seconds=3")
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda path: patient.get(limited_url + path), paths))
+    for path, answer in zip(paths, answers, strict=True):
         assert answer.status_code == 504 and "request less" in answer.json()["next"], path
         assert answer.json()["code"] == "NOVA-REQUEST-TIMED-OUT", path
 

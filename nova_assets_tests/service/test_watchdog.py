@@ -18,6 +18,7 @@ from nova_assets.errors import SettingsError
 from nova_assets.service.watchdog.instance_folder import claim_instance_folder
 from nova_assets.service.watchdog.watchdog import WatchdogConfig
 from nova_assets_tests import patient
+from nova_assets_tests.effort import long_except
 from nova_assets_tests.service.watched_app import WatchedApp, is_running, run_watched_app, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.crash]
@@ -118,7 +119,7 @@ def test_all_instances_are_replaced_on_sighup_and_no_request_fails(watched: Watc
     watched.wait_for_instances()
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
+@pytest.mark.parametrize("how", long_except([signal.SIGTERM, signal.SIGINT], signal.SIGTERM))
 def test_at_the_end_requests_in_progress_are_answered(tmp_path: Path, how: int) -> None:
     with run_watched_app(tmp_path / "log") as watched, ThreadPoolExecutor(4) as pool:
         instances = watched.instances

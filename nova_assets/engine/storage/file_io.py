@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from nova_assets.engine.storage.throttling import PatientReader, PatientS3, process_throttle
+from nova_assets.engine.storage.patient_s3 import PatientReader, PatientS3
+from nova_assets.engine.storage.throttling import process_throttle
 from nova_assets.errors import NotSupported
 from nova_assets.model.address import split_store_address
 from nova_assets.plan.batch_size import PAGE_BYTES, rows_per_batch

@@ -13,16 +13,12 @@ import errno
 import os
 import random
 import re
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
-
-import pyarrow as pa
-from pyarrow import fs
+from typing import TypeVar
 
 from nova_assets.masking import get_logger
 from nova_assets.settings import THROTTLE_BUDGET
@@ -34,17 +30,12 @@ log = get_logger("nova_assets.storage")
 FIRST_DELAY_SECONDS = 0.1
 MAX_DELAY_SECONDS = 20.0
 MAX_TRANSIENT_ATTEMPTS = 4
-_SPOOLED_BYTES = 32 * 2**20
-"""Bytes of a written file that are kept in memory; more are kept in a temporary file until the object is written."""
-
-_COPIED_BYTES = 4 * 2**20
-
 _THROTTLED = re.compile(
     r"AWS Error (SLOW_DOWN|THROTTLING|REQUEST_THROTTLED|SERVICE_UNAVAILABLE)|SlowDown|HTTP status (503|429)"
     r"|Failed to flush response stream",
     re.IGNORECASE,
 )
-"""The last text hides an answer 503 whose body is longer than the few bytes that were requested of a small object."""
+"""The last text hides the status of an answer: see ``patient_s3``."""
 
 _TRANSIENT = re.compile(
     r"AWS Error (NETWORK_CONNECTION|REQUEST_TIMEOUT|INTERNAL_FAILURE)|curlCode|HTTP status 50[0-9]", re.IGNORECASE
@@ -206,191 +197,3 @@ def _budget_error(error: OSError, attempts: int, waited: float, budget: float) -
         f"the store throttled all {attempts} attempts of a request in {waited:.1f} s of waiting (throttle_budget = "
         f"{budget:g}): {text}",
     )
-
-
-class PatientS3(fs.FileSystemHandler):  # type: ignore[misc]
-    """S3 filesystem whose requests are repeated while the store throttles them.
-
-    Args:
-        files: filesystem that repeats nothing itself.
-        throttle: repeats the requests.
-    """
-
-    def __init__(self, files: fs.S3FileSystem, throttle: Throttle) -> None:
-        self.files = files
-        self.throttle = throttle
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, PatientS3) and self.files == other.files
-
-    def __hash__(self) -> int:
-        return id(self.files)
-
-    def get_type_name(self) -> str:
-        return "s3"
-
-    def normalize_path(self, path: str) -> str:
-        return str(self.files.normalize_path(path))
-
-    def get_file_info(self, paths: list[str]) -> Any:
-        return self.throttle.call(lambda: self.files.get_file_info(paths))
-
-    def get_file_info_selector(self, selector: fs.FileSelector) -> Any:
-        return self.throttle.call(lambda: self.files.get_file_info(selector))
-
-    def create_dir(self, path: str, recursive: bool) -> None:
-        self.throttle.call(lambda: self.files.create_dir(path, recursive=recursive))
-
-    def delete_dir(self, path: str) -> None:
-        self._delete(lambda: self.files.delete_dir(path))
-
-    def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
-        self.throttle.call(lambda: self.files.delete_dir_contents(path, missing_dir_ok=missing_dir_ok))
-
-    def delete_root_dir_contents(self) -> None:
-        raise NotImplementedError("nova deletes no bucket")
-
-    def delete_file(self, path: str) -> None:
-        self._delete(lambda: self.files.delete_file(path))
-
-    def move(self, src: str, dest: str) -> None:
-        self.copy_file(src, dest)
-        self.delete_file(src)
-
-    def copy_file(self, src: str, dest: str) -> None:
-        self.throttle.call(lambda: self.files.copy_file(src, dest))
-
-    def open_input_stream(self, path: str) -> Any:
-        return pa.PythonFile(self.open_patiently(path), mode="r")
-
-    def open_input_file(self, path: str) -> Any:
-        return pa.PythonFile(self.open_patiently(path), mode="r")
-
-    def open_output_stream(self, path: str, metadata: Any) -> Any:
-        return pa.PythonFile(_SpooledObject(self, path, metadata), mode="w")
-
-    def open_append_stream(self, path: str, metadata: Any) -> Any:
-        raise NotImplementedError("objects are written as a whole")
-
-    def open_patiently(self, path: str) -> PatientReader:
-        """Open an object for random access. Raises FileNotFoundError."""
-        return PatientReader(self.throttle.call(lambda: self.files.open_input_file(path)), self.throttle)
-
-    def _delete(self, delete: Callable[[], None]) -> None:
-        """Delete an object. If the answer of a first attempt was lost, the object may be missing already."""
-        attempts = 0
-
-        def delete_once() -> None:
-            nonlocal attempts
-            attempts += 1
-            try:
-                delete()
-            except FileNotFoundError:
-                if attempts == 1:
-                    raise
-
-        self.throttle.call(delete_once)
-
-
-class PatientReader:
-    """Object that is open for reading. Implements the file interface that Arrow uses.
-
-    Args:
-        file: the open object.
-        throttle: repeats its requests.
-    """
-
-    def __init__(self, file: pa.NativeFile, throttle: Throttle) -> None:
-        self._file = file
-        self._throttle = throttle
-        self._position = 0
-        self._size = int(file.size())
-
-    @property
-    def closed(self) -> bool:
-        return bool(self._file.closed)
-
-    def size(self) -> int:
-        return self._size
-
-    def metadata(self) -> Any:
-        return self._file.metadata()
-
-    def read_at(self, length: int, offset: int) -> bytes:
-        """Bytes at an offset."""
-        return bytes(self._throttle.call(lambda: self._file.read_at(length, offset)))
-
-    def read(self, length: int | None = None) -> bytes:
-        rest = self._size - self._position
-        wanted = rest if length is None or length < 0 else min(length, rest)
-        data = self.read_at(wanted, self._position) if wanted > 0 else b""
-        self._position += len(data)
-        return data
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._position = offset + (0, self._position, self._size)[whence]
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        self._file.close()
-
-    def __enter__(self) -> PatientReader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class _SpooledObject:
-    """Object that is written as a whole when it is closed, so that a throttled write can be repeated."""
-
-    def __init__(self, handler: PatientS3, path: str, metadata: Any) -> None:
-        self._handler = handler
-        self._path = path
-        self._metadata = metadata
-        self._spool = tempfile.SpooledTemporaryFile(_SPOOLED_BYTES, prefix="nova-")  # noqa: SIM115 - close() closes it
-        self.closed = False
-
-    def write(self, data: Any) -> int:
-        return self._spool.write(data)
-
-    def tell(self) -> int:
-        return self._spool.tell()
-
-    def flush(self) -> None:
-        pass
-
-    def readable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        """Write the object. Raises OSError."""
-        if self.closed:
-            return
-        self.closed = True
-        with self._spool:
-            self._handler.throttle.call(self._write_object)
-
-    def _write_object(self) -> None:
-        self._spool.seek(0)
-        with self._handler.files.open_output_stream(self._path, metadata=self._metadata) as stream:
-            while data := self._spool.read(_COPIED_BYTES):
-                stream.write(data)
