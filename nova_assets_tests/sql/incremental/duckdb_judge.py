@@ -121,7 +121,9 @@ def translate(sql: str) -> str:
         leave_out_groups_without_rows(group)
     for qualify in list(tree.find_all(exp.Qualify)):
         leave_out_aliases(qualify)
-    return tree.transform(count_true).transform(size_of_set).transform(explode_outer).sql("duckdb")
+    for rewrite in (count_true, size_of_set, explode_outer):
+        tree = tree.transform(rewrite, copy=False)
+    return tree.sql("duckdb", copy=False)
 
 
 def leave_out_groups_without_rows(group: exp.Group) -> None:

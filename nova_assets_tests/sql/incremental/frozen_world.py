@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import nova_assets as nova
+from nova_assets_tests.sql.incremental.spark_recompute import create_views
 
 NOON = datetime(2024, 5, 20, 12, tzinfo=UTC)
 ORDERS = nova.Channel(
@@ -79,7 +80,7 @@ class World:
         return rows
 
     def computed(self) -> list[dict[str, Any]]:
-        self.store.read("orders").to_spark().createOrReplaceTempView("orders")
+        create_views(self.spark, self.store, ["orders"])
         return [row.asDict() for row in self.spark.sql(self.query).collect()]
 
     def run(self) -> None:

@@ -1,5 +1,4 @@
-"""Datasets that are maintained from changes: ticks, backfills, chains, and refusals. Spark's own recompute of the query
-decides what is right."""
+"""Datasets that are maintained from changes: ticks, backfills, chains, refusals. Spark's recompute decides."""
 
 from __future__ import annotations
 
@@ -12,6 +11,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.errors import DefinitionError, SqlError
+from nova_assets_tests.sql.incremental.spark_recompute import create_views, stored_rows
 
 ORDERS = nova.Channel("orders", merge=nova.Upsert(key="id"), schema="id int, user int, amount int")
 VISITS = nova.Channel(
@@ -62,11 +62,13 @@ class Deployment:
 
     def check(self) -> None:
         """Compare every dataset with its query over the inputs as they are."""
-        for name in (*(c.name for c in CHANNELS), *self.texts):
-            self.store.read(name).to_spark().createOrReplaceTempView(name)
+        names = (*(c.name for c in CHANNELS), *self.texts)
+        create_views(self.spark, self.store, [n for n in names if any(n in sql for sql in self.texts.values())])
         for name, sql in self.texts.items():
-            expected = sorted(map(str, self.spark.sql(sql.partition("TABLE large ")[2] or sql).collect()))
-            assert sorted(map(str, self.store.read(name).to_spark().collect())) == expected, name
+            recomputed = self.spark.sql(sql.partition("TABLE large ")[2] or sql)
+            expected = sorted(str(tuple(row.values())) for row in recomputed.toArrow().to_pylist())
+            assert self.store.read(name).to_arrow().column_names == recomputed.columns
+            assert sorted(map(str, stored_rows(self.store, name))) == expected, name
 
     def head(self, name: str) -> int:
         return next(c.head for c in self.store.channels() if c.channel.name == name)

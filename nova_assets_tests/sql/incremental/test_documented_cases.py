@@ -28,6 +28,7 @@ import nova_assets as nova
 from nova_assets.sql.incremental import maintenance_choice
 from nova_assets.sql.incremental.operators import NotMaintainable
 from nova_assets_tests.effort import EVERYTHING
+from nova_assets_tests.sql.incremental.spark_recompute import create_views, stored_rows
 from nova_assets_tests.sql.incremental.test_refusals import OUTPUT, operators
 
 ITEMS = nova.Channel("items", merge=nova.Upsert(key="id"), schema="id int, shop int, price int, tags string")
@@ -236,11 +237,9 @@ def results(spark: Any, tmp_path_factory: Any, request: Any) -> dict[str, Result
             for name, rows in changes.items():
                 store.insert(name, rows or EMPTY[name].empty_table(), kind="delta" if rows else "base")
             execution = store.run("keep")
-            for name in EMPTY:
-                store.read(name).to_spark().createOrReplaceTempView(name)
+            create_views(spark, store, EMPTY)
             for case, report in zip(cases, execution.tasks, strict=True):
-                stored = store.read(target[case].name).to_arrow().to_pylist()
-                results[case].found[step] = Counter(repr(tuple(r.values())) for r in stored)
+                results[case].found[step] = Counter(map(repr, stored_rows(store, target[case].name)))
                 recomputed = spark.sql(query_of(case)).collect()
                 results[case].expected[step] = Counter(repr(tuple(r)) for r in recomputed)
                 results[case].choices[step] = report.facts["maintenance"]

@@ -13,6 +13,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.catalog.catalog import SqlCatalog
+from nova_assets_tests.sql.incremental.spark_recompute import create_views, stored_rows
 
 pytestmark = pytest.mark.spark
 
@@ -46,14 +47,10 @@ class Bench:
         """Run the binding, compare the channel with Spark's result, and return the channel's rows as text."""
         self.store.run("keep")
         sql = self.sql
-        frames = {}
-        for channel in INPUTS:
-            if channel.name in sql:
-                frames[channel.name] = self.store.read(channel.name).to_spark()
-                frames[channel.name].createOrReplaceTempView(channel.name)
-        expected = sorted(str(tuple(r)) for r in self.spark.sql(sql, args=self.params).collect())
-        names = self.spark.sql(sql, args=self.params).columns
-        found = sorted(str(tuple(r)) for r in self.store.read(self.target.name).to_spark().select(*names).collect())
+        create_views(self.spark, self.store, [channel.name for channel in INPUTS if channel.name in sql])
+        recomputed = self.spark.sql(sql, args=self.params)
+        expected = sorted(str(tuple(r)) for r in recomputed.collect())
+        found = sorted(map(str, stored_rows(self.store, self.target.name, recomputed.columns)))
         assert found == expected
         return found
 
