@@ -10,16 +10,12 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
-from nova_assets.engine.storage.throttling import Throttle
+from nova_assets.engine.storage.throttling import HIDDEN_STATUS_TEXT, Throttle
 
 _SPOOLED_BYTES = 32 * 2**20
 """Bytes of a written file that are kept in memory; more are kept in a temporary file until the object is written."""
 
 _COPIED_BYTES = 4 * 2**20
-
-_HIDDEN_STATUS = re.compile("Failed to flush response stream")
-"""Text of Arrow's error if the body of an error answer is longer than the few bytes that were requested of a small
-object. The status may be 503 (throttled) or 403 (denied)."""
 
 _STATUS_PROBE_BYTES = 64 * 2**10
 """Bytes to request so that the body of any error answer fits."""
@@ -147,7 +143,7 @@ class PatientReader:
         try:
             return self._file.read_at(length, offset)  # type: ignore[no-any-return]
         except OSError as error:
-            if _HIDDEN_STATUS.search(str(error)) is None:
+            if HIDDEN_STATUS_TEXT not in str(error):
                 raise
             shown = self._find_hidden_error()
             if shown is None:

@@ -30,12 +30,16 @@ log = get_logger("nova_assets.storage")
 FIRST_DELAY_SECONDS = 0.1
 MAX_DELAY_SECONDS = 20.0
 MAX_TRANSIENT_ATTEMPTS = 4
+
+HIDDEN_STATUS_TEXT = "Failed to flush response stream"
+"""Text of Arrow's error if the body of an error answer is longer than the few bytes that were requested of a small
+object. The status may be 503 (throttled) or 403 (denied). ``patient_s3`` asks for the status."""
+
 _THROTTLED = re.compile(
     r"AWS Error (SLOW_DOWN|THROTTLING|REQUEST_THROTTLED|SERVICE_UNAVAILABLE)|SlowDown|HTTP status (503|429)"
-    r"|Failed to flush response stream",
+    rf"|{HIDDEN_STATUS_TEXT}",
     re.IGNORECASE,
 )
-"""The last text hides the status of an answer: see ``patient_s3``."""
 
 _TRANSIENT = re.compile(
     r"AWS Error (NETWORK_CONNECTION|REQUEST_TIMEOUT|INTERNAL_FAILURE)|curlCode|HTTP status 50[0-9]", re.IGNORECASE
