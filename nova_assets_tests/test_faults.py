@@ -78,6 +78,41 @@ def test_each_place_of_a_file_is_found_and_planted() -> None:
         assert outcomes_with(planted, lambda number: number == 7) != right, place.fault.describe()
 
 
+def test_a_planted_function_tells_that_it_is_reached() -> None:
+    source = SOURCE.encode()
+    reached: list[str] = []
+    planted = plant_in_source(source, {0: find_places("module.py", source)[0]}, "module.py")
+    names: dict[str, Any] = {"__fault__": lambda number: False, "__reach__": reached.append}
+    exec(compile(planted, "planted", "exec"), names)
+    assert reached == []
+    assert names["add_small"]([], [1, 2]) == 4 and reached == ["module.py:add_small"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'"""Text."""\n    call()',
+        b"call()",
+        b"if True:\n        call()",
+        b"@decorate\n    def inner():\n        call()\n    inner()",
+        b"for _ in range(1):\n        call()",
+    ],
+)
+def test_a_call_stands_before_any_first_statement(body: bytes) -> None:
+    source = b"def f() -> None:\n    " + body + b"\n"
+    reached: list[str] = []
+    places = {n: place for n, place in enumerate(find_places("m.py", source)) if place.fault.kind == "call left out"}
+    names: dict[str, Any] = {
+        "__fault__": lambda number: False,
+        "__reach__": reached.append,
+        "call": lambda: reached.append("called"),
+        "decorate": lambda function: function,
+    }
+    exec(compile(plant_in_source(source, places, "m.py"), "planted", "exec"), names)
+    names["f"]()
+    assert reached[0] == "m.py:f" and reached[-1] == "called"
+
+
 def test_texts_annotations_and_defaults_are_no_places() -> None:
     source = b'def f(a: int = 1) -> "list[int] | None":\n    """Over 3 > 2."""\n    b: "int | str" = a\n'
     assert find_places("module.py", source) == []

@@ -60,10 +60,13 @@ def test_asked_for_looked_at_and_cancelled(nova: Nova) -> None:
 
 def test_what_adds_to_what_is_there_is_not_made_again(nova: Nova, folder: Path) -> None:
     (folder / "sql").mkdir()
-    (folder / "sql" / "added.sql").write_text("INSERT INTO added SELECT 1 AS n")
+    (folder / "sql" / "whole.sql").write_text("SELECT 1 AS n")
+    (folder / "sql" / "added.sql").write_text("INSERT INTO added SELECT n FROM whole")
     (folder / "adding.py").write_text("import nova_assets as n\nproject = n.Project(n.datasets('sql'))")
     output = nova("backfill", "added", "--project", "adding:project")
     assert output.code == 1 and "partitions of 'added' cannot be recomputed" in output.err
+    output = nova("backfill", "whole", "--dry-run", "--json", "--project", "adding:project")
+    assert [part["dataset"] for part in output.json["parts"]] == ["whole"] and output.json["left"] == {"added": 1}
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,32 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
+import nova_assets as nova
 from nova_assets.file_views.query_handler import ViewQueryHandler
 from nova_assets.file_views.sqlite_storage import SqliteStorage
 from nova_assets.file_views.storage import MemoryStorage, Storage
 from nova_assets.file_views.timeline_follower import TimelineFollower
 from nova_assets.file_views.viewed_catalog import catalog_through_views
+from nova_assets.store.store import Store
 from nova_assets_tests.execution.test_partition_histories import PARTITIONS, PartitionHistories
 
 pytestmark = pytest.mark.slow
+
+
+def test_an_older_number_has_the_schema_and_the_merge_model_of_its_time(store: Store, tmp_path: Path) -> None:
+    store.register(nova.Channel("notes", merge=nova.Upsert(key="k"), schema="k bigint", on_schema_change="evolve"))
+    seen: Any = catalog_through_views(store.catalog, ViewQueryHandler(TimelineFollower(store.catalog, MemoryStorage())))
+    for row in ({"k": 1}, {"k": 2, "text": "a"}, {"k": 2, "text": "b", "more": 1}):
+        seen.history("notes")  # a view begins at its first query, and answers for what comes after
+        store.insert("notes", [row])
+    for number in range(4):
+        expected, actual = (catalog.history("notes", number) for catalog in (store.catalog, seen))
+        assert (actual.schema, actual.merge, actual.last_merge) == (
+            expected.schema,
+            expected.merge,
+            expected.last_merge,
+        )
+    assert [len(seen.history("notes", number).schema.fields) for number in (1, 2, 3)] == [1, 2, 3]
 
 
 class SeenThroughViews(PartitionHistories):

@@ -141,6 +141,17 @@ def test_upkeep(connection: nova.Connection, store: nova.Store) -> None:
 
 
 @pytest.mark.spark
+def test_some_partitions_are_compacted(connection: nova.Connection, store: nova.Store) -> None:
+    for n in (1, 2):
+        connection.insert("visits", [visit_row(1, "eu", n), visit_row(1, "us", n)])
+    europe = ["dt=2024-01-01/region=eu"]
+    planned = connection.compactable("visits", partitions=europe)
+    assert planned == store.compactable("visits", partitions=europe) and len(planned) == 1
+    compacted = connection.compact("visits", partitions=europe)
+    assert compacted is not None and [b.partition for b in compacted.blocks] == europe
+    assert len(store.compactable("visits")) == 1
+
+
 def test_a_version_is_restored(connection: nova.Connection, store: nova.Store) -> None:
     connection.insert("orders", [order_row(1)])
     connection.insert("orders", [order_row(2)])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import click
 
 from tools.faults.draw import draw_faults
-from tools.faults.fault import read_faults, write_faults
-from tools.faults.hunt import Outcome, hunt_fault, read_outcomes, read_reached, read_seconds, write_outcomes
+from tools.faults.fault import Fault, read_faults, write_faults
+from tools.faults.hunt import Outcome, hunt_faults, plan_job, read_outcomes, read_reached, read_seconds, write_outcomes
 from tools.faults.plant import plant_faults
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -45,38 +44,47 @@ def plant(faults: Path, checkout: Path) -> None:
 @click.argument("checkout", type=_FOLDER)
 @click.option("--reached", type=_FILE, required=True, help="The report of a run of all tests in the planted clone.")
 @click.option("--costs", type=_FILE, required=True, help="The costs of the tests that run passed.")
-@click.option("--outcomes", type=click.Path(path_type=Path), required=True, help="File of outcomes. Those in it stay.")
+@click.option("--folder", type=click.Path(path_type=Path), required=True, help="A new folder, for outcomes and logs.")
 @click.option("--finders", type=_FILE, help="Outcomes of an earlier hunt: its finders run first.")
-@click.option("--budget", type=float, default=900.0, help="Seconds of tests for one fault.")
+@click.option("--done", type=_FILE, help="Outcomes of this hunt that need not be repeated.")
+@click.option("--budget", type=float, default=150.0, help="Seconds of tests for one fault.")
 @click.option("--workers", type=int, default=2)
 def hunt(
     faults: Path,
     checkout: Path,
     reached: Path,
     costs: Path,
-    outcomes: Path,
+    folder: Path,
     finders: Path | None,
+    done: Path | None,
     budget: float,
     workers: int,
 ) -> None:
     """Wake one fault after another and run the tests that reach it."""
     listed, tests, seconds = read_faults(faults), read_reached(reached), read_seconds(costs)
-    earlier = read_outcomes(finders) if finders else {}
-    done = read_outcomes(outcomes)
+    earlier, outcomes = (read_outcomes(file) if file else {} for file in (finders, done))
+    folder.mkdir(parents=True)
+    (folder / "outcomes").write_text(write_outcomes(outcomes.values()))
+    left = [number for number in range(len(listed)) if number not in outcomes]
+    jobs = [
+        plan_job(
+            number,
+            tests[_place(listed[number])],
+            seconds,
+            earlier[number].found_by if number in earlier else [],
+            budget,
+        )
+        for number in left
+    ]
+    hunt_faults(jobs, checkout.resolve(), folder.resolve(), workers)
+    outcomes = read_outcomes(folder / "outcomes")
+    for number, outcome in sorted(outcomes.items()):
+        click.echo(f"{number:3} {_verdict(outcome)}  {listed[number].describe()}")
+    click.echo(f"{sum(bool(outcome.found_by) for outcome in outcomes.values())} of {len(listed)} found")
 
-    def hunt_one(number: int) -> Outcome:
-        known = earlier[number].found_by if number in earlier else []
-        return hunt_fault(number, checkout.resolve(), tests.get(number, set()), seconds, known, budget)
 
-    left = [number for number in range(len(listed)) if number not in done]
-    with ThreadPoolExecutor(workers) as pool, outcomes.open("a") as file:
-        for outcome in pool.map(hunt_one, left):
-            done[outcome.number] = outcome
-            file.write(write_outcomes([outcome]))
-            file.flush()
-            click.echo(f"{outcome.number:3} {_verdict(outcome)}  {listed[outcome.number].describe()}")
-    found = sum(bool(outcome.found_by) for outcome in done.values())
-    click.echo(f"{found} of {len(listed)} found")
+def _place(fault: Fault) -> str:
+    return f"{fault.file}:{fault.function}"
 
 
 def _verdict(outcome: Outcome) -> str:

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import json
 import os
-import re
+import signal
 import subprocess
-import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-_SIZES_OF_FIRST_BATCHES = (40, 160)
-"""Most faults are found by a few cheap tests. These run first, and then all others at once."""
+from tools.faults.asleep import ASLEEP, write_shared
 
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (nova_assets_tests/\S+?\.py(?:::\S.*?)?)(?: - .*)?$", re.MULTILINE)
+EXIT_SPOILT = 75
+"""As in `hunter.py`, which stands in the planted copy."""
+
+_SIZES_OF_FIRST_BATCHES = (40, 160)
+"""Most faults are found by a few cheap tests. These run first, and then all others."""
+
+_SECONDS_OF_A_TEST = 120
+_SECONDS_OF_SILENCE = 400
+"""A process that begins no test for so long hangs where no time limit of a test reaches it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +46,21 @@ class Outcome:
     note: str = ""
 
 
-def read_reached(file: Path) -> dict[int, set[str]]:
-    """Number of a fault -> tests that reach it, from the report of a planted run."""
-    reached: dict[int, set[str]] = defaultdict(set)
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The tests that are to run with a fault awake, in this order."""
+
+    number: int
+    reached_by: int
+    tests: list[str]
+
+
+def read_reached(file: Path) -> dict[str, set[str]]:
+    """``file:function`` -> tests that reach it, from the report of a planted run."""
+    reached: dict[str, set[str]] = defaultdict(set)
     for line in file.read_text().splitlines():
-        number, _, test = line.partition("\t")
-        reached[int(number)].add(test)
+        function, _, test = line.partition("\t")
+        reached[function].add(test)
     return reached
 
 
@@ -52,37 +70,35 @@ def read_seconds(file: Path) -> dict[str, float]:
     return {name: float(cost["seconds"]) for name, cost in costs.items() if cost.get("outcome") == "passed"}
 
 
-def hunt_fault(
-    number: int,
-    checkout: Path,
-    tests: Iterable[str],
-    seconds: Mapping[str, float],
-    known_finders: Sequence[str] = (),
-    budget: float = 900,
-) -> Outcome:
-    """Run the tests that reach a fault, with the fault awake, until one fails.
+def plan_job(
+    number: int, tests: Iterable[str], seconds: Mapping[str, float], known_finders: Sequence[str], budget: float
+) -> Job:
+    """The cheapest tests that reach a fault, and first those that found it before.
 
     Args:
         tests: that reach the fault.
         seconds: what each test takes. A test that is missing here does not run: the suite lacks it, or it fails anyway.
-        known_finders: tests that found the fault before. They run first.
+        known_finders: tests that found the fault before. They run even if no report says that they reach it.
         budget: seconds of tests, as they take with all faults asleep. The costliest tests beyond it do not run.
     """
-    candidates = sorted((t for t in tests if t in seconds), key=lambda t: (t not in known_finders, seconds[t]))
+    candidates = {test for test in (*tests, *known_finders) if test in seconds}
     chosen: list[str] = []
     total = 0.0
-    for test in candidates:
+    for test in sorted(candidates, key=lambda t: (t not in known_finders, seconds[t])):
         total += seconds[test]
         if total > budget and chosen:
             break
         chosen.append(test)
-    tried = 0
-    for batch in _batches(chosen):
-        tried += len(batch)
-        if failed := _run_tests(number, checkout, batch):
-            return Outcome(number, failed, len(candidates), tried)
-    left = len(candidates) - len(chosen)
-    return Outcome(number, [], len(candidates), tried, f"{left} costly tests did not run" if left else "")
+    return Job(number, len(candidates), [test for batch in _batches(chosen) for test in batch])
+
+
+def hunt_faults(jobs: Sequence[Job], checkout: Path, folder: Path, workers: int) -> None:
+    """Run all jobs in warm processes. The file ``outcomes`` of the folder tells what became of each fault."""
+    (folder / "claims").mkdir()
+    (folder / "jobs").write_text("".join(json.dumps(asdict(job)) + "\n" for job in jobs))
+    with ThreadPoolExecutor(workers) as pool:
+        for done in [pool.submit(_run_worker, number, jobs, folder, checkout) for number in range(workers)]:
+            done.result()
 
 
 def write_outcomes(outcomes: Iterable[Outcome]) -> str:
@@ -108,21 +124,39 @@ def _batches(tests: list[str]) -> Iterator[list[str]]:
         start += size
 
 
-def _run_tests(number: int, checkout: Path, tests: Sequence[str]) -> list[str]:
-    """The tests that fail, or the reason for which the run as a whole failed."""
-    python = checkout / ".venv" / "bin" / "python"
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as names:
-        names.write("\n".join(tests))
-        names.flush()
-        command = [str(python), "-m", "pytest", "-x", "-q", "--no-header", "--tb=no", "--timeout=120", f"@{names.name}"]
-        environment = {**os.environ, "NOVA_FAULT": str(number)}
-        environment.pop("NOVA_FAULT_REPORT", None)
-        try:
-            done = subprocess.run(
-                command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=1800, errors="replace"
-            )
-        except subprocess.TimeoutExpired:
-            return ["the run did not end"]
-    if done.returncode in (0, 5):
-        return []
-    return _FAILED.findall(done.stdout) or [f"exit code {done.returncode}: {done.stdout.strip()[-200:]}"]
+def _run_worker(worker: int, jobs: Sequence[Job], folder: Path, checkout: Path) -> None:
+    """Start a process again and again until every fault is claimed."""
+    by_number = {job.number: job for job in jobs}
+    while any(not (folder / "claims" / str(number)).exists() for number in by_number):
+        exit_code = _run_process(worker, folder, checkout)
+        number, _, test = (folder / f"current{worker}").read_text().partition("\t")
+        if number:  # the process ended in this test
+            job, note = by_number[int(number)], f"the process ended: {exit_code}"
+            with (folder / "outcomes").open("a") as file:
+                file.write(write_outcomes([Outcome(job.number, [test], job.reached_by, len(job.tests), note)]))
+        elif exit_code not in (0, 1, 5, EXIT_SPOILT):  # pytest fails if a test has failed, as they do here
+            raise RuntimeError(f"the tests do not start: exit code {exit_code}, see {folder / f'log{worker}'}")
+
+
+def _run_process(worker: int, folder: Path, checkout: Path) -> int:
+    awake, current = folder / f"awake{worker}", folder / f"current{worker}"
+    write_shared(str(awake), ASLEEP)
+    current.write_text("")
+    command = [
+        *(str(checkout / ".venv" / "bin" / "python"), "-m", "pytest", "-q", "--no-header", "--tb=line"),
+        *("-m", "not exhaustive", f"--timeout={_SECONDS_OF_A_TEST}", "-p", "nova_faults_hunter"),
+        *("--hunt-folder", str(folder), "--hunt-process", str(worker)),
+    ]
+    environment = {**os.environ, "NOVA_FAULT_FILE": str(awake)}
+    environment.pop("NOVA_FAULT_REPORT", None)
+    with (folder / f"log{worker}").open("ab") as log:
+        process = subprocess.Popen(
+            command, cwd=checkout, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0
+        )
+        while process.poll() is None:
+            time.sleep(1)
+            if time.time() - current.stat().st_mtime > _SECONDS_OF_SILENCE:
+                os.killpg(process.pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):  # what a killed test left running
+        os.killpg(process.pid, signal.SIGTERM)
+    return process.returncode

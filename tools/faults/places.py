@@ -1,4 +1,7 @@
-"""Places of a file at which a fault can be planted: in bodies of functions, outside texts and annotations."""
+"""Places of a file at which a fault can be planted: in bodies of functions, outside texts and annotations.
+
+Also the beginnings of functions, where a call can stand that tells which tests reach a function.
+"""
 
 from __future__ import annotations
 
@@ -54,6 +57,25 @@ def find_places(file: str, source: bytes) -> list[Place]:
     return places
 
 
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where the body of a function begins, after its docstring.
+
+    Args:
+        offset: of the first statement, in bytes of the file.
+        indent: of the statement, in spaces.
+    """
+
+    function: str
+    offset: int
+    indent: int
+
+
+def find_beginnings(source: bytes) -> list[Beginning]:
+    """The beginnings of all functions in which a fault can be planted."""
+    return _Finder("", source).beginnings
+
+
 class _Finder:
     def __init__(self, file: str, source: bytes) -> None:
         self._file = file
@@ -62,6 +84,7 @@ class _Finder:
         for line in source.splitlines(keepends=True):
             self._starts.append(self._starts[-1] + len(line))
         self.places: list[Place] = []
+        self.beginnings: list[Beginning] = []
         self._visit_definitions(ast.parse(source), ())
 
     def _visit_definitions(self, node: ast.AST, names: tuple[str, ...]) -> None:
@@ -76,8 +99,18 @@ class _Finder:
     def _visit_function(self, function: ast.FunctionDef | ast.AsyncFunctionDef, names: tuple[str, ...]) -> None:
         if function.name == "__repr__":
             return
+        has_docstring = ast.get_docstring(function, clean=False) is not None
+        if body := function.body[has_docstring:]:
+            beginning = self._beginning(body[0], names)
+            if not self._source[beginning.offset - beginning.indent : beginning.offset].strip():  # not behind a colon
+                self.beginnings.append(beginning)
         for statement in function.body:
             self._visit(statement, names)
+
+    def _beginning(self, first: ast.stmt, names: tuple[str, ...]) -> Beginning:
+        decorators = getattr(first, "decorator_list", [])
+        line = min([first.lineno, *(decorator.lineno for decorator in decorators)])
+        return Beginning(".".join(names), self._starts[line - 1] + first.col_offset, first.col_offset)
 
     def _visit(self, node: ast.AST, names: tuple[str, ...]) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
