@@ -48,13 +48,19 @@ ui: $(DEMO_STAMP) $(DAGSTER)/.initialised  ## Open the Dagster UI on what the de
 # needs two gigabytes of memory, and Spark itself uses several cores.
 PYTEST := -m pytest -n logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
-test: $(STAMP)  ## Run the tests on all cores, without the long ones (those for PostgreSQL skip where it is missing)
-	@$(PY) $(PYTEST) -m 'not long' $(ARGS)
+# Half the time of a JVM's start, for the runs that start many.
+CLASSES := $(VENV)/spark-classes.jsa
 
-test-ci: $(STAMP)  ## Run the long tests too, as CI does; about an hour on two cores
+$(CLASSES): tools/spark_classes.py $(STAMP)
+	@$(PY) tools/spark_classes.py $@
+
+test: $(STAMP)  ## Run the quick tests, and one of each behaviour that docs/coverage.md lists (six minutes on two cores)
+	@$(PY) $(PYTEST) -m 'row or not (spark or slow or long)' $(ARGS)
+
+test-ci: $(STAMP) $(CLASSES)  ## Run the long tests too, as CI does; about an hour on two cores
 	@$(PY) $(PYTEST) -m 'not exhaustive' $(ARGS)
 
-test-all: $(STAMP)  ## Run every case and more random examples (NOVA_TEST_BY_HAND=1: all); well over an hour
+test-all: $(STAMP) $(CLASSES)  ## Run every case and more random examples (NOVA_TEST_BY_HAND=1: all); well over an hour
 	@NOVA_TEST_ALL=1 $(PY) $(PYTEST) $(ARGS)
 
 test-fast: $(STAMP)  ## Run the tests that need no Spark and little time; at most two minutes

@@ -6,10 +6,8 @@ import ast
 import importlib
 import inspect
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import cache
-from pathlib import Path
 from typing import Any, cast
 
 import click
@@ -19,16 +17,14 @@ from _pytest.skipping import evaluate_skip_marks
 import nova_assets
 from nova_assets.cli.main import COMMANDS, cli
 from nova_assets.settings import Settings
+from nova_assets_tests.coverage_rows import PAGE, ROOT, ROWS, TESTS, name_of_test
 
-ROOT = Path(__file__).parent.parent
-PAGE = (ROOT / "docs" / "coverage.md").read_text()
 SEEDS = ROOT.parent / "shared" / "seeds"
-TESTS = ROOT / "nova_assets_tests"
 
 NOT_BUILT = "Not built"
 
-COMPLETE_RUNS = ("not exhaustive",)
-"""Marker expressions of the runs that must include each named test: that of ``make test-ci``."""
+COMPLETE_RUNS = ("row or not (spark or slow or long)", "not exhaustive")
+"""Marker expressions of the runs that must include each named test: those of ``make test`` and ``make test-ci``."""
 
 SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
     "Nova": (
@@ -100,31 +96,6 @@ SECTIONS: dict[str, tuple[str, dict[str, str]]] = {
 """Chapter of the page -> the text, and each of its sections -> words that begin or mark the section in the text."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """A row of the page: number, behaviour, public names and test."""
-
-    chapter: str
-    section: str
-    number: str
-    behaviour: str
-    names: tuple[str, ...]
-    test: str
-
-
-def rows() -> Iterator[Row]:
-    chapter = section = ""
-    for line in PAGE.splitlines():
-        if line.startswith("## "):
-            chapter, section = line[3:], ""
-        elif line.startswith("### "):
-            section = line[4:]
-        elif line.startswith("| ") and not line.startswith("| no. "):
-            number, behaviour, names, test = (cell.strip() for cell in line.strip("|").split(" | "))
-            yield Row(chapter, section, number, behaviour, tuple(re.findall(r"`([^`]+)`", names)), test.strip("`"))
-
-
-ROWS = list(rows())
 MISSING = re.findall(r"^- (\w+): (.+)$", PAGE.partition(f"\n## {NOT_BUILT}\n")[2], re.MULTILINE)
 
 
@@ -148,12 +119,6 @@ def left_out_tests(named: Iterable[str], cases: Iterable[tuple[str, bool]]) -> l
     """
     run = {name_of_test(node_id) for node_id, is_skipped in cases if not is_skipped}
     return [test for test in named if test not in run]
-
-
-def name_of_test(node_id: str) -> str:
-    """Test of a case, ``file::test``. The test of a state machine of hypothesis is its class."""
-    file, test, *_ = node_id.removeprefix(f"{TESTS.name}/").split("::")
-    return f"{file}::{test.partition('[')[0]}"
 
 
 def is_skipped_by_mark(item: pytest.Item) -> bool:
@@ -249,6 +214,11 @@ def test_there_are_rows() -> None:
 def test_each_row_names_a_test_that_exists() -> None:
     missing = [r.test for r in ROWS if r.test.partition("::")[2] not in names_of_tests(r.test.partition("::")[0])]
     assert missing == []
+
+
+def test_the_complete_runs_are_those_of_make() -> None:
+    expressions = re.findall(r"^\t@\$\(PY\) \$\(PYTEST\) -m '(.+)'", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(COMPLETE_RUNS) < set(expressions)
 
 
 def test_each_named_test_runs_in_this_suite(request: pytest.FixtureRequest) -> None:
