@@ -46,7 +46,8 @@ ui: $(DEMO_STAMP) $(DAGSTER)/.initialised  ## Open the Dagster UI on what the de
 
 # A worker on each core, each with a Spark of its own. The tests of a file stay together. At most eight workers: each
 # needs two gigabytes of memory, and Spark itself uses several cores.
-PYTEST := -m pytest -n logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+OPTIONS := -n logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+PYTEST := -m pytest $(OPTIONS)
 
 # Half the time of a JVM's start, for the runs that start many.
 CLASSES := $(VENV)/spark-classes.jsa
@@ -57,13 +58,13 @@ $(CLASSES): tools/spark_classes.py $(STAMP)
 test: $(STAMP)  ## Run the quick tests, and one of each behaviour that docs/coverage.md lists (six minutes on two cores)
 	@$(PY) $(PYTEST) -m 'row or not (spark or slow or long)' $(ARGS)
 
-test-ci: $(STAMP) $(CLASSES)  ## Run the long tests too, as CI does; about an hour on two cores
+test-ci: $(STAMP) $(CLASSES)  ## Run the long tests too, as CI does; half an hour on two cores
 	@$(PY) $(PYTEST) -m 'not exhaustive' $(ARGS)
 
-test-all: $(STAMP) $(CLASSES)  ## Run every case and more random examples (NOVA_TEST_BY_HAND=1: all); well over an hour
-	@NOVA_TEST_ALL=1 $(PY) $(PYTEST) $(ARGS)
+test-all: $(STAMP) $(CLASSES)  ## Run every case and more random examples (NOVA_TEST_BY_HAND=1: all), room by room; hours
+	@$(PY) tools/every_test.py $(OPTIONS) $(ARGS)
 
-test-fast: $(STAMP)  ## Run the tests that need no Spark and little time; at most two minutes
+test-fast: $(STAMP)  ## Run the tests that need no Spark and little time; a minute and a half on two cores
 	@$(PY) $(PYTEST) -m 'not spark and not slow and not long' $(ARGS)
 
 REMOTE := $(addprefix nova_assets_tests/cloud/test_,spark.py hdfs.py cluster.py)

@@ -79,3 +79,27 @@ def test_many_processes_may_be_first_to_use_the_demos_dagster_home(tmp_path: Pat
     for database in ("history/runs.db", "history/runs/index.db", "schedules/schedules.db"):
         with sqlite3.connect(home / database) as connection:
             assert len(connection.execute("SELECT version_num FROM alembic_version").fetchall()) == 1, database
+
+
+def test_the_rooms_that_have_passed_do_not_run_again_until_the_code_changes(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    shutil.copy(ROOT / "tools" / "every_test.py", tmp_path / "tools")
+    for room in ("one", "two"):
+        (tmp_path / "nova_assets_tests" / room).mkdir(parents=True)
+    (tmp_path / "nova_assets_tests" / "test_top.py").write_text("def test(): pass")
+    (tmp_path / "nova_assets_tests" / "one" / "test_one.py").write_text("def test(): pass")
+    wrong = tmp_path / "nova_assets_tests" / "two" / "test_two.py"
+    wrong.write_text("import os\ndef test(): assert os.environ['NOVA_TEST_ALL'] == '2'")
+    (tmp_path / ".gitignore").write_text("build\n__pycache__\n.pytest_cache\n")
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+
+    def run() -> tuple[int, list[str]]:
+        command = [sys.executable, "tools/every_test.py", "-q"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        return done.returncode, [re.sub(r" in [\d.]+s \(\d+ s\)", "", line) for line in done.stdout.splitlines()]
+
+    assert run() == (1, ["top_level: 1 passed", "one: 1 passed", "two: 1 failed"])
+    assert run() == (1, ["top_level: 1 passed, before", "one: 1 passed, before", "two: 1 failed"])
+    wrong.write_text("def test(): pass")
+    assert run() == (0, ["top_level: 1 passed", "one: 1 passed", "two: 1 passed"])
+    assert run() == (0, ["top_level: 1 passed, before", "one: 1 passed, before", "two: 1 passed, before"])

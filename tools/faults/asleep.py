@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import mmap
 import os
+from contextlib import suppress
 
 SIZE = 4096
 ASLEEP = -1
@@ -48,7 +49,8 @@ def _reach(function: str) -> None:
         _seen.clear()
     if function not in _seen:
         _seen.add(function)
-        append(_report, f"{function}\t{_shared[16:].rstrip(bytes(1)).decode()}\n")
+        with suppress(OSError):  # a test of a full disk, or of a user who may not write
+            append(_report, f"{function}\t{_shared[16:].rstrip(bytes(1)).decode()}\n")
 
 
 def append(file: str | os.PathLike[str], text: str) -> None:
