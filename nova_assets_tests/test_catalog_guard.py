@@ -119,6 +119,7 @@ def test_what_is_no_open_catalog_may_be_opened(tmp_path: Path, report: Path) -> 
     assert events(report) == []
 
 
+@pytest.mark.slow
 def test_processes_that_a_test_starts_are_guarded(tmp_path: Path, report: Path) -> None:
     with open_catalog(tmp_path / "deployment") as file:
         pass
@@ -141,6 +142,7 @@ os.remove(sys.argv[1])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("expected", [False, True])
 def test_a_process_that_ends_with_a_deleted_catalog_is_reported(tmp_path: Path, report: Path, expected: bool) -> None:
     file = tmp_path / "books.db"
@@ -178,6 +180,7 @@ def test_that_opens_a_catalog(tmp_path):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("report")
 @pytest.mark.parametrize("workers", [(), ("-n", "1")])
 def test_a_session_of_tests_fails_and_names_the_call(tmp_path: Path, workers: tuple[str, ...]) -> None:

@@ -40,6 +40,7 @@ def test_a_database_is_dropped_even_while_someone_is_connected(postgres_url: str
     left_open.close()
 
 
+@pytest.mark.slow
 @pytest.mark.crash
 @pytest.mark.skipif("NOVA_TEST_POSTGRES" in os.environ, reason="the server is not the tests' own")
 def test_the_server_and_its_folder_are_gone_after_the_tests_are_killed(postgres_url: str) -> None:

@@ -69,6 +69,7 @@ def test_no_python_at_all_gets_one_clear_line(tmp_path: Path) -> None:
     assert "there is no 'python-of-nowhere' here; install Python 3.11 or newer" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.dagster
 def test_many_processes_may_be_first_to_use_the_demos_dagster_home(tmp_path: Path) -> None:
     home = tmp_path / "dagster"

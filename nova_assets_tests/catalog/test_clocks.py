@@ -30,6 +30,7 @@ ALLOWED = {
 }
 
 
+@pytest.mark.slow
 def test_the_hosts_clock_is_read_in_these_places_alone() -> None:
     places = set()
     for file in ROOT.rglob("*.py"):
@@ -40,6 +41,7 @@ def test_the_hosts_clock_is_read_in_these_places_alone() -> None:
     assert not unexpected, "compare stored times with Catalog.now()"
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 def test_leases_go_by_the_servers_clock(
     postgres_catalog_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

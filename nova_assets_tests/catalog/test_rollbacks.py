@@ -5,6 +5,8 @@ from __future__ import annotations
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from nova_assets.catalog.catalog import SqlCatalog, open_catalog
 from nova_assets.model.block import DataFile, Manifest, StagedBlock
 from nova_assets.model.timeline import RolledBackBlock, TimelinePosition
@@ -21,6 +23,7 @@ def stage(catalog: SqlCatalog, execution_id: str, partition: str, channel: str |
     return staged
 
 
+@pytest.mark.slow
 def test_several_sweepers_record_one_rollback(catalog: SqlCatalog, url: str) -> None:
     """It names the files that were removed, and none that the block shared with others."""
     execution = begin_execution(catalog)

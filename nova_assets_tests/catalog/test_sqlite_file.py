@@ -82,6 +82,7 @@ def add_hard_link(file: Path) -> Callable[[], None]:
     return lambda: file.with_name("link").unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("act", "problem"),
     [
@@ -165,6 +166,7 @@ def other_process(file: Path, last_words: str = "") -> Iterator[Callable[[], Non
         process.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last_words", ["catalog.close()", ""], ids=["closed", "not closed"])
 def test_a_process_whose_log_was_removed_leaves_the_log_of_the_others_alone(file: Path, last_words: str) -> None:
     """With the last connection to a file, SQLite writes the log into the file, and removes the log by its name."""
@@ -205,6 +207,7 @@ def test_a_store_that_is_opened_again_does_not_mix_a_removed_log_with_a_new_one(
         end_other()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [["-wal", "-shm"], ["-wal"]])
 def test_another_process_does_not_begin_a_new_log_while_the_former_is_in_use(
     catalog: SqlCatalog, file: Path, ending: list[str]
@@ -283,6 +286,7 @@ def test_a_forked_process_uses_connections_of_its_own(catalog: SqlCatalog, file:
     assert [s.channel.name for s in catalog.channels()] == ["a", "b", "c"] and log_of(file).exists()
 
 
+@pytest.mark.slow
 def test_closed_connections_are_freed(file: Path) -> None:
     for _ in range(5):
         open_catalog(f"sqlite:///{file}").close()

@@ -71,6 +71,7 @@ def test_a_dry_run_changes_nothing(nova: Nova, folder: Path, shop_with_stock: St
     assert not (folder / "monday").exists() and nova("backup", "--json").json == {"backups": []}
 
 
+@pytest.mark.slow
 def test_a_hold_that_has_ended_is_said_to_have_ended(nova: Nova, folder: Path, shop_with_stock: Store) -> None:
     nova("backup", "monday", "--hold", "1s")
     while nova("backup", "--json").json["backups"]:

@@ -40,6 +40,7 @@ def noisy_project_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("binding", ["copy_all", "copy_none"])
 def test_with_json_every_line_of_standard_error_is_an_object(
     noisy_project_folder: Path, nova_process: Nova, binding: str

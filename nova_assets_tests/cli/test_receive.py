@@ -115,6 +115,7 @@ def test_files_of_a_paused_channel_wait_until_it_is_resumed(nova: Nova, folder: 
         assert "orders" in find_channels_to_receive(store, inboxes).to_list
 
 
+@pytest.mark.slow
 def test_it_follows_until_it_is_interrupted(nova: Nova, folder: Path) -> None:
     root = str(Path(__file__).resolve().parents[2])
     command = [sys.executable, "-m", "nova_assets.cli", "receive", "orders", "--follow", "--json"]

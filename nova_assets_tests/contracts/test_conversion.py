@@ -40,6 +40,7 @@ def same(result: Any, expected: Any) -> bool:
     return type(result) is type(expected) and bool(result == expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ENCODERS)
 def test_a_value_arrives_exactly_or_is_refused_whatever_the_kind(kind: str, tmp_path: Path) -> None:
     wrong, tried = [], 0

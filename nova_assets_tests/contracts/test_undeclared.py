@@ -155,6 +155,7 @@ def test_values_arrive_exactly_or_are_refused(kind: str) -> None:
     assert taken > len(VALUES)
 
 
+@pytest.mark.slow
 def test_fields_of_csv_arrive_as_they_are_written_or_are_refused(tmp_path: Path) -> None:
     rng, wrong, taken = random.Random(24), [], 0
     for n in range(600):

@@ -89,6 +89,7 @@ _WRITES: st.SearchStrategy[list[Write]] = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(20, 200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(writes=_WRITES, data=st.data())
 def test_a_storage_is_a_dictionary_of_dictionaries_also_once_reopened(

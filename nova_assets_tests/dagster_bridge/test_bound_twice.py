@@ -51,6 +51,7 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
     daemon.held.close()
 
 
+@pytest.mark.slow
 def test_each_binding_reads_its_own_channels_with_its_own_parameters_and_cursor(daemon: Daemon) -> None:
     insert(daemon, "eu_articles", *range(1, 7))
     insert(daemon, "us_articles", *range(1, 9))

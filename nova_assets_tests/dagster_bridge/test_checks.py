@@ -61,6 +61,7 @@ def verdicts(result: dg.ExecuteInProcessResult) -> dict[str, tuple[str, bool]]:
     return {e.check_name: (e.asset_key.to_user_string(), e.passed) for e in result.get_asset_check_evaluations()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("steps", "step"), [("per_task", "checks"), ("one", "execute")])
 def test_a_failed_check_stops_the_run_before_the_commit(store: Store, steps: Any, step: str) -> None:
     settings = store.settings
@@ -99,6 +100,7 @@ def test_a_blocked_execution_is_not_published_by_running_its_last_step_alone(sto
 PER_TASK = [("checks", "no_negatives"), ("checks", "few"), ("commit", "no_negatives"), ("commit", "few")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "expected"), [("per_task", PER_TASK), ("one", [("execute", "no_negatives"), ("execute", "few")])]
 )

@@ -114,6 +114,7 @@ def test_each_commit_is_shown_once_by_the_location_that_owns_the_channel(deploym
     assert deployment.stores["adding"].catalog.unreported_commits() == []
 
 
+@pytest.mark.slow
 def test_a_channel_of_no_location_is_not_shown_and_keeps_nothing_else_from_being_shown(deployment: Deployment) -> None:
     deployment.stores["adding"].register(nova.Channel("stranger", schema=DDL))
     for n in range(1, 105):  # more than a tick looks at

@@ -271,6 +271,7 @@ def test_a_binding_that_is_paused_or_removed_requests_nothing_until_that_is_take
     assert ticks.tick() == ["b1#1#1", "b2#1#1", "b3#1#1"]
 
 
+@pytest.mark.slow
 def test_a_tick_that_is_full_leaves_the_rest_to_the_next(ticks: Ticks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nova_assets.dagster_bridge.grouped_triggers.MAX_REQUESTS_PER_TICK", 5)
     ticks.insert(*range(12))

@@ -53,6 +53,7 @@ class Deployment:
         self.queries += 1
 
 
+@pytest.mark.slow
 def test_an_idle_tick_asks_as_much_for_many_channels_as_for_few(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ def calls(size: int, root: Path) -> int:
     return total
 
 
+@pytest.mark.slow
 def test_four_times_as_many_bindings_take_four_times_the_work(tmp_path: Path) -> None:
     calls(2, tmp_path)  # imports and caches
     few, many = calls(20, tmp_path), calls(80, tmp_path)

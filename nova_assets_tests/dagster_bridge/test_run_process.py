@@ -97,6 +97,7 @@ def started_in(root: Path, job_name: str, partition: str | None) -> dg.DagsterRu
         return ended.status
 
 
+@pytest.mark.slow
 def test_a_run_builds_the_steps_of_its_binding_only(tmp_path: Path) -> None:
     assert started_in(tmp_path, "b1", "2026-01-01") == dg.DagsterRunStatus.SUCCESS
     assert json.loads((tmp_path / "loaded.json").read_text()) == ["b1"]

@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -56,6 +57,7 @@ def naive(base: Counter[Any], delta: Counter[Any]) -> Counter[Any]:
     return +Counter({r: max(base[r] - removed.get(r, 0), 0) + added.get(r, 0) for r in {*base, *removed, *added}})
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(bases, deltas)
 def test_merge_and_chain_are_those_of_a_naive_model(base: list[Any], changes: list[Any]) -> None:
@@ -70,6 +72,7 @@ def test_merge_and_chain_are_those_of_a_naive_model(base: list[Any], changes: li
     assert naive(counted(table(base)), counted(chained)) == expected, "the chain is one delta with the same effect"
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(deltas, deltas)
 def test_composition_does_not_depend_on_where_it_is_cut(first: list[Any], second: list[Any]) -> None:

@@ -139,6 +139,7 @@ CASES: dict[str, tuple[str, Any, type[nova.NovaError], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_bad_input_is_told_and_changes_nothing(case: str, store: nova.Store, tmp_path: Path) -> None:
     channel, data, kind, message = CASES[case]

@@ -185,6 +185,7 @@ def comparable(rows: list[dict[str, Any]]) -> list[str]:
     return [repr(sorted({**r, "at": r["at"] and r["at"].astimezone(UTC).isoformat()}.items())) for r in rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS[1:])
 def test_a_format_holds_any_rows_exactly_or_refuses_them(store: Store, name: Any) -> None:
     columns = "n bigint, d double, m decimal(12,3), s string, x binary, day date, at timestamp"
@@ -232,6 +233,7 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.parquet", "a.orc", "a.csv", "a.csv.gz", "a.jsonl"])
 def test_kept_files_are_copied_byte_for_byte(store: Store, tmp_path: Path, name: str) -> None:
     store.register(nova.Channel("t", merge=nova.Upsert(key="k"), schema="k bigint, s string"))

@@ -133,6 +133,7 @@ class ClusterContext:
         self.archives.append(path)
 
 
+@pytest.mark.slow
 def test_functions_run_in_a_python_that_lacks_the_project_and_this_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

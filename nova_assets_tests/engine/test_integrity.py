@@ -51,6 +51,7 @@ VERBS: dict[str, Callable[[Store, str], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channel", ["bag", "keyed"])
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_file_of_another_block_that_was_copied_over_one_is_noticed(verb: str, channel: str, tmp_path: Path) -> None:
@@ -66,6 +67,7 @@ def test_a_file_of_another_block_that_was_copied_over_one_is_noticed(verb: str, 
     assert store.channels()[0].head == 3, "nothing was committed"
 
 
+@pytest.mark.slow
 def test_bytes_that_were_altered_anywhere(tmp_path: Path) -> None:
     """Rows are right, or an error names the file; and whoever reads all bytes finds every alteration."""
     chance = random.Random(7)

@@ -191,6 +191,7 @@ def test_the_wrapper_goes_to_the_cache_folder_where_the_environment_cannot_be_wr
     assert "XDG_CACHE_HOME" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_processes_that_race_to_write_the_wrapper_all_get_a_whole_one(no_java: Path, tmp_path: Path) -> None:
     program = (
         "import subprocess, sys\n"

@@ -50,6 +50,7 @@ def daemon() -> Iterator[Daemon]:
     started.process.kill()
 
 
+@pytest.mark.slow
 def test_a_daemon_without_workers_ends(daemon: Daemon) -> None:
     started = time.monotonic()
     daemon.process.wait(timeout=30)
@@ -58,6 +59,7 @@ def test_a_daemon_without_workers_ends(daemon: Daemon) -> None:
         socket.create_connection(("127.0.0.1", daemon.port), timeout=10)
 
 
+@pytest.mark.slow
 def test_a_daemon_with_workers_stays_until_they_end(daemon: Daemon) -> None:
     first, second = daemon.new_worker(), daemon.new_worker()
     time.sleep(3 * IDLE)

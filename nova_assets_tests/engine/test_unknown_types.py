@@ -44,6 +44,7 @@ def only_nulls(kind: str, tmp_path: Path) -> Any:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dicts", "pandas", "arrow", "parquet", "csv", "jsonl"])
 def test_a_new_column_of_nulls_waits_for_its_first_value(kind: str, store: Store, tmp_path: Path) -> None:
     store.register(nova.Channel("c", nova.Upsert(key="k"), "k bigint", on_schema_change="evolve", retain="1d"))

@@ -56,6 +56,7 @@ def keys_of(store: Store) -> set[int]:
     return {row["k"] for row in rows}
 
 
+@pytest.mark.slow
 def test_what_a_backup_lists_stays_until_it_is_released(opened: Opener, clock: TestClock, tmp_path: Path) -> None:
     store, folder = opened(project), tmp_path / "backups" / "monday"
     insert(store, 1)

@@ -208,6 +208,7 @@ def exchange(warehouse: Path) -> Callable[[], object]:
     return put_back
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("go_away", [move_away, leave_empty, exchange])
 def test_nothing_is_committed_without_the_warehouse(
     home: Path, go_away: Callable[[Path], Callable[[], object]]

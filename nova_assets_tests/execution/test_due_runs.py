@@ -74,6 +74,7 @@ def names(due_runs: list[Any]) -> list[str]:
     return [f"{r.binding}{'' if r.execution else '!'}" for r in due_runs]
 
 
+@pytest.mark.slow
 def test_what_is_due_runs_once_in_the_order_of_the_channels(opened: Opener) -> None:
     chain = Chain({"c": ["b"], "b": ["a"], "a": ["source"], "other": ["source"]})
     store = opened(chain.project)
@@ -85,6 +86,7 @@ def test_what_is_due_runs_once_in_the_order_of_the_channels(opened: Opener) -> N
     assert [(f.binding, f.n, f.state) for f in store.catalog.firings("c")] == [("c", 1, "committed")]
 
 
+@pytest.mark.slow
 def test_a_selection_leaves_the_other_bindings_due(opened: Opener) -> None:
     chain = Chain({"a": ["source"], "b": ["a"], "other": ["source"]})
     store = opened(chain.project)
@@ -98,6 +100,7 @@ def test_a_selection_leaves_the_other_bindings_due(opened: Opener) -> None:
         store.run_due(["othr+"])
 
 
+@pytest.mark.slow
 def test_what_is_paused_waits(opened: Opener) -> None:
     chain = Chain({"a": ["source"], "b": ["a"]})
     store = opened(chain.project)
@@ -111,6 +114,7 @@ def test_what_is_paused_waits(opened: Opener) -> None:
     assert names(store.run_due()) == ["b"]
 
 
+@pytest.mark.slow
 def test_a_failure_stops_what_follows_it_and_is_tried_again_after_its_delay(opened: Opener, clock: TestClock) -> None:
     chain = Chain({"a": ["source"], "b": ["a"], "other": ["source"]})
     store = opened(chain.project)
@@ -126,6 +130,7 @@ def test_a_failure_stops_what_follows_it_and_is_tried_again_after_its_delay(open
     assert names(store.run_due(follow=True)) == ["a", "b"] and keys(store, "b") == Counter([1])
 
 
+@pytest.mark.slow
 def test_a_firing_is_abandoned_after_its_attempts(opened: Opener, clock: TestClock) -> None:
     chain = Chain({"a": ["source"]})
     store = opened(chain.project)
@@ -143,6 +148,7 @@ def test_a_firing_is_abandoned_after_its_attempts(opened: Opener, clock: TestClo
     assert names(store.run_due()) == ["a"] and keys(store, "a") == Counter([1, 2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(examples(3, 20)))
 def test_what_is_run_at_once_equals_what_is_run_one_by_one(
     opened: Opener, clock: TestClock, tmp_path: Path, seed: int

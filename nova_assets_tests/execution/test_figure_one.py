@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 import nova_assets as nova
 from nova_assets.store.store import Store
 from nova_assets_tests.execution.conftest import Opener
@@ -59,6 +61,7 @@ def day(store: Store, *articles: int) -> list[str]:
     return sorted(run.binding for run in store.run_due())
 
 
+@pytest.mark.slow
 def test_a_task_works_from_scratch_or_on_new_rows_with_or_without_what_it_looks_up(opened: Opener) -> None:
     figure = Figure()
     store = opened(figure.project)
@@ -74,6 +77,7 @@ def test_a_task_works_from_scratch_or_on_new_rows_with_or_without_what_it_looks_
     assert keys(read(store, "unique")) == [1, 2, 3] and keys(read(store, "largest")) == [12]
 
 
+@pytest.mark.slow
 def test_a_base_replaces_and_a_delta_adds(opened: Opener) -> None:
     figure = Figure()
     store = opened(figure.project)
@@ -87,6 +91,7 @@ def test_a_base_replaces_and_a_delta_adds(opened: Opener) -> None:
     assert keys(read(store, "tagged")) == [1, 15] and keys(read(store, "tagged", at=1)) == [1]
 
 
+@pytest.mark.slow
 def test_each_binding_runs_at_its_own_rate(opened: Opener, clock: Any) -> None:
     figure = Figure()
     store = opened(figure.project)

@@ -89,6 +89,7 @@ def state_of(store: Store, world: World) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_a_function_is_called_once_for_all_bindings_that_begin_with_it(opened: Opener) -> None:
     world = World({"x": ("a", True), "y": ("a", True), "z": ("b", True)})
     store = opened(world.project)
@@ -147,6 +148,7 @@ def test_an_execution_that_reads_other_blocks_computes_its_own_rows(opened: Open
     assert world.calls["parse a"] == 2
 
 
+@pytest.mark.slow
 def test_a_failure_of_one_leaves_the_others_alone(opened: Opener, clock: TestClock) -> None:
     world = World({"x": ("a", True), "y": ("a", True), "z": ("a", True)})
     store = opened(world.project)
@@ -160,6 +162,7 @@ def test_a_failure_of_one_leaves_the_others_alone(opened: Opener, clock: TestClo
     assert [r.binding for r in store.run_due()] == ["y"] and rows_of(store, "y") == [(1, 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(examples(4, 10)))
 def test_merged_equals_one_by_one(tmp_path: Path, clock: TestClock, seed: int) -> None:
     """Random bindings and failures, in two deployments: in one all bindings run at once, in the other one by one."""

@@ -102,6 +102,7 @@ def test_one_of_a_live_process_is_not_released(opened: Opener, clock: TestClock)
         store.release("")
 
 
+@pytest.mark.slow
 def test_a_run_under_an_ephemeral_instance_is_known_by_its_process(opened: Opener, gone: str) -> None:
     store = opened(project)
     store.register(project)

@@ -22,6 +22,7 @@ print(json.dumps([[f.path for f in views.files("t", "p=b")], views.counts.as_jso
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("service", ["embedded", None])
 def test_another_process_asks_the_service_within_the_writer(
     service: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -62,6 +62,7 @@ def fetched_by(store: Store, ask: Callable[[], dict[str, list[str]]]) -> Fetched
     return fetched
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", VIEW_STORAGES)
 def test_a_restarted_server_loads_what_came_after_its_checkpoint(store: Store, tmp_path: Path, kind: str) -> None:
     for k in range(COMMITS):

@@ -204,6 +204,7 @@ def fuzzed(format_: str, rng: random.Random) -> bytes:
     return altered(content, rng) if rng.random() < (0.3 if format_ in ("jsonl", "csv") else 0.8) else content
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format_", FORMATS)
 def test_a_file_is_inserted_whole_or_refused(format_: str, tmp_path: Path) -> None:
     rng = random.Random(f"{SEED}{format_}")
@@ -235,6 +236,7 @@ def blocks_of(root: Path) -> set[Path]:
     return {p for p in (root / "wh").rglob("*") if p.is_file() and "blocks" in p.parts}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format_", FORMATS)
 def test_a_file_keeps_no_other_waiting(format_: str, tmp_path: Path) -> None:
     rng = random.Random(f"{SEED}{format_} arriving")

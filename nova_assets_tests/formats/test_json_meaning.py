@@ -79,6 +79,7 @@ def together(lines: list[str], schema: Any, *, drop: bool = False) -> tuple[list
     return rows, [(r.line, r.reason) for r in found.refused]
 
 
+@pytest.mark.slow
 def test_each_value_means_the_same_alone_and_beside_a_broken_line() -> None:
     """The whole table of values and types, each line in a file alone."""
     lines = [f'{{"{name}":{value}}}' for name in SIMPLE.names for value in VALUES]

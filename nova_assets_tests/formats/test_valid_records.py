@@ -86,6 +86,7 @@ def test_a_bad_row_of_csv_is_refused_alone(case: str, tmp_path: Path) -> None:
     assert found.table.column("name").to_pylist() == ["a\nb", "c"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.json", "a.csv"])
 @settings(deadline=None)
 @given(broken=st.sets(st.integers(0, 30)))

@@ -7,6 +7,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.settings import load_settings
@@ -33,6 +35,7 @@ def reachable(value: Any, met: set[int]) -> Iterator[Any]:
             yield from reachable(getattr(value, field.name), met)
 
 
+@pytest.mark.slow
 def test_everything_that_a_store_gives_fits_on_two_lines(tmp_path: Path) -> None:
     wide = nova.Channel("wide", schema=f"k bigint, p string, {WIDE}", description="long " * 100, tags={"a": "b" * 300})
     source = nova.Channel("source", schema="p string, k bigint, v bigint", partitions=nova.dynamic("p"), retain="7d")

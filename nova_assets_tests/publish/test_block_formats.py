@@ -25,6 +25,7 @@ def tables_show_the_channel(shop: Shop) -> None:
     assert files and all(p.suffix == ".parquet" for p in files)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("merge", [nova.Append(), KEYED], ids=["append", "upsert"])
 def test_tables_hold_one_format(tmp_path: Path, merge: Any) -> None:
     shop = Shop(tmp_path, merge)
@@ -36,6 +37,7 @@ def test_tables_hold_one_format(tmp_path: Path, merge: Any) -> None:
     tables_show_the_channel(shop)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_base_of_another_format_is_not_linked(tmp_path: Path, name: str) -> None:
     shop = Shop(tmp_path)

@@ -36,6 +36,7 @@ def test_what_is_shown_already_is_not_shown_again(shop: Shop) -> None:
     assert [p.number for p in shop.store.publishable("actions")] == [None, None]
 
 
+@pytest.mark.slow
 def test_what_somebody_has_deleted_is_shown_again(shop: Shop) -> None:
     shop.insert(*FIRST)
     shop.publish()

@@ -12,6 +12,7 @@ from nova_assets.publish.iceberg import default_iceberg_catalog
 from nova_assets_tests.publish.shop import FIRST, Shop, rows
 
 
+@pytest.mark.slow
 def test_a_column_that_comes_later_is_in_the_iceberg_table(tmp_path: Path) -> None:
     shop = Shop(tmp_path, on_schema_change="evolve")
     shop.insert(*FIRST)

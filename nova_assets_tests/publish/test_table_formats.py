@@ -73,6 +73,7 @@ def expected(*ids: int) -> list[tuple[int, str | None]]:
     return sorted((n, NOTES[n % len(NOTES)]) for n in ids)
 
 
+@pytest.mark.slow
 def test_a_day_is_converted_once_at_its_seal(tmp_path: Path) -> None:
     def refuse() -> None:
         raise AssertionError("Spark was started")

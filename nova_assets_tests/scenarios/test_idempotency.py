@@ -94,6 +94,7 @@ OTHER: Mapping[str, tuple[Any, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", OTHER)
 def test_other_rows_are_refused_with_both_sides(store: nova.Store, case: str) -> None:
     first = store.insert("c", ROWS, idempotency_key="k")
@@ -154,6 +155,7 @@ def canonical(row: Mapping[str, Any]) -> str:
     return repr(sorted({**entries, **numbers}.items()))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(st.lists(values, max_size=6), st.lists(values, max_size=6), st.randoms(use_true_random=False))
 def test_digests_are_equal_where_the_bags_of_rows_are(

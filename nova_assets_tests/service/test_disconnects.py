@@ -34,6 +34,7 @@ def _wait_until(holds: Callable[[], bool], seconds: float = 5) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["closed", "reset"])
 def test_who_goes_away_holds_no_pin(deployment: ServedDeployment, large_channel_url: str, how: str) -> None:
     at = urlsplit(deployment.url)
@@ -47,6 +48,7 @@ def test_who_goes_away_holds_no_pin(deployment: ServedDeployment, large_channel_
         _wait_until(lambda: _running_read_count(deployment) == 0)
 
 
+@pytest.mark.slow
 def test_who_reads_nothing_holds_no_pin(deployment: ServedDeployment, large_channel_url: str) -> None:
     at = urlsplit(deployment.url)
     with socket.create_connection((at.hostname or "", at.port or 0)) as connection:
@@ -55,6 +57,7 @@ def test_who_reads_nothing_holds_no_pin(deployment: ServedDeployment, large_chan
         _wait_until(lambda: _running_read_count(deployment) == 0, seconds=10)
 
 
+@pytest.mark.slow
 def test_who_goes_away_before_the_body_has_come_changes_nothing(deployment: ServedDeployment) -> None:
     at, before = (
         urlsplit(deployment.url),

@@ -82,6 +82,7 @@ def lookup_service(request: Any, tmp_path: Path) -> Iterator[LookupService]:
 FILES = "/v1/channels/t/files"
 
 
+@pytest.mark.slow
 def test_what_a_view_knows_is_at_hand(lookup_service: LookupService) -> None:
     path = f"{FILES}?fresh=false&partition=p%3Da&known={lookup_service.current_position()}"
     assert not lookup_service.is_answered_from_memory(path), "it is to be loaded first"
@@ -98,6 +99,7 @@ def test_what_a_view_knows_is_at_hand(lookup_service: LookupService) -> None:
     assert lookup_service.is_answered_from_memory(path) and len(lookup_service.get(path).json()["links"]) == 1
 
 
+@pytest.mark.slow
 def test_whatever_is_not_quite_that_goes_on_to_the_routes(lookup_service: LookupService) -> None:
     known = lookup_service.current_position()
     lookup_service.get(f"{FILES}?fresh=false&partition=p%3Da&known={known}")
@@ -116,6 +118,7 @@ def test_whatever_is_not_quite_that_goes_on_to_the_routes(lookup_service: Lookup
         assert not lookup_service.is_answered_from_memory(path), path
 
 
+@pytest.mark.slow
 def test_who_may_not_read_is_refused_by_the_route(lookup_service: LookupService) -> None:
     path = f"{FILES}?fresh=false&partition=p%3Da&known={lookup_service.current_position()}"
     lookup_service.get(path)
@@ -125,6 +128,7 @@ def test_who_may_not_read_is_refused_by_the_route(lookup_service: LookupService)
     assert not lookup_service.is_answered_from_memory(path) and lookup_service.get(path).status_code == 403
 
 
+@pytest.mark.slow
 def test_what_is_much_goes_on_to_the_routes(lookup_service: LookupService, monkeypatch: pytest.MonkeyPatch) -> None:
     path = f"{FILES}?fresh=false&partition=p%3Da&known={lookup_service.current_position()}"
     lookup_service.get(path)

@@ -187,6 +187,7 @@ def statements() -> Iterator[str]:
     yield from (mutated(rng) for _ in range(COUNT))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(max(300, COUNT))
 def test_what_is_no_sql_is_refused_with_its_place(caplog: pytest.LogCaptureFixture) -> None:
     refused, wrong = 0, []
@@ -212,6 +213,7 @@ def test_what_is_no_sql_is_refused_with_its_place(caplog: pytest.LogCaptureFixtu
     assert caplog.records == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sql", [s for s in BY_NAME if s != "SELECT 1" + " + 1" * 5000 + " AS n"])
 def test_by_name(sql: str) -> None:
     with pytest.raises(SqlError, match=r"x\.sql:\d+:\d+: "):

@@ -22,6 +22,7 @@ EXIT_SPOILT = 75
 _SIZES_OF_FIRST_BATCHES = (40, 160)
 """Most faults are found by a few cheap tests. These run first, and then all others."""
 
+_SECONDS_BETWEEN_TESTS = 0.03
 _SECONDS_OF_A_TEST = 120
 _SECONDS_OF_SILENCE = 400
 """A process that begins no test for so long hangs where no time limit of a test reaches it."""
@@ -85,7 +86,7 @@ def plan_job(
     chosen: list[str] = []
     total = 0.0
     for test in sorted(candidates, key=lambda t: (t not in known_finders, seconds[t])):
-        total += seconds[test]
+        total += seconds[test] + _SECONDS_BETWEEN_TESTS
         if total > budget and chosen:
             break
         chosen.append(test)

@@ -107,9 +107,9 @@ class Hunter:
 
     def _first_failing(self, session: pytest.Session, number: int, items: list[pytest.Item]) -> str | None:
         _clear_caches()
-        for item in items:
+        for item, following in zip(items, [*items[1:], None], strict=True):
             self._current.write_text(f"{number}\t{item.nodeid}")
-            if self._fails(session, item, number):
+            if self._fails(session, item, number, following):
                 _clear_caches()
                 if self._fails(session, item, asleep.ASLEEP):
                     asleep.append(self._folder / f"spoilt{number}", item.nodeid + "\n")
@@ -119,15 +119,17 @@ class Hunter:
                 return item.nodeid
         return None
 
-    def _fails(self, session: pytest.Session, item: pytest.Item, number: int) -> bool:
-        """Whether a test fails with this fault awake. What it shares with the test before stays set up."""
+    def _fails(
+        self, session: pytest.Session, item: pytest.Item, number: int, following: pytest.Item | None = None
+    ) -> bool:
+        """Whether a test fails with this fault awake. What it shares with the tests before and after stays set up."""
         with suppress(Exception):
             session._setupstate.teardown_exact(item)
         self._failed = False
-        elsewhere = next(other for other in session.items if other.path != item.path)
+        following = following or next(other for other in session.items if other.path != item.path)
         _wake(number)
         try:
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=elsewhere)
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         finally:
             _wake(asleep.ASLEEP)
         return self._failed

@@ -41,6 +41,7 @@ def counted(rows: list[dict[str, Any]]) -> Counter[Any]:
     return Counter(str(sorted(row.items())) for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("merge", "select"),
     [*((merge, select_delta) for merge in MODELS), *((merge, select_delta_once) for merge in KEYED_OR_MULTISET)],

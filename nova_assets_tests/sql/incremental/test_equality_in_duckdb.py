@@ -112,6 +112,7 @@ def judged() -> Iterator[Counter[str]]:
         assert counts["judged"] >= 0.75 * counts.total(), counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(QUERIES))
 def test_changes_add_up_to_the_recomputed_result(judged: Counter[str], number: int) -> None:
     rng = random.Random(SEED * 1_000_003 + number)
@@ -134,18 +135,21 @@ def test_changes_add_up_to_the_recomputed_result(judged: Counter[str], number: i
     judged["judged"] += 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sql", FOUND)
 def test_queries_that_once_differed(sql: str) -> None:
     numbers = (*range(8), 38, 46)  # histories in which one of the queries differs with wrong bounds
     check_changes(sql, operators_of(sql), in_duckdb(sql), *map(random.Random, numbers))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sql", [*JOINS, *SUBQUERIES, QUALIFIED])
 def test_joins_with_using_and_subqueries_in_expressions(sql: str) -> None:
     count = 14 if sql in SUBQUERIES else 4  # NOT IN differs where a null is the only row that matters
     check_changes(sql, operators_of(sql), in_duckdb(sql), *map(random.Random, range(count)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(ACCUMULATIONS))
 def test_changes_are_added_to_stored_groups(judged: Counter[str], number: int) -> None:
     rng = random.Random(SEED * 1_000_003 + number)
@@ -168,6 +172,7 @@ def test_changes_are_added_to_stored_groups(judged: Counter[str], number: int) -
     pytest.skip("no rule")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sql", FOUND_OF_GROUPS)
 def test_groups_that_once_differed(sql: str) -> None:
     accumulation = accumulation_of(operators_of(sql))

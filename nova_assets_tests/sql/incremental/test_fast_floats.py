@@ -38,6 +38,7 @@ def operators_of(sql: str, *, adds_floats: bool) -> Any:
     return build_operators(query, sources, adds_floats=adds_floats)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sql", QUERIES)
 def test_changes_are_added_to_stored_sums(sql: str) -> None:
     assert accumulation_of(operators_of(sql, adds_floats=False)) is None

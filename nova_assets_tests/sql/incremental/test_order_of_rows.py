@@ -119,6 +119,7 @@ class Stored:
         return {name: self.rng.sample(some, len(some)) for name, some in rows.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sql", WITH_ONE_RESULT)
 def test_the_result_is_that_of_a_recompute(sql: str) -> None:
     for number in range(examples(4, 60)):
@@ -132,6 +133,7 @@ def test_the_result_is_that_of_a_recompute(sql: str) -> None:
             before = after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sql", ONE_PER_GROUP)
 def test_each_group_has_one_of_its_rows(sql: str) -> None:
     for number in range(examples(4, 60)):

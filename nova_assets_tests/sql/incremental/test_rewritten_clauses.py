@@ -58,6 +58,7 @@ def test_changes_add_up_to_the_recomputed_result(spark: Any, duckdb_judge: Duckd
         check_changes(Judge(spark, sql, rng), NoJudge() if sql in PIVOTS else duckdb_judge, rng)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sql", [sql for sql in CLAUSES if "WITH ROLLUP" not in sql])  # DuckDB writes ROLLUP (…)
 def test_changes_add_up_in_duckdb(sql: str) -> None:
     histories = (random.Random(f"{SEED} {sql} {number}") for number in range(examples(4, 40)))
