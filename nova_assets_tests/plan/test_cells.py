@@ -114,7 +114,6 @@ def inside(key: int, cell: MergeUnit) -> bool:
     return (cell.least is None or cell.least[0] <= key) and (cell.below is None or key < cell.below[0])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("clustered", [False, True])
 @pytest.mark.parametrize("seed", range(60))
 def test_each_key_is_in_one_cell_with_all_files_that_have_it(seed: int, clustered: bool) -> None:
@@ -155,7 +154,6 @@ def test_all_changed_keys_lie_within_the_range_that_is_told(seed: int, clustered
     assert found == (("k", min(changed), max(changed)) if clustered and changed else None)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("clustered", [False, True])
 @pytest.mark.parametrize("seed", range(60))
 def test_what_two_snapshots_share_is_not_compared(seed: int, clustered: bool) -> None:

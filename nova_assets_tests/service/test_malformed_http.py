@@ -18,7 +18,6 @@ def _head(deployment: ServedDeployment, *lines: str, start: str = "POST /v1/chan
     ).encode()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "after",
     [

@@ -89,7 +89,6 @@ TICKET_ROWS = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("condition", CONDITIONS)
 @pytest.mark.parametrize("query", QUERIES)
 def test_the_partitions_that_are_read_give_the_whole_result(query: str, condition: str) -> None:

@@ -213,7 +213,6 @@ def test_what_is_no_sql_is_refused_with_its_place(caplog: pytest.LogCaptureFixtu
     assert caplog.records == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("sql", [s for s in BY_NAME if s != "SELECT 1" + " + 1" * 5000 + " AS n"])
 def test_by_name(sql: str) -> None:
     with pytest.raises(SqlError, match=r"x\.sql:\d+:\d+: "):

@@ -29,7 +29,6 @@ def typed(columns: str, rest: str = "FROM t") -> str:
     return str(schema_of_query(asked, SCHEMAS, {"grade": "smallint"}))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("expression", "type_"),
     [
@@ -157,7 +156,6 @@ def test_both_sides_of_a_union_become_one_type() -> None:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(RULES_BY_FUNCTION.keys() - {"array", "substring"}))
 def test_each_function_with_a_type_rule_is_parsed_as_a_call(name: str) -> None:
     """The parser turns other functions into nodes of their own, for which ``node_types`` has the rules. It uses the

@@ -23,6 +23,7 @@ from nova_assets_tests.effort import examples
 pytestmark = pytest.mark.spark
 
 EACH = examples(1, 5)
+PARTS = 4
 SEED = int(os.environ.get("NOVA_FUZZ_SEED", "25"))
 
 DDL = (
@@ -151,9 +152,10 @@ def sparks(spark: Any, expression: str) -> str | None:
 
 
 @pytest.mark.timeout(max(300, 60 * EACH))
-def test_types_are_sparks(spark: Any) -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+def test_types_are_sparks(spark: Any, part: int) -> None:
     spark.createDataFrame([], DDL).createOrReplaceTempView("typed")
-    expressions = dict.fromkeys(calls(random.Random(SEED)))
+    expressions = list(dict.fromkeys(calls(random.Random(SEED))))[part::PARTS]
     different, accepted, known = [], 0, 0
     for expression in expressions:
         theirs = sparks(spark, expression)

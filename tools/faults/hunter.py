@@ -21,6 +21,7 @@ import json
 import os
 import tempfile
 from contextlib import suppress
+from itertools import zip_longest
 from pathlib import Path
 
 import nova_faults_asleep as asleep
@@ -107,7 +108,7 @@ class Hunter:
 
     def _first_failing(self, session: pytest.Session, number: int, items: list[pytest.Item]) -> str | None:
         _clear_caches()
-        for item, following in zip(items, [*items[1:], None], strict=True):
+        for item, following in zip_longest(items, items[1:]):
             self._current.write_text(f"{number}\t{item.nodeid}")
             if self._fails(session, item, number, following):
                 _clear_caches()
@@ -123,10 +124,11 @@ class Hunter:
         self, session: pytest.Session, item: pytest.Item, number: int, following: pytest.Item | None = None
     ) -> bool:
         """Whether a test fails with this fault awake. What it shares with the tests before and after stays set up."""
-        with suppress(Exception):
-            session._setupstate.teardown_exact(item)
+        elsewhere = next(other for other in session.items if other.path != item.path)
+        with suppress(Exception):  # what the fault made for the module does not serve the test without the fault
+            session._setupstate.teardown_exact(elsewhere if number == asleep.ASLEEP else item)
         self._failed = False
-        following = following or next(other for other in session.items if other.path != item.path)
+        following = following or elsewhere
         _wake(number)
         try:
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
