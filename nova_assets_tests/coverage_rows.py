@@ -48,7 +48,7 @@ def name_of_test(node_id: str) -> str:
 
 
 def mark_named_tests(items: Iterable[pytest.Item]) -> None:
-    """Mark one case of each test that the page names with ``row``: the first one that is not long, if there is one."""
+    """Mark one case of each test that the page names with ``core``: the first one that is not long, if there is one."""
     named = {row.test for row in ROWS}
     chosen: dict[str, pytest.Item] = {}
     for item in items:
@@ -56,7 +56,7 @@ def mark_named_tests(items: Iterable[pytest.Item]) -> None:
         if test in named and _rank(item) < (_rank(chosen[test]) if test in chosen else len(_RANKS)):
             chosen[test] = item
     for item in chosen.values():
-        item.add_marker("row")
+        item.add_marker("core")
 
 
 _RANKS = ("", "long", "exhaustive")

@@ -23,7 +23,7 @@ SEEDS = ROOT.parent / "shared" / "seeds"
 
 NOT_BUILT = "Not built"
 
-COMPLETE_RUNS = ("row or not (spark or slow or long)", "not exhaustive")
+COMPLETE_RUNS = ("core or not (spark or slow or long)", "not exhaustive")
 """Marker expressions of the runs that must include each named test: those of ``make test`` and ``make test-ci``."""
 
 SECTIONS: dict[str, tuple[str, dict[str, str]]] = {

@@ -143,6 +143,7 @@ def test_each_idempotency_key_gives_its_own_commit_back(catalog: SqlCatalog) -> 
     assert [f and f.commit.seq for f in found] == list(range(1, 13))
 
 
+@pytest.mark.core
 def test_r7_a_look_up_of_what_was_not_committed_makes_a_late_commit_fail(catalog: SqlCatalog) -> None:
     execution = begin_execution(catalog)
     assert catalog.commit_or_abort(execution.id) is None
@@ -151,6 +152,7 @@ def test_r7_a_look_up_of_what_was_not_committed_makes_a_late_commit_fail(catalog
     assert met.value.reason == "execution" and catalog.channel("c").head == 0
 
 
+@pytest.mark.core
 @pytest.mark.postgres
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_r7_a_connection_lost_during_commit(postgres_catalog_url: str, when: str) -> None:

@@ -136,6 +136,7 @@ def test_a_server_that_stays_away_ends_at_the_stated_time(postgres_catalog_url: 
 # a locked SQLite file
 
 
+@pytest.mark.core
 def test_a_locked_file_is_told_and_ends_at_the_stated_time(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -127,6 +127,7 @@ def states(catalog: SqlCatalog, id: str) -> list[tuple[str, str, int | None]]:
     return [(p.partition, p.state, p.seq) for p in catalog.backfill_parts(id)]
 
 
+@pytest.mark.core
 def test_a_backfill_is_kept_with_what_became_of_each_partition(catalog: SqlCatalog) -> None:
     found = catalog.start_backfill(*asked("one", "p=1", "p=2", "p=3"))
     assert (found.by, found.why, found.priority, found.downstream) == ("ada", "wrong prices", "high", ("c",))
@@ -156,6 +157,7 @@ def test_a_backfill_is_kept_with_what_became_of_each_partition(catalog: SqlCatal
         catalog.backfill("three")
 
 
+@pytest.mark.core
 def test_what_a_backfill_made_is_told_from_what_arrived(catalog: SqlCatalog) -> None:
     commit(catalog, begin(catalog), "b", "p=1", "p=2")
     catalog.start_backfill(*asked("one", "p=1"))

@@ -73,6 +73,7 @@ def downgraded(url: str, version: str, *statements: str) -> None:
     engine.dispose()
 
 
+@pytest.mark.core
 def test_a_catalog_that_is_not_what_its_version_says_is_refused_and_left(url: str) -> None:
     open_catalog(url).close()
     downgraded(url, "0006", "DROP TABLE nova_identity")
@@ -112,6 +113,7 @@ def test_a_newer_catalog_is_refused(url: str) -> None:
     assert met.value.found == "catalog version 9999" and "pip install" in str(met.value.next)
 
 
+@pytest.mark.core
 def test_a_file_that_is_no_catalog_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.db").write_text("hello, I am a text file and not a database at all" * 50)
     with pytest.raises(nova.CatalogVersion, match="is no catalog"):
@@ -139,6 +141,7 @@ def test_each_catalog_has_an_identity_that_stays_with_it(url: str, tmp_path: Pat
         catalog.close()
 
 
+@pytest.mark.core
 def test_a_catalog_from_before_repair_is_given_an_identity(url: str) -> None:
     open_catalog(url).close()
     engine = create_engine(url)

@@ -25,6 +25,7 @@ project = nova.Project([nova.bind(nova.Workflowette("pay", [pay], checks=checks)
 """
 
 
+@pytest.mark.core
 def test_rows_of_a_failed_execution_and_of_the_channel(
     nova: Nova, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,7 @@ def test_there_is_nothing_to_complete_without_a_catalog(folder: Path) -> None:
     assert not (folder / ".nova").exists()
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(("shell", "part"), [("bash", "complete -o"), ("zsh", "compdef"), ("fish", "complete --no")])
 def test_a_script_for_each_shell(nova: Nova, shell: str, part: str) -> None:
     done = nova("completion", shell)

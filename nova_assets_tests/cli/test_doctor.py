@@ -94,6 +94,7 @@ def test_a_catalog_that_is_down_is_reported_without_its_password(nova: Nova) -> 
     assert other.code == 1 and other.error["code"] == "NOVA-CATALOG-UNAVAILABLE" and "secret" not in other.err
 
 
+@pytest.mark.core
 def test_secrets_of_spark_are_not_shown(nova: Nova, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOVA_SPARK", "sc://host:15002/;token=hunter1")
     monkeypatch.setenv("NOVA_SPARK_CONFIG", "spark.hadoop.fs.s3a.secret.key=hunter2;spark.driver.memory=3g")
@@ -165,6 +166,7 @@ def test_the_warehouse_of_another_catalog_is_reported(nova: Nova, folder: Path) 
     assert check(nova("doctor", "--json"), "warehouse")["status"] == "ok"
 
 
+@pytest.mark.core
 def test_doctor_does_not_send_to_itself(nova: Nova) -> None:
     output = nova("--project", "no_such_module:project", "doctor", "--json")
     assert check(output, "project")["status"] == "wrong" and check(output, "project")["next"] is None
@@ -226,6 +228,7 @@ def test_a_real_postgres_is_named_with_its_version(nova: Nova, postgres_catalog_
     )
 
 
+@pytest.mark.core
 @pytest.mark.spark
 def test_with_spark_it_runs_a_job(nova: Nova) -> None:
     output = nova("doctor", "--spark", "--json")
@@ -233,6 +236,7 @@ def test_with_spark_it_runs_a_job(nova: Nova) -> None:
     assert "started and counted to 1000 in " in check(output, "spark")["says"]
 
 
+@pytest.mark.core
 def test_a_service_that_does_not_answer_is_worth_a_look(nova: Nova, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing fails for it, and its token is shown nowhere."""
     monkeypatch.setenv("NOVA_SERVICE", "http://127.0.0.1:1")

@@ -11,6 +11,7 @@ from nova_assets_tests.cli.conftest import Nova
 pytestmark = pytest.mark.usefixtures("with_shop")
 
 
+@pytest.mark.core
 @pytest.mark.spark
 def test_what_is_due_is_listed_and_run_once(nova: Nova, orders_file: Path) -> None:
     assert nova("run", "--due").out == "nothing is due\n"
@@ -26,6 +27,7 @@ def test_what_is_due_is_listed_and_run_once(nova: Nova, orders_file: Path) -> No
     assert nova("run", "--due", "--select", "sell+").out == "nothing is due\n"
 
 
+@pytest.mark.core
 @pytest.mark.spark
 def test_a_failure_is_shown_and_waits_for_its_next_attempt(
     nova: Nova, orders_file: Path, monkeypatch: pytest.MonkeyPatch

@@ -115,6 +115,7 @@ PARTITIONED BY (day)
     assert PASSWORD not in everything
 
 
+@pytest.mark.core
 @pytest.mark.postgres
 def test_a_source_that_does_not_answer_is_said(
     call: Nova, folder: Path, database: SourceDatabase, monkeypatch: pytest.MonkeyPatch
@@ -130,6 +131,7 @@ def test_a_source_that_does_not_answer_is_said(
     assert refused.code == 1 and "password_env" in refused.err and "a-secret-word9" not in refused.err
 
 
+@pytest.mark.core
 def test_a_folder_is_written_then_followed(call: Nova, folder: Path) -> None:
     def sell(day: str, **columns: pa.Array) -> None:
         (folder / "tills" / f"day={day}").mkdir(parents=True, exist_ok=True)

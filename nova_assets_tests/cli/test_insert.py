@@ -34,6 +34,7 @@ def test_files_of_every_kind_become_one_block_each_time(nova: Nova, folder: Path
     assert nova("insert", "orders", folder / "orders.parquet", "--kind", "base").out.startswith("orders B4: 3 rows, ")
 
 
+@pytest.mark.core
 def test_a_block_in_another_format_and_a_file_that_stays_as_it_is(nova: Nova, folder: Path, orders_file: Path) -> None:
     (folder / "orders.csv").write_text("id,item,price\n3,tea,2.5\n")
     orc = nova("insert", "orders", orders_file, "--format", "orc", "--json").json
@@ -176,6 +177,7 @@ def test_a_file_of_another_schema_hears_of_every_column(nova: Nova, folder: Path
     assert "expected: id bigint, item string, price double" in output.err and "next:" in output.err
 
 
+@pytest.mark.core
 def test_a_missing_or_null_key_is_refused(nova: Nova, folder: Path) -> None:
     nova("init")
     null = write_json_lines(folder / "null.jsonl", {"item": None, "count": 1})
@@ -201,6 +203,7 @@ def test_a_warehouse_that_cannot_be_written_is_refused(nova: Nova, folder: Path,
     assert head(nova, "orders") == 0
 
 
+@pytest.mark.core
 def test_what_cannot_be_launched_at_once_is_there_all_the_same(
     nova: Nova, orders_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

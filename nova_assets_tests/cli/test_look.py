@@ -132,6 +132,7 @@ def test_timeline_draws_compacted_bases_and_what_was_collected(nova: Nova, store
     assert nova("timeline", "stock", "--json").json["collected"] == [1, 2]
 
 
+@pytest.mark.core
 def test_timeline_of_a_partition_alone(nova: Nova, stub_store: Store) -> None:
     stub_store.insert("orders", ORDERS)
     sales = Channel("sales", schema="shop string, k bigint", partitions=[dynamic("shop")])

@@ -116,6 +116,7 @@ def test_options_that_contradict_each_other_are_refused(nova: Nova, arguments: t
     assert nova("notify", *arguments).code == 2
 
 
+@pytest.mark.core
 @pytest.mark.slow
 def test_the_doctor_lists_what_could_not_be_delivered(
     nova: Nova, folder: Path, receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch

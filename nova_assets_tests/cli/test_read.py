@@ -45,6 +45,7 @@ def test_limit_gives_at_most_so_many(nova: Nova) -> None:
     assert len(nova("read", "stock", "--at", 1, "--limit", 9, "--json").json["rows"]) == 2
 
 
+@pytest.mark.core
 @pytest.mark.usefixtures("changed_stock")
 def test_files_of_every_kind_hold_the_rows(nova: Nova, folder: Path) -> None:
     output = nova("read", "stock", "--output", folder / "stock.parquet")
@@ -59,6 +60,7 @@ def test_files_of_every_kind_hold_the_rows(nova: Nova, folder: Path) -> None:
     assert not [p for p in folder.iterdir() if p.name.startswith(".stock")]
 
 
+@pytest.mark.core
 @pytest.mark.usefixtures("changed_stock")
 def test_what_was_written_can_be_inserted_again(nova: Nova, folder: Path) -> None:
     for suffix in ("parquet", "csv", "jsonl"):

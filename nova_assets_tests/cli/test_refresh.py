@@ -56,6 +56,7 @@ tickets: 2 partitions would be refreshed; 0 unchanged
     assert [(c["name"], c["head"], c["rows"]) for c in listed if c["name"] == "tickets"] == [("tickets", 1, 2)]
 
 
+@pytest.mark.core
 def test_what_is_amiss_is_said_and_ends_with_1(nova: Nova, folder: Path) -> None:
     write_sales_file(folder, "2022-03-30")
     write_sales_file(folder, "2022-03-31", "much")
@@ -70,6 +71,7 @@ def test_what_is_amiss_is_said_and_ends_with_1(nova: Nova, folder: Path) -> None
     assert ticked.json["run"] == [{"dataset": "total", "partition": "", "why": "missing"}]
 
 
+@pytest.mark.core
 def test_much_that_is_gone_at_once_has_to_be_meant(nova: Nova, folder: Path) -> None:
     for n in range(1, 13):
         write_sales_file(folder, f"2022-03-{n:02d}")
@@ -82,6 +84,7 @@ def test_much_that_is_gone_at_once_has_to_be_meant(nova: Nova, folder: Path) -> 
     assert "missing: day=2022-03-01, day=2022-03-02" in nova("refresh", "tickets", "--gone", *PROJECT).out
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("given", "what"),
     [

@@ -91,6 +91,7 @@ def test_when_everything_is_whole_it_says_so(nova: Nova, store: Store) -> None:
     }
 
 
+@pytest.mark.core
 def test_a_dry_run_says_everything_and_changes_nothing_and_then_it_is_mended(nova: Nova, store: Store) -> None:
     folder, young = write_orphan_file(store, "lost"), write_orphan_file(store, "young", ago=10)
     output = nova("doctor", "--repair", "--dry-run")
@@ -107,6 +108,7 @@ def test_a_dry_run_says_everything_and_changes_nothing_and_then_it_is_mended(nov
     assert "1 repaired, 0 still wrong" in mended.out and "Nothing to repair" in nova("doctor", "--repair").out
 
 
+@pytest.mark.core
 def test_what_cannot_be_mended_says_what_to_type_and_ends_with_1(nova: Nova, store: Store) -> None:
     files(store, 2)[0].unlink()
     output = nova("doctor", "--repair", "--json")

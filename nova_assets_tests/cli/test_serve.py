@@ -52,6 +52,7 @@ def test_it_does_not_listen_to_others_without_tokens(nova: Nova) -> None:
     assert output.code == 1 and "[NOVA-SERVICE-REFUSED]" in output.err and "nova token add" in output.err
 
 
+@pytest.mark.core
 def test_a_port_that_is_taken_is_said(nova: Nova) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         output = nova("serve", "--port", str(other.getsockname()[1]))

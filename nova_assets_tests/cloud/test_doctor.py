@@ -15,12 +15,14 @@ from nova_assets_tests.cloud.faulty_s3 import FaultyS3, Kind
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.core
 def test_a_probe_is_written_read_and_deleted(faulty: FaultyS3) -> None:
     assert open_warehouse("s3://lake/wh").check_writable() == "s3://lake/wh (new)"
     counted = faulty.counted()
     assert counted["PUT"] and counted["GET"] and counted["DELETE"] + counted["HEAD"]
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("kind", ["PUT", "GET", "DELETE"])
 def test_what_is_denied_is_told(faulty: FaultyS3, kind: Kind) -> None:
     faulty.choose = lambda asked, path: "denied" if asked == kind else None
@@ -30,6 +32,7 @@ def test_what_is_denied_is_told(faulty: FaultyS3, kind: Kind) -> None:
     assert faulty.faults["denied"] <= 2, "a denial is final: no request is repeated as if the store throttled it"
 
 
+@pytest.mark.core
 def test_a_denied_read_of_the_marker_is_told_at_once(faulty: FaultyS3) -> None:
     """The few bytes of a marker are shorter than the answer that denies them."""
     warehouse = open_warehouse("s3://lake/wh")
@@ -43,6 +46,7 @@ def test_a_denied_read_of_the_marker_is_told_at_once(faulty: FaultyS3) -> None:
     assert warehouse.read_catalog_marker("c" * 32) == "w", "a throttled read is still repeated"
 
 
+@pytest.mark.core
 def test_uploads_that_nobody_finished_are_found_and_aborted(faulty: FaultyS3, tmp_path: Path) -> None:
     s3 = boto3.client("s3", endpoint_url=faulty.endpoint)
     channel = nova.Channel("c", schema="k bigint")

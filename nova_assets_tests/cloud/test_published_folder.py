@@ -162,6 +162,7 @@ def test_what_is_refused(faulty: FaultyS3, tmp_path: Path) -> None:
         nova.hive("ftp://lake/x")
 
 
+@pytest.mark.core
 def test_converted_files_from_another_place(faulty: FaultyS3, tmp_path: Path) -> None:
     store = opened(tmp_path, [nova.hive(FOLDER), nova.hive_table("here")], warehouse=str(tmp_path / "wh"))
     insert(store, 1, 1)

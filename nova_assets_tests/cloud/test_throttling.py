@@ -76,6 +76,7 @@ def test_nothing_is_lost_or_doubled(
     assert not [r for r in caplog.records if "commit" in r.getMessage() and "failed" in r.getMessage()]
 
 
+@pytest.mark.core
 def test_a_budget_that_is_used_up_is_told(faulty: FaultyS3, tmp_path: Path) -> None:
     store = opened(tmp_path, budget=0.3)
     faulty.choose = lambda kind, path: "fails" if kind == "PUT" else None

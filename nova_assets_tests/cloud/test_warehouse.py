@@ -119,6 +119,7 @@ def test_a_bucket_that_is_not_there_is_told_and_nothing_is_kept(bucket: Any, tmp
         nova.open(warehouse="s3://")
 
 
+@pytest.mark.core
 def test_orphans_are_found_and_set_aside(store: Store, bucket: Any) -> None:
     store.insert("logs", [row(1, 1)])
     bucket.put_object(Bucket="lake", Key="wh/blocks/lost/part-0.parquet", Body=b"x")

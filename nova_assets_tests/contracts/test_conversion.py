@@ -149,6 +149,7 @@ def test_spark_frames_follow_the_same_rules(tmp_path: Path, spark: Any) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.core
 @pytest.mark.spark
 def test_a_value_that_spark_computes_is_refused_by_column_and_value(tmp_path: Path, spark: Any) -> None:
     with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh", spark=spark) as store:

@@ -58,6 +58,7 @@ def test_names_of_checks_that_clash_are_refused(deploy: Deploy) -> None:
         deploy(listed, checks=[SMALL])
 
 
+@pytest.mark.core
 def test_rows_from_outside_are_checked_before_the_insert_and_on_demand(deploy: Deploy) -> None:
     world = deploy(checks=[POSITIVE])
     key = dg.AssetCheckKey(dg.AssetKey("orders"), "positive")

@@ -75,6 +75,7 @@ def test_unread_data_requests_a_run_until_it_is_read(deploy: Deploy, make: Any) 
     assert automation.tick() == [], "upkeep makes nothing unread"
 
 
+@pytest.mark.core
 def test_rows_and_age(deploy: Deploy) -> None:
     rows, age = nova.condition.has_unread(min_rows=3), nova.condition.has_unread(older_than="1 hour")
     world = deploy(writer(rows | age))
@@ -85,6 +86,7 @@ def test_rows_and_age(deploy: Deploy) -> None:
     assert automation.tick() == ["listed"]
 
 
+@pytest.mark.core
 def test_each_partition_by_itself(deploy: Deploy) -> None:
     day = nova.daily("day", start="2026-01-01")
     clicks = nova.Channel("clicks", schema="day date, n int", partitions=day)
@@ -168,6 +170,7 @@ def test_on_cron_requests_a_run_after_the_hour_that_brought_a_block(deploy: Depl
     assert automation.tick(hour + timedelta(hours=1, seconds=1)) == [], "upkeep is no block"
 
 
+@pytest.mark.core
 def test_its_sensor_and_what_is_refused(deploy: Deploy) -> None:
     world = deploy(writer(nova.condition.has_unread() & ~dg.AutomationCondition.in_latest_time_window()))
     [sensor] = [s for s in world.defs.sensors or () if s.name == "nova_automation"]

@@ -325,6 +325,7 @@ def test_an_input_is_what_it_is_annotated_with(world: World, annotation: Any, se
     assert world.run("typed", [asset]).success and got == [rows(1)]
 
 
+@pytest.mark.core
 def test_an_annotation_that_cannot_be_given_is_refused_by_name(world: World) -> None:
     @dg.asset(ins={"x": dg.AssetIn("source")})
     def odd(x: int) -> None: ...

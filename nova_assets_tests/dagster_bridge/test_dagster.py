@@ -239,6 +239,7 @@ def test_what_a_run_published_is_not_published_again(world: World) -> None:
     assert left == {None}, "only the insert"
 
 
+@pytest.mark.core
 def test_a_conflict_is_planned_again_within_the_commit_step(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.store.insert("source", rows(1))
     really = world.store.catalog.commit
@@ -256,6 +257,7 @@ def test_a_conflict_is_planned_again_within_the_commit_step(world: World, monkey
     assert sorted(r["k"] for r in world.store.read("seen").to_spark()) == [1, 9]  # type: ignore[union-attr]
 
 
+@pytest.mark.core
 def test_a_users_asset_reads_what_is_new_and_its_cursor_moves_on_evidence(world: World) -> None:
     got: list[Any] = []
     broken: list[int] = []

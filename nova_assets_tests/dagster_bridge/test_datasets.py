@@ -90,6 +90,7 @@ def shown(project: nova.Project) -> tuple[dg.PartitionMapping, dict[str, tuple[s
     return mapping, found
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("sql", EXACT)
 def test_dagster_works_out_the_partitions_that_the_query_reads(tmp_path: Path, sql: str) -> None:
     mapping, found = shown(project(tmp_path, sql))
@@ -135,6 +136,7 @@ def test_hours_end_when_their_series_does(tmp_path: Path) -> None:
     assert list(found.get_partition_keys()) == [f"2022-03-30-{h:02}:00" for h in range(6)]
 
 
+@pytest.mark.core
 def test_the_sales_example_in_dagsters_graph() -> None:
     from nova_assets.examples.sales.pipeline import project
 

@@ -66,6 +66,7 @@ def test_a_partition_that_is_not_yet_published_is_materialized_from_the_command_
         assert [(c.partition, c.seq) for c in store.cursors("adding")] == [("shop=e|f", 1)]
 
 
+@pytest.mark.core
 def test_a_partition_without_data_is_refused_and_not_made_known(deployment: Daemon) -> None:
     assert "partition key `nowhere`" in materialize(deployment, "nowhere")
     assert not deployment.instance.has_dynamic_partition("shop", "nowhere")

@@ -44,6 +44,7 @@ def under_way(it: Daemon, step: str, job: str = "job", **tags: str) -> str:
     return run_id
 
 
+@pytest.mark.core
 def test_a_run_is_lost_when_no_lease_speaks_for_it_and_it_says_nothing(daemon: MakeDaemon) -> None:
     it = daemon("nova.on_data(source)")
     run_id = under_way(it, "w__steps.mirror")

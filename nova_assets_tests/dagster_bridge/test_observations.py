@@ -65,6 +65,7 @@ def test_conditions_see_an_observed_change_once(deploy: Deploy) -> None:
     assert requested() == 0, "nothing has changed since"
 
 
+@pytest.mark.core
 def test_files_that_wait_are_counted_and_stay(deploy: Deploy, tmp_path: Path) -> None:
     (tmp_path / "inbox").mkdir()
     orders = nova.Channel("orders", schema=ORDERS.schema, source=nova.files(str(tmp_path / "inbox"), format="json"))

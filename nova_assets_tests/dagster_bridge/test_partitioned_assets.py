@@ -167,6 +167,7 @@ def test_values_are_loaded_outside_a_run(deploy: Deploy) -> None:
             io_manager.load_input(context)
 
 
+@pytest.mark.core
 def test_values_are_stored_outside_a_run(deploy: Deploy) -> None:
     day = nova.daily("day", start=DAYS[0])
     clicks = nova.Channel("clicks", schema="day date, n int", partitions=day)
@@ -192,6 +193,7 @@ def test_values_are_stored_outside_a_run(deploy: Deploy) -> None:
     assert amounts() == [2, 2, 7]
 
 
+@pytest.mark.core
 @pytest.mark.spark
 def test_rows_of_several_partitions_are_computed_once(deploy: Deploy) -> None:
     day = nova.daily("day", start=DAYS[0])

@@ -201,6 +201,7 @@ def test_a_firing_whose_run_dagster_does_not_have_is_told(world: World) -> None:
     assert [d for d in world.found() if d.kind == "firing"] == []
 
 
+@pytest.mark.core
 def test_a_home_that_nothing_has_run_in_is_not_made_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "home"
     for said in ("not set", "home", "home"):

@@ -101,6 +101,7 @@ def test_a_task_that_fails_stops_no_other_and_is_told(deployment: Deployment) ->
     assert deployment.tick() == "a run is active, or failed a moment ago"
 
 
+@pytest.mark.core
 def test_what_others_have_written_is_looked_at_once_a_minute(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

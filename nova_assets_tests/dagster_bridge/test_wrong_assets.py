@@ -89,6 +89,7 @@ def copy(orders: Any) -> Any:
 COPYING = nova.bind(nova.Workflowette("copying", [copy]))
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("make", "bindings", "texts"),
     [

@@ -88,6 +88,7 @@ def test_one_snapshot_of_all_formats_in_every_mode_with_compaction_and_collectio
     assert store.timeline("t")[-2].blocks[0].manifest.format == "parquet"
 
 
+@pytest.mark.core
 @pytest.mark.spark
 def test_spark_reads_the_same_rows_as_this_process(store: Store) -> None:
     """Spark's own CSV and ORC readers are not used: its workers read the files as this process does."""

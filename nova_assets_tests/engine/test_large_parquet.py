@@ -123,6 +123,7 @@ def test_a_refused_value_is_named_with_its_row_in_the_file(
         assert store.timeline("c") == []
 
 
+@pytest.mark.core
 def test_a_damaged_page_is_told_by_the_files_name(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(insert_data, "LARGE_PARQUET_BYTES", 0)
     path = write(pa.table({"v": [f"text {n}" for n in range(1000)]}), tmp_path / "f.parquet")

@@ -107,6 +107,7 @@ def test_random_deltas_compacted_or_not(store: Any, seed: int) -> None:
     check()
 
 
+@pytest.mark.core
 @pytest.mark.spark
 def test_the_laws_of_merging(spark: Any) -> None:
     frames = [

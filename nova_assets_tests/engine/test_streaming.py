@@ -146,6 +146,7 @@ def test_it_gives_the_rows_of_to_arrow_and_takes_no_spark(
         check(lambda **more: store.read("c", partition="p=a", **more))
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("name", ["upsert", "upsert, partitioned", "upsert, clustered", "keyed"])
 def test_keys(name: str, store: Store, small: None) -> None:
     store.register(CHANNELS[name])
@@ -305,6 +306,7 @@ def test_files_of_others_as_spark_reads_them(format: str, spark: Any, tmp_path: 
         check(lambda **more: store.read("tickets", partition="day=2024-01-01", **more))
 
 
+@pytest.mark.core
 def test_files_of_others_without_spark(tmp_path: Path) -> None:
     with opened(tickets(tmp_path / "tickets"), tmp_path, never) as store:
         store.refresh("tickets")
@@ -312,6 +314,7 @@ def test_files_of_others_without_spark(tmp_path: Path) -> None:
     assert len(rows) == 8 and rows[0] == {"k": 1, "t": None, "day": date(2024, 1, 1), "shop": 7}
 
 
+@pytest.mark.core
 @pytest.mark.spark
 def test_files_of_others_that_only_spark_understands(spark: Any, tmp_path: Path) -> None:
     """Moments as old files have them."""

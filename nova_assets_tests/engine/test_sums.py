@@ -109,6 +109,7 @@ def test_every_type_of_numbers_has_its_limit(type_: str, first: Any, then: Any, 
     assert values(store) == {1: first + fits}
 
 
+@pytest.mark.core
 def test_large_decimals_that_fit_are_added_up_exactly(store: Store) -> None:
     """Arrow's own sums wrap round at 38 digits: near them, numbers are added up one by one."""
     merge = nova.Keyed(key="id", combine={"v": "sum"}, order_by="o")
@@ -125,6 +126,7 @@ def test_large_decimals_that_fit_are_added_up_exactly(store: Store) -> None:
         store.insert("c", [{"id": 1, "o": 9, "v": Decimal("0.0000000002")}])
 
 
+@pytest.mark.core
 def test_r6_two_inserts_at_once_do_not_overflow_together(store: Store, tmp_path: Path) -> None:
     store.register(summing())
     other, commit = opened(tmp_path), store.runtime.channel_writer.commit
@@ -245,6 +247,7 @@ def test_a_channel_that_has_overflowed_says_how_it_is_mended(tmp_path: Path, spa
             store.read("c", at=2).to_arrow()
 
 
+@pytest.mark.core
 def test_rows_of_one_insert_are_added_up_with_all_digits(tmp_path: Path) -> None:
     """Python's own decimals are rounded to 28 digits."""
     amounts = nova.Channel(

@@ -75,6 +75,7 @@ def test_other_tables_need_no_file(spark: Any) -> None:
         assert frames["known"] is known
 
 
+@pytest.mark.core
 def test_a_full_disk_is_no_failure(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def write(*_: Any, **__: Any) -> None:
         raise OSError("No space left on device")

@@ -87,6 +87,7 @@ def test_r11_one_deletion_and_one_live_row_of_a_key(model: str, way: str, store:
     assert (1, 5, 3, False) in found and (2, 9, 0, True) in found and len(found) <= 3
 
 
+@pytest.mark.core
 def test_r11_live_rows_that_nothing_decides_between_are_refused(way: str, store: Store, spark: Any) -> None:
     two = spark.createDataFrame([row(1, 1), row(1, 2), row(2, 1)], f"{DDL}, _deleted boolean")
     with pytest.raises(
@@ -106,6 +107,7 @@ def test_r11_null_keys_are_counted_and_shown(way: str, store: Store, spark: Any)
     assert store.catalog.channel("upsert").head == 0
 
 
+@pytest.mark.core
 def test_a_base_with_deletions_is_refused_and_leaves_no_file(store: Store, spark: Any, tmp_path: Path) -> None:
     with pytest.raises(nova.SchemaMismatch, match="a base has no deletions"):
         store.insert(

@@ -121,6 +121,7 @@ def test_counts_and_ages(opened: Open) -> None:
     assert [f.reason for f in store.failing_rows("orders")] == ["it returns no rows, but whether they are right"] * 2
 
 
+@pytest.mark.core
 def test_checks_without_rows_say_why(opened: Open) -> None:
     @nova.check([nova.changes(orders)])
     def compare(orders: nova.View) -> bool:

@@ -77,6 +77,7 @@ def test_inserts_pass_the_checks_or_change_nothing(store: nova.Store) -> None:
     assert {f.check: f.binding for f in store.failing_rows("orders")}["positive"] == ""
 
 
+@pytest.mark.core
 @pytest.mark.spark
 @pytest.mark.parametrize("store", [[ONE_PER_SHOP]], indirect=True)
 def test_rows_that_another_insert_adds_meanwhile_are_checked(
@@ -97,6 +98,7 @@ def test_rows_that_another_insert_adds_meanwhile_are_checked(
     assert numbers(store) == [1]
 
 
+@pytest.mark.core
 @pytest.mark.spark
 def test_arrived_files_and_partitions_pass_the_checks(spark: Any, tmp_path: Path) -> None:
     days = nova.Channel(

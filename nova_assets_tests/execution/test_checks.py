@@ -230,6 +230,7 @@ def test_a_check_of_private_rows_that_nobody_made_is_left_out(opened: Opener) ->
     assert not store.run("w").checks[0].skipped and calls == [1]
 
 
+@pytest.mark.core
 def test_failing_rows_are_those_of_the_latest_execution(opened: Opener) -> None:
     allowed = {"least": 0}
 

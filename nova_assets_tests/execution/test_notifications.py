@@ -185,6 +185,7 @@ def test_a_time_limit_ends_a_pass_between_two_deliveries(store: Store, receiver:
     assert store.notify(time_limit=60).delivered == 2
 
 
+@pytest.mark.core
 def test_a_thread_delivers_beside_other_work(store: Store, receiver: HttpReceiver) -> None:
     insert(store)
     with notifications_in_background(store, interval=0.02):

@@ -125,6 +125,7 @@ def test_changes_lead_back_to_the_changes_behind_them(store: nova.Store) -> None
     assert "orders@1" in found(store, "fresh")
 
 
+@pytest.mark.core
 def test_what_an_insert_led_to(store: nova.Store) -> None:
     for k in (1, 2):
         insert(store, "orders", k)

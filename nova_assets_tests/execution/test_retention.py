@@ -166,6 +166,7 @@ def test_who_has_never_run_is_given_the_snapshot_alone(store: Store) -> None:
     assert sorted(r["k"] for r in got[-1]) == [2, 3]
 
 
+@pytest.mark.core
 def test_a_base_after_a_drop_is_compared_with_what_was_left(store: Store) -> None:
     """An Append channel can tell of no row that went; what was dropped is none that it has to."""
     store.run("see")

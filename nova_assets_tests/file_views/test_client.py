@@ -150,6 +150,7 @@ def test_a_fixed_port_taken(store: Store) -> None:
         assert one != two
 
 
+@pytest.mark.core
 def test_what_a_commit_has_been_answered_by_is_kept_beside_it(store: Store, service: tuple[FaultyProxy, str]) -> None:
     before, token = service
     store.runtime.channel_writer.catalog = store._inserter.catalog = seen = catalog_through_views(

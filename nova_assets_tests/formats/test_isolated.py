@@ -99,6 +99,7 @@ def test_a_worker_knows_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert pid not in workers()
 
 
+@pytest.mark.core
 def test_where_no_worker_starts_that_is_not_the_files_fault() -> None:
     pool = WorkerPool("nova_assets.formats.no_such_module", 1)
     with pytest.raises(nova.NovaError, match=r"(?s)ENGINE-UNAVAILABLE.*no worker process can be started"):

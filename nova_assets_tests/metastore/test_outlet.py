@@ -120,6 +120,7 @@ def test_tables_of_others_are_left_alone(metastore: str, name: str, tmp_path: Pa
         nowhere.publish()
 
 
+@pytest.mark.core
 def test_unpublished_and_moved(metastore: str, name: str, tmp_path: Path) -> None:
     shop = published_shop(tmp_path, metastore, name)
     shop.insert(*FIRST)

@@ -136,6 +136,7 @@ def test_an_incomplete_log_is_not_trusted(tills: Tills, monkeypatch: pytest.Monk
         assert len(store.refresh("tickets").changed) == 2 and asked.taken() == (1, [])
 
 
+@pytest.mark.core
 def test_a_partition_that_cannot_be_shown_is_looked_at_again(tills: Tills) -> None:
     tills.sell(PARIS, 1)
     with one_table(tills.metastore, tills.name) as store:
@@ -283,6 +284,7 @@ TBLPROPERTIES ('done' = '_SUCCESS')
     assert [f.name for f in (tmp_path / "sql").iterdir()] == ["tickets.sql"]
 
 
+@pytest.mark.core
 def test_a_metastore_that_is_away_changes_nothing(tills: Tills) -> None:
     tills.sell(PARIS, 1)
     line = servers.Line(tills.metastore)

@@ -168,6 +168,7 @@ def test_an_existing_table_keeps_its_format(spark: Any, tmp_path: Path) -> None:
     assert all(name.endswith(".csv") for name in files(tmp_path)), files(tmp_path)
 
 
+@pytest.mark.core
 @pytest.mark.spark
 def test_what_a_format_cannot_hold_is_refused(spark: Any, tmp_path: Path) -> None:
     listed = nova.Channel("listed", schema="id bigint, tags array<string>", publish=nova.hive_table("x", format="csv"))

@@ -43,6 +43,7 @@ def test_a_type_that_spark_has_otherwise_is_an_error_that_names_both(run: Any, s
     assert run("SELECT CAST(doubled(pieces) AS INT) AS twice FROM sales", doubled="int") == [{"twice": 6}]
 
 
+@pytest.mark.core
 def test_a_wrong_rule_is_noticed_at_the_run(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     right = query_schema.schema_of_query
 
@@ -68,6 +69,7 @@ def test_what_spark_refuses_names_the_file_and_the_place(
         run(sql, nowhere_known="int")
 
 
+@pytest.mark.core
 def test_a_task_in_sql_shows_its_own_text(spark: Any) -> None:
     task = nova.sql_task("counted", "SELECT COUNT(*) AS n, nope AS m FROM sales", produces=nova.base("counts"))
     channels = {"sales": SALES, "counts": nova.Channel("counts", schema="n bigint, m int")}

@@ -133,6 +133,7 @@ def test_a_channel_without_partitions_is_not_dropped_whole(partition: Any, store
     assert store.read("bag").to_arrow().num_rows == 1
 
 
+@pytest.mark.core
 def test_what_is_said_of_a_wrong_argument(store: nova.Store) -> None:
     with pytest.raises(nova.NovaError, match="read\\(\\) takes no such at=") as refused:
         store.read("bag", at="1")  # type: ignore[arg-type]

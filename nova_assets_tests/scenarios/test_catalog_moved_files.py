@@ -152,6 +152,7 @@ def test_a_moved_project_is_opened_in_its_new_folder(deployment: Deployment, out
 # Two names of one file.
 
 
+@pytest.mark.core
 def test_a_catalog_with_a_second_hard_link_is_refused_by_either_name(deployment: Deployment) -> None:
     other = deployment.at(deployment.catalog.with_name("other.db"))
     with open_store(deployment) as store:

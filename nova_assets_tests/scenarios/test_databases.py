@@ -223,6 +223,7 @@ def test_a_value_without_a_twin_fails_the_refresh(
     assert store.channels()[0].head == 0
 
 
+@pytest.mark.core
 def test_nobody_reads_the_password(
     database: SourceDatabase, opened: Opened, caplog: pytest.LogCaptureFixture, tmp_path: Path, spark: Any
 ) -> None:
@@ -261,6 +262,7 @@ def test_new_rows_are_changes(database: SourceDatabase, opened: Opened) -> None:
     assert ticked(store) == ["seen"] and [r["id"] for r in rows(store, "seen")] == list(range(1, 12))
 
 
+@pytest.mark.core
 def test_a_running_transaction_loses_no_row(
     database: SourceDatabase, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,6 +278,7 @@ def test_a_running_transaction_loses_no_row(
     assert [r["id"] for r in rows(store, "orders")] == list(range(1, 13))
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("column", "more", "message"),
     [

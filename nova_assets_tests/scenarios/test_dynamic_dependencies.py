@@ -83,6 +83,7 @@ def test_late_data_of_a_partition_that_is_not_listed_changes_nothing(store: Stor
     assert (revenue(store, "open_sales"), revenue(store, "report")) == (13, 13)
 
 
+@pytest.mark.core
 def test_a_task_waits_for_listed_partitions_only(store: Store) -> None:
     for kind, where in (("store_sales", "/store=Oslo"), ("store_sales", "/store=Paris"), ("day_sales", "")):
         store.run(kind, f"day={DAYS[0]}{where}")

@@ -226,6 +226,7 @@ def test_a_location_that_is_gone_changes_nothing(tills: Tills, opened: Any) -> N
     assert store.read("tickets").to_arrow().num_rows == 8
 
 
+@pytest.mark.core
 def test_a_file_that_became_another_since_is_not_read(tills: Tills, opened: Any) -> None:
     tills.all_of_it()
     store = opened()

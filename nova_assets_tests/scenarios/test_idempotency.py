@@ -155,6 +155,7 @@ def canonical(row: Mapping[str, Any]) -> str:
     return repr(sorted({**entries, **numbers}.items()))
 
 
+@pytest.mark.core
 @pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(st.lists(values, max_size=6), st.lists(values, max_size=6), st.randoms(use_true_random=False))
@@ -170,6 +171,7 @@ def test_digests_are_equal_where_the_bags_of_rows_are(
     assert (digest_of(pa.Table.from_pylist(others, SCHEMA), None) == whole) == same
 
 
+@pytest.mark.core
 @pytest.mark.spark
 def test_frames_of_spark_have_the_digest_of_their_rows(tmp_path: Path, spark: Any) -> None:
     """Of a first insert by the files that were written, of a second by the frame; and as the same rows have it here."""

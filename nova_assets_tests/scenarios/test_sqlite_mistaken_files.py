@@ -170,6 +170,7 @@ def test_1_4_the_log_of_another_catalog_is_refused_before_it_is_replayed(
     other.assert_acknowledged_once()
 
 
+@pytest.mark.core
 def test_1_4_a_renamed_file_without_its_log_is_refused_until_the_log_follows(deployment: Deployment) -> None:
     process = StoreProcess(deployment)
     process.insert(3)

@@ -115,6 +115,7 @@ def test_what_is_put_in_is_read_back(connection: nova.Connection, store: nova.St
     )
 
 
+@pytest.mark.core
 def test_partitions(connection: nova.Connection, store: nova.Store) -> None:
     connection.insert("visits", [visit_row(1, "eu", 1), visit_row(2, "eu", 2), visit_row(2, "us", 3)])
     connection.insert("visits", [{"n": 4, "region": "us"}], partition={"dt": d.date(2024, 1, 3)})
@@ -127,6 +128,7 @@ def test_partitions(connection: nova.Connection, store: nova.Store) -> None:
         connection.read("visits", partition="dt=yesterday").to_arrow()
 
 
+@pytest.mark.core
 def test_upkeep(connection: nova.Connection, store: nova.Store) -> None:
     for n in range(4):
         connection.insert("orders", [order_row(1, f"v{n}"), order_row(2 + n)])
@@ -280,6 +282,7 @@ def test_what_the_views_tell(url: str, store: nova.Store) -> None:
     assert "nova_views_applied" in patient.get(f"{url}/metrics").text
 
 
+@pytest.mark.core
 def test_little_is_loaded_for_little(store: nova.Store) -> None:
     """Inserts, changes, one partition and the schema take no view of the whole channel."""
     for day in range(1, 6):

@@ -80,6 +80,7 @@ def test_a_change_needs_the_right_to_operate_all_channels_of_the_definition(serv
     assert served.store.catalog.definition_statuses() == {}
 
 
+@pytest.mark.core
 def test_a_caller_learns_nothing_of_definitions_on_other_channels(served: ServedDeployment) -> None:
     ann = Caller(served, "other_ann", **MINE)
     paths = ("bindings", "workflowettes", "triggers", "definitions/channel/stock", "definitions/channel/totals")

@@ -22,6 +22,7 @@ from nova_assets_tests.service.served_deployment import (
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.core
 def test_no_answer_tells_where_things_are(
     deployment: ServedDeployment, send_request: Callable[..., httpx.Response]
 ) -> None:

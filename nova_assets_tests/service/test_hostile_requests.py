@@ -181,6 +181,7 @@ def test_a_body_of_another_type_or_encoded_is_refused(
     assert deployment.channel_contents("stock") == before
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     "headers",
     [
@@ -321,6 +322,7 @@ def test_a_forged_position_is_told_apart_and_tells_nothing(
         assert_problem(send_request("GET", f"channels/stock/{view}", params={"known": known} | since), 400)
 
 
+@pytest.mark.core
 def test_very_many_columns_are_refused(
     deployment: ServedDeployment, send_request: Callable[..., httpx.Response]
 ) -> None:

@@ -93,6 +93,7 @@ def test_headers_and_addresses_are_bounded(limited_url: str) -> None:
     assert many.status_code == 431
 
 
+@pytest.mark.core
 def test_headers_that_never_end_are_cut_off(limited_url: str) -> None:
     endless = send_raw(limited_url, request_head(limited_url)[:-2], *[b"x-a: " + b"y" * 1000 + b"\r\n", 0.01] * 10)
     assert response_status(endless) == 431 and b"application/problem+json" in endless
@@ -106,6 +107,7 @@ def test_headers_that_drip_are_cut_off(limited_url: str) -> None:
     assert silence == b"", "who says nothing is hung up on"
 
 
+@pytest.mark.core
 def test_a_request_that_takes_too_long_is_told_so_even_if_it_cannot_be_stopped(limited_url: str) -> None:
     paths = ("/v1/slow?seconds=5", "/v1/blocked?seconds=3")
     with ThreadPoolExecutor(2) as pool:
@@ -115,6 +117,7 @@ def test_a_request_that_takes_too_long_is_told_so_even_if_it_cannot_be_stopped(l
         assert answer.json()["code"] == "NOVA-REQUEST-TIMED-OUT", path
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("method", "path", "says"),
     [

@@ -111,6 +111,7 @@ def resident_memory_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.mark.core
 def test_a_store_and_the_shell_leave_nothing_either(tmp_path: Path) -> None:
     with open_deployment(tmp_path) as deployment:
         url, store = deployment.store.settings.catalog, deployment.store

@@ -182,6 +182,7 @@ def test_a_port_that_is_taken_is_named_with_who_holds_it() -> None:
         assert patient.get(f"{url}/healthz").status_code == 200
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("host", ["203.0.113.7", "no-such-host.invalid"])
 def test_an_address_that_is_not_ones_own(host: str) -> None:
     with pytest.raises(ServiceRefused, match=f"cannot listen on '{host}'"):

@@ -98,6 +98,7 @@ def test_an_instance_that_is_told_to_end_first_answers_and_is_replaced(watched: 
     watched.wait_for_instances(ended=victim)
 
 
+@pytest.mark.core
 def test_all_instances_are_replaced_on_sighup_and_no_request_fails(watched: WatchedApp) -> None:
     before, replaced = watched.instances, threading.Event()
 
@@ -133,6 +134,7 @@ def test_at_the_end_requests_in_progress_are_answered(tmp_path: Path, how: int) 
         assert "Traceback" not in watched.log.read_text()
 
 
+@pytest.mark.core
 def test_instances_end_when_their_watchdog_is_killed(tmp_path: Path) -> None:
     with run_watched_app(tmp_path / "log") as watched:
         instances = watched.instances
@@ -144,12 +146,14 @@ def test_instances_end_when_their_watchdog_is_killed(tmp_path: Path) -> None:
                 os.kill(instance, signal.SIGKILL)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("config", [(0, 15), (-1, 15), (2, 1)])
 def test_limits_that_cannot_work(config: tuple[int, int]) -> None:
     with pytest.raises(SettingsError, match="watchdog"):
         WatchdogConfig(*config, shutdown_grace=1.0)
 
 
+@pytest.mark.core
 def test_each_instance_has_a_folder_of_its_own(tmp_path: Path) -> None:
     claimed = [claim_instance_folder(tmp_path, 2).name for _ in range(4)]
     assert claimed == ["instance-1", "instance-2", "instance-3", "instance-4"]

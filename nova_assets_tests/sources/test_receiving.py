@@ -188,6 +188,7 @@ def test_names_of_any_kind(landing: Landing) -> None:
     assert found.bad == 0
 
 
+@pytest.mark.core
 def test_a_link_out_of_the_folder_is_set_aside(landing: Landing, tmp_path: Path) -> None:
     (tmp_path / "secret.json").write_bytes(json.dumps(row(1)).encode())
     os.utime(tmp_path / "secret.json", (1, 1))

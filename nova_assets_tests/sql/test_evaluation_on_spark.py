@@ -39,6 +39,7 @@ def utc(request: pytest.FixtureRequest) -> None:
         request.getfixturevalue("spark").conf.set("spark.sql.session.timeZone", "UTC")
 
 
+@pytest.mark.core
 @pytest.mark.spark
 @pytest.mark.timeout(max(600, 60 * EACH))
 def test_every_decided_value_is_sparks(spark: Any) -> None:

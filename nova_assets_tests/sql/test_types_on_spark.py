@@ -195,6 +195,7 @@ TABLE_FUNCTIONS = (
 )
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("sql", TABLE_FUNCTIONS)
 def test_table_functions_give_sparks_columns(spark: Any, sql: str) -> None:
     spark.createDataFrame([], DDL).createOrReplaceTempView("typed")

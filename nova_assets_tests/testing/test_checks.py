@@ -59,6 +59,7 @@ def test_a_chain_that_is_not_associative_is_refused(fault: str, spark: Any) -> N
     assert rows_shown(met, ("d1", "d2", "d3")) <= 3, met.value
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("function", [faulty.subtract, faulty.average, faulty.rounded_sum])
 def test_a_function_that_is_not_associative_is_refused(function: Any, spark: Any) -> None:
     model = nova.Keyed(key="k", combine={"v": function})

@@ -163,6 +163,7 @@ def fold_of(deltas: Sequence[pa.Table], merge: MergeModel) -> pa.Table:
     return arrow_merge.compose_deltas([sort_by_key(d, merge.key) for d in deltas], merge, merge.key)
 
 
+@pytest.mark.core
 def test_hashes(spark: Any) -> None:
     from pyspark.sql import functions as F
 

@@ -163,6 +163,7 @@ def test_keys_after_the_key_was_changed(tmp_path: Path, spark: Any) -> None:
         assert store.read("c", keys=[{"b": 1}]).to_arrow().num_rows == 1
 
 
+@pytest.mark.core
 def test_a_column_that_is_called_like_a_field_of_another(tmp_path: Path) -> None:
     channel = nova.Channel("c", merge=nova.Upsert(key="a.b"), schema="a struct<b: bigint>, `a.b` bigint")
     with opened(tmp_path, channel) as store:
@@ -171,6 +172,7 @@ def test_a_column_that_is_called_like_a_field_of_another(tmp_path: Path) -> None
         assert found == [{"a": {"b": 1007}, "a.b": 7}]
 
 
+@pytest.mark.core
 def test_a_base_in_which_a_key_comes_twice_is_refused_wherever_files_end(tmp_path: Path) -> None:
     channel = nova.Channel("c", merge=nova.Upsert(key="k"), schema="k bigint, v string", cluster_by="k")
     rows = [{"k": n // 2, "v": f"{n * 7919 % 10007:08d}" * 5} for n in range(400)]

@@ -72,6 +72,7 @@ def test_three_ways_to_one_base(name: str, tmp_path: Path, spark: Any, monkeypat
         check_chain(store, channel)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     "name",
     long_except(["upsert", "clustered", "clustered-two", "clustered-partitioned"], "upsert", "clustered-partitioned"),

@@ -100,6 +100,7 @@ def test_a_strategy_that_was_much_dearer_than_estimated_is_not_chosen_again(
         assert now.reason.endswith("corrected by what earlier executions cost")
 
 
+@pytest.mark.core
 def test_the_plan_on_the_command_line(open_store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pipeline.py").write_text(PROJECT)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -82,6 +82,7 @@ def test_changes_of_frozen_rows_are_reported(spark: Any, tmp_path: Path) -> None
             assert store.catalog.channel("totals").head == head, "nothing is written"
 
 
+@pytest.mark.core
 def test_without_rows_everything_is_made(spark: Any, tmp_path: Path) -> None:
     world = World(tmp_path, spark, QUERIES["sums"], "day < DATE '2024-05-20'", random.Random(1))
     with world.store as store:
@@ -164,6 +165,7 @@ def test_another_condition_compares_the_rows_that_it_does_not_freeze(spark: Any,
     assert found == [{18: 5, 19: 5, 21: 6}, {18: 5, 19: 7, 21: 7}, {18: 5, 19: 7, 21: 7}]
 
 
+@pytest.mark.core
 def test_the_key_of_a_channel_says_whether_a_row_is_frozen(spark: Any, tmp_path: Path) -> None:
     def project_of(key: list[str]) -> nova.Project:
         last = nova.Channel("last", merge=nova.Upsert(key=key))

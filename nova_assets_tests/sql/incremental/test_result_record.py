@@ -59,6 +59,7 @@ def shop(spark: Any, tmp_path: Path) -> Iterator[Shop]:
     opened.store.close()
 
 
+@pytest.mark.core
 def test_rows_of_another_writer_are_corrected(shop: Shop) -> None:
     shop.run()
     shop.store.insert("totals", [{"user": 0, "n": 2, "total": 999}, {"user": 7, "n": 1, "total": 1}])
@@ -140,6 +141,7 @@ def test_an_input_that_comes_back(shop: Shop) -> None:
     assert reason == "the last execution did not read orders from channel orders up to the cursor"
 
 
+@pytest.mark.core
 def test_a_changed_query_on_an_append_channel_is_refused(shop: Shop) -> None:
     clicks = nova.Channel("clicks", schema="id int, page string")
     pages = nova.Channel("pages", merge=nova.Append())

@@ -113,6 +113,7 @@ def test_rows_whose_digits_differ_each_time(spark: Any, tmp_path: Path, merge: A
             assert store.read("shares").to_arrow().num_rows == len(rows)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("store", long_except(QUERIES, "two keys"), indirect=True)
 def test_a_stored_row_that_is_missing(store: nova.Store) -> None:
     store.insert("orders", [{"id": n, "user": 1, "amount": 0.1} for n in range(3)])

@@ -337,6 +337,7 @@ def test_a_repeated_key_of_a_query_without_rules_is_refused(bench: Any) -> None:
     assert kept.head() == 1
 
 
+@pytest.mark.core
 def test_identical_rows_of_one_key_are_refused(bench: Any) -> None:
     sql = "SELECT user, amount FROM orders WHERE user IN (SELECT uid FROM users LIMIT 9)"
     kept = bench(sql, nova.Channel("amounts", merge=nova.Upsert(key=["user", "amount"])))
