@@ -261,6 +261,7 @@ def test_an_address_is_masked_wherever_its_secret_stands(secret: str, scheme: st
         assert "ann" in masked or f"{scheme}://{MASK}@" in masked  # a token may stand where the user of a page does
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     "text",
     [
@@ -284,6 +285,7 @@ def test_a_text_of_a_megabyte_is_masked_in_time(text: str) -> None:
     assert mask(f"{text} password={PLANTED[0]}").endswith(f" password={MASK}")
 
 
+@pytest.mark.core
 def test_rows_are_not_masked() -> None:
     """Data is the user's: addresses in it are given as they are."""
     with World() as world:
@@ -292,6 +294,7 @@ def test_rows_are_not_masked() -> None:
         assert world.read("pages").to_arrow()["url"].to_pylist() == [f"https://x.org/?token={PLANTED[0]}"]
 
 
+@pytest.mark.core
 def test_every_logger_of_the_package_masks() -> None:
     root = Path(nova.__file__).parent
     own = [p for p in root.rglob("*.py") if "getLogger(" in p.read_text() and p.name != "masking.py"]

@@ -40,6 +40,7 @@ def taking(catalog: SqlCatalog, *takes: ArrivalOutcome) -> CommitRequest:
     return CommitRequest(uuid.uuid4().hex, execution.id, execution.epoch, None, (), arrival_outcomes=publish)
 
 
+@pytest.mark.core
 def test_what_is_announced_twice_is_one(catalog: SqlCatalog) -> None:
     assert catalog.announce_arrivals("c", [FILE, FILE, OTHER]) == sorted([FILE, OTHER], key=lambda a: a.key)
     assert catalog.announce_arrivals("c", [replace(FILE, modified=None)]) == []
@@ -65,6 +66,7 @@ def test_it_is_taken_by_one_commit(catalog: SqlCatalog) -> None:
     assert counts.oldest is not None and catalog.arrival_counts("d") == ArrivalCounts()
 
 
+@pytest.mark.core
 def test_what_was_set_aside_can_wait_again(catalog: SqlCatalog) -> None:
     catalog.announce_arrivals("c", [FILE, OTHER])
     catalog.commit(

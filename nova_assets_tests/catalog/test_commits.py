@@ -35,6 +35,7 @@ def test_registering_again_is_silent_and_another_definition_is_refused(catalog: 
     assert catalog.channel("c").channel == other
 
 
+@pytest.mark.core
 def test_a_registration_that_another_overtakes_is_compared_again(
     catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +177,7 @@ def test_r7_a_connection_lost_during_commit(postgres_catalog_url: str, when: str
     line.close()
 
 
+@pytest.mark.core
 def test_times_are_in_utc(url: str) -> None:
     moment = datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
     catalog = open_catalog(url, clock=lambda: moment)

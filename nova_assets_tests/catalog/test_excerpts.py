@@ -210,6 +210,7 @@ def test_a_view_has_the_excerpts_of_the_catalog(catalog: SqlCatalog, timeline: T
                 ), asked
 
 
+@pytest.mark.core
 def test_an_excerpt_never_takes_the_beginning_for_what_it_leaves_out(catalog: SqlCatalog) -> None:
     """Asked for more than it is for, it says that this is gone."""
     compacted = [Told("", "delta", n - 1, n, "task", False) for n in range(1, 7)]

@@ -79,6 +79,7 @@ def test_partitions_know_what_they_were_made_of(catalog: SqlCatalog) -> None:
     assert catalog.materialized_partitions("a") == {"p=2": MaterializedPartition(2)}
 
 
+@pytest.mark.core
 def test_marks_are_there_until_what_they_mark_is_made(catalog: SqlCatalog) -> None:
     assert catalog.mark_dirty("b", ["p=1", "p=2", "p=1"], "backfill-1", "wrong prices") == 2
     assert catalog.mark_dirty("b", ["p=2"], "backfill-2") == 0
@@ -91,6 +92,7 @@ def test_marks_are_there_until_what_they_mark_is_made(catalog: SqlCatalog) -> No
     assert catalog.clear_dirty("b") == 1 and catalog.dirty_partitions() == []
 
 
+@pytest.mark.core
 def test_a_cancelled_backfill_leaves_a_mark_that_was_there_before(catalog: SqlCatalog) -> None:
     catalog.mark_dirty("b", ["p=1"], "", "its query has changed")
     catalog.start_backfill(*asked("one", "p=1", "p=2"))
@@ -98,6 +100,7 @@ def test_a_cancelled_backfill_leaves_a_mark_that_was_there_before(catalog: SqlCa
     assert [(m.partition, m.why) for m in catalog.dirty_partitions()] == [("p=1", "its query has changed")]
 
 
+@pytest.mark.core
 def test_what_is_marked_while_it_is_made_is_made_once_more(catalog: SqlCatalog) -> None:
     execution = begin(catalog)
     catalog.mark_dirty("b", ["p=1"])
@@ -105,6 +108,7 @@ def test_what_is_marked_while_it_is_made_is_made_once_more(catalog: SqlCatalog) 
     assert [m.partition for m in catalog.dirty_partitions()] == ["p=1"]
 
 
+@pytest.mark.core
 def test_what_runs_and_what_fails(catalog: SqlCatalog) -> None:
     execution = begin(catalog)
     assert catalog.running_partitions() == [("copy", "p=1")]
@@ -168,12 +172,14 @@ def test_what_a_backfill_made_is_told_from_what_arrived(catalog: SqlCatalog) -> 
     assert catalog.materialized_partitions("b")["p=1"].has_data_after(2)
 
 
+@pytest.mark.core
 def test_a_mark_that_is_taken_back_by_hand_leaves_no_part_waiting(catalog: SqlCatalog) -> None:
     catalog.start_backfill(*asked("one", "p=1", "p=2"))
     assert catalog.clear_dirty("b", ["p=1"]) == 1
     assert [s for _, s, _ in states(catalog, "one")] == ["cancelled", "waiting"]
 
 
+@pytest.mark.core
 def test_what_two_backfills_want_is_made_for_both(catalog: SqlCatalog) -> None:
     catalog.start_backfill(*asked("one", "p=1", "p=2"))
     low = replace(asked("two")[0], priority="low")
@@ -185,6 +191,7 @@ def test_what_two_backfills_want_is_made_for_both(catalog: SqlCatalog) -> None:
     assert [(m.partition, m.by) for m in catalog.dirty_partitions()] == [("p=2", "one")]
 
 
+@pytest.mark.core
 def test_who_waits_for_the_same_partition_of_another_dataset_takes_no_mark_over(catalog: SqlCatalog) -> None:
     catalog.start_backfill(*asked("one", "p=1"))
     catalog.start_backfill(replace(asked("two")[0], dataset="a"), [("a", "p=1")])
@@ -193,6 +200,7 @@ def test_who_waits_for_the_same_partition_of_another_dataset_takes_no_mark_over(
     assert states(catalog, "two") == [("p=1", "waiting", None)]
 
 
+@pytest.mark.core
 def test_what_was_made_of_something_marked_stays_marked(catalog: SqlCatalog) -> None:
     catalog.start_backfill(*asked("one", "p=1"))
     execution = begin(catalog)
@@ -206,6 +214,7 @@ def test_what_was_made_of_something_marked_stays_marked(catalog: SqlCatalog) -> 
     ]
 
 
+@pytest.mark.core
 def test_cancelled_while_it_ran_it_is_made_all_the_same(catalog: SqlCatalog) -> None:
     commit(catalog, begin(catalog), "b", "p=1")
     catalog.start_backfill(*asked("one", "p=1"))
@@ -216,12 +225,14 @@ def test_cancelled_while_it_ran_it_is_made_all_the_same(catalog: SqlCatalog) -> 
     assert not catalog.materialized_partitions("b")["p=1"].has_data_after(1)
 
 
+@pytest.mark.core
 def test_the_first_of_a_partition_has_arrived_whoever_made_it(catalog: SqlCatalog) -> None:
     catalog.start_backfill(*asked("one", "p=1"))
     commit(catalog, begin(catalog), "b", "p=1")
     assert catalog.materialized_partitions("b")["p=1"].has_data_after(0)
 
 
+@pytest.mark.core
 def test_what_was_spent(catalog: SqlCatalog) -> None:
     execution = begin(catalog)
     commit(catalog, execution, "b", "p=1")

@@ -20,6 +20,7 @@ from nova_assets_tests.catalog.commit_requests import begin_execution, build_com
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.core
 def test_the_version_is_the_newest_migration(tmp_path: Path) -> None:
     versions = sorted(
         p.name.split("_")[0] for p in (Path(schema_version.__file__).parent / "migrations/versions").glob("0*.py")
@@ -127,6 +128,7 @@ def test_a_catalog_that_is_down_is_told_without_its_password() -> None:
     assert "secret" not in str(met.value) and "me:***@127.0.0.1" in str(met.value)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("wrong", ["mysql://x/y", "nonsense", "postgresql+nothing://x"])
 def test_urls_that_are_none(wrong: str) -> None:
     with pytest.raises(nova.CatalogUnavailable):

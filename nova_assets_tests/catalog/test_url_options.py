@@ -52,6 +52,7 @@ def test_a_threshold_for_prepared_statements(postgres_catalog_url: str, threshol
         assert count_keys(store, "c") == Counter(range(3))
 
 
+@pytest.mark.core
 @pytest.mark.postgres
 @pytest.mark.parametrize(
     ("query", "what"),
@@ -67,6 +68,7 @@ def test_parameters_that_are_none(postgres_catalog_url: str, query: dict[str, st
         open_catalog(with_query(postgres_catalog_url, **query))
 
 
+@pytest.mark.core
 def test_options_of_a_sqlite_url_are_refused(tmp_path: Path) -> None:
     with pytest.raises(nova.CatalogUnavailable, match="a SQLite URL takes none") as caught:
         open_catalog(f"sqlite:///{tmp_path}/c.db?mode=ro&password=hidden-word")

@@ -72,5 +72,6 @@ def test_a_script_for_each_shell(nova: Nova, shell: str, part: str) -> None:
     assert nova("completion", shell, "--json").json["script"].strip() == done.out.strip()
 
 
+@pytest.mark.core
 def test_names_of_parameters_that_are_completed() -> None:
     assert {"channel", "channels", "dataset", "binding", "partition", "partitions"} == set(CATALOG_NAMES)

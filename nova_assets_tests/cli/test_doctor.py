@@ -197,6 +197,7 @@ def test_a_project_that_cannot_be_loaded_is_reported(nova: Nova, folder: Path, p
     assert other.code == 1 and "[NOVA-SETTINGS]" in other.err and message in other.err and "Traceback" not in other.err
 
 
+@pytest.mark.core
 def test_no_java_is_reported(nova: Nova, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nova_assets.engine.session.java._java_home_of_wheel", lambda: None)
     monkeypatch.setenv("PATH", str(folder))

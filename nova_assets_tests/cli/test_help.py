@@ -85,6 +85,7 @@ assert collections() == before, collections() - before
     assert modules_loaded_by(code, folder) == {"sqlalchemy"}
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("words", ["nova ti", "nova --p"])
 def test_completing_a_command_loads_nothing_heavy(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"_NOVA_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": "1"}.items():
@@ -117,6 +118,7 @@ def test_help_lists_every_command_with_what_it_is_for(nova: Nova) -> None:
         assert f"  {name}" in output.out and line in output.out
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_takes_json_and_what_changes_things_takes_dry_run(nova: Nova, command: str) -> None:
     output = nova(command, "--help")
@@ -146,10 +148,12 @@ def test_every_command_takes_json_and_what_changes_things_takes_dry_run(nova: No
     assert ("--dry-run" in output.out) == (command in changes)
 
 
+@pytest.mark.core
 def test_the_version_is_that_of_the_package(nova: Nova) -> None:
     assert nova("--version").out == f"nova {__version__}\n"
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     "arguments",
     [

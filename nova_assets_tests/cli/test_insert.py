@@ -168,6 +168,7 @@ def test_what_cannot_be_inserted_is_refused_and_changes_nothing(
     assert sorted(p for p in (folder / ".nova" / "warehouse").rglob("*")) == before
 
 
+@pytest.mark.core
 def test_a_file_of_another_schema_hears_of_every_column(nova: Nova, folder: Path) -> None:
     nova("init")
     output = nova("insert", "orders", wrong_schema(folder))
@@ -189,6 +190,7 @@ def test_a_missing_or_null_key_is_refused(nova: Nova, folder: Path) -> None:
     assert head(nova, "stock") == 0
 
 
+@pytest.mark.core
 def test_an_unknown_channel_lists_the_known_ones(nova: Nova, orders_file: Path) -> None:
     nova("init")
     output = nova("insert", "order", orders_file)
@@ -196,6 +198,7 @@ def test_an_unknown_channel_lists_the_known_ones(nova: Nova, orders_file: Path) 
     assert "no channel is called 'order'" in output.err and "archive, latest, orders, stock" in output.err
 
 
+@pytest.mark.core
 def test_a_warehouse_that_cannot_be_written_is_refused(nova: Nova, folder: Path, orders_file: Path) -> None:
     (folder / "file").write_text("")
     output = nova("--warehouse", "file/warehouse", "insert", "orders", orders_file)

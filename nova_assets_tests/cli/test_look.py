@@ -39,6 +39,7 @@ def store_with_sales(stub_store: Store) -> Store:
     return stub_store
 
 
+@pytest.mark.core
 def test_where_no_catalog_is_looking_makes_none(nova: Nova, folder: Path) -> None:
     output = nova("channels")
     assert output.code == 0
@@ -116,6 +117,7 @@ def test_timeline_begins_with_a_drawing(nova: Nova) -> None:
     assert "take_stock" not in nova("timeline", "stock").out.partition("\nseq")[0], "it reads all of it, always"
 
 
+@pytest.mark.core
 @pytest.mark.usefixtures("with_shop")
 def test_timeline_draws_who_never_ran_at_0(nova: Nova, stub_store: Store) -> None:
     stub_store.insert("orders", ORDERS)
@@ -201,12 +203,14 @@ def test_cursors_shows_how_far_behind_each_binding_is(nova: Nova) -> None:
     assert nova("cursors", "sell", "--json").json["cursors"][0]["lag"] == 1
 
 
+@pytest.mark.core
 @pytest.mark.usefixtures("with_shop")
 def test_cursors_of_bindings_that_never_ran_stand_at_0(nova: Nova) -> None:
     found = nova("cursors", "--json").json["cursors"]
     assert [(c["binding"], c["channel"], c["cursor"], c["moved_at"]) for c in found] == [("sell", "orders", 0, None)]
 
 
+@pytest.mark.core
 @pytest.mark.usefixtures("with_shop")
 def test_cursors_of_an_unknown_binding_lists_the_known_ones(nova: Nova) -> None:
     output = nova("cursors", "sells")

@@ -127,6 +127,7 @@ def test_on_a_terminal_tables_fit(stub_store: Store, columns: int) -> None:
     assert "…" in run_on_terminal("channels", columns=50)
 
 
+@pytest.mark.core
 def test_options_are_taken_before_and_after_the_command(nova: Nova, folder: Path) -> None:
     assert nova("--catalog", "a.db", "init").code == 0
     assert nova("init", "--catalog", "b.db").code == 0

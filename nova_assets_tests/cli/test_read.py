@@ -86,6 +86,7 @@ def test_what_cannot_be_read_says_why(nova: Nova, arguments: list[str], code: st
     assert output.err.startswith(f"[{code}]") and says in output.err
 
 
+@pytest.mark.core
 def test_without_a_catalog_it_says_where_it_looked(with_shop: None, nova: Nova, folder: Path) -> None:
     read = nova("read", "stock")
     assert read.code == 0 and f"there is no catalog at sqlite:///{folder}/.nova/catalog.db yet" in read.err

@@ -123,6 +123,7 @@ def test_what_cannot_be_mended_says_what_to_type_and_ends_with_1(nova: Nova, sto
     assert "0 repaired, 1 still wrong" in shown
 
 
+@pytest.mark.core
 def test_without_a_catalog_there_is_nothing_and_none_is_made(nova: Nova, folder: Path) -> None:
     output = nova("doctor", "--repair")
     assert (
@@ -132,6 +133,7 @@ def test_without_a_catalog_there_is_nothing_and_none_is_made(nova: Nova, folder:
     )
 
 
+@pytest.mark.core
 def test_a_dry_run_migrates_nothing(nova: Nova, store: Store, folder: Path) -> None:
     with sqlite3.connect(folder / ".nova" / "catalog.db") as catalog:
         catalog.execute("UPDATE nova_version SET version_num = '0003'")
@@ -139,11 +141,13 @@ def test_a_dry_run_migrates_nothing(nova: Nova, store: Store, folder: Path) -> N
     assert output.code == 1 and "NOVA-CATALOG-VERSION" in output.err and "nova init" in output.err
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("wrong", [["--dry-run"], ["--repair", "--spark"]])
 def test_wrong_use(nova: Nova, wrong: list[str]) -> None:
     assert nova("doctor", *wrong).code == 2
 
 
+@pytest.mark.core
 def test_a_warehouse_that_is_not_mounted_is_no_damage(nova: Nova, store: Store, folder: Path) -> None:
     shutil.move(store.settings.warehouse, folder / "elsewhere")
     output = nova("doctor", "--repair")

@@ -47,6 +47,7 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path: Path, views: str) -> None:
     assert all(len(line["execution_id"]) == 32 for line in inserts), "logs tell of executions"
 
 
+@pytest.mark.core
 def test_it_does_not_listen_to_others_without_tokens(nova: Nova) -> None:
     output = nova("serve", "--host", "0.0.0.0")
     assert output.code == 1 and "[NOVA-SERVICE-REFUSED]" in output.err and "nova token add" in output.err
@@ -59,6 +60,7 @@ def test_a_port_that_is_taken_is_said(nova: Nova) -> None:
     assert output.code == 1 and "[NOVA-PORT-TAKEN]" in output.err and "--port 0" in output.err
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("options", [("--views", "paper"), ("--port", "high"), ("--auth", "maybe")])
 def test_wrong_use(nova: Nova, options: tuple[str, str]) -> None:
     assert nova("serve", *options).code == 2

@@ -109,6 +109,7 @@ def test_requests_are_spread_over_prefixes(faulty: FaultyS3, tmp_path: Path) -> 
     assert len({key.rsplit("/", 1)[0] for key in requests}) == len(blocks) + 1, "and each block has its own prefix"
 
 
+@pytest.mark.core
 def test_delays_grow_with_jitter_up_to_the_budget() -> None:
     delays: list[float] = []
     limits: list[float] = []
@@ -137,6 +138,7 @@ def test_delays_grow_with_jitter_up_to_the_budget() -> None:
     assert len(delays) == 5, "only throttling and lost connections are repeated"
 
 
+@pytest.mark.core
 def test_the_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NOVA_THROTTLE_BUDGET", "30")
     settings = load_settings(tmp_path, warehouse="s3://lake/wh")

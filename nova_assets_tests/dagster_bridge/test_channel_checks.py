@@ -49,6 +49,7 @@ def test_a_plain_asset_has_the_checks_of_its_channel(deploy: Deploy) -> None:
     assert rows.rows is not None and [r["amount"] for r in rows.rows.collect()] == [11]
 
 
+@pytest.mark.core
 def test_names_of_checks_that_clash_are_refused(deploy: Deploy) -> None:
     @dg.asset(key="listed", metadata=DELTA, ins=NEW, check_specs=[dg.AssetCheckSpec("small", asset="listed")])
     def listed(orders: pa.Table):  # type: ignore[no-untyped-def]

@@ -87,6 +87,7 @@ def rows(*keys: int) -> list[Row]:
     return [{"k": k, "v": 0} for k in keys]
 
 
+@pytest.mark.core
 def test_lineage_follows_the_tasks_and_channels_are_dressed(world: World) -> None:
     graph = world.defs.resolve_asset_graph()
     parents = {

@@ -107,6 +107,7 @@ def test_where_dagster_has_no_words_it_is_shown_all(tmp_path: Path, sql: str) ->
     assert all(needed >= true for needed, true in found.values())
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("series", "keys"),
     [
@@ -128,6 +129,7 @@ def test_its_partitions_are_those_of_its_tasks(tmp_path: Path, series: str, keys
     assert told == keys if isinstance(keys, list) else len(told) == keys
 
 
+@pytest.mark.core
 def test_hours_end_when_their_series_does(tmp_path: Path) -> None:
     sql = "FOR t IN TIMESERIES('2022-03-30 00:00', '2022-03-30 05:00', every => '1 hour') "
     sql += "LET h = DATE_FORMAT(t, \"yyyy-MM-dd'T'HH:00\") INSERT OVERWRITE made PARTITION (h) SELECT 1 AS n"
@@ -147,6 +149,7 @@ def test_the_sales_example_in_dagsters_graph() -> None:
     assert isinstance(mapping, dg.MultiPartitionMapping)
 
 
+@pytest.mark.core
 def test_columns_are_followed_to_where_they_come_from() -> None:
     from nova_assets.examples.sales.pipeline import project
 

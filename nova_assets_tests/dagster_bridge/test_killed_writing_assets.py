@@ -69,6 +69,7 @@ def test_a_run_that_continues_a_failed_run_has_its_pins(tmp_path: Path, monkeypa
     store.close()
 
 
+@pytest.mark.core
 def test_commands_know_the_assets_of_definitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from nova_assets_tests.dagster_bridge import writing_asset_worker
 

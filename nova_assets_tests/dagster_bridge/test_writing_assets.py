@@ -277,6 +277,7 @@ def test_dagsters_test_helpers(deploy: Deploy) -> None:
     assert resources["nova"].load_input(context).num_rows == 2
 
 
+@pytest.mark.core
 def test_definitions_load_without_a_warning(tmp_path: Path) -> None:
     """Dagster warns of beta parts and of multi-asset sensors, about which the author of a project can do nothing."""
 

@@ -139,6 +139,7 @@ def test_a_task_gets_the_changed_rows_as_they_were_and_as_they_are(spark: Any, t
         assert store.read("sizes").to_arrow().to_pylist()[-1] == {"was": "1None,1None", "now": "1None"}
 
 
+@pytest.mark.core
 @pytest.mark.spark
 def test_partitions_are_merged_apart(spark: Any, tmp_path: Path) -> None:
     days = nova.Channel(
@@ -152,6 +153,7 @@ def test_partitions_are_merged_apart(spark: Any, tmp_path: Path) -> None:
     assert rows == {("2024-01-01", 1): 2, ("2024-01-01", 2): 1, ("2024-01-02", 1): 1, ("2024-01-02", 2): 1}
 
 
+@pytest.mark.core
 @pytest.mark.spark
 def test_columns_take_part_in_merging_so_none_is_dropped(store: Any) -> None:
     store.insert("bag", [row(1, "x")])

@@ -68,6 +68,7 @@ def test_names_that_change_places(store: Store) -> None:
     assert rows(store) == [{"k": 1, "a": "was b", "c": "was a"}]
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("schema", "says"),
     [
@@ -87,6 +88,7 @@ def test_a_declaration_that_what_is_there_cannot_follow_is_refused(schema: str, 
         nova.Channel("t", schema="k int", renamed={"x": "k"})
 
 
+@pytest.mark.core
 def test_what_came_with_the_data_stays_under_a_new_declaration(store: Store) -> None:
     declare(store, "k int, v int", on_schema_change="evolve")
     store.insert("t", pa.table({"k": pa.array([1], pa.int32()), "v": pa.array([1], pa.int32()), "extra": ["x"]}))

@@ -12,6 +12,7 @@ from nova_assets.model.resources import Parallelism
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.core
 def test_parts_are_raised_or_stated_and_restored(spark: Any) -> None:
     before = int(spark.conf.get(SHUFFLE_PARTITIONS))
     for wanted, is_stated, found in [

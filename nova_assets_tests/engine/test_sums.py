@@ -199,6 +199,7 @@ def test_random_sums_are_refused_when_and_only_when_they_overflow(tmp_path: Path
             store.read("c", since=rng.randint(0, len(deltas))).to_arrow()
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("combine", "ddl"),
     [

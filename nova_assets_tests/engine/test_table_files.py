@@ -85,6 +85,7 @@ def test_a_full_disk_is_no_failure(spark: Any, monkeypatch: pytest.MonkeyPatch) 
         assert frames["rows"].count() == MIN_ROWS_OF_FILE
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("master", "settings", "is_file"),
     [

@@ -61,6 +61,7 @@ def test_batches_are_as_the_rows_need_while_they_are_read(spark: Any, tmp_path: 
     assert spark.conf.get(READER, None) is None
 
 
+@pytest.mark.core
 def test_of_several_that_hold_a_limit_the_least_counts_and_all_is_put_back(spark: Any) -> None:
     """In whatever order they begin and end, in threads of their own."""
     before = spark.conf.get(READER, None)

@@ -133,6 +133,7 @@ def test_checks_without_rows_say_why(opened: Open) -> None:
         opened(compare).failing_rows("orders", "compair")
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("define", "said"),
     [

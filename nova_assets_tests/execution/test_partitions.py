@@ -159,6 +159,7 @@ def test_r18_a_changed_model_takes_effect_by_a_base_of_the_whole_channel(opened:
     assert store.insert("table", rows("b")).seq == 3
 
 
+@pytest.mark.core
 def test_what_is_wrong_with_partitions_is_told_when_definitions_load() -> None:
     day = nova.Channel("day", schema="p date", partitions=nova.daily("p", start="2024-01-01"))
     plain = nova.Channel("plain", schema="p date")

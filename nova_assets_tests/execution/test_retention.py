@@ -54,6 +54,7 @@ def store(opened: Opener) -> Store:
     return made
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("dimension", "partition", "over"),
     [
@@ -362,6 +363,7 @@ def test_many_partitions_are_dropped_in_one_go(opened: Opener, monkeypatch: pyte
     assert len(looked) == 2000, "each partition is looked at once"
 
 
+@pytest.mark.core
 def test_the_definition_that_was_registered_last_holds(opened: Opener) -> None:
     store, stranger = opened(), opened()
     kept, plain = (

@@ -270,6 +270,7 @@ def test_no_job_fails_for_how_the_service_is_named(store: Store, wrong: dict[str
     assert client.counts.fell_back == {"failing": 1}
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     "wrong",
     [{"service": "127.0.0.1:8765"}, {"service": "http://127.0.0.1:abc"}, {"service": "http://h:0"}]

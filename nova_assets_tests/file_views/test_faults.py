@@ -46,6 +46,7 @@ def listed(view: ChannelView) -> dict[str, list[int]]:
     return {p.name: [k.block.hi for k in view.partition_blocks(p.name).blocks] for p in view.loaded_partitions()}
 
 
+@pytest.mark.core
 def test_catching_up_applies_what_views_lack_and_loads_nothing_else(store: Store, storage: Storage) -> None:
     put(store, 0)
     follower = TimelineFollower(store.catalog, storage)
@@ -154,6 +155,7 @@ def test_an_increment_that_is_not_safe_rebuilds_its_partition(store: Store, stor
     assert (follower.counts.rebuilt, follower.counts.loaded) == (1, len(PARTITIONS) + 1)
 
 
+@pytest.mark.core
 def test_bootstrap_loads_only_the_partitions_asked_for(store: Store, storage: Storage) -> None:
     follower = TimelineFollower(store.catalog, storage)
     put(store, 0)
@@ -162,6 +164,7 @@ def test_bootstrap_loads_only_the_partitions_asked_for(store: Store, storage: St
     assert follower.ask("t", listed, ["p=b"]) == {"p=b": [1, 2]} and follower.counts.loaded == 1
 
 
+@pytest.mark.core
 def test_a_partition_that_is_born_while_it_is_looked_for(
     store: Store, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +242,7 @@ class _Failing:
         return self._storage.write(changes, expected)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("damage", [b"", b"not json", b"{}", b"[1, 2]"])
 def test_what_is_damaged_is_loaded_again(store: Store, storage: Storage, damage: bytes) -> None:
     follower = TimelineFollower(store.catalog, storage)
@@ -253,6 +257,7 @@ def test_what_is_damaged_is_loaded_again(store: Store, storage: Storage, damage:
     assert follower.ask("t", listed, known_position=known) == {p: [1] for p in PARTITIONS}
 
 
+@pytest.mark.core
 def test_a_position_of_another_channel_is_refused(store: Store, storage: Storage) -> None:
     store.register(channel("other"))
     put(store, 0)
@@ -264,6 +269,7 @@ def test_a_position_of_another_channel_is_refused(store: Store, storage: Storage
         follower.ask("t", listed, known_position=TimelinePosition(7, "0" * 64))
 
 
+@pytest.mark.core
 def test_an_asker_that_is_not_behind_costs_the_catalog_nothing(
     store: Store, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,6 +52,7 @@ def test_a_file_that_ends_its_reader_is_told_by_name(tmp_path: Path) -> None:
     assert isolated_reader.read_table(InputFile(good), "parquet", None).num_rows == 2
 
 
+@pytest.mark.core
 @ON_LINUX
 def test_one_worker_reads_many_files(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
@@ -106,6 +107,7 @@ def test_where_no_worker_starts_that_is_not_the_files_fault() -> None:
         pool.run_job({}, memory_bytes=None)
 
 
+@pytest.mark.core
 def test_what_was_set_aside_of_a_file_comes_back_whole(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"id":1}\n\nnull\n{"id":"\xff"}\n{"id":2}\n')

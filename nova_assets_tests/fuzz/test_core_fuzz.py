@@ -27,6 +27,7 @@ def test_random_histories_in_memory() -> None:
         assert finding is None, str(finding)
 
 
+@pytest.mark.core
 @pytest.mark.spark
 @pytest.mark.timeout(max(300, STEPS))
 def test_random_histories_with_bindings_and_every_read_strategy(spark: Any) -> None:

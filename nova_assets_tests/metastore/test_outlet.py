@@ -164,6 +164,7 @@ def nova_settings(root: Path) -> Settings:
     return Settings(f"sqlite:///{root}/c.db", str(root / "wh"), root=root)
 
 
+@pytest.mark.core
 def test_what_hive_cannot_say_is_refused(metastore: str, name: str, tmp_path: Path) -> None:
     with pytest.raises(DefinitionError, match="metastore= and table= together"):
         nova.hive("x", metastore=metastore)

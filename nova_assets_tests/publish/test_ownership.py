@@ -36,6 +36,7 @@ def test_two_deployments_cannot_publish_in_one_place(shop: Shop, tmp_path_factor
     assert shop.in_folder() == FIRST
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("place", ["wh/blocks/x", "wh", "."])
 def test_not_in_the_warehouse(tmp_path: Path, place: str) -> None:
     shop = Shop(tmp_path, publish=nova.hive(str(tmp_path / place)))
@@ -63,6 +64,7 @@ def test_a_link_that_somebody_removed_is_made_again(shop: Shop) -> None:
     assert shop.in_folder() == FIRST
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("name", [".nova", "nova", "wh", "github"])
 def test_nothing_of_anybody_is_taken_for_editions(tmp_path: Path, name: str) -> None:
     shop = Shop(tmp_path, publish=nova.hive(name))
@@ -78,6 +80,7 @@ def test_nothing_of_anybody_is_taken_for_editions(tmp_path: Path, name: str) -> 
     assert all(path.read_text() == "theirs" for path in theirs) and shop.in_channel() == FIRST
 
 
+@pytest.mark.core
 def test_a_link_is_never_taken_over(shop: Shop) -> None:
     shop.insert(*FIRST)
     (shop.root / "elsewhere").mkdir()

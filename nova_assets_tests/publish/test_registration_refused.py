@@ -16,6 +16,7 @@ pytestmark = pytest.mark.slow
 NOWHERE = {"metastore": "thrift://no.such.host:9083", "table": "shop.actions"}
 
 
+@pytest.mark.core
 def test_a_folder_that_is_taken_over_keeps_its_columns_so_it_is_not_registered(tmp_path: Path) -> None:
     old = tmp_path / "exports" / "actions" / "dt=2024-01-01" / "action=view" / "part-0.parquet"
     old.parent.mkdir(parents=True)
@@ -28,6 +29,7 @@ def test_a_folder_that_is_taken_over_keeps_its_columns_so_it_is_not_registered(t
     assert [c.head for c in shop.store.channels()] in ([], [0]), "nothing was imported"
 
 
+@pytest.mark.core
 def test_a_folder_in_an_object_store_is_not_registered() -> None:
     with pytest.raises(nova.DefinitionError, match="only a folder on a disk can have"):
         nova.hive("s3://lake/exports/actions", **NOWHERE)

@@ -28,6 +28,7 @@ def test_counts_equal_the_truth(folder: str, seed: int, shared_data: Path) -> No
     assert "counts by date, hour and action equal the truth" in said.output
 
 
+@pytest.mark.core
 def test_that_check_can_fail() -> None:
     from collections import Counter
 

@@ -63,6 +63,7 @@ def methods() -> list[str]:
     return [name for name, _ in public if not name.startswith("_") and name not in SKIPPED]
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("name", methods())
 def test_a_call_with_one_wrong_argument(name: str, store: nova.Store) -> None:
     method = getattr(store, name)
@@ -126,6 +127,7 @@ def test_categories_of_polars_arrive_as_text(store: nova.Store) -> None:
     assert store.read("t").to_arrow().to_pydict() == {"c": ["a", None], "e": ["x", "y"]}
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("partition", ["1", "", "day=2024-01-01", {}])
 def test_a_channel_without_partitions_is_not_dropped_whole(partition: Any, store: nova.Store) -> None:
     with pytest.raises(nova.PartitionError):
@@ -148,22 +150,26 @@ def test_what_is_said_of_a_wrong_argument(store: nova.Store) -> None:
         nova.Channel("o", merge=nova.Upsert(key="id", order_by="s"), schema="id int, s struct<a:int>")
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("project", [5, [1], nova.Channel("c")])
 def test_what_is_opened_is_a_project(project: Any) -> None:
     with pytest.raises(nova.NovaError, match=r"open\(\) got project= of an unsupported type"):
         nova.open(project)
 
 
+@pytest.mark.core
 def test_a_misspelt_argument_is_said_with_the_method(store: nova.Store) -> None:
     with pytest.raises(TypeError, match=r"insert\(\) got .*'idempotencykey'; did you mean 'idempotency_key'\?"):
         store.insert("bag", [{"id": 1}], idempotencykey="a")  # type: ignore[call-arg]
 
 
+@pytest.mark.core
 def test_a_row_that_is_no_dict_is_named(store: nova.Store) -> None:
     with pytest.raises(nova.NovaError, match="row 2 of the list is not a dict"):
         store.insert("bag", [{"id": 1}, (2, 1.0)])
 
 
+@pytest.mark.core
 def test_what_a_task_returns_is_said_with_the_task(tmp_path: Path) -> None:
     @nova.task(consumes=nova.new("bag"), produces=nova.delta("copy"))
     def as_text(bag: Any) -> Any:

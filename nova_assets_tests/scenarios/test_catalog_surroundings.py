@@ -83,6 +83,7 @@ def test_a_relative_catalog_is_meant_from_the_projects_folder(tmp_path: Path) ->
     assert list((project / "below").iterdir()) == []
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("command", [("channels",), ("insert", "events", "rows.jsonl"), ("gc",)])
 def test_a_command_makes_no_catalog_at_an_address_that_was_set(tmp_path: Path, command: tuple[str, ...]) -> None:
     """Another folder has no project, so the address does not lead to the catalog."""

@@ -300,6 +300,7 @@ def test_a_column_that_cannot_tell_new_rows_is_refused(
         opened(nova.Channel("log", schema="id int", external=external))
 
 
+@pytest.mark.core
 def test_a_source_with_other_columns_is_refused(database: SourceDatabase, opened: Opened) -> None:
     store = opened(VIEW.format(url=database.url, more=""))
     database.execute("ALTER TABLE orders DROP COLUMN note", "ALTER TABLE orders ALTER amount TYPE text")

@@ -236,6 +236,7 @@ def test_a_file_that_became_another_since_is_not_read(tills: Tills, opened: Any)
         store.read("tickets").to_arrow()
 
 
+@pytest.mark.core
 def test_a_partition_with_a_file_that_is_not_as_declared_stays_as_it_was(tills: Tills, opened: Any) -> None:
     tills.all_of_it()
     tills.sell("2022-03-30", "Paris", "1.00", price=pa.array([1.0]))
@@ -253,6 +254,7 @@ def test_a_partition_with_a_file_that_is_not_as_declared_stays_as_it_was(tills: 
     }
 
 
+@pytest.mark.core
 def test_a_column_that_no_file_has_is_refused(tills: Tills, opened: Any) -> None:
     for day in DAYS:
         for shop in SHOPS:
@@ -285,6 +287,7 @@ def test_nobody_writes_it_here(tills: Tills, opened: Any) -> None:
     assert store.read("tickets").to_arrow().num_rows == 8
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("path", "kind"),
     [
@@ -326,6 +329,7 @@ def test_an_unpartitioned_one(tmp_path: Path, spark: Any) -> None:
         assert made(store) == [] and not store.refresh("rates").gone
 
 
+@pytest.mark.core
 def test_of_what_others_write_only_the_newest_state_is_known(tills: Tills, opened: Any) -> None:
     tills.all_of_it()
     store = opened()
@@ -355,6 +359,7 @@ def test_values_as_spark_and_hive_write_them(tmp_path: Path, spark: Any) -> None
             assert row["v"] == v
 
 
+@pytest.mark.core
 def test_a_file_that_is_damaged_after_it_was_looked_at(tills: Tills, opened: Any) -> None:
     with pytest.raises(BadRecord):
         store = opened()

@@ -107,6 +107,7 @@ def test_what_no_dataset_reads_waits_for_a_request(deploy: Callable[[Any], Deplo
     assert deployment.tick() == [f"day_sales day={DAYS[0]}", "total"]
 
 
+@pytest.mark.core
 def test_limits_that_do_not_exist(tmp_path: Path) -> None:
     (tmp_path / "total.sql").write_text("SELECT 1 AS one")
     for freshness, shown in [("soon", "'soon'"), ({"total": "0m"}, "{'total': '0m'}")]:

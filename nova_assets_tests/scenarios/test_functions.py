@@ -156,6 +156,7 @@ def test_a_function_that_gives_other_columns_than_it_declares(run: Any, spark: A
         run("SELECT * FROM priced()", priced)
 
 
+@pytest.mark.core
 def test_a_function_that_fails_fails_the_task(run: Any) -> None:
     @nova.sql_function(returns="table(product string)")
     def priced() -> Any:

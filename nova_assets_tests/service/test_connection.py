@@ -356,6 +356,7 @@ def test_an_instant_that_has_not_been_yet(connection: nova.Connection, url: str)
         assert told.status_code == 409 and "no instant 99" in told.json()["detail"], told.text
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("url", ["localhost:8765", "http://127.0.0.1:abc", "ftp://127.0.0.1", ""])
 def test_an_address_that_is_none(url: str) -> None:
     with pytest.raises(nova.SettingsError, match="is not an address"):

@@ -34,6 +34,7 @@ FAR = "../../../../../../tmp/nova-was-here"
 # --- addresses
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("name", ["files", "data", "schema", "blocks"])
 @pytest.mark.parametrize(
     "channel",
@@ -68,6 +69,7 @@ def test_no_address_leads_out_of_the_channels(deployment: ServedDeployment, chan
     assert_no_server_paths(deployment, answer)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("target", "status"),
     [
@@ -123,6 +125,7 @@ def test_a_partition_that_is_none_is_refused_and_changes_nothing(
     assert (deployment.channel_contents(*CHANNELS), deployment.file_digests()) == before
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     "value", [FAR, "..", ".", "/", "/etc/passwd", "a\\b", "a=b/c=d", "%2e%2e%2f", "a\nb", "\0", "_" * 300]
 )
@@ -149,6 +152,7 @@ def test_a_partition_of_any_name_is_written_within_the_warehouse(
 # --- types, encodings, archives
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     "headers",
     [
@@ -200,6 +204,7 @@ def test_a_type_that_is_said_twice_is_none(
     )
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("type_", [ARROW.upper(), f"{ARROW} ; x=y"])
 def test_types_are_written_in_any_letters(send_request: Callable[..., httpx.Response], type_: str) -> None:
     headers = {"content-type": type_, "content-encoding": "Identity"}
@@ -253,6 +258,7 @@ def test_an_archive_is_no_body(
 # --- keys, positions, columns
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     "key",
     [
@@ -285,6 +291,7 @@ def test_an_odd_key_counts_once_and_for_its_channel_alone(
     assert other["id"] != first["id"] and not other["repeated"]
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("key", [b"", b"x" * 513])
 def test_a_key_that_is_none_or_too_long_is_refused(
     deployment: ServedDeployment, send_request: Callable[..., httpx.Response], key: bytes
@@ -305,6 +312,7 @@ def test_a_key_that_is_none_or_too_long_is_refused(
 VIEWS = ["files", "changes", "history", "instants", "touched"]
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_forged_position_is_told_apart_and_tells_nothing(
     deployment: ServedDeployment, send_request: Callable[..., httpx.Response], view: str

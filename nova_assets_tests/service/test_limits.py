@@ -83,6 +83,7 @@ def test_waiting_for_a_body_is_not_the_handlers_time(limited_url: str) -> None:
     assert response_status(answer) == 200 and answer.endswith(b'{"bytes":4}')
 
 
+@pytest.mark.core
 def test_headers_and_addresses_are_bounded(limited_url: str) -> None:
     long = patient.get(f"{limited_url}/v1/channels/{'x' * 600}")
     assert long.status_code == 414 and long.json()["expected"] == "at most 500 bytes"
@@ -136,6 +137,7 @@ def test_an_answer_that_has_begun_may_take_longer(limited_url: str) -> None:
     assert patient.get(f"{limited_url}/v1/stream?seconds=0.2&parts=8").text == "row\n" * 8
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     "lines",
     [
@@ -163,17 +165,20 @@ def test_a_request_that_could_hide_another_one_is_refused_and_hung_up_on(
         assert answer.count(b"HTTP/1.1 ") == 1 and b"connection: close" in answer.lower()
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("hosts", [[], ["127.0.0.1", "evil.example.org"], ["evil.example.org", "127.0.0.1"], ["a b"]])
 def test_a_request_says_once_which_host_it_asks(limited_url: str, hosts: list[str]) -> None:
     lines = ["GET /v1/whoami HTTP/1.1", *[f"host: {h}" for h in hosts], "connection: close", "", ""]
     assert response_status(send_raw(limited_url, "\r\n".join(lines).encode())) == 400
 
 
+@pytest.mark.core
 def test_what_is_no_http_gets_a_problem_too(limited_url: str) -> None:
     answer = send_raw(limited_url, b"\x16\x03\x01\x02\x00nonsense\r\n\r\n")
     assert response_status(answer) == 400 and b"application/problem+json" in answer
 
 
+@pytest.mark.core
 def test_a_websocket_is_not_there(limited_url: str) -> None:
     upgrade = (
         "connection: Upgrade, close",
@@ -189,6 +194,7 @@ def test_a_websocket_is_not_there(limited_url: str) -> None:
     )
 
 
+@pytest.mark.core
 def test_a_refusal_before_the_body_has_come_keeps_the_connection_where_it_can(limited_url: str) -> None:
     with httpx.Client(base_url=limited_url, timeout=patient.SECONDS) as session:
         for _ in range(3):

@@ -196,6 +196,7 @@ def test_who_may_read_one_channel(case: schemathesis.Case, reader: Caller) -> No
     assert_no_hidden_texts(case, check(case, reader.deployment, reader.headers), reader.secrets)
 
 
+@pytest.mark.core
 @schema.parametrize()
 def test_who_may_write_one_channel_and_operate_none(case: schemathesis.Case, writer: Caller) -> None:
     fill_in_real_names(case, writer.deployment)

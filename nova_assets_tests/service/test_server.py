@@ -227,6 +227,7 @@ def test_a_block_that_raises_ends_the_service_too() -> None:
         patient.get(url)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("error", "kind", "says"),
     [(SettingsError("no such place"), SettingsError, "no such place"), (RuntimeError("boo"), ServiceRefused, "boo")],
@@ -282,6 +283,7 @@ def test_a_certificate_of_ones_own_is_named_to_clients(tmp_path: Path, monkeypat
         assert ViewServiceClient(url)._get_body(url, "/v1/whoami", {})
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("which", ["missing", "nonsense", "other"])
 def test_a_certificate_that_cannot_be_used(tmp_path: Path, which: str) -> None:
     files = _certificate(tmp_path)

@@ -138,6 +138,7 @@ def test_a_bad_body_is_refused_and_changes_nothing(serving: ServiceUnderTest, fi
     assert serving.stored_state() == before
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("file", GOOD, ids=lambda file: file.name)
 def test_a_good_body_is_taken(serving: ServiceUnderTest, file: Path) -> None:
     answer = serving.put(file.read_bytes(), TYPES[file.suffix])
@@ -152,6 +153,7 @@ def test_a_good_body_of_another_type_is_refused(serving: ServiceUnderTest, file:
         assert_refused_without_effect(serving, before, serving.put(file.read_bytes(), type_))
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("type_", TYPES.values())
 @pytest.mark.parametrize("channel", ["stock", "events", "later"])
 def test_no_body_is_no_insert(serving: ServiceUnderTest, type_: str, channel: str) -> None:
@@ -220,6 +222,7 @@ def test_none_of_this_took_much_memory(serving: ServiceUnderTest) -> None:
     assert decoders and all(each < 700 * MIB for each in decoders), decoders
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("body", "reason"),
     [(b'null\n{"id": 1}', "line 1 is no object"), (b'{"id": 1}\n{"id": "\\ud800"}', "line 2, column 'id'")],
@@ -239,6 +242,7 @@ def test_a_decoder_that_has_ended_is_replaced(serving: ServiceUnderTest) -> None
     assert serving.put(encode_arrow_stream(sample_rows("stock", 2)), ARROW).status_code == 200
 
 
+@pytest.mark.core
 @ON_LINUX
 def test_a_decoder_knows_no_secret_of_the_service(serving: ServiceUnderTest) -> None:
     assert serving.put(encode_arrow_stream(sample_rows("stock", 1)), ARROW).status_code == 200
@@ -246,6 +250,7 @@ def test_a_decoder_knows_no_secret_of_the_service(serving: ServiceUnderTest) -> 
         assert b"NOVA_" not in Path(f"/proc/{pid}/environ").read_bytes()
 
 
+@pytest.mark.core
 def test_what_a_killed_process_has_left_is_deleted(tmp_path: Path) -> None:
     held, ended = UploadSpool(tmp_path), UploadSpool(tmp_path)
     mine, gone = held.ensure_folder(), ended.ensure_folder()
@@ -276,6 +281,7 @@ def test_what_a_killed_process_has_left_is_deleted(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == sorted([begun, elsewhere, link])
 
 
+@pytest.mark.core
 def test_a_folder_that_cannot_be_created_is_below_the_temporary_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     spool = UploadSpool(tmp_path / "file" / "service")

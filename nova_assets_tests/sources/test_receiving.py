@@ -29,6 +29,7 @@ def landing(tmp_path: Path) -> Iterator[Landing]:
     found.store.close()
 
 
+@pytest.mark.core
 def test_what_is_there_is_taken_once(landing: Landing) -> None:
     landing.put("a.json", row(1), row(2))
     landing.put("deep/er/b.json.gz", row(3))
@@ -71,6 +72,7 @@ def test_bad_records_and_files_are_set_aside(landing: Landing) -> None:
     assert found.commits[0].numbers == {"actions": 1, "actions_quarantine": 1}, "published together"
 
 
+@pytest.mark.core
 def test_rows_that_no_partition_has_are_set_aside(tmp_path: Path) -> None:
     parts = [nova.daily("day", start="2024-01-01"), nova.static("action", ["view", "buy"])]
     landing = Landing(tmp_path, partitions=parts)
@@ -84,6 +86,7 @@ def test_rows_that_no_partition_has_are_set_aside(tmp_path: Path) -> None:
     assert held == ["day=2024-01-01/action=buy", "day=2024-01-01/action=view"]
 
 
+@pytest.mark.core
 def test_too_many_bad_records_stop_it_and_nothing_is_taken(tmp_path: Path) -> None:
     landing = Landing(tmp_path, max_bad=0.2)
     landing.put("a.json", row(1), b"?\n", b"?\n", row(4))
@@ -96,6 +99,7 @@ def test_too_many_bad_records_stop_it_and_nothing_is_taken(tmp_path: Path) -> No
         assert store.receive("actions").rows == 2
 
 
+@pytest.mark.core
 def test_a_file_that_is_being_written_is_left_for_later(landing: Landing) -> None:
     path = landing.put("a.json", row(1), old=0)
     assert landing.store.receive("actions").announced == 0
@@ -103,6 +107,7 @@ def test_a_file_that_is_being_written_is_left_for_later(landing: Landing) -> Non
     assert landing.store.receive("actions").rows == 1
 
 
+@pytest.mark.core
 def test_a_file_that_is_replaced_after_it_was_taken_is_set_aside(landing: Landing) -> None:
     landing.put("a.json", row(1))
     landing.store.receive("actions")
@@ -121,6 +126,7 @@ def test_or_it_is_taken_where_that_is_asked_for(tmp_path: Path) -> None:
     assert landing.ids() == [1, 2, 3]
 
 
+@pytest.mark.core
 def test_a_file_that_was_set_aside_is_taken_when_it_comes_again_whole(landing: Landing) -> None:
     landing.put("a.json.gz", raw=gzip.compress(json.dumps(row(1)).encode())[:20])
     landing.store.receive("actions")
@@ -219,6 +225,7 @@ def test_two_at_once_take_each_file_once(landing: Landing) -> None:
     assert landing.ids() == list(range(20))
 
 
+@pytest.mark.core
 def test_a_missing_folder_is_told(landing: Landing) -> None:
     landing.folder.rmdir()
     with pytest.raises(nova.SourceUnavailable, match=f"folder {landing.folder}") as met:
@@ -226,6 +233,7 @@ def test_a_missing_folder_is_told(landing: Landing) -> None:
     assert "mkdir -p" in str(met.value.next)
 
 
+@pytest.mark.core
 def test_a_channel_without_a_source_is_told(landing: Landing) -> None:
     landing.store.register(nova.Channel("other", schema="id bigint"))
     with pytest.raises(nova.DefinitionError, match="has no source"):
@@ -311,6 +319,7 @@ def test_a_file_that_waits_again_is_read_as_it_is_now(landing: Landing) -> None:
         assert store.receive("actions").rows == 1
 
 
+@pytest.mark.core
 def test_a_file_that_comes_back_is_taken(landing: Landing) -> None:
     path = landing.put("a.json", row(1))
     source = landing.channel.source
@@ -324,6 +333,7 @@ def test_a_file_that_comes_back_is_taken(landing: Landing) -> None:
     assert landing.ids() == [1] and landing.states() == {"a.json": "taken"}
 
 
+@pytest.mark.core
 def test_a_name_that_is_no_text_is_known_to_other_processes(landing: Landing) -> None:
     for name, n in ((b"caf\xe9.json", 1), (b"caf\\xe9.json", 2), (b"a\\\\x.json", 3)):
         path = landing.folder / os.fsdecode(name)

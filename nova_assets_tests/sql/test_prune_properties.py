@@ -268,6 +268,7 @@ def test_whose_rows_change_with_a_partition_is_among_its_readers(
         assert again == required_partitions(asked, PARTITIONS, scope), "what was asked before changes no answer"
 
 
+@pytest.mark.core
 def test_a_question_about_one_partition_changes_no_later_answer() -> None:
     """The last condition drops nulls of ``v`` beside sales of one day only. Sales of other days are still read."""
     asked = query(
@@ -283,6 +284,7 @@ def test_a_question_about_one_partition_changes_no_later_answer() -> None:
     assert pruner.required_partitions(PARTITIONS, scope)[sales] == tuple(range(len(PARTITIONS["sales"])))
 
 
+@pytest.mark.core
 def test_readers_of_a_partition_are_few_where_conditions_say_so() -> None:
     for sql, expected in (
         ("SELECT product FROM sales WHERE day = :d", [2]),

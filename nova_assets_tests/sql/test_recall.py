@@ -111,6 +111,7 @@ def test_what_is_recalled_is_what_is_found_out_anew(kept: DiskCache) -> None:
     assert list(again.datasets) == list(fresh.datasets)
 
 
+@pytest.mark.core
 def test_nothing_is_parsed_that_nobody_asks_for(kept: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
     build_graph(texts(), [TICKETS], FUNCTIONS, kept)
     monkeypatch.setattr("sqlglot.parse", lambda *_, **__: pytest.fail("parsed"))
@@ -157,6 +158,7 @@ def test_a_channel_a_function_or_a_version_that_is_another_is_no_hit(
     assert recalled() == 0
 
 
+@pytest.mark.core
 def test_how_a_dataset_is_kept_is_not_recalled_but_said_now(kept: DiskCache) -> None:
     build_graph(texts(), [TICKETS], FUNCTIONS, kept)
     keyed = nova.Channel("sales", nova.Upsert(key=["product", "day", "store"]))
@@ -167,6 +169,7 @@ def test_how_a_dataset_is_kept_is_not_recalled_but_said_now(kept: DiskCache) -> 
         build_graph(texts(), [TICKETS, wrong], FUNCTIONS, kept)
 
 
+@pytest.mark.core
 def test_what_is_wrong_is_said_every_time(kept: DiskCache) -> None:
     """Of a query that is recalled as well: an error that only now comes about points at its text."""
     build_graph(texts(), [TICKETS], FUNCTIONS, kept)
@@ -183,6 +186,7 @@ def test_what_is_wrong_is_said_every_time(kept: DiskCache) -> None:
     assert build_graph(texts(), [TICKETS], FUNCTIONS, kept).cache_hits == len(SOME)
 
 
+@pytest.mark.core
 def test_functions_as_tables_are_understood_every_time(kept: DiskCache) -> None:
     some = [
         SqlText("priced.sql", "SELECT p.product, r.rate FROM sold p JOIN rates(:x, (SELECT * FROM sold)) r ON true")
@@ -194,6 +198,7 @@ def test_functions_as_tables_are_understood_every_time(kept: DiskCache) -> None:
         assert build_graph(some, [sold], functions, kept).cache_hits == 0
 
 
+@pytest.mark.core
 def test_a_damaged_file_is_as_none(kept: DiskCache) -> None:
     assert kept.file is not None
     kept.file.parent.mkdir()
@@ -271,6 +276,7 @@ def test_a_file_that_somebody_holds_is_waited_for_once(kept: DiskCache, monkeypa
     assert build_graph(texts(), [TICKETS], FUNCTIONS, kept).cache_hits == len(SOME)
 
 
+@pytest.mark.core
 def test_whoever_has_no_home_keeps_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def homeless(name: str) -> Path:
         raise RuntimeError("Could not determine home directory.")
@@ -285,6 +291,7 @@ def test_whoever_has_no_home_keeps_nothing(monkeypatch: pytest.MonkeyPatch, tmp_
         assert look.get(b"key") is None
 
 
+@pytest.mark.core
 def test_what_was_found_out_is_kept_whatever_is_wrong_with_others(kept: DiskCache) -> None:
     wrong = {**SOME, "plain": "SELECT nothing FROM weeks"}
     with pytest.raises(SqlError):
@@ -292,6 +299,7 @@ def test_what_was_found_out_is_kept_whatever_is_wrong_with_others(kept: DiskCach
     assert build_graph(texts(), [TICKETS], FUNCTIONS, kept).cache_hits == len(SOME) - 1
 
 
+@pytest.mark.core
 def test_what_is_recalled_can_be_copied_and_sent(kept: DiskCache) -> None:
     build_graph(texts(), [TICKETS], FUNCTIONS, kept)
     found = build_graph(texts(), [TICKETS], FUNCTIONS, kept)
@@ -300,6 +308,7 @@ def test_what_is_recalled_can_be_copied_and_sent(kept: DiskCache) -> None:
     assert sent.runnable == query_.runnable and sent.header.syntax_hash == query_.header.syntax_hash
 
 
+@pytest.mark.core
 def test_a_name_that_is_no_text_is_a_name(kept: DiskCache) -> None:
     some = [SqlText("caf\udce9.sql", "INSERT OVERWRITE coffee SELECT 1 AS a")]
     assert (
@@ -309,6 +318,7 @@ def test_a_name_that_is_no_text_is_a_name(kept: DiskCache) -> None:
     )
 
 
+@pytest.mark.core
 def test_functions_that_nobody_calls_cost_nothing(kept: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
     build_graph(texts(), [TICKETS], FUNCTIONS, kept)
     found = build_graph(texts(), [TICKETS], FUNCTIONS, kept)
@@ -320,6 +330,7 @@ def test_functions_that_nobody_calls_cost_nothing(kept: DiskCache, monkeypatch: 
     assert len(asked) == 1, "the one that calls slug"
 
 
+@pytest.mark.core
 def test_what_nobody_asks_for_is_forgotten(kept: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
     build_graph(texts(), [TICKETS], FUNCTIONS, kept)
     now = disk_cache.time.time()
@@ -344,6 +355,7 @@ def test_a_tree_that_is_packed_is_what_it_was(sales: str, join: str, compared: s
 HARMFUL = ("os.system", "subprocess.Popen", "maybe_parse", "sqlglot.expressions.sys", "sqlglot.expressions.no.Thing")
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("kind", HARMFUL)
 def test_nothing_but_parts_of_queries_is_ever_made(kind: str) -> None:
     """What lies in a file is not trusted."""
@@ -354,6 +366,7 @@ def test_nothing_but_parts_of_queries_is_ever_made(kind: str) -> None:
             decode_tree(zlib.compress(json.dumps(harmful).encode()))
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("data", [b"", b"x", zlib.compress(b"{}"), zlib.compress(b"[]"), zlib.compress(b'[{"v": 1}]')])
 def test_what_was_not_packed_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="not a syntax tree"):

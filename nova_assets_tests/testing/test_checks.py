@@ -164,6 +164,7 @@ def test_a_task_that_is_right_passes(spark: Any) -> None:
     check_incremental(nova.bind(nova.Workflowette("w", [task])), ONE, spark, schedules=0)
 
 
+@pytest.mark.core
 def test_shrinking_leaves_no_row_that_is_not_needed() -> None:
     found = shrink([[1, 2, 3], [4, 5], [6]], lambda lists: 2 in lists[0] and 6 in lists[2])
     assert found == [[2], [], [6]]

@@ -193,6 +193,7 @@ def test_hashes(spark: Any) -> None:
         assert hash_keys(table, key).view("int64").tolist() == expected, key
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("type_", "values", "total"),
     [

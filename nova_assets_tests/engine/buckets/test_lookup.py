@@ -184,6 +184,7 @@ def test_a_base_in_which_a_key_comes_twice_is_refused_wherever_files_end(tmp_pat
         assert len(base.manifest.files) > 1
 
 
+@pytest.mark.core
 def test_keys_of_another_type_are_left_to_spark() -> None:
     from nova_assets.engine.read.merge_unit_reader import _is_lossless_cast
 

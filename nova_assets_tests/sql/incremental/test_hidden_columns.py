@@ -113,6 +113,7 @@ def test_nobody_sees_hidden_columns(world: World) -> None:
         assert world.run(store)["result"]["hidden"]["is_complete"]
 
 
+@pytest.mark.core
 def test_a_row_of_a_user_has_no_hidden_columns(world: World) -> None:
     with world.open() as store:
         with pytest.raises(nova.SchemaMismatch, match="'_nova_hidden_x' has a reserved name"):

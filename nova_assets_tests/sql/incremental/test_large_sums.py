@@ -101,6 +101,7 @@ def test_a_sum_that_exceeds_its_type_fails_until_it_fits(spark: Any, tmp_path: P
         check(store, spark)
 
 
+@pytest.mark.core
 def test_sums_that_lose_digits_in_an_addition_are_not_added_to() -> None:
     for scale, is_accumulated in ((6, True), (7, False)):
         sql = f"SELECT g, SUM(CAST(v AS DECIMAL(38, {scale}))) AS s FROM a GROUP BY g"
