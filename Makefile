@@ -49,13 +49,13 @@ ui: $(DEMO_STAMP) $(DAGSTER)/.initialised  ## Open the Dagster UI on what the de
 OPTIONS := -n logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 PYTEST := -m pytest $(OPTIONS)
 
-# Half the time of a JVM's start, for the runs that start many.
+# A JVM then needs half of the time to start.
 CLASSES := $(VENV)/spark-classes.jsa
 
 $(CLASSES): tools/spark_classes.py $(STAMP)
 	@$(PY) tools/spark_classes.py $@
 
-test: $(STAMP)  ## Run the quick tests, and one of each behaviour that docs/coverage.md lists (six minutes on two cores)
+test: $(STAMP) $(CLASSES)  ## Run the quick tests, and one of each behaviour that docs/coverage.md lists (six minutes on two cores)
 	@$(PY) $(PYTEST) -m 'core or not (spark or slow or long)' $(ARGS)
 
 test-ci: $(STAMP) $(CLASSES)  ## Run the long tests too, as CI does; half an hour on two cores

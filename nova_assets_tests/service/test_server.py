@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -28,6 +29,7 @@ from nova_assets.service.http.exposure import resolve_exposure
 from nova_assets.service.http.middleware import GuardedApp
 from nova_assets.service.http.server import Server
 from nova_assets_tests import patient
+from nova_assets_tests.conftest import missing
 from nova_assets_tests.effort import long_except
 from nova_assets_tests.service.small_app import build_guarded_app, serve_small_app
 
@@ -249,6 +251,8 @@ def test_an_app_that_cannot_start_says_why(error: Exception, kind: type[NovaErro
 
 
 def _certificate(folder: Path) -> dict[str, str]:
+    if shutil.which("openssl") is None:
+        missing("no program that makes certificates", "install openssl")
     files = {"tls_cert": str(folder / "cert.pem"), "tls_key": str(folder / "key.pem")}
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     command += ["-days", "1", "-subj", "/CN=localhost"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import nova_assets as nova
+from nova_assets_tests import mounts
 from nova_assets_tests.sources.landing import Landing, row
 
 NOBODY = 65534
@@ -87,13 +87,10 @@ def test_a_folder_that_may_not_be_read_is_told_and_nothing_is_lost(everybodys: P
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of two megabytes."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], capture_output=True, text=True)
-    if made.returncode:
-        pytest.skip(f"no file system can be mounted here: {made.stderr.strip()}")
-    yield disk
-    subprocess.run(["umount", "-l", str(disk)], check=True)
+    if not mounts.can_mount():
+        pytest.skip("only root may mount, with the commands unshare and mount")
+    with mounts.small_disk(tmp_path / "disk", "2m"):
+        yield tmp_path / "disk"
 
 
 def fill(disk: Path) -> Path:
