@@ -11,4 +11,7 @@
 All faults of a list stand in one copy of the package, each behind a call that tells whether it is awake. So one run of
 the tests says which tests reach which fault, and only these run with the fault awake. They run in warm processes that
 wake one fault after another. A fault counts as found if a test fails with it awake, and passes right after without it.
+
+``found.json`` tells for each fault of each list which test found it: one of the tests of CI before they became cheaper,
+one of CI's after that, and one of ``make test``.
 """
