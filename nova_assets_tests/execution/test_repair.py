@@ -351,7 +351,6 @@ def test_a_warehouse_that_is_not_there_is_no_reason_to_mend_anything(opened: Ope
         repair(store).find_damages()
 
 
-@pytest.mark.core
 def test_several_repairs_at_once_do_no_harm(opened: Opener, clock: TestClock) -> None:
     store = filled(opened)
     store.compact("source")
@@ -383,7 +382,6 @@ def test_it_says_how_far_it_has_come_with_many_files(opened: Opener, monkeypatch
     assert said[2:] == ["source: 2 of 3 files checked", "source: 3 of 3 files checked"]
 
 
-@pytest.mark.core
 def test_partitions_are_mended_one_by_one(opened: Opener) -> None:
     days = nova.Channel("days", schema="day string, v bigint", partitions=[nova.dynamic("day")])
     store = opened(nova.Project([], channels=[days]))

@@ -115,7 +115,6 @@ def test_what_is_put_in_is_read_back(connection: nova.Connection, store: nova.St
     )
 
 
-@pytest.mark.core
 def test_partitions(connection: nova.Connection, store: nova.Store) -> None:
     connection.insert("visits", [visit_row(1, "eu", 1), visit_row(2, "eu", 2), visit_row(2, "us", 3)])
     connection.insert("visits", [{"n": 4, "region": "us"}], partition={"dt": d.date(2024, 1, 3)})
@@ -142,7 +141,6 @@ def test_upkeep(connection: nova.Connection, store: nova.Store) -> None:
         connection.read("orders", at=2).to_arrow()
 
 
-@pytest.mark.spark
 def test_some_partitions_are_compacted(connection: nova.Connection, store: nova.Store) -> None:
     for n in (1, 2):
         connection.insert("visits", [visit_row(1, "eu", n), visit_row(1, "us", n)])
@@ -154,6 +152,7 @@ def test_some_partitions_are_compacted(connection: nova.Connection, store: nova.
     assert len(store.compactable("visits")) == 1
 
 
+@pytest.mark.spark
 def test_a_version_is_restored(connection: nova.Connection, store: nova.Store) -> None:
     connection.insert("orders", [order_row(1)])
     connection.insert("orders", [order_row(2)])
@@ -282,7 +281,6 @@ def test_what_the_views_tell(url: str, store: nova.Store) -> None:
     assert "nova_views_applied" in patient.get(f"{url}/metrics").text
 
 
-@pytest.mark.core
 def test_little_is_loaded_for_little(store: nova.Store) -> None:
     """Inserts, changes, one partition and the schema take no view of the whole channel."""
     for day in range(1, 6):

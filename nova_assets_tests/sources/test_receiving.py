@@ -19,8 +19,6 @@ from nova_assets.sources.folder import FolderInbox
 from nova_assets_tests.formats.test_isolated import killer
 from nova_assets_tests.sources.landing import Landing, row
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def landing(tmp_path: Path) -> Iterator[Landing]:
@@ -29,7 +27,6 @@ def landing(tmp_path: Path) -> Iterator[Landing]:
     found.store.close()
 
 
-@pytest.mark.core
 def test_what_is_there_is_taken_once(landing: Landing) -> None:
     landing.put("a.json", row(1), row(2))
     landing.put("deep/er/b.json.gz", row(3))
@@ -72,7 +69,6 @@ def test_bad_records_and_files_are_set_aside(landing: Landing) -> None:
     assert found.commits[0].numbers == {"actions": 1, "actions_quarantine": 1}, "published together"
 
 
-@pytest.mark.core
 def test_rows_that_no_partition_has_are_set_aside(tmp_path: Path) -> None:
     parts = [nova.daily("day", start="2024-01-01"), nova.static("action", ["view", "buy"])]
     landing = Landing(tmp_path, partitions=parts)
@@ -86,7 +82,6 @@ def test_rows_that_no_partition_has_are_set_aside(tmp_path: Path) -> None:
     assert held == ["day=2024-01-01/action=buy", "day=2024-01-01/action=view"]
 
 
-@pytest.mark.core
 def test_too_many_bad_records_stop_it_and_nothing_is_taken(tmp_path: Path) -> None:
     landing = Landing(tmp_path, max_bad=0.2)
     landing.put("a.json", row(1), b"?\n", b"?\n", row(4))
@@ -99,7 +94,6 @@ def test_too_many_bad_records_stop_it_and_nothing_is_taken(tmp_path: Path) -> No
         assert store.receive("actions").rows == 2
 
 
-@pytest.mark.core
 def test_a_file_that_is_being_written_is_left_for_later(landing: Landing) -> None:
     path = landing.put("a.json", row(1), old=0)
     assert landing.store.receive("actions").announced == 0
@@ -107,7 +101,6 @@ def test_a_file_that_is_being_written_is_left_for_later(landing: Landing) -> Non
     assert landing.store.receive("actions").rows == 1
 
 
-@pytest.mark.core
 def test_a_file_that_is_replaced_after_it_was_taken_is_set_aside(landing: Landing) -> None:
     landing.put("a.json", row(1))
     landing.store.receive("actions")
@@ -126,7 +119,6 @@ def test_or_it_is_taken_where_that_is_asked_for(tmp_path: Path) -> None:
     assert landing.ids() == [1, 2, 3]
 
 
-@pytest.mark.core
 def test_a_file_that_was_set_aside_is_taken_when_it_comes_again_whole(landing: Landing) -> None:
     landing.put("a.json.gz", raw=gzip.compress(json.dumps(row(1)).encode())[:20])
     landing.store.receive("actions")
@@ -156,6 +148,7 @@ class Fickle(FolderInbox):
         return fetched()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_file_that_is_deleted_or_replaced_meanwhile_is_not_half_taken(when: str, landing: Landing) -> None:
     landing.put("a.json", row(1))
@@ -194,7 +187,6 @@ def test_names_of_any_kind(landing: Landing) -> None:
     assert found.bad == 0
 
 
-@pytest.mark.core
 def test_a_link_out_of_the_folder_is_set_aside(landing: Landing, tmp_path: Path) -> None:
     (tmp_path / "secret.json").write_bytes(json.dumps(row(1)).encode())
     os.utime(tmp_path / "secret.json", (1, 1))
@@ -214,6 +206,7 @@ def test_batches_are_bounded(tmp_path: Path) -> None:
     assert landing.ids() == list(range(7))
 
 
+@pytest.mark.slow
 def test_two_at_once_take_each_file_once(landing: Landing) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
@@ -225,7 +218,6 @@ def test_two_at_once_take_each_file_once(landing: Landing) -> None:
     assert landing.ids() == list(range(20))
 
 
-@pytest.mark.core
 def test_a_missing_folder_is_told(landing: Landing) -> None:
     landing.folder.rmdir()
     with pytest.raises(nova.SourceUnavailable, match=f"folder {landing.folder}") as met:
@@ -233,7 +225,6 @@ def test_a_missing_folder_is_told(landing: Landing) -> None:
     assert "mkdir -p" in str(met.value.next)
 
 
-@pytest.mark.core
 def test_a_channel_without_a_source_is_told(landing: Landing) -> None:
     landing.store.register(nova.Channel("other", schema="id bigint"))
     with pytest.raises(nova.DefinitionError, match="has no source"):
@@ -319,7 +310,6 @@ def test_a_file_that_waits_again_is_read_as_it_is_now(landing: Landing) -> None:
         assert store.receive("actions").rows == 1
 
 
-@pytest.mark.core
 def test_a_file_that_comes_back_is_taken(landing: Landing) -> None:
     path = landing.put("a.json", row(1))
     source = landing.channel.source
@@ -333,7 +323,6 @@ def test_a_file_that_comes_back_is_taken(landing: Landing) -> None:
     assert landing.ids() == [1] and landing.states() == {"a.json": "taken"}
 
 
-@pytest.mark.core
 def test_a_name_that_is_no_text_is_known_to_other_processes(landing: Landing) -> None:
     for name, n in ((b"caf\xe9.json", 1), (b"caf\\xe9.json", 2), (b"a\\\\x.json", 3)):
         path = landing.folder / os.fsdecode(name)
@@ -366,6 +355,7 @@ STRANGE: dict[str, bytes] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STRANGE)
 def test_a_strange_file_keeps_no_other_waiting(name: str, landing: Landing) -> None:
     landing.put("0.json", row(1))
@@ -392,6 +382,7 @@ def test_batches_are_bounded_by_what_they_take_in_memory(tmp_path: Path) -> None
     assert len(landing.ids()) == 800
 
 
+@pytest.mark.slow
 def test_a_file_that_ends_its_reader_keeps_no_other_waiting(landing: Landing) -> None:
     killer(landing.put("2.orc", raw=b""))
     landing.put("1.json", row(1))
