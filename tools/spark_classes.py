@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from nova_assets.engine.rows.spark_versions import collect_to_arrow, frame_from_arrow
 from nova_assets.engine.session.lazy_session import LazySparkSession
 
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -50,11 +51,11 @@ def main(file: Path) -> None:
 def run_statements(session: Any, folder: str) -> None:
     """Load what reads, queries and writes of the engine load."""
     rows = pa.table({"id": [1, 2, 3], "v": ["a", "b", None], "d": [1.5, 2.5, None]})
-    frame = session.createDataFrame(rows).selectExpr("*", "current_timestamp() AS t")
+    frame = frame_from_arrow(session, rows).selectExpr("*", "current_timestamp() AS t")
     frame.write.parquet(f"{folder}/rows")
     session.read.parquet(f"{folder}/rows").createOrReplaceTempView("archived")
     for statement in STATEMENTS:
-        session.sql(statement).toArrow()
+        collect_to_arrow(session.sql(statement))
         session.sql(statement).collect()
     session.table("archived").mapInArrow(lambda batches: batches, "id long, v string, d double, t timestamp").count()
 

@@ -99,7 +99,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Iterato
         yield cluster
 
 
-@pytest.mark.core
 def test_the_examples_run_on_workers_that_reach_only_s3(
     cluster: Cluster, endpoint: str, postgres_url: str, postgres_catalog_url: str, tmp_path: Path
 ) -> None:

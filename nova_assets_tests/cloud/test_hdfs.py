@@ -86,7 +86,6 @@ print("published and withdrawn in", LAKE)
 """
 
 
-@pytest.mark.core
 def test_spark_and_webhdfs_share_a_cluster(tmp_path: Path) -> None:
     from nova_assets_tests.cloud.test_spark import STORY
 

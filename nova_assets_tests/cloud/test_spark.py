@@ -76,7 +76,6 @@ with nova.open(nova.Project(channels=[theirs]), warehouse="s3://lake/wh2", catal
 """
 
 
-@pytest.mark.core
 def test_spark_and_arrow_share_a_bucket(endpoint: str, tmp_path: Path) -> None:
     boto3.client("s3", endpoint_url=endpoint).create_bucket(Bucket="lake")
     (tmp_path / "story.py").write_text(STORY + THEIRS)

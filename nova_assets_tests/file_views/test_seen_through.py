@@ -23,7 +23,7 @@ from nova_assets_tests.execution.test_partition_histories import PARTITIONS, Par
 pytestmark = pytest.mark.slow
 
 
-def test_an_older_number_has_the_schema_and_the_merge_model_of_its_time(store: Store, tmp_path: Path) -> None:
+def test_an_older_number_has_the_schema_and_the_merge_model_of_its_time(store: Store) -> None:
     store.register(nova.Channel("notes", merge=nova.Upsert(key="k"), schema="k bigint", on_schema_change="evolve"))
     seen: Any = catalog_through_views(store.catalog, ViewQueryHandler(TimelineFollower(store.catalog, MemoryStorage())))
     for row in ({"k": 1}, {"k": 2, "text": "a"}, {"k": 2, "text": "b", "more": 1}):

@@ -22,7 +22,6 @@ def hive_spark(metastore: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield spark
 
 
-@pytest.mark.core
 def test_spark_reads_what_was_published(metastore: str, hive_spark: SparkWithHive, name: str, tmp_path: Path) -> None:
     shop = published_shop(tmp_path, metastore, name)
     shop.insert(*FIRST)
@@ -52,7 +51,6 @@ def test_spark_reads_what_was_published(metastore: str, hive_spark: SparkWithHiv
     assert parameters(metastore, name)["nova.edition"] == "3" and len(locations(metastore, name)) == 5
 
 
-@pytest.mark.core
 @pytest.mark.parametrize("stored_as", ["PARQUET", "ORC"])
 def test_tables_that_spark_writes_are_followed(
     metastore: str, hive_spark: SparkWithHive, name: str, stored_as: str

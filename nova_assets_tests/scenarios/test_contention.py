@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nova_assets_tests.effort import EVERYTHING
-
-SECONDS = float(os.environ.get("NOVA_TEST_CONTENTION_SECONDS") or (30 if EVERYTHING else 10))
+SECONDS = float(os.environ.get("NOVA_TEST_CONTENTION_SECONDS", "30"))
 
 
 def race(catalog: str, warehouse: Path, inserters: int, runners: int) -> None:

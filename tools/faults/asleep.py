@@ -15,6 +15,9 @@ from contextlib import suppress
 SIZE = 4096
 ASLEEP = -1
 
+EXIT_SPOILT = 75
+"""Exit code of a process that hunts and whose tests fail without a fault, too."""
+
 _report = os.environ.get("NOVA_FAULT_REPORT")
 _shared: mmap.mmap | None = None
 _seen: set[str] = set()

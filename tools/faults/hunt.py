@@ -14,10 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tools.faults.asleep import ASLEEP, write_shared
-
-EXIT_SPOILT = 75
-"""As in `hunter.py`, which stands in the planted copy."""
+from tools.faults.asleep import ASLEEP, EXIT_SPOILT, write_shared
 
 _SIZES_OF_FIRST_BATCHES = (40, 160)
 """Most faults are found by a few cheap tests. These run first, and then all others."""

@@ -27,8 +27,6 @@ from pathlib import Path
 import nova_faults_asleep as asleep
 import pytest
 
-EXIT_SPOILT = 75
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("faults")
@@ -58,6 +56,9 @@ class Announcer:
         self._number += 1
         asleep.write_shared(self._file, asleep.ASLEEP, self._number, nodeid)
 
+    def pytest_unconfigure(self) -> None:
+        os.unlink(self._file)
+
 
 class Hunter:
     """Runs the tests of the faults that it claims."""
@@ -78,9 +79,8 @@ class Hunter:
         for job in self._jobs:
             if not self._claim(job["number"]):
                 continue
-            present = [
-                items[test] for test in job["tests"] if test in items and test not in self._spoilt(job["number"])
-            ]
+            spoilt = self._spoilt(job["number"])
+            present = [items[test] for test in job["tests"] if test in items and test not in spoilt]
             finder = self._first_failing(session, job["number"], present)
             outcome = {
                 "number": job["number"],
@@ -116,7 +116,7 @@ class Hunter:
                     asleep.append(self._folder / f"spoilt{number}", item.nodeid + "\n")
                     (self._folder / "claims" / str(number)).unlink()
                     self._current.write_text("")
-                    os._exit(EXIT_SPOILT)
+                    os._exit(asleep.EXIT_SPOILT)
                 return item.nodeid
         return None
 
