@@ -238,16 +238,18 @@ def _schema_after_redefinition(c: Connection, channel: str, existing: RowMapping
     if existing["head"] == 0 or existing["schema"] is None or definition.get("external"):  # the owner sets the schema
         return definition["schema"]
     old_schema = existing["definition"]["schema"]
-    if definition["schema"] is None or definition["schema"] == old_schema:
+    renamed, registered_renames = (d.get("renamed", {}) for d in (definition, existing["definition"]))
+    if definition["schema"] is None or (definition["schema"] == old_schema and renamed in ({}, registered_renames)):
         return existing["schema"]
     return redeclare_schema(
         channel,
         Schema.from_json(existing["schema"]),
         None if old_schema is None else Schema.from_json(old_schema),
         Schema.from_json(definition["schema"]),
-        definition.get("renamed", {}),
+        renamed,
         existing["head"],
         _merge_model_columns(c, channel, existing["schema"]),
+        registered_renames,
     ).as_json()
 
 

@@ -74,6 +74,7 @@ class Channel:
         publish: one or several tables through which other tools read the channel, made with ``nova.hive(...)`` or
             ``nova.iceberg(...)``.
         renamed: new name -> old name of each column that this definition renames. Requires a ``schema``.
+            All renames are made at once, so columns may exchange their names, and each rename is made once.
             ``register(..., replace=True)`` accepts renamed columns, and also added, dropped and widened columns.
 
     Raises:
@@ -213,6 +214,9 @@ class Channel:
             f"renamed maps {o!r} to {n!r}, but {n!r} is not in the schema"
             for n, o in self.renamed.items()
             if self.schema is None or n not in self.schema
+        ]
+        found += [
+            f"renamed gives the data of column {o!r} to several columns" for o in find_duplicates(self.renamed.values())
         ]
         found += self._cluster_problems() + self._source_problems() + self._seal_problems() + self._external_problems()
         found += [p for t in self.publish for p in t.problems()]

@@ -53,6 +53,10 @@ represent it.
 """
 
 
+_IDENTITY_SUFFIX = re.compile(r"@\d+'*$")
+"""Ending of the identity of a column that was added to a channel with data."""
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """One column: name, type, and whether it may be null.
@@ -72,6 +76,11 @@ class Field:
     @property
     def identity(self) -> str:
         return self.id or self.name
+
+    @property
+    def first_name(self) -> str:
+        """Name under which the column was added."""
+        return _IDENTITY_SUFFIX.sub("", self.id) or self.name
 
     def __str__(self) -> str:
         return f"{quote_identifier(self.name)} {self.type}{'' if self.nullable else ' NOT NULL'}"
@@ -102,6 +111,12 @@ class Schema:
                     f"a schema has two columns called {name!r}", expected="names that differ in more than case"
                 )
             seen.add(name.lower())
+        if len({f.identity for f in self.fields}) != len(self.fields):
+            raise DefinitionError(
+                "two columns of a schema are the same column",
+                found=", ".join(f"{quote_identifier(f.name)} = {f.identity!r}" for f in self.fields),
+                expected="each column with an identity of its own, under which the blocks store its values",
+            )
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -9,6 +9,8 @@ from nova_assets.errors import DefinitionError, SchemaMismatch
 from nova_assets.model.schema import UNKNOWN_TYPE, Field, Schema, can_widen, quote_identifier
 from nova_assets.suggestions import did_you_mean
 
+NO_RENAMES: Mapping[str, str] = {}
+
 
 def reconcile_schema(
     channel: str, declared: Schema | None, data_schema: Schema, on_schema_change: str, head: int = 0
@@ -54,7 +56,8 @@ def reconcile_schema(
             f"column {quote_identifier(new)} differs from column {quote_identifier(old)} in case only"
             for new, old in case_conflicts
         ]
-        fields += [_new_field(f, head) for f in extra if f.type != UNKNOWN_TYPE]
+        taken = {f.identity for f in declared.fields}
+        fields += [_new_field(f, head, taken) for f in extra if f.type != UNKNOWN_TYPE]
     else:
         problems += [f"column {quote_identifier(f.name)} {f.type} is missing" for f in missing]
         problems += [
@@ -102,39 +105,44 @@ def redeclare_schema(
     current: Schema,
     previous_declaration: Schema | None,
     declared: Schema,
-    old_name_by_new: Mapping[str, str],
+    renamed: Mapping[str, str],
     head: int,
     merge_model_columns: Collection[str] = (),
+    registered_renames: Mapping[str, str] = NO_RENAMES,
 ) -> Schema:
     """Schema of a channel with data, under a new declaration.
 
-    Columns keep their data, matched by name or through ``old_name_by_new``. Types may widen. A new column is null in
-    existing rows. A column is dropped if the previous declaration has it and the new one does not. Columns that were
-    added by data alone stay. Blocks stay unchanged: ``at=`` an older number still has its own columns.
+    All renames are made at once, so columns may exchange their names. Each other column keeps the data of its name,
+    unless a rename takes them: then it is new. Types may widen. A new column is null in existing rows. A column is
+    dropped if the previous declaration has it and neither the new one nor a rename does. Columns that were added by
+    data alone stay. Blocks stay unchanged: ``at=`` an older number still has its own columns.
 
     Args:
         channel: name of the channel.
         current: current schema of the channel, including evolved columns.
         previous_declaration: schema of the previous declaration; None if it had none.
         declared: schema of the new declaration.
-        old_name_by_new: new name -> old name.
+        renamed: new name -> old name. The same renames as in the registered definition are not made again.
         head: head of the channel.
         merge_model_columns: columns by which the newest block is merged. The block is read by that model
             (R18), so these columns keep their names until a base brings another model.
+        registered_renames: renames of the registered definition.
 
     Raises:
         DefinitionError: with every column that cannot be converted to its declaration.
     """
-    problems, fields, used = [], [], set()
+    problems, renames = _renames_to_make(current, renamed, registered_renames)
+    renamed_columns, taken = set(renames.values()), {f.identity for f in current.fields}
+    fields, used = [], set()
     for f in declared.fields:
-        old_name = old_name_by_new.get(f.name, f.name) if f.name not in current else f.name
-        if old_name not in current:
+        old_name = renames.get(f.name, f.name)
+        if old_name not in current or (f.name not in renames and f.name in renamed_columns):
             if not f.nullable:
                 problems.append(
                     f"new column {quote_identifier(f.name)} may not be null, but is null in the "
                     f"{head} existing versions"
                 )
-            fields.append(_new_field(f, head))
+            fields.append(_new_field(f, head, taken))
             continue
         old = current.field(old_name)
         used.add(old_name)
@@ -150,6 +158,11 @@ def redeclare_schema(
         for f in current.fields
         if f.name not in used and (previous_declaration is None or f.name not in previous_declaration)
     ]
+    problems += [
+        f"column {quote_identifier(f.name)} came with the data, so no other column can be renamed to it"
+        for f in kept_fields
+        if f.name in renames
+    ]
     identity_by_name = {f.name: f.identity for f in (*fields, *kept_fields)}
     problems += [
         f"column {quote_identifier(f.name)} takes part in the merge model of the "
@@ -163,8 +176,43 @@ def redeclare_schema(
     return Schema((*fields, *kept_fields))
 
 
-def _new_field(field: Field, head: int) -> Field:
+def _renames_to_make(
+    current: Schema, renamed: Mapping[str, str], registered: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """Problems of renames, and the renames that the schema does not show yet.
+
+    A definition may keep its renames after they are made. If other renames join them, and a column has an old name
+    again, nobody knows whether to make the old rename again.
+    """
+    if renamed == registered:
+        return [], {}
+    columns = ", ".join(map(quote_identifier, current.names))
+    problems, renames = [], {}
+    for new, old in renamed.items():
+        if old in current and registered.get(new) == old != new:
+            problems.append(
+                f"renamed maps {old!r} to {new!r}, as the registered definition does, and there is a column {old!r} "
+                "again; register the definition without renamed=, then with the renames to make now"
+            )
+        elif old in current:
+            renames[new] = old
+        elif new not in current or current.field(new).first_name != old:
+            problems.append(
+                f"renamed maps {old!r} to {new!r}, but the channel has no column {old!r} (columns: {columns})"
+                f"{did_you_mean(old, current.names)}"
+            )
+    return problems, renames
+
+
+def _new_field(field: Field, head: int, taken: set[str]) -> Field:
     """Field of a column that is added to a channel with data. Its identity differs from earlier columns of the
     same name.
+
+    Args:
+        taken: identities of the channel's columns. The new one is added.
     """
-    return replace(field, nullable=True, id=f"{field.name}@{head + 1}" if head else "")
+    identity = f"{field.name}@{head + 1}" if head else field.name
+    while identity in taken:
+        identity += "'"
+    taken.add(identity)
+    return replace(field, nullable=True, id="" if identity == field.name else identity)

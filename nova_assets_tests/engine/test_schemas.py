@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import nova_assets as nova
+from nova_assets.model.schema import DataType, Field, Schema
 from nova_assets.store.store import Store
 
 pytestmark = pytest.mark.spark
@@ -66,6 +67,67 @@ def test_names_that_change_places(store: Store) -> None:
     assert rows(store) == [{"k": 1, "b": "was b", "c": "was a"}]
     declare(store, "k int, a string, c string", renamed={"a": "b"})
     assert rows(store) == [{"k": 1, "a": "was b", "c": "was a"}]
+
+
+@pytest.mark.core
+def test_columns_exchange_shift_and_take_over_names_at_once(store: Store) -> None:
+    declare(store, "k int, a int, b int")
+    store.insert("t", [{"k": 1, "a": 1, "b": 2}])
+    declare(store, "k int, a int, b int", renamed={"a": "b", "b": "a"})
+    assert rows(store) == [{"k": 1, "a": 2, "b": 1}]
+    declare(store, "k int, a int, b int, c int", renamed={"a": "b", "b": "a"})
+    assert rows(store) == [{"k": 1, "a": 2, "b": 1, "c": None}], "the same renames are made once"
+    declare(store, "k int, a int, b int, c int")
+    declare(store, "k int, b int, c int, d int", renamed={"b": "a", "c": "b", "d": "c"})
+    assert rows(store) == [{"k": 1, "b": 2, "c": 1, "d": None}]
+    store.insert("t", [{"k": 2, "b": 5, "c": 6, "d": 7}])
+    declare(store, "k int, b int, d int", renamed={"b": "c"})
+    assert rows(store) == [{"k": 1, "b": 1, "d": None}, {"k": 2, "b": 6, "d": 7}], "b is dropped, and c takes its name"
+    declare(store, "k int, x int, b int, d int", renamed={"x": "b"})
+    store.compact("t", force=True)
+    assert rows(store) == [{"k": 1, "x": 1, "b": None, "d": None}, {"k": 2, "x": 6, "b": None, "d": 7}]
+
+
+@pytest.mark.core
+@pytest.mark.parametrize(
+    ("schema", "renamed", "says"),
+    [
+        (
+            "k int, c int",
+            {"c": "z"},
+            r"renamed maps 'z' to 'c', but the channel has no column 'z' \(columns: k, x, b\)",
+        ),
+        ("k int, x int, b int", {"b": "z"}, "the channel has no column 'z'"),
+        ("k int, a int, x int", {"x": "a", "a": "x"}, "as the registered definition does, and there is a column 'a'"),
+    ],
+)
+def test_renames_that_nobody_can_make_are_refused(
+    schema: str, renamed: dict[str, str], says: str, store: Store
+) -> None:
+    declare(store, "k int, a int, b int")
+    store.insert("t", [{"k": 1, "a": 1, "b": 2}])
+    declare(store, "k int, x int, b int", renamed={"x": "a"})
+    if "as the registered" in says:
+        declare(store, "k int, x int, b int, a int", renamed={"x": "a"})
+    before = rows(store)
+    with pytest.raises(nova.DefinitionError, match=says):
+        declare(store, schema, renamed=renamed)
+    assert rows(store) == before
+
+
+def test_a_rename_may_join_one_that_is_made(store: Store) -> None:
+    declare(store, "k int, a int, b int")
+    store.insert("t", [{"k": 1, "a": 1, "b": 2}])
+    declare(store, "k int, x int, b int", renamed={"x": "a"})
+    declare(store, "k int, x int, b int, c int", renamed={"x": "a", "c": "b"})
+    assert rows(store) == [{"k": 1, "x": 1, "b": None, "c": 2}]
+
+
+def test_no_schema_has_two_columns_of_one_identity() -> None:
+    with pytest.raises(nova.DefinitionError, match="two columns of a schema are the same column"):
+        Schema((Field("price", DataType("int")), Field("cost", DataType("int"), id="price")))
+    with pytest.raises(nova.DefinitionError, match="renamed gives the data of column 'x' to several columns"):
+        nova.Channel("t", schema="a int, b int", renamed={"a": "x", "b": "x"})
 
 
 @pytest.mark.core

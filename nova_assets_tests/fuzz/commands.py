@@ -9,6 +9,7 @@ from typing import Any
 
 from nova_assets.model.block_options import BLOCK_FORMATS
 from nova_assets_tests.fuzz.naive import NaiveChannel
+from nova_assets_tests.fuzz.redefinitions import ACTIONS_THAT_RENAME_OR_DROP
 from nova_assets_tests.fuzz.scenario import Scenario, canonical_row
 from nova_assets_tests.fuzz.values import TYPES, canonical
 
@@ -211,7 +212,9 @@ class Chooser:
 
     def _choose_redefine(self, rng: random.Random) -> dict[str, Any]:
         free = [c.name for c in self.naive.columns if c.identity not in self.scenario.fixed]
-        actions = ["add", "widen"] if self.naive.model.kind == "multiset" else ["add", "drop", "widen", "rename"]
+        actions = ["add", "widen"]
+        if self.naive.model.kind != "multiset":  # each of its columns takes part in its merges
+            actions += ACTIONS_THAT_RENAME_OR_DROP
         action = rng.choice(actions) if free else "add"
         name = f"n{self.naive.next_identity}" if action != "add" or rng.random() < 0.5 else rng.choice(["x", "y"])
         return {

@@ -17,6 +17,7 @@ from nova_assets.store.store import Store
 from nova_assets_tests.fuzz.commands import DELETED, Command
 from nova_assets_tests.fuzz.comparison import Comparison, Difference
 from nova_assets_tests.fuzz.naive import Change, Column, Event, Model, NaiveChannel, State, projected
+from nova_assets_tests.fuzz.redefinitions import redefined_columns
 from nova_assets_tests.fuzz.scenario import Scenario, canonical_row, merge_model, widened
 from nova_assets_tests.fuzz.values import TYPES, canonical, limits
 
@@ -36,6 +37,8 @@ class History:
         self.scenario = scenario
         self.naive = NaiveChannel(scenario.model, scenario.columns, scenario.partition)
         self.declared = {c.identity for c in scenario.columns}
+        self.combined: set[int] = set()
+        """Columns that a block combines by a model of its own."""
         self.compare = Comparison(self.naive)
         self.collected = False
         self.cursors: dict[str, int] = {}
@@ -132,6 +135,8 @@ class History:
         self._fits(rows, came)
         if own_model is not None and not {*own_model.key, *own_model.combine} <= {c.identity for c in came}:
             raise Stale
+        if own_model is not None and not {*own_model.combine} <= self.declared:
+            return  # nova refuses to combine a column that came with the data
         if brings is not None and rows:
             came = (*came, Column(self.naive.next_identity, brings[0], TYPES[brings[1]]))
             rows = [{**r, brings[0]: brings[2]} for r in rows]
@@ -158,6 +163,8 @@ class History:
             self.naive.next_identity += brings is not None
             self.naive.columns = columns
             self.naive.commit(Event("delta", changes, model=own_model))
+            if own_model is not None:
+                self.combined |= {*own_model.combine}
         if commit.seq != self.naive.head:
             raise Difference(f"the insert took number {commit.seq}, not {self.naive.head}")
 
@@ -336,27 +343,19 @@ class History:
 
     def _do_redefine(self, action: str, column: str | None, name: str, type: str) -> None:
         now = self.naive.columns
-        chosen = next((c for c in now if c.name == column), None)
-        if action != "add" and (chosen is None or chosen.identity in self.scenario.fixed):
+        free = [c for c in now if c.identity not in self.scenario.fixed]
+        chosen = next((c for c in free if c.name == column), None)
+        if action != "add" and chosen is None:
             raise Stale
-        renamed, identity = {}, self.naive.next_identity
-        if action == "add":
-            if name in {c.name for c in now}:
-                return
-            columns = (*now, Column(identity, name, TYPES[type]))
-        elif action == "drop":
-            assert chosen is not None
-            if chosen.identity not in self.declared or len(now) - len(self.scenario.fixed) < 2:
-                return
-            columns = tuple(c for c in now if c is not chosen)
-        elif action == "rename":
-            assert chosen is not None
-            columns = tuple(replace(c, name=name) if c is chosen else c for c in now)
-            renamed = {name: chosen.name}
-        else:
-            assert chosen is not None
-            columns = tuple((widened(c) or c) if c is chosen else c for c in now)
+        new_column = Column(self.naive.next_identity, name, TYPES[type])
+        columns = redefined_columns(action, now, free, chosen, new_column, self.declared)
+        names = {c.identity: c.name for c in columns}
+        if columns == now or any(names.get(c.identity) != c.name for c in now if c.identity in self.combined):
+            return  # a block is read by a model that names such a column
+        renamed = {names[c.identity]: c.name for c in now if names.get(c.identity, c.name) != c.name}
         channel = self.scenario.channel(columns, renamed)
+        if renamed.items() & self._channel.renamed.items():  # nova does not know whether to make them again
+            self.store.register(self.scenario.channel(now), replace=True)
         self.store.register(channel, replace=True)
         self.naive.next_identity += 1
         self.naive.columns = columns
