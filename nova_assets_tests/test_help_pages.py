@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 
 from nova_assets import errors, help_pages
 from nova_assets.cli.main import cli
+from nova_assets.settings import Settings
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -70,3 +72,15 @@ def test_the_command_prints_the_address(monkeypatch: pytest.MonkeyPatch, tmp_pat
     url = "https://wiki.example.org/reference/#settings"
     assert CliRunner().invoke(cli, ["channels"]).stderr.splitlines()[-1] == f"  Read more: {url}"
     assert json.loads(CliRunner().invoke(cli, ["channels", "--json"]).stderr)["help_url"] == url
+
+
+def test_the_table_of_settings_is_that_of_the_code() -> None:
+    """Each variable is one that nova reads, and each number is the default."""
+    page = (DOCS / "reference.md").read_text()
+    found = {m[1]: (m[2], m[3]) for m in re.finditer(r"^\| `(\w+)` \| (?:`(NOVA_\w+)`|none) \| ([^|]+) \|", page, re.M)}
+    described = {f.name: f for f in dataclasses.fields(Settings) if f.name not in ("root", "sources")}
+    assert found.keys() == described.keys()
+    for name, (variable, default) in found.items():
+        assert variable == (None if name == "notify" else f"NOVA_{name.upper()}")
+        if isinstance(described[name].default, float):
+            assert float(default) == described[name].default, name

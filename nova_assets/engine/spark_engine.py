@@ -171,6 +171,8 @@ class SparkEngine:
                 found=", ".join(columns),
                 expected=f"some of {', '.join(existing)}",
             )
+        if DELETED in existing and DELETED not in columns:
+            columns = [*columns, DELETED]
         if isinstance(frame, pa.Table):
             return frame.select(list(columns))
         from nova_assets.engine.rows.spark_columns import col

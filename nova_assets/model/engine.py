@@ -168,7 +168,9 @@ class Engine(Protocol):
         """Frame with its missing partition columns added: from the scope (R13), or derived from other columns."""
 
     def select(self, frame: Frame, columns: Sequence[str]) -> Frame:
-        """Frame with the given columns only. Raises SchemaMismatch for a missing column."""
+        """Frame with the given columns only. Changes keep ``_deleted``: without it, a deletion looks like a live row
+        (R11). Raises SchemaMismatch for a missing column.
+        """
 
     def to_arrow(self, frame: Frame) -> Any:
         """All rows of a frame, as a ``pyarrow.Table``."""

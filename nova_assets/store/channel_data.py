@@ -114,7 +114,7 @@ class ChannelData:
                 have a column ``_deleted``.
             partition: the partition to read, such as ``"dt=2024-01-01/action=login"``. With values of only some
                 dimensions, such as ``"action=login"``, every partition with these values is read.
-            columns: names of the columns to read. By default, all.
+            columns: names of the columns to read. By default, all. Changes always have ``_deleted`` as well (R11).
             keys: a frame or table that contains the channel's key columns. Only rows with these keys are read.
 
         Raises:

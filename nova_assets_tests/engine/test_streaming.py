@@ -184,6 +184,14 @@ def test_columns_come_as_they_are_asked_for(store: Store) -> None:
     there = streamed(store.read("c", columns=["v", "k"]))
     assert there.schema.names == ["v", "k"]
     assert streamed(store.read("c", since=0, columns=["_deleted"])).to_pylist() == [{"_deleted": False}] * len(there)
+    store.insert("c", [{"k": there["k"][0].as_py(), "_deleted": True}])
+    for columns in (["v"], []):
+        deletion = store.read("c", since=1, columns=columns)
+        assert (
+            deletion.to_arrow().to_pylist()
+            == streamed(deletion).to_pylist()
+            == [dict.fromkeys(columns) | {"_deleted": True}]
+        )
     assert sum(b.num_rows for b in store.read("c", columns=[]).to_batches()) == len(store.read("c").to_arrow())
     with pytest.raises(SchemaMismatch, match="there are no columns 'w'"):
         store.read("c", columns=["k", "w"]).to_batches()
