@@ -164,20 +164,18 @@ class SparkEngine:
 
     def select(self, frame: Any, columns: Sequence[str]) -> Any:
         existing = list(self.column_names(frame))
-        missing = [c for c in columns if c not in existing]
-        if missing:
+        if missing := [c for c in columns if c not in existing]:
             raise SchemaMismatch(
                 f"there are no columns {', '.join(map(repr, missing))}{did_you_mean(missing[0], existing)}",
                 found=", ".join(columns),
                 expected=f"some of {', '.join(existing)}",
             )
-        if DELETED in existing and DELETED not in columns:
-            columns = [*columns, DELETED]
+        kept = [*columns, *(c for c in existing if c == DELETED and c not in columns)]
         if isinstance(frame, pa.Table):
-            return frame.select(list(columns))
+            return frame.select(kept)
         from nova_assets.engine.rows.spark_columns import col
 
-        return frame.select(*map(col, columns))
+        return frame.select(*map(col, kept))
 
     def to_arrow(self, frame: Any) -> pa.Table:
         return frame if isinstance(frame, pa.Table) else self._session.to_table(frame)
