@@ -42,6 +42,7 @@ def test_nothing_is_lost_or_doubled(
     faulty: FaultyS3, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(throttling, "FIRST_DELAY_SECONDS", 0.01)  # the store of this test needs no rest
+    monkeypatch.setattr(throttling, "MAX_DELAY_SECONDS", 0.1)
     chance = random.Random(7)
     throttled = Counter[str]()
 
