@@ -249,7 +249,7 @@ class Connection(DeploymentHandle):
     def partitions(
         self, channel: Channel | str, partition: str | Mapping[str, object] | None = None
     ) -> list[PartitionState]:
-        """Partitions of a channel, sorted by name. Dropped partitions are included (``dropped``)."""
+        """Partitions of a channel, sorted by name. Dropped partitions are included (``is_dropped``)."""
         response = self._transport.get(f"{_channel_path(channel)}/partitions", partition=_partition_as_text(partition))
         return [PartitionShape.model_validate(p).to_partition_state() for p in response]
 

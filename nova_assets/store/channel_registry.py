@@ -53,7 +53,7 @@ class ChannelRegistry:
     def partitions(
         self, channel: Channel | str, partition: str | Mapping[str, object] | None = None
     ) -> list[PartitionState]:
-        """Partitions of a channel, sorted by name. Dropped partitions are included (``dropped``).
+        """Partitions of a channel, sorted by name. Dropped partitions are included (``is_dropped``).
 
         Args:
             partition: values of one or more dimensions. Only partitions with these values are returned.

@@ -52,6 +52,41 @@ FUNCTIONS = {"gives": "table(n int)"}
   expected: different names""",
         ),
         (
+            "SELECT n FROM sold a JOIN sold b ON a.n = b.n",
+            """x.sql:1:8: column 'n' is in a and in b
+    1 | SELECT n FROM sold a JOIN sold b ON a.n = b.n
+      |        ^
+  expected: a.n or b.n""",
+        ),
+        (
+            "SELECT solt.n AS n FROM sold",
+            """x.sql:1:8: there is no table or alias 'solt'; did you mean 'sold'?
+    1 | SELECT solt.n AS n FROM sold
+      |        ^^^^^^
+  expected: a column of sold""",
+        ),
+        (
+            "SELECT DATE_FORMATT(at, 'yyyy') AS y FROM sold",
+            """x.sql:1:8: Spark has no function DATE_FORMATT; did you mean DATE_FORMAT?
+    1 | SELECT DATE_FORMATT(at, 'yyyy') AS y FROM sold
+      |        ^^^^^^^^^^^^^^^^^^^^^^^
+  next:     if it is a function of your session, declare its type: CAST(DATE_FORMATT(sold.at, 'yyyy') AS ...)""",
+        ),
+        (
+            "SELECT n FROM sold UNION ALL SELECT n, day FROM sold",
+            """x.sql:1:37: UNION combines 1 and 2 columns
+    1 | SELECT n FROM sold UNION ALL SELECT n, day FROM sold
+      |                                     ^^^^^^^^^^^^^^^^
+  expected: as many columns on both sides""",
+        ),
+        (
+            "SELECT a.n FROM sold a JOIN sold b USING (dya)",
+            """x.sql:1:43: b has no column 'dya', which USING names
+    1 | SELECT a.n FROM sold a JOIN sold b USING (dya)
+      |                                           ^^^
+  expected: day""",
+        ),
+        (
             "SELECT 'a FROM sold",
             """x.sql:1:8: syntax error: ' is not closed
     1 | SELECT 'a FROM sold
@@ -144,3 +179,10 @@ def test_a_parser_that_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
         "  expected: sqlglot without sqlglotc\n"
         "  next:     pip uninstall sqlglotc"
     )
+
+
+def test_variables_of_a_scope_may_have_a_line_each() -> None:
+    lines = "FOR t IN TIMESERIES(last => 3)\nLET d = DATE(t)\nLET m = MONTH(t)\nINSERT OVERWRITE x PARTITION (d)\n"
+    for header in (lines, lines.replace("\nLET m", ", m")):
+        graph = build_graph([SqlText("x.sql", f"{header}SELECT n + :m AS n FROM sold WHERE sold.day = :d")], [SOLD])
+        assert [f.name for f in graph.datasets["x"].schema.fields] == ["n", "d"]

@@ -178,7 +178,9 @@ class _Parser(SparkParser):
 
     def _parse_for(self) -> For:
         generators = self._parse_csv(self._parse_generator)
-        lets = self._parse_csv(self._parse_let) if self._match_text_seq("LET") else []
+        lets: list[exp.Expr] = []
+        while self._match_text_seq("LET"):
+            lets += self._parse_csv(self._parse_let)
         statement = self._parse_statement()
         if statement is None:
             self.raise_error("Expected INSERT after the scopes")

@@ -53,6 +53,15 @@ def _checks_of_class(node_class: Any) -> tuple[_Check, ...]:
     return tuple(check for kinds, check in _CHECKS if issubclass(node_class, kinds))
 
 
+@_syntax_check(exp.SetOperation)
+def _check_widths_of_set_operation(node: Any) -> _Violations:
+    sides = (node.left, node.right)
+    if all(isinstance(side, exp.Query) and not side.is_star for side in sides):
+        left, right = (len(side.selects) for side in sides)
+        if left != right and not node.args.get("by_name"):
+            yield node.right, f"{node.key.upper()} combines {left} and {right} columns", "as many columns on both sides"
+
+
 @_syntax_check(exp.Select)
 def _check_select_columns(node: Any) -> _Violations:
     if not node.expressions and not node.args.get("kind"):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from sqlglot import exp
 from sqlglot.optimizer.qualify import qualify
-from sqlglot.optimizer.scope import Scope, traverse_scope
+from sqlglot.optimizer.scope import traverse_scope
 from sqlglot.schema import MappingSchema
 
 from nova_assets.model.schema import Schema
 from nova_assets.sql.parse.dialect import DIALECT, convert_parser_errors
+from nova_assets.sql.query.column_checks import check_columns_exist, check_using_columns_exist
 from nova_assets.sql.query.scans import READ_MODES, Scan, mark_scans, scan_number
 from nova_assets.sql.query.table_function_calls import (
     TableFunctionCall,
@@ -149,7 +149,7 @@ def resolve_query(
     used_variables, names_by_span = _replace_variables(text, qualified_tree, variable_types or {})
     check_no_outer_columns(text, qualified_tree)
     for scope in traverse_scope(qualified_tree):
-        _check_columns_exist(text, scope, used_schemas, scans)
+        check_columns_exist(text, scope, used_schemas, scans)
     return Query(
         text,
         qualified_tree,
@@ -216,6 +216,7 @@ def make_mapping_schema(
 
 def _qualify_columns(text: SqlText, tree: exp.Query, schemas: Mapping[str, Schema]) -> exp.Query:
     _check_source_names_unique(text, tree)
+    check_using_columns_exist(text, tree, schemas)
     with convert_parser_errors(text):
         return qualify(
             tree,
@@ -313,58 +314,6 @@ def _make_variable_marker(name: str, type_: str, replaced_node: exp.Expr) -> exp
             if key in part.meta:
                 marker.meta[key] = part.meta[key]
     return exp.Cast(this=marker, to=exp.DataType.build(type_, dialect=DIALECT))
-
-
-def _check_columns_exist(text: SqlText, scope: Scope, schemas: Mapping[str, Schema], scans: tuple[Scan, ...]) -> None:
-    for column in scope.columns:
-        if not column.table:
-            if _is_output_alias(column):
-                continue
-            raise text.error(
-                f"there is no column {column.name!r}",
-                column,
-                expected=_format_similar_names(column.name, _visible_columns(scope, schemas)),
-            )
-        source = scope.sources.get(column.table)
-        names = None if source is None else column_names_of_source(source, schemas, scans)
-        if names is not None and column.name.lower() not in names:
-            raise text.error(
-                f"{column.table} has no column {column.name!r}",
-                column,
-                expected=_format_similar_names(column.name, names),
-            )
-
-
-def _is_output_alias(column: exp.Column) -> bool:
-    """Whether an unqualified name refers to an output column, in a clause where SQL allows such references."""
-    query = column.find_ancestor(exp.Select, exp.SetOperation)
-    clause = column.find_ancestor(exp.Order, exp.Having, exp.Group, exp.Qualify, exp.Sort)
-    return query is not None and clause is not None and column.name in query.named_selects
-
-
-def _visible_columns(scope: Scope, schemas: Mapping[str, Schema]) -> dict[str, str]:
-    columns: dict[str, str] = {}
-    for source in scope.sources.values():
-        columns |= column_names_of_source(source, schemas, ()) or {}
-    return columns
-
-
-def column_names_of_source(
-    source: Any, schemas: Mapping[str, Schema], scans: tuple[Scan, ...]
-) -> dict[str, str] | None:
-    """The columns of a source, by lower-case name. None if the columns are unknown."""
-    if isinstance(source, exp.Table):
-        number = scan_number(source)
-        schema = schemas.get(scans[number].dataset if scans and number is not None else source.name)
-        return None if schema is None else {n.lower(): n for n in schema.names}
-    if isinstance(source, Scope) and isinstance(source.expression, exp.Query):
-        return {n.lower(): n for n in source.outer_columns or source.expression.named_selects}
-    return None
-
-
-def _format_similar_names(name: str, known_names: Mapping[str, str]) -> str:
-    near = similar_names(name, known_names) or list(known_names)[:8]
-    return ", ".join(known_names[n] for n in near) or "a column of the sources of the query"
 
 
 def conjuncts(condition: exp.Expr | None) -> Iterator[exp.Expr]:

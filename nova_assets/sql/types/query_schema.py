@@ -16,6 +16,7 @@ from sqlglot.optimizer.scope import Scope
 from nova_assets.errors import DefinitionError
 from nova_assets.model.schema import Field, Schema
 from nova_assets.sql.parse.dialect import convert_parser_errors
+from nova_assets.sql.parse.spark_functions import EXPRESSION_FUNCTIONS
 from nova_assets.sql.query.resolved_query import Query, make_mapping_schema, was_written_unnamed
 from nova_assets.sql.query.table_function_calls import scalar_function_types
 from nova_assets.sql.types.column_names import spark_column_name
@@ -23,6 +24,7 @@ from nova_assets.sql.types.generator_types import generator_columns
 from nova_assets.sql.types.node_types import NODE_TYPE_RULES
 from nova_assets.sql.types.type_nodes import data_type_of_node, node_of_data_type
 from nova_assets.sql.types.widening import VOID, wider_type
+from nova_assets.suggestions import similar_names
 
 
 class SparkTypeAnnotator(TypeAnnotator):
@@ -93,6 +95,7 @@ def _make_field(query: Query, node: exp.Expr, type_node: exp.DataType | None, sp
     )
     type_ = None if type_node is None else data_type_of_node(type_node)
     if type_ is None:
+        _check_functions_exist(query, node)
         raise query.text.error(
             f"the type of column {name!r} cannot be derived from the query",
             node,
@@ -103,6 +106,19 @@ def _make_field(query: Query, node: exp.Expr, type_node: exp.DataType | None, sp
             f"column {name!r} contains only nulls, and has no type", node, next="declare it: CAST(NULL AS ...)"
         )
     return Field(spellings.get(name, name), type_)
+
+
+def _check_functions_exist(query: Query, node: exp.Expr) -> None:
+    """Raise SqlError if an expression without a type calls a misspelt function of Spark."""
+    for call in node.find_all(exp.Anonymous):
+        name = str(call.this)
+        near = similar_names(name, EXPRESSION_FUNCTIONS, 1)
+        if near and name.lower() not in EXPRESSION_FUNCTIONS:
+            raise query.text.error(
+                f"Spark has no function {name.upper()}; did you mean {near[0].upper()}?",
+                call,
+                next=f"if it is a function of your session, declare its type: CAST({call.sql('spark')[:60]} AS ...)",
+            )
 
 
 def is_generated_name(node: exp.Expr) -> bool:
