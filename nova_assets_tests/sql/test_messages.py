@@ -87,6 +87,20 @@ FUNCTIONS = {"gives": "table(n int)"}
   expected: day""",
         ),
         (
+            "SELCT n FROM sold",
+            """x.sql:1:9: syntax error: FROM does not belong here; SELCT begins no statement; did you mean 'SELECT'?
+    1 | SELCT n FROM sold
+      |         ^^^^
+  expected: Spark's SQL""",
+        ),
+        (
+            "SELECT SUBSTRING() AS x FROM sold",
+            """x.sql:1:18: syntax error: SUBSTRING lacks an argument
+    1 | SELECT SUBSTRING() AS x FROM sold
+      |                  ^
+  expected: Spark's SQL""",
+        ),
+        (
             "SELECT 'a FROM sold",
             """x.sql:1:8: syntax error: ' is not closed
     1 | SELECT 'a FROM sold

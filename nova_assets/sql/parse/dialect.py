@@ -29,6 +29,7 @@ from nova_assets.sql.parse.spark_syntax import TYPED_LITERAL_KEY, WRITTEN_PARENT
 from nova_assets.sql.parse.spark_tokens import check_tokens, convert_keywords_to_names, find_unclosed_quote
 from nova_assets.sql.parse.table_functions import convert_table_functions
 from nova_assets.sql.text import Span, SqlText
+from nova_assets.suggestions import did_you_mean
 
 
 class For(exp.Expression):
@@ -307,7 +308,8 @@ def convert_parser_errors(text: SqlText) -> Iterator[None]:
     except ParseError as error:
         raise _sql_error_from_parse_error(text, error) from None
     except SqlglotError as error:
-        raise text.error(f"syntax error: {_first_line(error)}", None, expected="Spark's SQL") from None
+        what = re.sub(r"Unknown output column: (\d+)", r"there is no output column \1", _first_line(error))
+        raise text.error(f"syntax error: {what}", None, expected="Spark's SQL") from None
     except RecursionError:
         raise text.error("is nested too deeply to be parsed", None, next="move parts of the query into WITH") from None
     except _PARSER_CRASH_ERRORS as error:
@@ -347,7 +349,24 @@ def _sql_error_from_parse_error(text: SqlText, error: ParseError) -> SqlError:
         end = _character_offset(text.sql, details["line"], details["col"])
         span = (max(0, end - len(details["highlight"])), max(1, end))
     message = str(details.get("description") or _first_line(error)).split(" but got <")[0].rstrip(".")
+    if call := _MISSING_ARGUMENT.match(message):
+        message = f"{call[1].upper()} lacks an argument"
+    elif message.startswith("Invalid expression"):
+        message = f"{details.get('highlight') or 'the end'} does not belong here{_suggest_first_word(text)}"
     return text.error(f"syntax error: {message}", span, expected="Spark's SQL")
+
+
+_MISSING_ARGUMENT = re.compile(r"Required keyword: '\w+' missing for <class '[\w.]*\.(\w+)'>")
+
+_FIRST_WORDS = ("SELECT", "WITH", "FOR", "INSERT", "CREATE", "FROM", "VALUES", "TABLE")
+
+
+def _suggest_first_word(text: SqlText) -> str:
+    """Suggestion for a misspelt first word of a statement, or an empty text."""
+    first = re.search(r"[A-Za-z_]+", re.sub(r"--[^\n]*|/\*.*?\*/", " ", text.sql, flags=re.DOTALL))
+    if first is None or first[0].upper() in (*_FIRST_WORDS, "LET"):
+        return ""
+    return f"; {first[0]} begins no statement{did_you_mean(first[0], _FIRST_WORDS)}"
 
 
 def _character_offset(sql: str, line: int, column: int) -> int:
