@@ -14,7 +14,7 @@ from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.rendering import TableGrid, block_json, format_iso_time
 from nova_assets.cli.timeline_chart import render_chart_lines
 from nova_assets.model.binding import Binding
-from nova_assets.model.partitions import WHOLE, is_in_scope, parse_partition
+from nova_assets.model.partitions import is_in_scope
 from nova_assets.model.timeline import Instant
 from nova_assets.plan.timeline_chart import TimelineChart, build_chart, cursors_of_unrun_bindings
 from nova_assets.store.listings import timeline_table
@@ -44,8 +44,7 @@ def timeline(deployment: Deployment, channel: str, partition: str | None) -> Com
     """
     with deployment.open_read_only() as store:
         instants = store.timeline(channel)
-        dimensions = store.catalog.channel(channel).channel.partitions
-        scope = parse_partition(dimensions, partition, allow_scope=True) if partition else WHOLE
+        scope = store.catalog.channel(channel).parse_scope(partition)
         outline = store.catalog.outlines([channel], scope=scope)[channel]
     bindings = _project_bindings(deployment)
     chart = build_chart(outline, bindings)

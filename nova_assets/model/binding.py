@@ -17,6 +17,7 @@ from nova_assets.model.names import check_name
 from nova_assets.model.partitions import WHOLE, Dimension, parse_partition
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
 from nova_assets.model.resources import NO_LIMITS, Resources
+from nova_assets.model.schema import Schema
 from nova_assets.model.task import Task
 from nova_assets.model.trigger import Trigger, is_supported_trigger
 from nova_assets.model.workflowette import Workflowette
@@ -160,7 +161,14 @@ class Binding:
                 expected="no partition: its outputs share no dimension",
                 binding=self.name,
             )
-        return parse_partition(dimensions, given)
+        columns = {d.column for d in dimensions}
+        fields = {
+            f.name: f
+            for c in (*self.reads, *self.writes)
+            for f in (() if c.schema is None else c.schema.fields)
+            if f.name in columns
+        }
+        return parse_partition(dimensions, given, schema=Schema(tuple(fields.values())))
 
     @property
     def _dimensions_shared_by_outputs(self) -> tuple[Dimension, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from nova_assets.model.channel import Channel
-from nova_assets.model.partitions import WHOLE
+from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.schema import Schema
 from nova_assets.model.seal import Sealing
 from nova_assets.model.timeline import TimelinePosition
@@ -54,6 +54,16 @@ class ChannelState:
         """Sequence number of the next commit. A restored channel leaves out numbers, up to ``used_until``."""
         return max(self.head, self.used_until) + 1
 
+    def parse_scope(self, partition: str | Mapping[str, object] | None) -> str:
+        """Name of a partition, or of all partitions with some values, as a person writes it; None for the channel.
+
+        Raises:
+            PartitionError: the channel has no such partition.
+        """
+        if not partition:
+            return WHOLE
+        return parse_partition(self.channel.partitions, partition, allow_scope=True, schema=self.schema)
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
@@ -61,7 +71,6 @@ class PartitionState:
 
     Args:
         last_data_seq: newest sequence number that added data (R19).
-        dropped: the last change dropped the partition.
     """
 
     __repr__ = short_repr
@@ -75,6 +84,7 @@ class PartitionState:
 
     @property
     def is_dropped(self) -> bool:
+        """Whether the last change dropped the partition."""
         return self.seq > self.last_data_seq
 
 

@@ -19,7 +19,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from nova_assets.errors import DefinitionError, PartitionError
 from nova_assets.model.definition_argument_checks import check_argument_types
 from nova_assets.model.local_hours import start_of_next_clock_hour
-from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
+from nova_assets.model.partition_values import value_text
+from nova_assets.model.period import check_keep_period
 from nova_assets.model.schema import DataType, Schema
 from nova_assets.short_repr import short_repr
 from nova_assets.suggestions import did_you_mean
@@ -199,7 +200,7 @@ def daily(
         _parse_start(column, start),
         _check_zone(column, tz),
         of=of,
-        keep=_check_keep_period(column, keep),
+        keep=check_keep_period(column, keep),
     )
 
 
@@ -222,7 +223,7 @@ def hourly(
         _parse_start(column, start),
         _check_zone(column, tz),
         of=of,
-        keep=_check_keep_period(column, keep),
+        keep=check_keep_period(column, keep),
     )
 
 
@@ -311,7 +312,11 @@ def single_partition_in_scope(columns: Sequence[str], scope: str) -> str | None:
 
 
 def parse_partition(
-    dimensions: Sequence[Dimension], name_or_values: str | Mapping[str, object], *, allow_scope: bool = False
+    dimensions: Sequence[Dimension],
+    name_or_values: str | Mapping[str, object],
+    *,
+    allow_scope: bool = False,
+    schema: Schema | None = None,
 ) -> str:
     """Canonical name of the partition that a person wrote.
 
@@ -320,15 +325,16 @@ def parse_partition(
         name_or_values: ``dt=2024-01-01/action=login`` with the dimensions in any order, or a mapping. For a single
             dimension the bare value suffices, unless it contains ``=``.
         allow_scope: accept a subset of the dimensions.
+        schema: columns of the channel. By their types, ``07`` and ``7`` are one value of a dynamic dimension.
 
     Raises:
         PartitionError: the input has another form, or a value that its dimension does not have.
     """
     columns = [d.column for d in dimensions]
     expected_form = "/".join(f"{c}=..." for c in columns) or "no partition: there are no dimensions"
-    values: dict[str, str | None]
+    values: dict[str, Any]
     if isinstance(name_or_values, Mapping):
-        values = {str(c): None if v is None else str(v) for c, v in name_or_values.items()}
+        values = {str(c): v for c, v in name_or_values.items()}
     elif len(columns) == 1 and "=" not in name_or_values:
         values = {columns[0]: name_or_values}
     else:
@@ -351,7 +357,8 @@ def parse_partition(
         )
     for d in dimensions:
         if d.column in values:
-            values[d.column] = d.parse(values[d.column])
+            by_type = schema if d.kind == "dynamic" else None
+            values[d.column] = d.parse(value_text(d.column, values[d.column], by_type))
     return partition_name([c for c in columns if c in values], values)
 
 
@@ -378,14 +385,6 @@ def _parse_start(column: str, start: str | date) -> str:
             f"the start of the partitions of {column!r} is not a date", found=repr(start), expected="YYYY-MM-DD"
         ) from error
     return text
-
-
-def _check_keep_period(column: str, keep: str | None) -> str | None:
-    if keep is not None and period_seconds(keep) is None:
-        raise DefinitionError(
-            f"keep of the partitions of {column!r} is not a period", found=repr(keep), expected=EXPECTED_PERIOD
-        )
-    return keep
 
 
 def _check_zone(column: str, tz: str) -> str:

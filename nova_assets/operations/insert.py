@@ -22,7 +22,7 @@ from nova_assets.model.channel_state import ChannelState
 from nova_assets.model.commit import Commit, CommitRequest, RequireHead, RequireNoConsumers, insert_digest
 from nova_assets.model.engine import Frame
 from nova_assets.model.execution import Execution
-from nova_assets.model.partitions import WHOLE, parse_partition
+from nova_assets.model.partitions import WHOLE
 from nova_assets.model.provenance import READ_VERSIONS
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.model.schema_evolution import reconcile_schema
@@ -180,7 +180,7 @@ class DataInserter:
     def _load_head_history(self, state: ChannelState, partition: str | Mapping[str, object] | None) -> History:
         """History of a channel at its head, without blocks."""
         state.channel.refuse_external()
-        scope = parse_partition(state.channel.partitions, partition, allow_scope=True) if partition else WHOLE
+        scope = state.parse_scope(partition)
         return self.catalog.history(state.channel.name, state.head, scope, state.head)
 
     def _insert_once(

@@ -12,7 +12,6 @@ from nova_assets.execution.lease import heartbeat
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.execution import BeginRequest, Execution
 from nova_assets.model.method_argument_checks import check_public_method_arguments
-from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.reads import Read
 from nova_assets.nova_error import NovaError
 from nova_assets.operations.lost_numbers import check_number_not_lost
@@ -47,7 +46,7 @@ class ChannelReader:
                 found=f"keys=, and merge={type(state.channel.merge).__name__}",
                 next="filter the rows after the read, or define the channel with merge=nova.Upsert(key=...)",
             )
-        scope = parse_partition(state.channel.partitions, partition, allow_scope=True) if partition else WHOLE
+        scope = state.parse_scope(partition)
         history = self.catalog.history(channel, at, scope, since, back_to=state.head if at is None else at)
         try:
             read: Read = modes.snapshot(history, at) if since is None else modes.changes(history, since, at)

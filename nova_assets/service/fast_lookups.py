@@ -69,7 +69,9 @@ class FastFileLookups:
         number, known_position = None if at is None else int(at), TimelinePosition.parse(query["known"])
         try:
             scope_of_answer = (
-                parse_partition(definition.partitions, partition, allow_scope=True) if partition else WHOLE
+                parse_partition(definition.partitions, partition, allow_scope=True, schema=definition.schema)
+                if partition
+                else WHOLE
             )
             answer = self.service.query_handler.files_answer_if_current(
                 channel, scope_of_answer, number, known_position

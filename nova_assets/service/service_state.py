@@ -78,8 +78,10 @@ class ServiceState:
             ChannelNotFound: no such channel.
             PartitionError: the channel has no such partition.
         """
-        dimensions = self.channel_definition(channel).partitions
-        return parse_partition(dimensions, partition, allow_scope=True) if partition else WHOLE
+        definition = self.channel_definition(channel)
+        if not partition:
+            return WHOLE
+        return parse_partition(definition.partitions, partition, allow_scope=True, schema=definition.schema)
 
     def check_not_lost(self, channel: str, known_position: TimelinePosition | None, *numbers: int | None) -> None:
         """Check that no requested number belongs to a commit that a restored catalog has lost. An asker that knows its

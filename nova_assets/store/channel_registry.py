@@ -11,7 +11,6 @@ from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.channel_state import ChannelState, PartitionState
 from nova_assets.model.compaction import Compaction
-from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.project import Project
 from nova_assets.model.reads import Snapshot
 from nova_assets.model.timeline import Instant
@@ -59,10 +58,7 @@ class ChannelRegistry:
             partition: values of one or more dimensions. Only partitions with these values are returned.
         """
         name = self.registered_name(channel)
-        dimensions = self.runtime.catalog.channel(name).channel.partitions
-        return self.runtime.catalog.partitions(
-            name, parse_partition(dimensions, partition, allow_scope=True) if partition else WHOLE
-        )
+        return self.runtime.catalog.partitions(name, self.runtime.catalog.channel(name).parse_scope(partition))
 
     def timeline(self, channel: Channel | str, limit: int | None = None) -> list[Instant]:
         """Instants of a channel, oldest first.

@@ -9,7 +9,6 @@ from nova_assets.execution.runtime import Runtime
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit
 from nova_assets.model.compaction import Compaction
-from nova_assets.model.partitions import parse_partition
 from nova_assets.model.registered_definition import DefinitionKey
 from nova_assets.model.retention import CollectedGarbage, RetentionVerdict
 from nova_assets.operations.lasting_problems import notify_if_failing
@@ -133,8 +132,7 @@ class StoreMaintenance:
             PartitionError: the channel has no such partition.
         """
         name = self.registry.registered_name(channel)
-        dimensions = self.runtime.catalog.channel(name).channel.partitions
-        scope = parse_partition(dimensions, partition, allow_scope=True)
+        scope = self.runtime.catalog.channel(name).parse_scope(partition)
         if not scope:
             raise PartitionError(
                 f"channel {name!r} has no partition to drop",

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.channel import Channel
-from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.provenance import ProvenanceStep
 from nova_assets.operations.provenance import ProvenanceQuery, slice_of_question
 from nova_assets.store.channel_registry import ChannelRegistry
@@ -54,8 +53,7 @@ class StoreProvenance:
         """
         name = self.registry.registered_name(channel)
         catalog = self.runtime.catalog
-        dimensions = catalog.channel(name).channel.partitions
-        scope = parse_partition(dimensions, partition, allow_scope=True) if partition else WHOLE
+        scope = catalog.channel(name).parse_scope(partition)
         asked = slice_of_question(catalog, name, at, since, scope)
         query = ProvenanceQuery(catalog)
         return ProvenanceListing(query.trace_results(asked) if downstream else query.trace_sources(asked))
