@@ -200,3 +200,17 @@ def test_variables_of_a_scope_may_have_a_line_each() -> None:
     for header in (lines, lines.replace("\nLET m", ", m")):
         graph = build_graph([SqlText("x.sql", f"{header}SELECT n + :m AS n FROM sold WHERE sold.day = :d")], [SOLD])
         assert [f.name for f in graph.datasets["x"].schema.fields] == ["n", "d"]
+
+
+def test_columns_of_a_pivot_have_its_alias() -> None:
+    sql = "SELECT p.a FROM (SELECT n, day FROM sold) PIVOT (SUM(n) FOR day IN ('2024-01-01' AS a)) p"
+    assert build_graph([SqlText("x.sql", sql)], [SOLD]).datasets["x"].schema.names == ("a",)
+
+
+def test_using_names_columns_of_with_and_of_aliases() -> None:
+    for join in ("sold AS b(m, a1, a2, a3) USING (m)", "sold USING (m)"):
+        sql = f"WITH a AS (SELECT n AS m FROM sold), sold AS (SELECT n AS m FROM sold) SELECT m FROM a JOIN {join}"
+        if " AS b(" in join:
+            sql = sql.replace(", sold AS (SELECT n AS m FROM sold)", "")
+        graph = build_graph([SqlText("x.sql", sql)], [SOLD])
+        assert graph.datasets["x"].schema.names == ("m",)

@@ -61,9 +61,9 @@ def _unresolved_column_error(
 
 
 def _is_visible_source(scope: Scope | None, name: str) -> bool:
-    """Whether a query or a query around it reads a source of this name."""
+    """Whether a query or a query around it reads a source of this name. The parser keeps aliases of PIVOT apart."""
     while scope is not None:
-        if name in scope.sources:
+        if name in scope.sources or any(pivot.alias == name for pivot in scope.expression.find_all(exp.Pivot)):
             return True
         scope = scope.parent
     return False
@@ -77,11 +77,14 @@ def _is_output_alias(column: exp.Column) -> bool:
 
 
 def check_using_columns_exist(text: SqlText, tree: exp.Query, schemas: Mapping[str, Schema]) -> None:
-    """Raise SqlError if a joined table has no column of its USING clause."""
+    """Raise SqlError if a joined dataset has no column of its USING clause. Other tables, such as those of WITH, and
+    columns with aliases are left to the parser.
+    """
     for join in tree.find_all(exp.Join):
-        schema = schemas.get(join.this.name) if isinstance(join.this, exp.Table) else None
-        for column in join.args.get("using") or () if schema is not None else ():
-            names = {n.lower(): n for n in schema.names} if schema is not None else {}
+        if scan_number(join.this) is None or join.this.alias_column_names:
+            continue
+        names = {n.lower(): n for n in schemas[join.this.name].names}
+        for column in join.args.get("using") or ():
             if column.name.lower() not in names:
                 raise text.error(
                     f"{join.this.alias_or_name} has no column {column.name!r}, which USING names",
