@@ -49,7 +49,7 @@ def names_of_existing_columns_are_not_given_to_others(patch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("plant", "keys", "first_seed"),
     [
-        (compacted_blocks_take_the_newest_schema, KEY_TYPES, 0),
+        (compacted_blocks_take_the_newest_schema, KEY_TYPES, 19),
         (names_of_existing_columns_are_not_given_to_others, BUCKETED_TYPES, 2),
         pytest.param(sums_overflow, BUCKETED_TYPES, 0, marks=EXHAUSTIVE),
         pytest.param(zeros_of_two_signs_are_two_keys, [TYPES["float"], TYPES["double"]], 8, marks=EXHAUSTIVE),
