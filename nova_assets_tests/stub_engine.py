@@ -174,7 +174,7 @@ class StubEngine:
         return [{c: v for c, v in r.items() if c != DELETED} for r in change if not r[DELETED]]
 
     def select(self, frame: list[Row], columns: Sequence[str]) -> list[Row]:
-        return [{c: r[c] for c in r if c in columns or c == DELETED} for r in frame]
+        return [{c: r[c] for c in columns} | {c: v for c, v in r.items() if c == DELETED} for r in frame]
 
     def to_arrow(self, frame: list[Row]) -> Any:
         import pyarrow as pa

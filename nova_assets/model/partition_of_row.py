@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime
+from datetime import datetime
 from typing import Any
 
 from nova_assets.errors import PartitionError
+from nova_assets.model.partition_values import value_text
 from nova_assets.model.partitions import Dimension, partition_name
 
 
@@ -26,12 +27,7 @@ def _value_as_partition_text(dimension: Dimension, value: Any, error_label: str)
     """Value in the form used in partition names."""
     if isinstance(value, datetime):
         return dimension.partition_starting_at(value)
-    if isinstance(value, bool):
-        written_text: str | None = "true" if value else "false"
-    elif isinstance(value, date):
-        written_text = value.isoformat()
-    else:
-        written_text = None if value is None else str(value)
+    written_text = value_text(dimension.column, value, None)
     canonical_text = dimension.parse(written_text)
     if canonical_text != written_text:
         raise PartitionError(

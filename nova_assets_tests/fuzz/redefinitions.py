@@ -33,8 +33,7 @@ def redefined_columns(
     if action == "widen":
         return tuple((widened(c) or c) if c is chosen else c for c in now)
     if action == "drop":
-        fixed = len(now) - len(free)
-        return tuple(c for c in now if c is not chosen or c.identity not in declared or len(now) - fixed < 2)
+        return tuple(c for c in now if c is not chosen or c.identity not in declared or len(free) < 2)
     if action == "rename":
         return _with_names(now, {chosen.identity: new_column.name})
     if action == "rename and add":

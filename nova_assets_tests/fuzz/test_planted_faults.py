@@ -39,7 +39,7 @@ def deltas_are_chained_out_of_order(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(modes, "_sort_by_number", lambda deltas: tuple(reversed(in_order(deltas))))
 
 
-def names_of_existing_columns_are_not_given_to_others(patch: pytest.MonkeyPatch) -> None:
+def renames_to_names_in_use_are_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         "nova_assets.model.schema_evolution._renames_to_make",
         lambda current, renamed, registered: ([], {n: o for n, o in renamed.items() if n not in current}),
@@ -50,7 +50,7 @@ def names_of_existing_columns_are_not_given_to_others(patch: pytest.MonkeyPatch)
     ("plant", "keys", "first_seed"),
     [
         (compacted_blocks_take_the_newest_schema, KEY_TYPES, 19),
-        (names_of_existing_columns_are_not_given_to_others, BUCKETED_TYPES, 2),
+        (renames_to_names_in_use_are_ignored, BUCKETED_TYPES, 2),
         pytest.param(sums_overflow, BUCKETED_TYPES, 0, marks=EXHAUSTIVE),
         pytest.param(zeros_of_two_signs_are_two_keys, [TYPES["float"], TYPES["double"]], 8, marks=EXHAUSTIVE),
         pytest.param(deltas_are_chained_out_of_order, KEY_TYPES, 0, marks=EXHAUSTIVE),

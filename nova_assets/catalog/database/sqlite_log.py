@@ -76,7 +76,7 @@ def log_continues_file(file: Path, log: Path) -> bool:
     A log without the first page passes. Only transactions of other programs have none, such as an UPDATE in SQLite's
     shell. An older copy of the file's own log also passes if checkpoints since then could not copy the first page,
     because a reader still needed the rows before. Then the file holds pages that are newer than the log, and nothing in
-    either tells. So copies of a catalog in use are made by `nova backup`, not by copying the files one by one.
+    either tells. So copies of a catalog in use are made by ``nova backup``, not by copying the files one by one.
 
     Raises:
         OSError: the file or the log cannot be read.
