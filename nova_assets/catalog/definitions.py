@@ -28,8 +28,13 @@ from nova_assets.catalog.timeline_steps import append_step
 from nova_assets.errors import BindingNotFound, DefinitionConflict
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel
-from nova_assets.model.channel_registration import definition_fingerprint, mutable_settings_after_register
+from nova_assets.model.channel_registration import (
+    check_partitions_keep_names,
+    definition_fingerprint,
+    mutable_settings_after_register,
+)
 from nova_assets.model.channel_state import ChannelState
+from nova_assets.model.partitions import Dimension
 from nova_assets.model.registered_definition import (
     Definition,
     DefinitionKey,
@@ -188,6 +193,10 @@ class Definitions(CatalogPart):
             return
         if not replace:
             _check_same_definition(name, existing["definition"], definition)
+        registered, declared = (
+            [Dimension.from_json(p) for p in d["partitions"]] for d in (existing["definition"], definition)
+        )
+        check_partitions_keep_names(name, registered, declared, existing["head"])
         changed = {
             "definition": definition,
             "fingerprint": new_fingerprint,

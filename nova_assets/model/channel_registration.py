@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from nova_assets.errors import DefinitionConflict
+from nova_assets.errors import DefinitionConflict, DefinitionError
+from nova_assets.model.partitions import Dimension
 from nova_assets.model.period import period_seconds_or_zero
-
-if TYPE_CHECKING:
-    pass
 
 
 def mutable_settings_after_register(
@@ -49,3 +47,49 @@ def mutable_settings_after_register(
 def definition_fingerprint(definition: Mapping[str, Any]) -> str:
     """Short hash of a definition, 32 hex digits: equal exactly if the definitions are equal."""
     return hashlib.sha256(json.dumps(definition, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]
+
+
+def check_partitions_keep_names(
+    channel: str, registered: Sequence[Dimension], declared: Sequence[Dimension], head: int
+) -> None:
+    """Check that new partitions of a channel with versions give each stored row the partition that it has.
+
+    Blocks, cursors and provenance name partitions, so no row can move to another partition without a rewrite of all
+    of them. Two changes keep every name, and are accepted: more values of a static dimension, and an earlier start of a
+    calendar.
+
+    Args:
+        channel: the channel's name, for the error.
+        registered: dimensions of the registered definition.
+        declared: dimensions of the new definition.
+        head: head of the channel.
+
+    Raises:
+        DefinitionError: the channel has versions, and a dimension was added, removed, moved or changed.
+    """
+    keeps_names = len(registered) == len(declared) and all(map(_keeps_names, registered, declared))
+    if head == 0 or keeps_names:
+        return
+    raise DefinitionError(
+        f"channel {channel!r} has {head} versions, and its partitions cannot change any more",
+        found=_describe_dimensions(declared),
+        expected=f"{_describe_dimensions(registered)}, as registered. A static dimension may get more values, and a "
+        "calendar an earlier start",
+        next=f"give the channel with the new partitions another name, and fill it with the rows of {channel}: "
+        f"store.insert(NEW, store.read({channel!r}).to_spark())",
+        channel=channel,
+    )
+
+
+def _keeps_names(registered: Dimension, declared: Dimension) -> bool:
+    """Whether each value of a dimension keeps its name and its meaning under a new declaration."""
+    same = ("column", "kind", "tz", "of")
+    return (
+        all(getattr(registered, name) == getattr(declared, name) for name in same)
+        and set(registered.values) <= set(declared.values)
+        and (registered.start is None or declared.first_moment <= registered.first_moment)
+    )
+
+
+def _describe_dimensions(dimensions: Sequence[Dimension]) -> str:
+    return ", ".join(map(repr, dimensions)) or "no partitions"

@@ -125,10 +125,7 @@ class Dimension:
         local = moment.replace(tzinfo=zone) if moment.tzinfo is None else moment.astimezone(zone)
         hour = 0 if self.kind == "daily" else local.hour
         partition_start = local.replace(hour=hour, minute=0, second=0, microsecond=0)
-        first_start = datetime.fromisoformat(self.start or "0001-01-01")
-        if local != partition_start or local < (
-            first_start.replace(tzinfo=zone) if first_start.tzinfo is None else first_start
-        ):
+        if local != partition_start or local < self.first_moment:
             raise self._invalid_value_error(
                 written_text or moment.isoformat(), f"{self._value_pattern}, from {self.start} on, in zone {zone.key}"
             )
@@ -151,6 +148,12 @@ class Dimension:
             return start_of_next_clock_hour(begins, zone).astimezone(UTC)
         except OverflowError:  # 9999-12-31, which some data uses for "never"
             return _LATEST_MOMENT
+
+    @property
+    def first_moment(self) -> datetime:
+        """Moment at which the first partition of a calendar starts."""
+        start = datetime.fromisoformat(self.start or "0001-01-01")
+        return start if start.tzinfo is not None else start.replace(tzinfo=ZoneInfo(self.tz or "UTC"))
 
     @property
     def _value_pattern(self) -> str:

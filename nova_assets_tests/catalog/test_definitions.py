@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -252,3 +253,35 @@ def test_no_insert_gets_past_a_removal_that_races_with_it(url: str) -> None:
     assert ends == ["removed"] * 3 and opened.channel("c").head == head
     assert opened.running_executions() == []
     opened.close()
+
+
+def test_partitions_of_a_channel_with_versions_keep_their_names(catalog: SqlCatalog) -> None:
+    def declared(*partitions: Any, schema: str = "p string, q string, at timestamp, dt date") -> nova.Channel:
+        return nova.Channel("visits", schema=schema, partitions=partitions)
+
+    by_site = nova.static("p", ["a", "b"])
+    by_day = nova.daily("dt", start="2024-01-02", tz="Europe/Paris", of="at")
+    catalog.register([declared()])
+    catalog.register([declared(by_site, by_day)], replace=True)
+    begun = begin_execution(catalog, "visits")
+    block = replace(build_commit_request(begun).added_blocks[0], channel="visits", partition="p=a/dt=2024-01-02")
+    catalog.commit(CommitRequest("first", begun.id, begun.epoch, None, (block,)))
+    for other in (
+        (),
+        (by_site,),
+        (by_day, by_site),
+        (by_site, by_day, nova.dynamic("q")),
+        (nova.static("p", ["a"]), by_day),
+        (nova.dynamic("p"), by_day),
+        (nova.dynamic("q"), by_day),
+        (by_site, nova.daily("dt", start="2024-01-03", tz="Europe/Paris", of="at")),
+        (by_site, nova.daily("dt", start="2024-01-02", of="at")),
+        (by_site, nova.daily("dt", start="2024-01-02", tz="Europe/Paris")),
+    ):
+        with pytest.raises(nova.DefinitionError, match="'visits' has 1 versions, and its partitions cannot change") as e:
+            catalog.register([declared(*other)], replace=True)
+        assert "store.insert(NEW, store.read('visits').to_spark())" in str(e.value)
+        assert catalog.channel("visits").channel.partitions == (by_site, by_day), "as registered"
+    wider = (nova.static("p", ["c", "b", "a"]), nova.daily("dt", start="2024-01-01", tz="Europe/Paris", of="at"))
+    catalog.register([declared(*wider)], replace=True)
+    assert catalog.channel("visits").channel.partitions == wider
