@@ -12,7 +12,7 @@ from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.refresh import format_refreshed
 from nova_assets.cli.rendering import MAX_LISTED_PARTITIONS, print_progress, print_table, print_title
 from nova_assets.operations.datasets.tick import TaskOutcome
-from nova_assets.plan.tick import Tick
+from nova_assets.plan.tick import Tick, WaitingTask
 
 
 @click.command(cls=NovaCommand)
@@ -31,8 +31,8 @@ def tick(deployment: Deployment, dry_run: bool, until_done: bool) -> CommandResu
     task has failed, or if a channel cannot be refreshed.
 
     JSON: {"run": [{"dataset", "partition", "error": null or text}], "dropped": {dataset: [partition]}, "amiss":
-    {channel: [text]}}; with --dry-run {"run": [{"dataset", "partition", "why"}], "waits": [{"dataset", "partition",
-    "why", "waits_for"}], "drop": {dataset: [partition]}, "held": {dataset: [partition]}}
+    {channel: [text]}, "waits": [{"dataset", "partition", "why", "waits_for"}]}; with --dry-run {"run": [{"dataset",
+    "partition", "why"}], "waits", "drop": {dataset: [partition]}, "held": {dataset: [partition]}}
     """
     if dry_run:
         with deployment.open_read_only(with_project=True) as store:
@@ -50,7 +50,7 @@ def tick(deployment: Deployment, dry_run: bool, until_done: bool) -> CommandResu
             runs += new_runs
             if not until_done or not new_runs or any(r.error for r in new_runs):
                 break
-    return _tick_result(runs, dropped, refresh_problems)
+    return _tick_result(runs, dropped, refresh_problems, planned_tick.waits)
 
 
 def _format_task_run(task_run: TaskOutcome) -> str:
@@ -59,7 +59,10 @@ def _format_task_run(task_run: TaskOutcome) -> str:
 
 
 def _tick_result(
-    task_runs: Sequence[TaskOutcome], dropped_partitions: dict[str, list[str]], refresh_problems: dict[str, list[str]]
+    task_runs: Sequence[TaskOutcome],
+    dropped_partitions: dict[str, list[str]],
+    refresh_problems: dict[str, list[str]],
+    waiting_tasks: Sequence[WaitingTask],
 ) -> CommandResult:
     failed = [r for r in task_runs if r.error is not None]
     run_rows = [
@@ -74,9 +77,15 @@ def _tick_result(
             console.print(f"{r.dataset} {r.partition} failed: {r.error}")
         dropped_count = sum(map(len, dropped_partitions.values()))
         console.print(f"{len(task_runs) - len(failed)} computed, {len(failed)} failed, {dropped_count} dropped")
+        _print_waiting_tasks(console, waiting_tasks)
 
     return CommandResult(
-        {"run": run_rows, "dropped": dropped_partitions, "amiss": refresh_problems},
+        {
+            "run": run_rows,
+            "dropped": dropped_partitions,
+            "amiss": refresh_problems,
+            "waits": _waiting_rows(waiting_tasks),
+        },
         show,
         1 if failed or refresh_problems else 0,
     )
@@ -84,10 +93,9 @@ def _tick_result(
 
 def _tick_preview_result(planned_tick: Tick) -> CommandResult:
     run_rows = [(b.dataset, p, w) for b in planned_tick.run for p, w in zip(b.partitions, b.why, strict=True)]
-    waiting_rows = [(w.dataset, w.partition, w.why, w.waits_for) for w in planned_tick.waits]
     data = {
         "run": [dict(zip(("dataset", "partition", "why"), r, strict=True)) for r in run_rows],
-        "waits": [dict(zip(("dataset", "partition", "why", "waits_for"), w, strict=True)) for w in waiting_rows],
+        "waits": _waiting_rows(planned_tick.waits),
         "drop": {d: list(p) for d, p in planned_tick.drop.items()},
         "held": {d: list(p) for d, p in planned_tick.held.items()},
     }
@@ -95,9 +103,7 @@ def _tick_preview_result(planned_tick: Tick) -> CommandResult:
     def show(console: Console) -> None:
         print_title(console, f"To run: {len(run_rows)}")
         print_table(console, ("dataset", "partition", "why"), run_rows)
-        if waiting_rows:
-            print_title(console, f"Waiting: {len(waiting_rows)}")
-            print_table(console, ("dataset", "partition", "why", "waits for"), waiting_rows[:MAX_LISTED_PARTITIONS])
+        _print_waiting_tasks(console, planned_tick.waits)
         for title, partitions_by_dataset in (
             ("To drop", planned_tick.drop),
             ("Not dropped, because they are many", planned_tick.held),
@@ -108,3 +114,14 @@ def _tick_preview_result(planned_tick: Tick) -> CommandResult:
                 print_table(console, ("dataset", "partition"), rows[:MAX_LISTED_PARTITIONS])
 
     return CommandResult(data, show)
+
+
+def _waiting_rows(tasks: Sequence[WaitingTask]) -> list[dict[str, str]]:
+    return [{"dataset": t.dataset, "partition": t.partition, "why": t.why, "waits_for": t.waits_for} for t in tasks]
+
+
+def _print_waiting_tasks(console: Console, tasks: Sequence[WaitingTask]) -> None:
+    if tasks:
+        print_title(console, f"Waiting: {len(tasks)}")
+        rows = [(t.dataset, t.partition, t.why, t.waits_for) for t in tasks[:MAX_LISTED_PARTITIONS]]
+        print_table(console, ("dataset", "partition", "why", "waits for"), rows)

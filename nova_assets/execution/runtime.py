@@ -234,7 +234,12 @@ class Runtime:
 
     def register_binding(self, binding: Binding) -> None:
         """Register a binding and its channels in the catalog."""
-        self.catalog.register(self._project_channels(binding), [binding], by=current_actor())
+        self.catalog.register(self.project_channels(binding), [binding], by=current_actor())
+
+    def project_channels(self, binding: Binding) -> list[Channel]:
+        """Channels of a binding, as the project defines them."""
+        names = {c.name for c in binding.channels.values()}
+        return [c for c in self.project.channels if c.name in names]
 
     def run_task(self, execution: Execution, task: str, is_last_attempt: bool = True) -> TaskReport:
         """Carry out one task: read, call, stage. Earlier staged blocks of the task and of its readers become void (R4).
@@ -341,17 +346,12 @@ class Runtime:
         """
         bound = self.project.binding(binding)
         request, _ = self._begin_request(bound, partition, whole=whole)
-        self.catalog.check_registration(self._project_channels(bound))
+        self.catalog.check_registration(self.project_channels(bound))
         now = self.catalog.now()
         pins = retry_if_owner_dead(self.catalog.preview_pins, request)
         return plan_run_from_pins(self.catalog, bound, pins, request.partition, now, self.few_rows.at_pins(pins))
 
     # internals
-
-    def _project_channels(self, binding: Binding) -> list[Channel]:
-        """Channels of a binding, as the project defines them."""
-        names = {c.name for c in binding.channels.values()}
-        return [c for c in self.project.channels if c.name in names]
 
     def _begin_request(self, bound: Binding, partition: str, *, whole: bool) -> tuple[BeginRequest, dict[str, int]]:
         """The request, and the heads of the channels whose rows it depends on."""

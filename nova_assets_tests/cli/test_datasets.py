@@ -129,5 +129,9 @@ def test_a_tick_leaves_out_a_paused_dataset_and_says_who_paused_it(nova: Nova) -
     assert nova("pause", "binding", "store_sales", "--project", PROJECT).code == 0
     output = nova("tick", "--dry-run", "--json", "--project", PROJECT).json
     assert output["run"] == [] and "binding store_sales is paused by" in output["waits"][0]["waits_for"]
+    assert nova("tick", "--json", "--project", PROJECT).json["waits"] == output["waits"]
+    done = nova("tick", "--project", PROJECT)
+    assert done.code == 0 and "0 computed, 0 failed, 0 dropped" in done.out
+    assert "binding store_sales is paused by" in " ".join(done.out.split())
     assert nova("resume", "binding", "store_sales", "--project", PROJECT).code == 0
     assert len(nova("tick", "--dry-run", "--json", "--project", PROJECT).json["run"]) > 0

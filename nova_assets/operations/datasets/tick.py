@@ -8,24 +8,25 @@ avoids repeated work.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache, partial
 
-from nova_assets.errors import ExecutionInProgress
+from nova_assets.errors import DefinitionConflict, ExecutionInProgress
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.channel_state import PartitionState
 from nova_assets.model.execution import Execution
-from nova_assets.model.partitions import partition_values
+from nova_assets.model.partitions import WHOLE, partition_values
 from nova_assets.model.project import Project
 from nova_assets.model.scheduler_state import DirtyPartition, MaterializedPartition
 from nova_assets.nova_error import NovaError
 from nova_assets.operations.datasets.snapshot import SchedulerSnapshot, StalenessTracker
 from nova_assets.operations.maintenance import ChannelMaintenance
 from nova_assets.plan.freshness import FreshnessLimits, freshness_limits
+from nova_assets.plan.redefined_queries import channels_of_other_queries
 from nova_assets.plan.tick import Batch, Policy, SchedulerState, Tick, decide_from_staleness
 from nova_assets.plan.trigger_pause import why_trigger_is_off
 from nova_assets.sql.datasets.dataset_query import DatasetQuery
@@ -61,6 +62,7 @@ class DatasetScheduler:
         self.catalog = runtime.catalog
         self.maintenance = maintenance
         self.staleness_tracker = StalenessTracker(runtime)
+        self._redefinitions: _Redefinitions | None = None
 
     def plan_tick(self, policy: Policy | None = None) -> Tick:
         """Plan the next tick. Changes nothing."""
@@ -68,18 +70,19 @@ class DatasetScheduler:
         policy = policy or Policy()
         policy = replace(policy, late={**late_by_dataset, **policy.late})
         snapshot = self.staleness_tracker.check_all_datasets(policy.late)
+        redefinitions = self._find_redefinitions()
         scheduler_state = SchedulerState(
             snapshot.now,
             snapshot.states_by_channel,
             _InputCompleteness(self.catalog, self.runtime, snapshot.now, snapshot.states_by_channel),
-            _backfill_priorities_by_channel(self.catalog.dirty_partitions()),
+            _backfill_priorities_by_channel(self.catalog.dirty_partitions(), redefinitions.channels),
             frozenset(self.catalog.running_partitions()),
             self.catalog.failing_partitions(),
             self.staleness_tracker.datasets_with_cursors,
             _freshness_limits(self.staleness_tracker.queries, self.runtime.project),
             _UnreadData(self.catalog, snapshot),
             partial(self._is_frozen, cache(self.catalog.partitions)),
-            self._find_paused_datasets(),
+            self._find_paused_datasets() | redefinitions.refused,
         )
         return decide_from_staleness(
             snapshot.partition_ordinals, snapshot.staleness_by_dataset, snapshot.task_inputs, scheduler_state, policy
@@ -91,6 +94,25 @@ class DatasetScheduler:
         names = self.staleness_tracker.queries if statuses else ()
         reasons = {name: why_trigger_is_off(self.runtime.project.binding(name), statuses) for name in names}
         return {name: why for name, why in reasons.items() if why}
+
+    def _find_redefinitions(self) -> _Redefinitions:
+        """The datasets whose query is another than the registered one. Their next execution registers the query.
+
+        The project of a process does not change: once all its queries are registered, the catalog is not asked again.
+        """
+        if self._redefinitions is None or self._redefinitions.channels:
+            registered, redefinitions = self.catalog.bindings(), _Redefinitions()
+            for binding in map(self.runtime.project.binding, self.staleness_tracker.queries):
+                if binding.name not in registered:
+                    continue
+                channels = channels_of_other_queries(registered[binding.name], binding.as_json())
+                redefinitions.channels.update(channels)
+                try:
+                    self.catalog.check_registration(self.runtime.project_channels(binding) if channels else ())
+                except DefinitionConflict as conflict:
+                    redefinitions.refused[binding.name] = f"nova init --replace: {conflict.what}"
+            self._redefinitions = redefinitions
+        return self._redefinitions
 
     def _is_frozen(
         self, load_partitions: Callable[[str], Sequence[PartitionState]], dataset: str, partition: str
@@ -145,6 +167,19 @@ class DatasetScheduler:
     def _is_partition_unchanged(self, dataset: str, partition: str, expected_seq: int) -> bool:
         state = self.catalog.materialized_partitions(dataset, [partition]).get(partition)
         return (0 if state is None else state.seq) == expected_seq
+
+
+@dataclass(frozen=True, slots=True)
+class _Redefinitions:
+    """Datasets of the project whose registered definition is another.
+
+    Args:
+        channels: channels of the datasets with another query. They are computed again.
+        refused: dataset whose channel has another definition -> what it waits for.
+    """
+
+    channels: set[str] = field(default_factory=set)
+    refused: dict[str, str] = field(default_factory=dict)
 
 
 class _InputCompleteness:
@@ -225,8 +260,10 @@ def _partition_end_times(channel: Channel, partition: str) -> Iterator[datetime]
             yield end
 
 
-def _backfill_priorities_by_channel(backfill_requests: Iterable[DirtyPartition]) -> dict[str, dict[str, int]]:
-    priorities: dict[str, dict[str, int]] = {}
+def _backfill_priorities_by_channel(
+    backfill_requests: Iterable[DirtyPartition], redefined_channels: Iterable[str]
+) -> dict[str, dict[str, int]]:
+    priorities: dict[str, dict[str, int]] = {channel: {WHOLE: 0} for channel in redefined_channels}
     for request in backfill_requests:
         priorities.setdefault(request.channel, {})[request.partition] = request.priority
     return priorities

@@ -260,7 +260,8 @@ class DatasetQuery:
     def as_json(self) -> dict[str, Any]:
         text, functions = self.statement.text, self.graph.function_types
         optional = {"functions": dict(functions), "freshness": self.freshness}
-        return {"file": text.name, "sql": text.sql, **{name: value for name, value in optional.items() if value}}
+        required = {"file": text.name, "sql": text.sql, "meaning": self.statement.meaning}
+        return required | {name: value for name, value in optional.items() if value}
 
     def scope(self, partition: str, now: datetime) -> ScopeValues:
         """The scope that writes a partition.

@@ -4,6 +4,7 @@ datasets.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -68,6 +69,15 @@ class DatasetStatement:
         return _split_statement(self.text, self.load_tree()).query
 
     @property
+    def meaning(self) -> str:
+        """Hash of all that the rows depend on. Layout, comments, checks and the case of names and keywords do not
+        matter.
+        """
+        frozen = self.text.sql[slice(*self.options.frozen_span)] if self.options.frozen_span is not None else ""
+        texts = (self.options.blank_out(self.text).sql, frozen)
+        return hashlib.sha256(repr([_words(text) for text in texts]).encode()).hexdigest()[:16]
+
+    @property
     def reads(self) -> tuple[str, ...]:
         """The datasets and channels that the query reads, in order of first mention."""
         return tuple(dict.fromkeys(s.dataset for s in self.scans))
@@ -108,6 +118,12 @@ def parse_dataset_statement(text: SqlText, statement: exp.Expr | None = None) ->
         load_tree=lambda: statement,
         load_header=lambda: head,
     )
+
+
+def _words(sql: str) -> list[str]:
+    """The words and signs of a text as written, without comments. Names and keywords are in lower case."""
+    words = (sql[token.start : token.end + 1] for token in DIALECT.tokenize(sql))
+    return [word.lower() if word.isidentifier() else word for word in words]
 
 
 def _check_dataset_name(text: SqlText, dataset_name: str, statement: exp.Expr) -> str:

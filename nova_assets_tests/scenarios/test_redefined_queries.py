@@ -1,0 +1,89 @@
+"""A tick computes the datasets again whose query was changed in its file, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from nova_assets.store.store import Store
+from nova_assets_tests.scenarios.tick_worker import DATASETS, DAYS, STORES, open_store
+
+pytestmark = pytest.mark.slow
+
+QUERIES = {**DATASETS, "copy": "SELECT revenue FROM total", "other": "SELECT SUM(revenue) AS revenue FROM store_sales"}
+
+Deploy = Callable[[dict[str, str]], Store]
+
+
+@pytest.fixture
+def deploy(tmp_path: Path) -> Iterator[Deploy]:
+    """Opens the store of a project with these queries, as a new process does. The first one has data."""
+    stores: list[Store] = []
+    (tmp_path / "sql").mkdir()
+
+    def deploy(changes: dict[str, str]) -> Store:
+        queries = {**QUERIES, **changes}
+        stores.append(open_store(f"sqlite:///{tmp_path}/c.db", str(tmp_path / "wh"), str(tmp_path / "sql"), queries))
+        if len(stores) == 1:
+            stores[0].insert("tickets", [{"price": 2, "day": d, "store": s} for d in DAYS for s in STORES])
+            run_until_done(stores[0])
+        return stores[-1]
+
+    yield deploy
+    for store in stores:
+        store.close()
+
+
+def run_until_done(store: Store) -> list[str]:
+    computed: list[str] = []
+    while (tick := store.next_tick()).run:
+        outcomes = store.tick(tick)
+        assert all(o.error is None for o in outcomes), outcomes
+        computed += [f"{o.dataset} {o.partition}".rstrip() for o in outcomes]
+    return computed
+
+
+def revenue(store: Store, dataset: str) -> list[int]:
+    return [row["revenue"] for row in store.read(dataset).to_arrow().to_pylist()]
+
+
+@pytest.mark.core
+def test_a_tick_computes_a_changed_query_and_what_reads_its_result(deploy: Deploy) -> None:
+    assert revenue(deploy({}), "copy") == [8]
+    store = deploy({"total": "SELECT SUM(revenue) * 2 AS revenue FROM day_sales"})
+    planned = store.next_tick()
+    assert [(b.dataset, b.partitions, b.why) for b in planned.run] == [("total", ("",), ("dirty",))]
+    assert [(w.dataset, w.waits_for) for w in planned.waits] == []
+    assert run_until_done(store) == ["total", "copy"]
+    assert revenue(store, "copy") == [16]
+    assert (
+        run_until_done(store)
+        == run_until_done(deploy({"total": "SELECT SUM(revenue) * 2 AS revenue FROM day_sales"}))
+        == []
+    )
+
+
+def test_a_comment_another_layout_and_other_capitals_are_the_same_query(deploy: Deploy) -> None:
+    deploy({})
+    total = "-- All of it.\nselect\n  sum(REVENUE) AS revenue /* euros */\nFROM day_sales"
+    assert deploy({"total": total}).next_tick().run == ()
+
+
+def test_rows_of_partitions_wait_for_a_backfill(deploy: Deploy) -> None:
+    deploy({})
+    store = deploy({"day_sales": DATASETS["day_sales"].replace("SUM(revenue)", "SUM(revenue) + 1")})
+    assert store.next_tick().run == ()
+
+
+def test_a_changed_definition_of_the_channel_waits_for_a_person(deploy: Deploy) -> None:
+    deploy({})
+    store = deploy({"total": "SELECT SUM(revenue) AS revenue, COUNT(*) AS days FROM day_sales"})
+    planned = store.next_tick()
+    assert planned.run == ()
+    [waiting] = planned.waits
+    assert waiting.dataset == "total"
+    assert waiting.waits_for == (
+        "nova init --replace: channel 'total' is registered with another definition (different: schema)"
+    )
