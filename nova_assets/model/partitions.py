@@ -342,17 +342,10 @@ def parse_partition(
         values = {columns[0]: name_or_values}
     else:
         values = partition_values(name_or_values) if "=" in name_or_values else {}
-    if not columns and name_or_values:
-        raise PartitionError(
-            f"{_format_value(name_or_values)} names no partition",
-            found=_format_value(name_or_values),
-            expected=expected_form,
-        )
     missing_columns = [] if allow_scope and values and columns else [c for c in columns if c not in values]
-    if missing_columns or set(values) - set(columns):
-        suggestion = "".join(
-            did_you_mean(c, missing_columns or columns) for c in sorted(set(values) - set(columns))[:1]
-        )
+    unknown_columns = sorted(set(values) - set(columns))
+    if missing_columns or unknown_columns or (name_or_values and not columns):
+        suggestion = "".join(did_you_mean(c, missing_columns or columns) for c in unknown_columns[:1])
         raise PartitionError(
             f"{_format_value(name_or_values)} names no partition{suggestion}",
             found=_format_value(name_or_values),
