@@ -16,7 +16,7 @@ from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel
 from nova_assets.model.channel_registration import definition_fingerprint
 from nova_assets.model.data_check import Check
-from nova_assets.model.task import Task
+from nova_assets.model.task import QueryFunction, Task
 from nova_assets.model.workflowette import Workflowette
 from nova_assets.short_repr import short_repr
 
@@ -188,8 +188,10 @@ def _workflowette_content(workflowette: Workflowette) -> dict[str, Any]:
 def _task_content(task: Task) -> dict[str, Any]:
     options = {"retries": task.retries, "skip_if_no_new": task.skip_if_no_new, "deterministic": task.deterministic}
     content = {**task.as_json(), **options, "code": _code_digest(task.function)}
-    if "query" in content:  # the folder of its file differs between machines
-        content["query"] = {part: value for part, value in content["query"].items() if part != "file"}
+    if task.scoped is not None:  # the folder of its file differs between machines, and its text has its meaning
+        content["query"] = {k: v for k, v in content["query"].items() if k not in ("file", "meaning")}
+    elif isinstance(task.function, QueryFunction):
+        content["query"] = task.function.as_json()
     return content
 
 

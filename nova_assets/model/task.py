@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from nova_assets.masking import get_logger
 from nova_assets.model.channel import Channel
@@ -101,6 +101,16 @@ class Context:
         For code that opens the files itself, also inside Spark's workers.
         """
         return self.viewing()
+
+
+@runtime_checkable
+class QueryFunction(Protocol):
+    """Function of a task that runs a query. The versions of a binding contain the query, as they contain code."""
+
+    def __call__(self, ctx: Context, **inputs: Any) -> Any: ...
+
+    def as_json(self) -> dict[str, Any]:
+        """The query, and all that its result depends on."""
 
 
 @dataclass(frozen=True)

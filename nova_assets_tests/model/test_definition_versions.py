@@ -60,6 +60,25 @@ def test_a_query_is_part_of_a_version_and_the_folder_of_its_file_is_not(tmp_path
     assert differences(found[1], found[2]) == ("tasks.make_ids.query.sql",)
 
 
+def test_the_query_of_a_task_in_python_is_part_of_a_version() -> None:
+    def counted(sql: str, **options: Any) -> Binding:
+        counts = nova.Channel("counts", merge=nova.Upsert(key="id"))
+        task = nova.incremental("count", sql, produces=nova.delta(counts), **options)
+        return nova.bind(nova.Workflowette("sell", [task]))
+
+    def copied(sql: str) -> Binding:
+        return nova.bind(nova.Workflowette("sell", [nova.sql_task("copy", sql, produces=nova.delta(archive))]))
+
+    count = "SELECT id, COUNT(*) AS n FROM orders GROUP BY id"
+    assert differences(counted(count), counted(count)) == ()
+    assert differences(counted(count), counted(count.replace("COUNT(*)", "2 * COUNT(*)"))) == ("tasks.count.query.sql",)
+    assert differences(counted(count), counted("FROZEN WHERE id < 3 " + count)) == ("tasks.count.query.frozen",)
+    assert differences(counted(count), counted(count, refresh="auto")) == ("tasks.count.query.prefers_changes",)
+    assert differences(copied("SELECT id FROM orders"), copied("SELECT id FROM orders WHERE id > 1")) == (
+        "tasks.copy.query.sql",
+    )
+
+
 def test_a_project_has_channels_workflowettes_bindings_and_triggers() -> None:
     found = definitions_to_register([orders, archive], [bound(keep)])
     assert [str(d.key) for d in found] == [

@@ -90,3 +90,6 @@ class _UnscopedQuery:
                 values,
                 {n: frames[self.input_by_frame[n]] for n in self.runnable.frame_by_scan.values()},
             )
+
+    def as_json(self) -> dict[str, Any]:
+        return {"sql": self.text.sql.strip()}

@@ -32,3 +32,8 @@ class IncrementalQuery(MaintainedQuery):
         load_stored = inputs.pop(STORED_ROWS)
         with convert_spark_rejections(self.text):
             return MaintenanceRun(self, ctx, inputs, load_stored).compute_output()
+
+    def as_json(self) -> dict[str, Any]:
+        optional = {"frozen": None if self.frozen is None else self.frozen.sql, "adds_floats": self.adds_floats}
+        required = {"sql": self.text.sql.strip(), "prefers_changes": self.prefers_changes}
+        return required | {name: value for name, value in optional.items() if value}
