@@ -31,12 +31,12 @@ class DefinitionError(NovaError):
     code = "NOVA-DEFINITION"
 
     @classmethod
-    def of(cls, problems: list[str], where: str) -> DefinitionError:
+    def of(cls, problems: list[str], where: str, next: str | None = None) -> DefinitionError:
         """One error for all the problems of ``where``."""
         if len(problems) == 1:
-            return cls(f"{where}: {problems[0]}", problems=problems)
+            return cls(f"{where}: {problems[0]}", next=next, problems=problems)
         listed = "".join(f"\n  {n}. {p}" for n, p in enumerate(problems, start=1))
-        return cls(f"{where}: {len(problems)} problems{listed}", problems=problems)
+        return cls(f"{where}: {len(problems)} problems{listed}", next=next, problems=problems)
 
 
 class DefinitionConflict(DefinitionError):

@@ -25,7 +25,7 @@ from nova_assets.catalog.definition_versions import insert_versions, unversioned
 from nova_assets.catalog.maintained_outputs import mark_redefined_outputs
 from nova_assets.catalog.tables import bindings, blocks, catalog_identity, channels, commit_numbers, commits
 from nova_assets.catalog.timeline_steps import append_step
-from nova_assets.errors import BindingNotFound, DefinitionConflict
+from nova_assets.errors import BindingNotFound, DefinitionConflict, DefinitionError
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel
 from nova_assets.model.channel_registration import (
@@ -102,6 +102,22 @@ class Definitions(CatalogPart):
             name = row["name"]
             _check_same_definition(name, row["definition"], by_name[name].as_json())
             mutable_settings_after_register(name, row["upkeep"], by_name[name].upkeep, replace_definition=False)
+
+    def refused_replacements(self, new_channels: Sequence[Channel]) -> dict[str, DefinitionError]:
+        """Channel -> why ``register`` with ``replace`` would refuse its new definition. Changes nothing."""
+        by_name = {c.name: c.as_json() for c in new_channels}
+        refused: dict[str, DefinitionError] = {}
+
+        def check_all(c: Connection) -> None:
+            query = select(channels).where(channels.c.name.in_(list(by_name)))
+            for row in c.execute(query.order_by(channels.c.name)).mappings().all():
+                try:
+                    _check_replacement(c, row, by_name[row["name"]])
+                except DefinitionError as error:
+                    refused[row["name"]] = error
+
+        self.database.read(check_all)
+        return refused
 
     def channel(self, name: str) -> ChannelState:
         """State of a channel, without its sizes. Raises ChannelNotFound."""
@@ -193,14 +209,10 @@ class Definitions(CatalogPart):
             return
         if not replace:
             _check_same_definition(name, existing["definition"], definition)
-        registered, declared = (
-            [Dimension.from_json(p) for p in d["partitions"]] for d in (existing["definition"], definition)
-        )
-        check_partitions_keep_names(name, registered, declared, existing["head"])
         changed = {
             "definition": definition,
             "fingerprint": new_fingerprint,
-            "schema": _schema_after_redefinition(c, name, existing, definition),
+            "schema": _check_replacement(c, existing, definition),
         }
         c.execute(update(channels).where(channels.c.name == name).values(**changed))
         append_step(c, name, "define", uuid.uuid4().hex, now)
@@ -242,8 +254,20 @@ class Definitions(CatalogPart):
         ]
 
 
-def _schema_after_redefinition(c: Connection, channel: str, existing: RowMapping, definition: dict[str, Any]) -> Any:
-    """Schema of a channel after its definition changes."""
+def _check_replacement(c: Connection, existing: RowMapping, definition: dict[str, Any]) -> Any:
+    """Check that a channel can take a new definition.
+
+    Returns:
+        The schema of the channel under the new definition.
+
+    Raises:
+        DefinitionError: stored rows cannot have these columns or partitions.
+    """
+    channel = existing["name"]
+    registered, declared = (
+        [Dimension.from_json(p) for p in d["partitions"]] for d in (existing["definition"], definition)
+    )
+    check_partitions_keep_names(channel, registered, declared, existing["head"])
     if existing["head"] == 0 or existing["schema"] is None or definition.get("external"):  # the owner sets the schema
         return definition["schema"]
     old_schema = existing["definition"]["schema"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
 from typing import Any
@@ -47,11 +47,12 @@ def check(deployment: Deployment, against: str | None, spark: bool) -> CommandRe
     nova infers columns and types by its own rules. Spark analyses each dataset that is new or whose inputs have changed
     their columns, and confirms the inference. Spark runs no query for this.
 
-    Exits with 1 if a change is breaking, or if Spark rejects a query or infers other columns.
+    Exits with 1 if a change is breaking, if Spark rejects a query or infers other columns, or if stored rows cannot
+    have the new columns or partitions, so that nova init --replace would refuse them.
 
     JSON: {"against", "breaking": bool, "changes": [{"dataset", "kind", "column", "was", "becomes", "breaking",
-    "breaks": [{"dataset", "columns", "file", "line", "column", "owner"}], "tasks": [name]}], "spark": {"asked": [name],
-    "known": [name], "refused": {name: {"code", "what", ...}}, "not_asked": {name: reason}} or null}
+    "breaks": [{"dataset", "columns", "file", "line", "column", "owner"}], "tasks": [name]}], "refused": {name: {"code",
+    "what", ...}}, "spark": {"asked": [name], "known": [name], "refused", "not_asked": {name: reason}} or null}
     """
     deployment.check_project_configured("nova check")
     declared, project, error = _load_declared_project(deployment)
@@ -73,7 +74,8 @@ def check(deployment: Deployment, against: str | None, spark: bool) -> CommandRe
     if error is not None and not any(c.is_breaking for c in changes):
         raise error
     analysis = _analyse_with_spark(deployment, project) if spark and error is None else None
-    return _comparison_result(against or "deployed", changes, project, bool(old_declared.texts), analysis)
+    refused = _refused_replacements(deployment, project) if against is None else {}
+    return _comparison_result(against or "deployed", changes, project, bool(old_declared.texts), analysis, refused)
 
 
 def _analyse_with_spark(deployment: Deployment, project: Project) -> SparkAnalysis:
@@ -120,6 +122,12 @@ def _load_deployed_datasets(deployment: Deployment, dataset_names: set[str]) -> 
         )
 
 
+def _refused_replacements(deployment: Deployment, project: Project) -> Mapping[str, NovaError]:
+    """Channel -> why ``nova init --replace`` would refuse its new definition."""
+    with deployment.open_read_only(needs_catalog=False) as store:
+        return store.catalog.refused_replacements(project.channels)
+
+
 def _names_with_inputs(statements: Sequence[DatasetStatement]) -> set[str]:
     return {s.name for s in statements} | {name for s in statements for name in s.reads}
 
@@ -136,12 +144,14 @@ def _comparison_result(
     project: Project,
     has_previous_datasets: bool,
     analysis: SparkAnalysis | None,
+    refused: Mapping[str, NovaError],
 ) -> CommandResult:
     breaking = any(c.is_breaking for c in changes)
     data = {
         "against": against,
         "breaking": breaking,
         "changes": [_change_json(c, project) for c in changes],
+        "refused": {name: error.as_dict() for name, error in refused.items()},
         "spark": None if analysis is None else _analysis_json(analysis),
     }
 
@@ -155,9 +165,12 @@ def _comparison_result(
         if has_previous_datasets:
             of_them = f"{pluralize(len(changes), 'change')}, {number or 'none'} of them breaking"
             console.print(of_them if changes else "no changes")
+        for error in refused.values():
+            console.print(error.render(), markup=False)
         _show_analysis(console, analysis)
 
-    return CommandResult(data, show, 1 if breaking or (analysis is not None and analysis.error_by_dataset) else 0)
+    has_errors = bool(refused) or (analysis is not None and bool(analysis.error_by_dataset))
+    return CommandResult(data, show, 1 if breaking or has_errors else 0)
 
 
 def _analysis_json(analysis: SparkAnalysis) -> dict[str, Any]:

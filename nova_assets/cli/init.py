@@ -16,15 +16,17 @@ from nova_assets.cli.rendering import TableGrid, format_merge_model, pluralize
 from nova_assets.engine.storage.remote_warehouse import open_warehouse
 from nova_assets.masking import mask_address
 from nova_assets.model.channel import Channel
+from nova_assets.nova_error import NovaError
 from nova_assets.store.store import Store
 
-RegistrationAction = Literal["register", "keep", "replace", "conflict"]
+RegistrationAction = Literal["register", "keep", "replace", "conflict", "refuse"]
 
 _ACTION_TEXTS = {
     "register": ("would be registered", "registered"),
     "keep": ("is registered", "is registered"),
     "replace": ("would be replaced", "replaced"),
     "conflict": ("is registered with another definition; --replace registers this one", ""),
+    "refuse": ("cannot be replaced", ""),
 }
 
 
@@ -36,11 +38,13 @@ class Registration:
         channel: the channel as the project defines it.
         action: effect on the registered definition.
         differences: names of the parts in which the registered definition differs.
+        refusal: why stored rows cannot have the new definition; None if they can.
     """
 
     channel: Channel
     action: RegistrationAction
     differences: tuple[str, ...] = ()
+    refusal: NovaError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,7 @@ class Initialisation:
 
     @property
     def has_conflicts(self) -> bool:
-        return any(r.action == "conflict" for r in self.channels)
+        return any(r.action in ("conflict", "refuse") for r in self.channels)
 
 
 @click.command(cls=NovaCommand, checks_project=False)
@@ -85,8 +89,8 @@ def init(deployment: Deployment, name: str | None, template: str | None, replace
     \b
     JSON: {"dry_run", "catalog": {"url", "made"}, "warehouse": {"folder", "made"},
            "project": NAME or null, "bindings": [NAME],
-           "channels": [{"name", "action": "register"|"keep"|"replace"|"conflict",
-                         "differences": [PART]}]}
+           "channels": [{"name", "action": "register"|"keep"|"replace"|"conflict"|"refuse",
+                         "differences": [PART], "refusal": ERROR or null}]}
     With NAME: {"dry_run", "folder", "template", "files": [PATH]}
     """
     if name is None:
@@ -148,6 +152,7 @@ def _initialise(deployment: Deployment, replace: bool, dry_run: bool) -> Command
 
 def _plan_registrations(store: Store, replace: bool) -> list[Registration]:
     registered_by_name = {s.channel.name: s.channel.as_json() for s in store.channels()}
+    refused = store.catalog.refused_replacements(store.project.channels)
     registrations = []
     for channel in store.project.channels:
         new_definition = channel.as_json()
@@ -161,9 +166,11 @@ def _plan_registrations(store: Store, replace: bool) -> list[Registration]:
             action: RegistrationAction = "register"
         elif not differences:
             action = "keep"
+        elif channel.name in refused:
+            action = "refuse"
         else:
             action = "replace" if replace else "conflict"
-        registrations.append(Registration(channel, action, differences))
+        registrations.append(Registration(channel, action, differences, refused.get(channel.name)))
     return registrations
 
 
@@ -175,7 +182,12 @@ def _initialisation_json(initialisation: Initialisation) -> dict[str, Any]:
         "project": initialisation.project,
         "bindings": list(initialisation.bindings),
         "channels": [
-            {"name": r.channel.name, "action": r.action, "differences": list(r.differences)}
+            {
+                "name": r.channel.name,
+                "action": r.action,
+                "differences": list(r.differences),
+                "refusal": None if r.refusal is None else r.refusal.as_dict(),
+            }
             for r in initialisation.channels
         ],
     }
@@ -201,3 +213,6 @@ def _show_initialisation(console: Console, initialisation: Initialisation) -> No
         different = f" (different: {', '.join(r.differences)})" if r.differences else ""
         grid.add(r.channel.name, format_merge_model(r.channel.merge), words + different)
     console.print(grid)
+    for r in initialisation.channels:
+        if r.refusal is not None:
+            console.print(r.refusal.render(), markup=False, soft_wrap=True)

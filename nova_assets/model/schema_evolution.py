@@ -172,7 +172,12 @@ def redeclare_schema(
         if f.name in merge_model_columns and identity_by_name.get(f.name) != f.identity
     ]
     if problems:
-        raise DefinitionError.of(problems, f"channel {channel!r}")
+        raise DefinitionError.of(
+            problems,
+            f"channel {channel!r}",
+            next="keep these columns, or declare the new ones in a channel or dataset with another name; then: "
+            f"nova remove channel {channel}",
+        )
     return Schema((*fields, *kept_fields))
 
 

@@ -38,6 +38,18 @@ def test_a_dry_run_says_what_it_would_make_and_makes_nothing(nova: Nova, folder:
 
 
 @pytest.mark.usefixtures("with_shop")
+def test_a_dry_run_says_what_stored_rows_cannot_become(nova: Nova, stub_store: Store) -> None:
+    stub_store.register(nova_assets.Channel("orders", merge=nova_assets.Upsert(key="id"), schema="id string"))
+    stub_store.insert("orders", [{"id": "one"}])
+    planned = nova("init", "--replace", "--dry-run")
+    assert planned.code == 1 and "cannot be replaced" in planned.out
+    assert "column id is string and cannot become bigint" in planned.out and "nova remove channel orders" in planned.out
+    [refusal] = [c["refusal"] for c in nova("init", "--dry-run", "--json").json["channels"] if c["refusal"]]
+    assert refusal["code"] == "NOVA-DEFINITION"
+    assert refusal["what"] in nova("init", "--replace").err
+
+
+@pytest.mark.usefixtures("with_shop")
 def test_a_changed_definition_is_refused_unless_replace_is_given(nova: Nova, stub_store: Store) -> None:
     stub_store.register(nova_assets.Channel("orders", merge=nova_assets.Upsert(key="id"), schema="id bigint"))
     refused = nova("init")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import nova_assets as nova
 from nova_assets.store.store import Store
 from nova_assets_tests.scenarios.tick_worker import DATASETS, DAYS, STORES, open_store
 
@@ -87,3 +88,18 @@ def test_a_changed_definition_of_the_channel_waits_for_a_person(deploy: Deploy) 
     assert waiting.waits_for == (
         "nova init --replace: channel 'total' is registered with another definition (different: schema)"
     )
+
+
+def test_columns_that_stored_rows_cannot_have_are_refused_with_the_way_out(deploy: Deploy) -> None:
+    deploy({})
+    store = deploy({"total": "SELECT CAST(SUM(revenue) AS int) AS revenue FROM day_sales"})
+    [waiting] = store.next_tick().waits
+    assert waiting.waits_for == "channel 'total': column revenue is bigint and cannot become int"
+    refused = store.catalog.refused_replacements(store.project.channels)
+    assert set(refused) == {"copy", "total"}
+    assert refused["total"].next == (
+        "keep these columns, or declare the new ones in a channel or dataset with another name; then: "
+        "nova remove channel total"
+    )
+    with pytest.raises(nova.DefinitionError, match="column revenue is bigint and cannot become int"):
+        store.register(store.project, replace=True)

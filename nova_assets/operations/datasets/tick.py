@@ -107,12 +107,19 @@ class DatasetScheduler:
                     continue
                 channels = channels_of_other_queries(registered[binding.name], binding.as_json())
                 redefinitions.channels.update(channels)
-                try:
-                    self.catalog.check_registration(self.runtime.project_channels(binding) if channels else ())
-                except DefinitionConflict as conflict:
-                    redefinitions.refused[binding.name] = f"nova init --replace: {conflict.what}"
+                if channels and (reason := self._reason_to_refuse(self.runtime.project_channels(binding))):
+                    redefinitions.refused[binding.name] = reason
             self._redefinitions = redefinitions
         return self._redefinitions
+
+    def _reason_to_refuse(self, channels: Sequence[Channel]) -> str:
+        """What the execution of a binding with these channels waits for; empty if it can register them."""
+        try:
+            self.catalog.check_registration(channels)
+        except DefinitionConflict as conflict:
+            refused = self.catalog.refused_replacements(channels)
+            return next((e.what for e in refused.values()), f"nova init --replace: {conflict.what}")
+        return ""
 
     def _is_frozen(
         self, load_partitions: Callable[[str], Sequence[PartitionState]], dataset: str, partition: str
