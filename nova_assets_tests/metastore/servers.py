@@ -21,6 +21,7 @@ from typing import Any
 import pyspark
 
 from nova_assets.engine.session.java import find_java
+from nova_assets_tests.ivy import JarsUnavailable, fetch_jars
 
 JARS = {
     "org.apache.hive": {"hive-standalone-metastore": "3.1.3"},
@@ -88,7 +89,10 @@ def server(folder: Path, *, notification_log: bool = True) -> Iterator[str]:
         NoMetastore: its jars cannot be fetched, or it does not start.
     """
     java = str(find_java().home / "bin" / "java")
-    jars = _fetch_jars(java, folder / "jars")
+    try:
+        jars = fetch_jars(JARS, folder / "jars")
+    except JarsUnavailable as error:
+        raise NoMetastore(f"jars of Hive: {error}") from error
     port = _free_port()
     _write_settings(folder, notification_log)
     _make_lock_tables(java, folder)
@@ -237,28 +241,6 @@ def spark_with_hive(address: str, folder: Path) -> Iterator[SparkWithHive]:
 def _jars_of_pyspark() -> list[Path]:
     folder = Path(pyspark.__file__).parent / "jars"
     return [jar for pattern in OF_PYSPARK for jar in sorted(folder.glob(f"{pattern}.jar"))]
-
-
-def _fetch_jars(java: str, folder: Path) -> list[Path]:
-    """The metastore's own jars, from Maven Central or from Ivy's cache."""
-    folder.mkdir(parents=True, exist_ok=True)
-    modules = "".join(
-        f'<dependency org="{organisation}" name="{name}" rev="{version}" transitive="false"/>'
-        for organisation, versions in JARS.items()
-        for name, version in versions.items()
-    )
-    (folder / "ivy.xml").write_text(
-        '<ivy-module version="2.0"><info organisation="nova" module="tests"/>'
-        f"<dependencies>{modules}</dependencies></ivy-module>"
-    )
-    ivy = os.path.join(os.path.dirname(pyspark.__file__), "jars", "*")
-    command = [java, "-cp", ivy, "org.apache.ivy.Main", "-ivy", "ivy.xml", "-types", "jar", "bundle"]
-    command += ["-retrieve", "[artifact]-[revision].[ext]"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
-    jars = sorted(folder.glob("*.jar"))
-    if len(jars) != sum(map(len, JARS.values())):
-        raise NoMetastore(f"Ivy did not fetch the jars of Hive:\n{(done.stdout + done.stderr)[-3000:]}")
-    return jars
 
 
 def _make_database(address: str, notification_log: bool) -> None:

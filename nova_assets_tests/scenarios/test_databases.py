@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
+from nova_assets.engine.inputs.database_rows import DRIVER_PACKAGE
 from nova_assets.errors import DefinitionError, SchemaMismatch, SettingsError, SourceUnavailable
 from nova_assets.store.store import Store
 from nova_assets.testing import World
 from nova_assets_tests import postgres
 from nova_assets_tests.conftest import missing
+from nova_assets_tests.ivy import JarsUnavailable, fetch_jars
 from nova_assets_tests.source_database import PASSWORD, SourceDatabase, source_server
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
@@ -37,7 +39,12 @@ FIRST, SECOND = "day=2024-01-01", "day=2024-01-02"
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[SourceDatabase]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SourceDatabase]:
+    organisation, name, version = DRIVER_PACKAGE.split(":")
+    try:
+        fetch_jars({organisation: {name: version}}, tmp_path_factory.mktemp("driver"))
+    except JarsUnavailable as reason:
+        missing(f"no JDBC driver for Spark: {reason}", "Ivy must reach Maven Central, once")
     try:
         with source_server() as database:
             yield database
