@@ -198,34 +198,6 @@ def quote_identifier(name: str) -> str:
     return name if plain else "`" + name.replace("`", "``") + "`"
 
 
-_WIDER_TYPE_NAMES = {
-    "tinyint": {"smallint", "int", "bigint"},
-    "smallint": {"int", "bigint"},
-    "int": {"bigint", "double"},
-    "float": {"double"},
-    "date": {"timestamp_ntz"},
-}
-
-
-def can_widen(from_type: DataType, to_type: DataType) -> bool:
-    """Whether ``to_type`` can represent every value of ``from_type`` exactly."""
-    if from_type == UNKNOWN_TYPE or _type_text(from_type) == _type_text(to_type):
-        return True
-    if from_type.name == to_type.name == "decimal":
-        return (
-            to_type.args[1] >= from_type.args[1]
-            and to_type.args[0] - to_type.args[1] >= from_type.args[0] - from_type.args[1]
-        )
-    if from_type.fields and from_type.name == to_type.name and len(from_type.fields) == len(to_type.fields):
-        same = from_type.name != "struct" or [f.name for f in from_type.fields] == [f.name for f in to_type.fields]
-        return same and all(can_widen(a.type, b.type) for a, b in zip(from_type.fields, to_type.fields, strict=True))
-    return to_type.name in _WIDER_TYPE_NAMES.get(from_type.name, set())
-
-
-def _type_text(type_: DataType) -> str:
-    return str(type_)
-
-
 @lru_cache(maxsize=512)
 def parse_ddl(text: str) -> Schema:
     """Schema from Spark DDL such as ``url string, price decimal(10,2), `52 week low` double NOT NULL``."""

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from nova_assets.errors import DefinitionError, SchemaMismatch
-from nova_assets.model.schema import UNKNOWN_TYPE, Field, Schema, can_widen, quote_identifier
+from nova_assets.model.schema import UNKNOWN_TYPE, Field, Schema, quote_identifier
+from nova_assets.model.type_widening import can_widen, common_type
 from nova_assets.suggestions import did_you_mean
 
 NO_RENAMES: Mapping[str, str] = {}
@@ -18,8 +19,9 @@ def reconcile_schema(
     """Schema of the channel after data with the schema ``data_schema`` is added.
 
     Under ``freeze`` the data must have exactly the declared columns, in any order. Narrower types are widened. Under
-    ``evolve`` the data may add nullable columns, missing columns are filled with nulls, and types may widen. A new
-    column that contains only nulls is not added before its first value, which determines its type.
+    ``evolve`` the data may add nullable columns, missing columns are filled with nulls, and types may widen. A struct
+    widens by further fields. A new column that contains only nulls is not added before its first value, which
+    determines its type.
 
     Args:
         channel: name of the channel.
@@ -42,8 +44,8 @@ def reconcile_schema(
         data_type = data_schema.field(f.name).type if f.name in data_schema else f.type
         if can_widen(data_type, f.type):
             fields.append(f)
-        elif on_schema_change == "evolve" and can_widen(f.type, data_type):
-            fields.append(replace(f, type=data_type))
+        elif on_schema_change == "evolve" and (wider_type := common_type(f.type, data_type)) is not None:
+            fields.append(replace(f, type=wider_type))
         else:
             problems.append(f"column {quote_identifier(f.name)} is {data_type}, not {f.type}")
     if on_schema_change == "evolve":

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from nova_assets.errors import SchemaMismatch
 from nova_assets.model.engine import Engine, Frame
 from nova_assets.model.reads import Read, Snapshot, describe_read, schema_of
-from nova_assets.model.schema import can_widen
 from nova_assets.model.sum_bounds import name_channel_in_overflow_errors
 from nova_assets.model.text_format import format_read, format_read_totals
 from nova_assets.model.text_table import TextTable
+from nova_assets.model.type_widening import can_widen
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import nova_assets as nova
 from nova_assets_tests.fuzz.naive import Column, Model
-from nova_assets_tests.fuzz.values import COMBINERS, KEY_TYPES, ORDER_TYPES, TYPES, ColumnType, canonical
+from nova_assets_tests.fuzz.values import COMBINERS, KEY_TYPES, ORDER_TYPES, TYPES, WIDER_TYPES, ColumnType, canonical
 
 _PARTITIONS: tuple[tuple[ColumnType, tuple[Any, ...], Any], ...] = (
     (TYPES["string"], ("a", "b", "c"), lambda column: nova.static(column, ["a", "b", "c"])),
@@ -148,7 +148,7 @@ def canonical_row(row: dict[str, Any], columns: tuple[Column, ...]) -> dict[int,
 
 def widened(column: Column) -> Column | None:
     """The column with the type into which it may be widened; None where there is none."""
-    return None if column.type.wider is None else replace(column, type=TYPES[column.type.wider])
+    return None if column.type.wider is None else replace(column, type=WIDER_TYPES[column.type.wider])
 
 
 def _combine(rng: random.Random, columns: list[Column]) -> dict[int, str]:

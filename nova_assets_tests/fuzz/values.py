@@ -93,6 +93,7 @@ _TYPES = (
         "struct<a:string,b:double>",
         pa.struct([("a", pa.string()), ("b", pa.float64())]),
         ({"a": "x", "b": 0.0}, {"a": "x", "b": -0.0}, {"a": None, "b": math.nan}, {"a": "", "b": None}),
+        "struct<z:int,a:string,b:double,c:array<struct<d:int>>>",
         ranges=False,
     ),
     ColumnType(
@@ -100,6 +101,25 @@ _TYPES = (
     ),
 )
 TYPES: Mapping[str, ColumnType] = {t.ddl: t for t in _TYPES}
+_WIDE_STRUCT = ColumnType(
+    "struct<z:int,a:string,b:double,c:array<struct<d:int>>>",
+    pa.struct(
+        [
+            ("z", pa.int32()),
+            ("a", pa.string()),
+            ("b", pa.float64()),
+            ("c", pa.list_(pa.struct([("d", pa.int32())]))),
+        ]
+    ),
+    (
+        {"z": None, "a": "x", "b": 0.0, "c": None},
+        {"z": 1, "a": "x", "b": -0.0, "c": []},
+        {"z": None, "a": None, "b": math.nan, "c": [{"d": 1}, None]},
+    ),
+    ranges=False,
+)
+WIDER_TYPES: Mapping[str, ColumnType] = {**TYPES, _WIDE_STRUCT.ddl: _WIDE_STRUCT}
+"""Types that a column has once it is widened."""
 KEY_TYPES = [t for t in TYPES.values() if t.orderable]
 _UNBUCKETED = (pa.types.is_floating, pa.types.is_decimal, pa.types.is_nested)
 BUCKETED_TYPES = [t for t in KEY_TYPES if not any(is_one(t.arrow) for is_one in _UNBUCKETED)]
@@ -110,7 +130,8 @@ ORDER_TYPES = [TYPES[n] for n in ("int", "double", "decimal(9,2)", "string", "ti
 def canonical(value: Any, type_: ColumnType) -> Any:
     """A hashable value, equal to another exactly if Spark groups both together.
 
-    Zeros of both signs are one value, and so are all NaNs. A date is the midnight that it becomes as a wider type.
+    Zeros of both signs are one value, and so are all NaNs. A date is the midnight that it becomes as a wider type. A
+    struct leaves out its nulls, which a wider struct has more of.
     """
     if pa.types.is_map(type_.arrow) and value is not None:
         return frozenset((k, v) for k, v in value)
@@ -123,7 +144,7 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(map(_canonical, value))
     if isinstance(value, dict):
-        return tuple((k, _canonical(v)) for k, v in sorted(value.items()))
+        return tuple((k, _canonical(v)) for k, v in sorted(value.items()) if v is not None)
     if isinstance(value, date) and not isinstance(value, datetime):
         return datetime(value.year, value.month, value.day)
     return value

@@ -79,3 +79,24 @@ def test_a_column_that_was_renamed_is_written_anew(tmp_path: Path, several: bool
     table = default_iceberg_catalog(tmp_path / ".nova/iceberg").load_table("x.c")
     assert table.scan().to_arrow().to_pylist() == [{"id": 1, "now": "a"}]
     assert ds.dataset((tmp_path / "x/c").resolve()).to_table().to_pylist() == [{"id": 1, "now": "a"}]
+
+
+def test_structs_that_get_fields_have_null_there_in_published_tables(tmp_path: Path) -> None:
+    store, targets = Shop(tmp_path).store, [nova.hive("x/s"), nova.iceberg("x.s")]
+    for schema, row in (
+        ("id bigint, s struct<a:int>, l array<struct<a:int>>", {"id": 1, "s": {"a": 1}, "l": [{"a": 1}]}),
+        (
+            "id bigint, s struct<z:int,a:int>, l array<struct<a:int,b:string>>",
+            {"id": 2, "s": {"z": 2, "a": 2}, "l": [{"a": 2, "b": "new"}]},
+        ),
+    ):
+        channel = nova.Channel("s", nova.Upsert(key="id"), schema, publish=targets)
+        store.register(channel, replace=True)
+        store.insert(channel, [row])
+        store.publish(channel)
+    iceberg = default_iceberg_catalog(tmp_path / ".nova/iceberg").load_table("x.s").scan().to_arrow()
+    for table in (ds.dataset((tmp_path / "x/s").resolve()).to_table(), iceberg):
+        assert sorted(table.to_pylist(), key=lambda r: r["id"]) == [
+            {"id": 1, "s": {"z": None, "a": 1}, "l": [{"a": 1, "b": None}]},
+            {"id": 2, "s": {"z": 2, "a": 2}, "l": [{"a": 2, "b": "new"}]},
+        ]

@@ -18,6 +18,7 @@ from nova_assets.engine.read.stored_columns import stored_column_names, stored_c
 from nova_assets.engine.rows.spark_columns import col
 from nova_assets.engine.rows.spark_types import to_spark_type, to_struct
 from nova_assets.engine.rows.spark_versions import READER_WIDENS_TYPES, file_metadata_column
+from nova_assets.engine.rows.spark_widening import widen_column
 from nova_assets.engine.session.lazy_session import LazySparkSession
 from nova_assets.engine.storage import external_files, file_io, formatted_files
 from nova_assets.engine.storage.formatted_files import FormattedFile
@@ -26,6 +27,7 @@ from nova_assets.errors import NotSupported
 from nova_assets.model.block import Block, DataFile
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.schema import DELETED, DataType, Field, Schema
+from nova_assets.model.type_widening import has_other_fields
 
 FORMATS = ("parquet", *formatted_files.FORMATS)
 """File formats that blocks may have. Spark reads Parquet, and this package reads the other formats."""
@@ -54,9 +56,10 @@ class BlockReader:
     ) -> DataFrame:
         """Rows of some blocks in the columns of a schema. Blocks with equal stored schemas share one read.
 
-        Columns that a block lacks are null. Types are widened: Spark 4's Parquet reader supports every widening that
-        ``model.schema.can_widen`` allows, while with Spark 3.5, blocks with other types are read separately and cast. A
-        column is found under its stored name in each block (R18).
+        Columns that a block lacks are null. Types are widened: Spark 4's Parquet reader supports every widening of
+        plain types that ``model.type_widening.can_widen`` allows. Blocks whose structs have other fields, and with
+        Spark 3.5 all blocks with other types, are read separately and converted. A column is found under its stored
+        name in each block (R18).
 
         Args:
             delta_index_by_path: index of the delta of each file, to be added as ``DELTA_INDEX``; None to add no index.
@@ -74,7 +77,7 @@ class BlockReader:
                 formatted += self._formatted_files(b, schema, delta_index_by_path)
             elif b.manifest.files:
                 names = stored_column_names(b, schema)
-                types = (None,) * len(names) if READER_WIDENS_TYPES else stored_column_types(b, names)
+                types = _types_to_read(b, names, schema)
                 files_by_stored_schema.setdefault((b.manifest.format, names, types), []).extend(b.manifest.files)
         frames = [
             self._read_files(f, files, schema, names, types, delta_index_by_path)
@@ -200,12 +203,19 @@ class BlockReader:
         return self.session.get().range(0).select(*columns, *marks)
 
 
+def _types_to_read(block: Block, names: _Names, schema: Schema) -> _Types:
+    """Types in which the columns of a block are read; None for the types of the schema, which the reader widens."""
+    types = stored_column_types(block, names)
+    if not READER_WIDENS_TYPES:
+        return types
+    return tuple(
+        t if t is not None and has_other_fields(t, f.type) else None for t, f in zip(types, schema.fields, strict=True)
+    )
+
+
 def _stored_column_as_field(field: Field, stored_field: Field | None) -> Column:
     """Stored column of a file as a column of the current schema."""
     if stored_field is None:
         return F.lit(None).cast(to_spark_type(field.type))
-    return (
-        col(stored_field.name)
-        if stored_field.type == field.type
-        else col(stored_field.name).cast(to_spark_type(field.type))
-    )
+    column = col(stored_field.name)
+    return column if stored_field.type == field.type else widen_column(column, stored_field.type, field.type)

@@ -10,9 +10,11 @@ from pyspark.sql import functions as F
 from nova_assets.engine.rows.canonical_keys import canonicalize_spark_column
 from nova_assets.engine.rows.spark_columns import col
 from nova_assets.engine.rows.spark_types import from_struct, to_spark_type
+from nova_assets.engine.rows.spark_widening import widen_column
 from nova_assets.errors import SchemaMismatch
-from nova_assets.model.schema import DELETED, Field, Schema, can_widen
+from nova_assets.model.schema import DELETED, Field, Schema
 from nova_assets.model.schema_evolution import reconcile_schema
+from nova_assets.model.type_widening import can_widen
 
 DELETION_IN_BASE = "nova: a base has no deletions"
 
@@ -96,7 +98,7 @@ def _fitted_column(field: Field, frame_schema: Schema, error_label: str, *, allo
             next="cast the column first",
             column=field.name,
         )
-    return col(field.name).cast(target_type).alias(field.name)
+    return widen_column(col(field.name), frame_type, field.type).alias(field.name)
 
 
 def _deleted_column(frame_schema: Schema) -> Column:
