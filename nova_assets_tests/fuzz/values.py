@@ -101,18 +101,12 @@ _TYPES = (
     ),
 )
 TYPES: Mapping[str, ColumnType] = {t.ddl: t for t in _TYPES}
+_NARROW_STRUCT = TYPES["struct<a:string,b:double>"]
 _WIDE_STRUCT = ColumnType(
     "struct<z:int,a:string,b:double,c:array<struct<d:int>>>",
-    pa.struct(
-        [
-            ("z", pa.int32()),
-            ("a", pa.string()),
-            ("b", pa.float64()),
-            ("c", pa.list_(pa.struct([("d", pa.int32())]))),
-        ]
-    ),
+    pa.struct([("z", pa.int32()), *_NARROW_STRUCT.arrow, ("c", pa.list_(pa.struct([("d", pa.int32())])))]),
     (
-        {"z": None, "a": "x", "b": 0.0, "c": None},
+        *({"z": None, **v, "c": None} for v in _NARROW_STRUCT.values),
         {"z": 1, "a": "x", "b": -0.0, "c": []},
         {"z": None, "a": None, "b": math.nan, "c": [{"d": 1}, None]},
     ),

@@ -10,26 +10,23 @@ Everything from ``INSERT`` on is Spark SQL. The header is a comprehension, as in
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
-from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
-from nova_assets.errors import NotSupported, SqlError
+from nova_assets.errors import NotSupported
 from nova_assets.sql.parse import spark_functions
+from nova_assets.sql.parse.parser_errors import convert_parser_errors
 from nova_assets.sql.parse.spark_syntax import TYPED_LITERAL_KEY, WRITTEN_PARENTHESES_KEY, check_tree
 from nova_assets.sql.parse.spark_tokens import check_tokens, convert_keywords_to_names, find_unclosed_quote
 from nova_assets.sql.parse.table_functions import convert_table_functions
 from nova_assets.sql.text import Span, SqlText
-from nova_assets.suggestions import did_you_mean
 
 
 class For(exp.Expression):
@@ -281,48 +278,6 @@ def _check_parser_not_compiled() -> None:
         )
 
 
-_PARSER_CRASH_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    MemoryError,
-    TypeError,
-    ValueError,
-)
-"""Errors that the parser raises for some texts in addition to its own."""
-
-
-@contextmanager
-def convert_parser_errors(text: SqlText) -> Iterator[None]:
-    """Context manager in which the parser works on a text. Every error is raised as SqlError with a place in the text,
-    and the parser's log is silenced.
-
-    Raises:
-        SqlError: the parser fails.
-    """
-    logger = logging.getLogger("sqlglot")
-    logger.addFilter(_drop_log_record)
-    try:
-        yield
-    except ParseError as error:
-        raise _sql_error_from_parse_error(text, error) from None
-    except SqlglotError as error:
-        what = re.sub(r"Unknown output column: (\d+)", r"there is no output column \1", _first_line(error))
-        raise text.error(f"syntax error: {what}", None, expected="Spark's SQL") from None
-    except RecursionError:
-        raise text.error("is nested too deeply to be parsed", None, next="move parts of the query into WITH") from None
-    except _PARSER_CRASH_ERRORS as error:
-        what = f"cannot be parsed: the SQL parser failed ({type(error).__name__}: {_first_line(error)[:100]})"
-        raise text.error(what, None, next="write the query in another way") from error
-    finally:
-        logger.removeFilter(_drop_log_record)
-
-
-def _drop_log_record(record: logging.LogRecord) -> bool:
-    return False
-
-
 def _check_no_pipes(text: SqlText, tokens: list[Token]) -> None:
     """Raise SqlError for pipe syntax. The parser turns pipes into one SELECT, which can differ from Spark's
     step-by-step meaning.
@@ -340,40 +295,3 @@ def statement_end(text: SqlText) -> int:
     while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
         tokens.pop()
     return int(tokens[-1].end) + 1 if tokens else 0
-
-
-def _sql_error_from_parse_error(text: SqlText, error: ParseError) -> SqlError:
-    details = error.errors[0] if error.errors else {}
-    span = None
-    if details.get("line") is not None and details.get("highlight") is not None:
-        end = _character_offset(text.sql, details["line"], details["col"])
-        span = (max(0, end - len(details["highlight"])), max(1, end))
-    message = str(details.get("description") or _first_line(error)).split(" but got <")[0].rstrip(".")
-    if call := _MISSING_ARGUMENT.match(message):
-        message = f"{call[1].upper()} lacks an argument"
-    elif message.startswith("Invalid expression"):
-        message = f"{details.get('highlight') or 'the end'} does not belong here{_suggest_first_word(text)}"
-    return text.error(f"syntax error: {message}", span, expected="Spark's SQL")
-
-
-_MISSING_ARGUMENT = re.compile(r"Required keyword: '\w+' missing for <class '[\w.]*\.(\w+)'>")
-
-_FIRST_WORDS = ("SELECT", "WITH", "FOR", "INSERT", "CREATE", "FROM", "VALUES", "TABLE")
-
-
-def _suggest_first_word(text: SqlText) -> str:
-    """Suggestion for a misspelt first word of a statement, or an empty text."""
-    first = re.search(r"[A-Za-z_]+", re.sub(r"--[^\n]*|/\*.*?\*/", " ", text.sql, flags=re.DOTALL))
-    if first is None or first[0].upper() in (*_FIRST_WORDS, "LET"):
-        return ""
-    return f"; {first[0]} begins no statement{did_you_mean(first[0], _FIRST_WORDS)}"
-
-
-def _character_offset(sql: str, line: int, column: int) -> int:
-    """Character offset of a column in a line of the text."""
-    lines = sql.split("\n")
-    return sum(len(one) + 1 for one in lines[: line - 1]) + column
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).split("\n", 1)[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sqlglot import exp
@@ -16,7 +16,7 @@ from nova_assets.suggestions import did_you_mean, similar_names
 
 
 def check_columns_exist(text: SqlText, scope: Scope, schemas: Mapping[str, Schema], scans: tuple[Scan, ...]) -> None:
-    for column in scope.columns:
+    for column in (*scope.columns, *_columns_of_group_conditions(scope)):
         if not column.table:
             if _is_output_alias(column):
                 continue
@@ -60,6 +60,14 @@ def _unresolved_column_error(
     )
 
 
+def _columns_of_group_conditions(scope: Scope) -> Iterator[exp.Column]:
+    """Columns without a table in HAVING and QUALIFY, which are not among the columns of the scope."""
+    for clause in filter(None, map(scope.expression.args.get, ("having", "qualify"))):
+        for node in clause.walk(prune=lambda n: isinstance(n, exp.Query)):
+            if isinstance(node, exp.Column) and not node.table:
+                yield node
+
+
 def _is_visible_source(scope: Scope | None, name: str) -> bool:
     """Whether a query or a query around it reads a source of this name. The parser keeps aliases of PIVOT apart."""
     while scope is not None:
@@ -73,7 +81,8 @@ def _is_output_alias(column: exp.Column) -> bool:
     """Whether an unqualified name refers to an output column, in a clause where SQL allows such references."""
     query = column.find_ancestor(exp.Select, exp.SetOperation)
     clause = column.find_ancestor(exp.Order, exp.Having, exp.Group, exp.Qualify, exp.Sort)
-    return query is not None and clause is not None and column.name in query.named_selects
+    names = {name.lower() for name in query.named_selects} if query is not None else set()
+    return clause is not None and column.name.lower() in names
 
 
 def check_using_columns_exist(text: SqlText, tree: exp.Query, schemas: Mapping[str, Schema]) -> None:

@@ -11,9 +11,11 @@ from sqlglot.optimizer.scope import traverse_scope
 from sqlglot.schema import MappingSchema
 
 from nova_assets.model.schema import Schema
-from nova_assets.sql.parse.dialect import DIALECT, convert_parser_errors
+from nova_assets.sql.parse.dialect import DIALECT
+from nova_assets.sql.parse.parser_errors import convert_parser_errors
 from nova_assets.sql.query.column_checks import check_columns_exist, check_using_columns_exist
 from nova_assets.sql.query.scans import READ_MODES, Scan, mark_scans, scan_number
+from nova_assets.sql.query.select_checks import check_select
 from nova_assets.sql.query.table_function_calls import (
     TableFunctionCall,
     call_number,
@@ -150,6 +152,7 @@ def resolve_query(
     check_no_outer_columns(text, qualified_tree)
     for scope in traverse_scope(qualified_tree):
         check_columns_exist(text, scope, used_schemas, scans)
+        check_select(text, scope)
     return Query(
         text,
         qualified_tree,

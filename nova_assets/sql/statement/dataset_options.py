@@ -22,7 +22,8 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
 from nova_assets.plan.freshness import DOWNSTREAM
-from nova_assets.sql.parse.dialect import DIALECT, convert_parser_errors
+from nova_assets.sql.parse.dialect import DIALECT
+from nova_assets.sql.parse.parser_errors import convert_parser_errors
 from nova_assets.sql.statement.written_checks import CHECK_WORDS, WrittenCheck, depth_change, parse_checks
 from nova_assets.sql.text import Span, SqlText
 

@@ -19,7 +19,8 @@ from nova_assets.errors import DefinitionError
 from nova_assets.model import checks
 from nova_assets.model.channel import Channel
 from nova_assets.model.data_check import Check
-from nova_assets.sql.parse.dialect import DIALECT, convert_parser_errors
+from nova_assets.sql.parse.dialect import DIALECT
+from nova_assets.sql.parse.parser_errors import convert_parser_errors
 from nova_assets.sql.text import Span, SqlText
 from nova_assets.suggestions import did_you_mean
 

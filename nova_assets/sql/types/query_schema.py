@@ -15,7 +15,7 @@ from sqlglot.optimizer.scope import Scope
 
 from nova_assets.errors import DefinitionError
 from nova_assets.model.schema import Field, Schema
-from nova_assets.sql.parse.dialect import convert_parser_errors
+from nova_assets.sql.parse.parser_errors import convert_parser_errors
 from nova_assets.sql.parse.spark_functions import EXPRESSION_FUNCTIONS
 from nova_assets.sql.query.resolved_query import Query, make_mapping_schema, was_written_unnamed
 from nova_assets.sql.query.table_function_calls import scalar_function_types
