@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import unquote, unquote_plus
+from urllib.parse import quote, unquote, unquote_plus
 
 MASK = "***"
 
@@ -36,6 +36,12 @@ _PORT = re.compile(r"\d{1,5}(?:[/?#;]|$)")
 _LETTERS = re.compile(r"[a-z]*|[A-Z]*")
 _MIN_SECRET_LENGTH = 6
 """Minimum length of a secret that is masked by its value. Shorter secrets occur inside too many ordinary words."""
+
+_MIN_WORD_LENGTH = 12
+"""The same for a secret of letters of one case only, which may be an ordinary word."""
+
+_RESERVED = "!#$%&'()*+,/:;=?@[]~"
+"""Characters that HTTP clients leave as they are in an address."""
 
 _pattern_by_secret: dict[str, re.Pattern[str]] = {}
 
@@ -131,11 +137,27 @@ def remember_secrets(*addresses: str | None, values: Mapping[str, str] | None = 
     for name, value in (values or {}).items():
         found += [value] if is_secret_name(name) else list(_find_secrets(value))
     for secret in found:
-        for form in {secret, unquote(secret), unquote_plus(secret)}:
-            if len(form) >= _MIN_SECRET_LENGTH and not _LETTERS.fullmatch(form):
-                before = r"(?<!\w)" if form[0].isalnum() else ""
-                after = r"(?!\w)" if form[-1].isalnum() else ""
-                _pattern_by_secret.setdefault(form, re.compile(before + re.escape(form) + after))
+        _remember(secret)
+
+
+def remember_whole_secret(secret: str) -> None:
+    """Mask a text from now on, wherever it appears in this process.
+
+    An address is a secret as a whole, such as that of a webhook. HTTP clients quote its path without its host.
+    """
+    target = secret.partition("://")[2].partition("/")[2].strip("/")
+    for text in (secret, target, target.partition("?")[0].strip("/"), *_find_secrets(secret)):
+        _remember(text)
+
+
+def _remember(secret: str) -> None:
+    """Mask a secret in the forms in which it may appear: as it is, with or without percent encoding."""
+    encoded = (quote(secret, safe, errors="surrogateescape") for safe in ("", _RESERVED))
+    for form in {secret, unquote(secret), unquote_plus(secret), *encoded}:
+        if len(form) >= (_MIN_WORD_LENGTH if _LETTERS.fullmatch(form) else _MIN_SECRET_LENGTH):
+            before = r"(?<!\w)" if form[0].isalnum() else ""
+            after = r"(?!\w)" if form[-1].isalnum() else ""
+            _pattern_by_secret.setdefault(form, re.compile(before + re.escape(form) + after))
 
 
 def get_logger(name: str) -> logging.Logger:

@@ -14,9 +14,10 @@ from typing import Any
 from nova_assets.errors import SettingsError
 from nova_assets.http_addresses import check_http_address, split_addresses
 from nova_assets.key_prefix import parse_key_prefix
-from nova_assets.masking import mask_address, mask_nested, mask_setting_value, remember_secrets
+from nova_assets.masking import mask_address, mask_nested, mask_setting_value
 from nova_assets.renamed import NEW_SETTING_NAMES
 from nova_assets.s3_settings import spark_s3_settings
+from nova_assets.setting_secrets import remember_setting_secrets
 from nova_assets.spark_location import check_spark_location
 from nova_assets.suggestions import did_you_mean
 
@@ -97,6 +98,9 @@ class Settings:
     root: Path = field(default_factory=Path.cwd)
     sources: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        remember_setting_secrets({f.name: getattr(self, f.name) for f in fields(self)}, self.root)
+
     def __repr__(self) -> str:
         """The settings that differ from the defaults, without secrets, on at most two lines."""
         shown = {f.name: mask_nested(getattr(self, f.name)) for f in fields(self) if f.repr}
@@ -159,7 +163,7 @@ def load_settings(start_folder: Path | None = None, **arguments: Any) -> Setting
         for name, value in layer_values.items():
             if value is not None:
                 values[name], sources[name] = value, layer
-    _remember_secrets(values)
+    remember_setting_secrets(values, root)  # before an error can quote one
     return _settings_from_values(values, root, sources)
 
 
@@ -231,22 +235,6 @@ def _check_not_renamed(names: Iterable[str], place: str, spell: Callable[[str], 
                 found=place.format(spell(name)),
                 expected=place.format(spell(NEW_SETTING_NAMES[name])),
             )
-
-
-def _remember_secrets(values: Mapping[str, Any]) -> None:
-    """Mask the secrets of the settings, and the credentials of servers, wherever they appear."""
-    texts = {name: value for name, value in values.items() if isinstance(value, str)}
-    config = values["spark_config"]
-    config = {str(k): str(v) for k, v in config.items()} if isinstance(config, Mapping) else {}
-    if "spark_config" in texts:
-        config = {name.strip(): text for name, _, text in (p.partition("=") for p in texts["spark_config"].split(";"))}
-    variables = {name: os.environ.get(name, "") for name in _SECRET_VARIABLES}
-    addresses = (*texts.values(), *split_addresses(values["service"] or ()))
-    remember_secrets(*addresses, values={**texts, **config, **variables})
-
-
-_SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "PGPASSWORD")
-"""Environment variables from which client libraries take credentials."""
 
 
 _parse_toml = lru_cache(maxsize=16)(tomllib.loads)  # each step of a Dagster run loads the settings

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Literal, get_args
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from nova_assets.masking import remember_secrets
 from nova_assets.model.period import EXPECTED_PERIOD, period_seconds_or_zero
+from nova_assets.setting_secrets import remember_named_secrets
 
 SplitKind = Literal["range", "hash"]
 
@@ -78,6 +80,10 @@ class DatabaseTable:
     incremental: str | None = None
     settle: str | None = None
     fetch_size: int = 10_000
+
+    def __post_init__(self) -> None:
+        named = {"password_env": self.password_env, "password_file": self.password_file}
+        remember_named_secrets(named, Path())
 
     def problems(self) -> list[str]:
         """Problems of this definition alone."""

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from nova_assets.masking import mask_nested
 from nova_assets.model.commit import Commit
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.read_strategy import CostEstimate
@@ -141,7 +142,7 @@ class TaskProgress:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """Result of one data check of an execution.
+    """Result of one data check of an execution. Secrets are masked in its texts.
 
     Args:
         check: name of the check.
@@ -162,6 +163,10 @@ class CheckReport:
     found: str | None = None
     metadata: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     skipped: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "found", mask_nested(self.found))
+        object.__setattr__(self, "metadata", mask_nested(dict(self.metadata)))
 
     @property
     def blocks_commit(self) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nova_assets.errors import SettingsError
-from nova_assets.masking import remember_secrets
+from nova_assets.masking import remember_whole_secret
 from nova_assets.notify.notifier import DELIVERY_TIMEOUT
 from nova_assets.suggestions import did_you_mean
 
@@ -76,8 +76,6 @@ class NotifierOptions:
     def secret(self, option: str) -> str:
         """Secret from the variable that ``<option>_env`` names, or from the file that ``<option>_file`` names.
 
-        It is masked from now on, wherever it appears in this process.
-
         Raises:
             SettingsError: it is missing, or it stands in the configuration itself.
         """
@@ -98,7 +96,7 @@ class NotifierOptions:
             raise self.error(f"{option} is missing", expected=expected)
         if not secret:
             raise self.error(f"{source} is empty, and it should hold the {option}")
-        remember_secrets(values={"secret": secret})
+        remember_whole_secret(secret)  # a file may have changed since the settings were loaded
         return secret
 
     def check_all_read(self) -> None:

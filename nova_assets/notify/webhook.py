@@ -9,7 +9,7 @@ import httpx
 
 from nova_assets.errors import NotificationFailed, SettingsError
 from nova_assets.http_addresses import check_http_address
-from nova_assets.masking import get_logger, mask, mask_address, remember_secrets
+from nova_assets.masking import get_logger, mask, mask_address
 from nova_assets.model.notification import Notification
 from nova_assets.notify.notifier_options import NotifierOptions
 
@@ -37,7 +37,6 @@ class WebhookNotifier:
         self.timeout = timeout
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         get_logger("httpx")  # it logs addresses, which may be secrets; now they are masked
-        remember_secrets(url)
 
     def deliver(self, notification: Notification) -> None:
         headers = {**self._headers, "Idempotency-Key": notification.id}
@@ -86,7 +85,6 @@ def _read_url(options: NotifierOptions) -> str:
     """Address of the receiver. It stands in the configuration only if it holds no secret."""
     if not options.has("url"):
         url = options.secret("url")
-        remember_secrets(values={"secret": urlsplit(url).path.lstrip("/")})
         try:
             return check_http_address("url", url)
         except SettingsError as error:

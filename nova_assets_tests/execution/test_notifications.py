@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
+from nova_assets.model.notify_settings import parse_notify_settings
 from nova_assets.store.notify_thread import notifications_in_background
 from nova_assets.store.store import Store
 from nova_assets_tests.execution.conftest import Opener, TestClock
@@ -278,3 +282,55 @@ def test_test_notifiers_say_what_is_wrong(store: Store, receiver: HttpReceiver) 
     assert "status 404" in (store.test_notifiers("ops")["ops"] or "")
     with pytest.raises(nova.SettingsError, match="did you mean 'ops'"):
         store.test_notifiers("op")
+
+
+HOOK = "https://chat.example.org/services/T0/0nly-runs-a?sig=0nly-runs-b"
+
+
+@nova.task(consumes=nova.new(source), produces=nova.delta(copies))
+def post(source: list[Row]) -> list[Row]:
+    if any(r["v"] < 0 for r in source):
+        target = os.environ["HOOK"].removeprefix("https://chat.example.org")
+        raise ConnectionError(f"{os.environ['HOOK']}: no answer for url: {target} with {os.environ['HOOK_TOKEN']}")
+    return source
+
+
+@nova.check(nova.new(copies), blocking=False)
+def answers(copies: list[Row]) -> bool:
+    raise ConnectionError(f"login of {os.environ['MAIL_PASSWORD']} refused")
+
+
+def test_a_process_that_only_runs_masks_the_secrets_that_the_settings_name(
+    opened: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that failed never opened a notifier, so only its settings could tell the secrets."""
+    for name, value in (("HOOK", HOOK), ("HOOK_TOKEN", "0nly-runs-c"), ("MAIL_PASSWORD", "onlyrunswithletters")):
+        monkeypatch.setenv(name, value)
+    (tmp_path / "pyproject.toml").write_text(
+        """[tool.nova.notify.to.chat]
+kind = "webhook"
+url_env = "HOOK"
+token_env = "HOOK_TOKEN"
+events = ["failed"]
+[tool.nova.notify.to.mail]
+kind = "smtp"
+host = "127.0.0.1"
+from = "nova@example.org"
+to = "ann@example.org"
+user = "nova"
+password_env = "MAIL_PASSWORD"
+events = ["failed"]
+"""
+    )
+    runs = opened(nova.Project([nova.bind(nova.Workflowette("post", [post], checks=[answers]))]))
+    runs.register(runs.project)
+    runs.catalog.register_notifiers([c.subscription for c in parse_notify_settings(runs.settings.notify).notifiers])
+    insert(runs)
+    [report] = runs.run("post").checks
+    insert(runs, v=-1)
+    with pytest.raises(nova.TaskFailed) as failed:
+        runs.run("post")
+    told = "".join(traceback.format_exception(failed.value)) + repr(runs.catalog.executions())
+    told += json.dumps([report.as_json(), *(q.notification.as_json() for q in runs.notifications())])
+    assert told.count("no answer for url: /*** with ***") >= 3 and "login of *** refused" in told
+    assert "0nly-runs" not in told and "onlyruns" not in told
