@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -93,8 +93,7 @@ class GarbageCollection(CatalogPart):
 
         All blocks that list the file were collected longer ago than the delay. No staged block lists it. No running
         execution that had pinned the channel before the collection remains, since its plan may contain the file. No
-        published version from before the collection remains, since its table may list the file. No backup from before
-        the collection holds it.
+        published version lists it. No backup from before the collection holds it.
 
         Args:
             deletion_delay: seconds after the collection.
@@ -167,9 +166,10 @@ def _read_deletable(c: Connection, collected_before: datetime) -> list[tuple[str
         executions.c.state == "running",
         executions.c.started_at <= blocks.c.collected_at,
     )
-    in_published_version = exists().where(
-        other_files.c.path == files.c.path,  # several blocks may list the same file
+    in_older_version = exists().where(  # of a package that did not record the blocks of a published version
+        other_files.c.path == files.c.path,
         other_files.c.block_id == other_blocks.c.id,
+        published_versions.c.blocks.is_(None),
         published_versions.c.channel == other_blocks.c.channel,
         published_versions.c.at <= other_blocks.c.collected_at,
     )
@@ -180,13 +180,29 @@ def _read_deletable(c: Connection, collected_before: datetime) -> list[tuple[str
         ~in_live_block,
         ~recently_collected,
         ~in_running_plan,
-        ~in_published_version,
+        ~in_older_version,
     )
     candidates = [(block, path) for block, path in c.execute(query.order_by(files.c.path))]
     if not candidates:
         return []
-    staged_paths = {f["path"] for m in c.execute(select(staged_blocks.c.manifest)).scalars() if m for f in m["files"]}
-    return [(block, path) for block, path in candidates if path not in staged_paths]
+    retained_paths = {f["path"] for m in c.execute(select(staged_blocks.c.manifest)).scalars() if m for f in m["files"]}
+    retained_paths |= _paths_in_published_versions(c, {path for _, path in candidates})
+    return [(block, path) for block, path in candidates if path not in retained_paths]
+
+
+def _paths_in_published_versions(c: Connection, paths: Collection[str]) -> set[str]:
+    """Those of the paths that a published version lists, by any of its blocks: several blocks may list one file."""
+    recorded = c.execute(select(published_versions.c.blocks).where(published_versions.c.blocks.is_not(None))).scalars()
+    listed_blocks = {block for ids in recorded for block in ids}
+    if not listed_blocks:
+        return set()
+    query = select(files.c.path, files.c.block_id)
+    return {
+        path
+        for batch in batched(sorted(paths), _ITEMS_PER_QUERY)
+        for path, block in c.execute(query.where(files.c.path.in_(batch)))
+        if block in listed_blocks
+    }
 
 
 def read_retention_state(

@@ -25,7 +25,8 @@ class PublishedVersions(CatalogPart):
         Args:
             table: only versions in this table.
         """
-        query = select(published_versions).where(published_versions.c.channel == channel)
+        shown_columns = [column for column in published_versions.c if column.name != "blocks"]
+        query = select(*shown_columns).where(published_versions.c.channel == channel)
         query = query if table is None else query.where(published_versions.c.place == table)
         query = query.order_by(
             published_versions.c.at.desc(), published_versions.c.place, published_versions.c.number.desc()
@@ -39,7 +40,7 @@ class PublishedVersions(CatalogPart):
 
         Args:
             execution_id: execution that has pinned the channel.
-            content: the files to show.
+            content: the files to show, and their blocks.
             fingerprint: hash of the content.
             shown_number: number that the table shows, which this catalog may not know.
 
@@ -95,6 +96,7 @@ class PublishedVersions(CatalogPart):
             "rows": content.rows,
             "bytes": content.bytes,
             "files": len(content.files),
+            "blocks": list(content.blocks),
         }
         c.execute(insert(published_versions).values(**row))
         return _version_from_row({**row, "shown_at": None, "superseded_at": None})

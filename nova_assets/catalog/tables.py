@@ -32,8 +32,7 @@ metadata = MetaData(
         "pk": "pk_%(table_name)s",
     }
 )
-"""All table names begin with ``nova_``, so that the catalog can share a database with other programs, such as Dagster.
-"""
+"""All table names begin with ``nova_``, since the catalog may share a database with other programs, such as Dagster."""
 
 VERSION_TABLE = "nova_version"
 
@@ -295,6 +294,7 @@ published_versions = Table(
     Column("rows", BigInteger, nullable=False),
     Column("bytes", BigInteger, nullable=False),
     Column("files", BigInteger, nullable=False),
+    Column("blocks", JSON),  # ids of the blocks whose files it lists; null in versions of older packages
 )
 
 backfill_requests = Table(

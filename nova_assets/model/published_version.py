@@ -27,6 +27,7 @@ class PublishedContent:
         sealed: scopes of the days or hours that are complete.
         partition_seqs: for each partition with files, the newest number at which it changed.
         frozen: partitions that keep the files of the previous version, because their day or hour is not complete.
+        blocks: ids of the blocks whose files the table lists. Empty if it lists converted copies.
     """
 
     channel: str
@@ -37,6 +38,7 @@ class PublishedContent:
     sealed: tuple[str, ...] = ()
     partition_seqs: tuple[tuple[str, int], ...] = ()
     frozen: frozenset[str] = frozenset()
+    blocks: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -69,7 +71,7 @@ def _hash_json(content: list[Any]) -> str:
 class PublishedVersion:
     """One published version of a channel in a table, from its opening until no reader can use it any more.
 
-    While it exists, no file that it lists is deleted (R15).
+    While it exists, no file of the channel that it lists is deleted (R15).
 
     Args:
         table: id of the table.

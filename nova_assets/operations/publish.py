@@ -346,7 +346,9 @@ class TablePublisher:
         seals = self.catalog.latest_seals(channel) if state.seal is not None else {}
         seal_column = state.seal.by if state.seal is not None else None
         only_sealed = table.converts and not has_open_days
-        return published_content(state.channel, history, seq, seals, seal_column, only_sealed=only_sealed)
+        return published_content(
+            state.channel, history, seq, seals, seal_column, only_sealed=only_sealed, is_converted=table.converts
+        )
 
 
 def _outdated_schema_error(channel: str, partitions: Sequence[str], head: int) -> NotSupported:

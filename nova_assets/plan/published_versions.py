@@ -68,6 +68,7 @@ def published_content(
     seal_column: str | None,
     *,
     only_sealed: bool = False,
+    is_converted: bool = False,
 ) -> PublishedContent | None:
     """Content of a version published now; None for a channel without a schema.
 
@@ -78,6 +79,7 @@ def published_content(
         seals: group -> its latest seal.
         seal_column: column by which the channel is sealed.
         only_sealed: leave out the files of days or hours that are not sealed.
+        is_converted: the table lists converted copies of the files.
     """
     read = modes.snapshot(history, version)
     if read.schema is None:
@@ -102,6 +104,7 @@ def published_content(
         tuple(sealed),
         tuple((p, seq) for p, seq in seqs.items() if p not in frozen),
         frozen,
+        () if is_converted else tuple(b.id for b in blocks if b.partition not in frozen),
     )
 
 

@@ -6,8 +6,11 @@ import uuid
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from sqlalchemy import null, update
+
 import nova_assets as nova
 from nova_assets.catalog.catalog import SqlCatalog
+from nova_assets.catalog.tables import published_versions
 from nova_assets.model.block import DataFile, Kind, Manifest
 from nova_assets.model.commit import CommitRequest
 from nova_assets.model.published_version import PublishedContent
@@ -27,7 +30,8 @@ def test_a_published_version_holds_the_files_of_its_own_channel_alone(catalog: S
     add(catalog, "c", "blocks/a/0")
     add(catalog, "published", "blocks/z/0")
     publishing = begin_execution(catalog, "published")
-    content = PublishedContent("published", 1, SCHEMA, (), (DataFile("blocks/z/0", 1, 10),))
+    [block] = catalog.history("published", 1).blocks  # type: ignore[union-attr]
+    content = PublishedContent("published", 1, SCHEMA, (), block.manifest.files, blocks=(block.id,))
     catalog.open_published_version(publishing.id, "hive:there", content, content.fingerprint(include_seals=False))
     catalog.abort(publishing.id, "it was killed")
     for name in ("c", "published"):
@@ -40,6 +44,24 @@ def test_a_published_version_holds_the_files_of_its_own_channel_alone(catalog: S
     catalog.delete_published_versions("published", "hive:there", [1])
     assert [path for _, path in catalog.deletable_files(60)] == ["blocks/a/0", "blocks/z/0"]
     assert catalog.deletable_files(2 * 3600) == []
+
+
+def test_a_published_version_holds_the_files_that_it_lists_and_no_others(catalog: SqlCatalog) -> None:
+    for path, kind in (("blocks/a/0", "delta"), ("blocks/b/0", "base"), ("blocks/c/0", "base")):
+        add(catalog, "c", path, kind)  # type: ignore[arg-type]
+    listed = next(b for b in catalog.history("c").blocks if b.manifest.files[0].path == "blocks/b/0")
+    publishing = begin_execution(catalog)
+    content = PublishedContent("c", 2, SCHEMA, (), listed.manifest.files, blocks=(listed.id,))
+    catalog.open_published_version(publishing.id, "hive:there", content, content.fingerprint(include_seals=False))
+    catalog.abort(publishing.id, "it was killed")
+    assert len(catalog.collect_garbage("c").blocks) == 2
+    real = catalog.database.clock
+    catalog.database.clock = lambda: real() + timedelta(hours=1)
+    assert [path for _, path in catalog.deletable_files(60)] == ["blocks/a/0"]
+    # A package that did not record the blocks held all files of blocks that were collected later.
+    catalog.database.write(lambda c: c.execute(update(published_versions).values(blocks=null())))
+    assert catalog.deletable_files(60) == []
+    assert [v.number for v in catalog.published_versions("c")] == [1]
 
 
 def test_full_reads_are_counted_from_the_newest_base_on(catalog: SqlCatalog) -> None:

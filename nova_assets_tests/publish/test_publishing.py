@@ -99,6 +99,20 @@ def test_compaction_is_shown_and_takes_no_file_from_who_still_reads(tmp_path: Pa
     assert len(shop.in_iceberg()) == len(shop.in_folder()) == 4
 
 
+@pytest.mark.core
+def test_an_edition_protects_the_files_that_it_lists_and_no_others(tmp_path: Path) -> None:
+    """The channel is quiet after its publication, so no later edition ever replaces this one."""
+    shop = Shop(tmp_path, nova.Upsert(key=["dt", "action", "id"]), grace=0.001)
+    for n in range(5):
+        shop.insert(("2024-01-01", "login", 1, n))
+    before = set((tmp_path / "wh").rglob("*.parquet"))
+    shop.publish()
+    assert len(shop.store.collect_garbage("actions").blocks) == 5
+    shop.store.delete_collected()
+    assert not any(path.exists() for path in before)
+    assert shop.in_folder() == shop.in_iceberg() == shop.in_channel() == [("2024-01-01", "login", 1, 4)]
+
+
 def test_a_dropped_partition_is_gone_from_the_tables(shop: Shop) -> None:
     shop.insert(*FIRST)
     shop.publish()
