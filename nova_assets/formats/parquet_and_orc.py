@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
 
-from nova_assets.formats.input_file import FileTooLarge, InputFile, bad_record_error
+from nova_assets.formats.input_file import FileTooLarge, InputFile, bad_record_error, unreadable_file_error
+from nova_assets.nova_error import NovaError
 
 
 def read_parquet(file: InputFile) -> pa.Table:
@@ -32,14 +33,16 @@ def read_orc(file: InputFile) -> pa.Table:
     return call_columnar_reader(file, partial(_read_orc_table, max_bytes=file.max_bytes), "ORC")
 
 
-def open_parquet(path: Path) -> pq.ParquetFile:
-    """Open a Parquet file. Spark's legacy nanosecond times (INT96) are read in microseconds."""
-    return pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+def open_parquet(path: Any) -> pq.ParquetFile:
+    """Open a Parquet file. Reads verify the checksums of its pages. Spark's legacy nanosecond times (INT96) are read in
+    microseconds.
+    """
+    return pq.ParquetFile(path, coerce_int96_timestamp_unit="us", page_checksum_verification=True)
 
 
 def _read_parquet_table(path: Path, max_bytes: int | None) -> pa.Table:
     if max_bytes is None:  # partitioning would add columns from the path
-        return pq.read_table(path, partitioning=None, coerce_int96_timestamp_unit="us")
+        return pq.read_table(path, partitioning=None, coerce_int96_timestamp_unit="us", page_checksum_verification=True)
     with open_parquet(path) as opened:
         row_groups = (opened.read_row_group(n) for n in range(opened.num_row_groups))
         return _concat_within_limit(row_groups, opened.schema_arrow, max_bytes)
@@ -85,23 +88,72 @@ def call_columnar_reader(file: InputFile, read: Callable[[Any], Any], format_nam
     """Call a reader with a file's path and translate its errors.
 
     Raises:
-        BadRecord: the reader fails.
+        BadRecord: the file is truncated, damaged or not supported.
+        SourceUnavailable: the machine or the storage fails.
     """
     try:
         return read(file.path)
     except (pa.ArrowException, OSError) as error:
-        if "out of range for nanosecond" in str(error):
-            raise bad_record_error(
-                file,
-                f"the {format_name} file has times outside the years 1678 to 2261, which its reader does not support",
-                found=str(error),
-                expected="times that fit into 64 bits of nanoseconds",
-                next="write the file as Parquet, or insert it as a Spark DataFrame",
-            ) from error
-        raise bad_record_error(
+        raise _columnar_file_error(file, format_name, error) from error
+
+
+def _columnar_file_error(file: InputFile, format_name: str, error: Exception) -> NovaError:
+    """Error that tells a truncated file, a damaged one, and one that its reader does not support from each other."""
+    found = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if isinstance(error, FileTooLarge):
+        return bad_record_error(
+            file, f"the {format_name} file is too large", found=found, next="split the file into smaller files"
+        )
+    if isinstance(error, OSError) and error.errno is not None:
+        return unreadable_file_error(file, error)
+    if "out of range for nanosecond" in str(error):
+        return bad_record_error(
+            file,
+            f"the {format_name} file has times outside the years 1678 to 2261, which its reader does not support",
+            found=found,
+            expected="times that fit into 64 bits of nanoseconds",
+            next="write the file as Parquet, or insert it as a Spark DataFrame",
+        )
+    if not _is_complete(file.path, format_name):
+        return bad_record_error(
             file,
             f"the file is not a complete {format_name} file",
-            found=str(error).splitlines()[0] if str(error) else type(error).__name__,
+            found=found,
             expected=f"a {format_name} file with its footer",
             next="fetch the file again: it seems to be truncated, or has another format",
-        ) from error
+        )
+    if "checksum" in found.lower():
+        return bad_record_error(
+            file,
+            f"the {format_name} file is damaged",
+            found=found,
+            expected="pages that match their checksums",
+            next="fetch the file again, or let its writer write it again",
+        )
+    if isinstance(error, pa.ArrowNotImplementedError | pa.ArrowCapacityError):
+        return bad_record_error(
+            file,
+            f"the {format_name} file has values that its reader does not support",
+            found=found,
+            expected="maps and lists of less than 2 GiB in each row group",
+            next="insert the file as a Spark DataFrame, or write it with smaller row groups",
+        )
+    return bad_record_error(
+        file,
+        f"the {format_name} file is complete, but cannot be read",
+        found=found,
+        expected=f"a valid {format_name} file",
+        next="insert it as a Spark DataFrame if Spark can read it, or let its writer write it again",
+    )
+
+
+def _is_complete(path: Path, format_name: str) -> bool:
+    """Whether a file has the marks of its format at both ends, and room for the footer whose length its end names."""
+    mark = b"PAR1" if format_name == "Parquet" else b"ORC"
+    with path.open("rb") as stream:
+        size, head = path.stat().st_size, stream.read(len(mark))
+        stream.seek(max(0, size - 8))
+        tail = stream.read()
+    if format_name == "Parquet":
+        return head == mark and tail.endswith(mark) and int.from_bytes(tail[:4], "little") + 12 <= size
+    return head == mark and tail[:-1].endswith(mark)  # the last byte of ORC is the length of its postscript

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from nova_assets.errors import BadRecord, EmptyInput, RequestRefused, ServiceUnavailable
 from nova_assets.formats import readers
 from nova_assets.formats.column_conversion import unencoded_type
 from nova_assets.formats.input_file import InputFile
+from nova_assets.formats.parquet_and_orc import open_parquet
 from nova_assets.formats.worker_loop import Job, Outcome, serve_jobs
 from nova_assets.model.schema import Schema
 from nova_assets.nova_error import NovaError
@@ -89,7 +89,7 @@ def _schema_then_batches(body: Path, body_format: str, schema: Schema | None) ->
         return
     with body.open("rb") as source:
         if body_format == "parquet":
-            file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+            file = open_parquet(source)
             yield file.schema_arrow
             yield from file.iter_batches(batch_size=_PARQUET_BATCH_ROWS, use_threads=False)
             return

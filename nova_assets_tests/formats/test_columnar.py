@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -64,3 +65,53 @@ def test_files_of_spark_s_own_writer(tmp_path: Path, spark: Any) -> None:
         "l": [[t] for t in TIMES],
         "s": [{"t": t} for t in TIMES],
     }
+
+
+def write_parquet(path: Path, table: pa.Table) -> bytes:
+    """A file with checksums of its pages, as Spark writes it, and its bytes."""
+    pq.write_table(table, path, write_page_checksum=True, compression="none", use_dictionary=False)
+    return path.read_bytes()
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    """A file in which the first 2000 became 2004. Its pages have checksums."""
+    path = tmp_path / "arriving" / "damaged.parquet"
+    path.parent.mkdir()
+    content = bytearray(write_parquet(path, pa.table({"k": list(range(100)), "v": [2000] * 100})))
+    content[content.find((2000).to_bytes(8, "little") * 3)] ^= 4
+    path.write_bytes(content)
+    assert pq.read_table(path)["v"].to_pylist()[:2] == [2004, 2000]
+    return path
+
+
+@pytest.mark.parametrize("keep_files", [False, True])
+def test_a_damaged_page_is_refused_before_the_commit(tmp_path: Path, damaged: Path, keep_files: bool) -> None:
+    with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh") as store:
+        store.register(nova.Channel("c", schema="k bigint, v bigint"))
+        with pytest.raises(nova.BadRecord, match=r"(?s)damaged.parquet: the Parquet file is damaged.*CRC.*again"):
+            store.insert("c", damaged, keep_files=keep_files)
+        assert store.read("c").to_arrow().num_rows == 0
+
+
+def test_a_damaged_page_of_an_arrived_file_is_set_aside(tmp_path: Path, damaged: Path) -> None:
+    channel = nova.Channel("c", schema="k bigint, v bigint", source=nova.files(str(damaged.parent), min_age="1s"))
+    good = damaged.with_name("good.parquet")
+    write_parquet(good, pa.table({"k": [1], "v": [2000]}))
+    for path in (good, damaged):
+        os.utime(path, (path.stat().st_mtime - 60,) * 2)
+    with nova.open(nova.Project(channels=[channel]), f"sqlite:///{tmp_path}/c.db", tmp_path / "wh") as store:
+        store.receive("c")
+        assert store.read("c").to_arrow().to_pylist() == [{"k": 1, "v": 2000}]
+        [refused] = store.read("c_quarantine").to_arrow().to_pylist()
+    assert refused["file"].endswith("damaged.parquet") and "the Parquet file is damaged" in refused["reason"]
+
+
+def test_a_map_that_arrow_does_not_read_is_not_called_truncated(tmp_path: Path) -> None:
+    table = pa.table({"m": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int32()))})
+    content = bytearray(write_parquet(tmp_path / "m.parquet", table))
+    key_is_required = content.find(b"\x0c\x25\x00\x18\x03key") + 2
+    content[key_is_required] = 2  # optional, as old writers declare it
+    (tmp_path / "m.parquet").write_bytes(content)
+    with pytest.raises(nova.BadRecord, match=r"(?s)the Parquet file is complete, but cannot.*Map keys.*DataFrame"):
+        inserted(tmp_path, tmp_path / "m.parquet", "m map<string,int>")

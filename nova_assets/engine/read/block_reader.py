@@ -35,7 +35,7 @@ FORMATS = ("parquet", *formatted_files.FORMATS)
 MAX_FILES_IN_QUERY_TEXT = 200
 """Number of files above which their order is joined as a table, not written into the query."""
 
-_CHECKSUMS = {"parquet.page.verify-checksum.enabled": "true"}
+PAGE_CHECKSUMS = {"parquet.page.verify-checksum.enabled": "true"}
 """Reader option that verifies the checksums of pages that have one."""
 
 _FILE = "__nova_file"
@@ -127,7 +127,7 @@ class BlockReader:
             return self.empty_frame(schema)
         relaxed = schema.with_all_nullable()
         reader = self.session.get().read.format(manifest.format).schema(to_struct(relaxed))
-        reader = reader.options(ignoreMissingFiles="false", ignoreCorruptFiles="false")
+        reader = reader.options(ignoreMissingFiles="false", ignoreCorruptFiles="false", **PAGE_CHECKSUMS)
         rows = load_paths(
             reader.option("basePath", file_io.to_spark_address(manifest.external_folder.location)),
             self.session.get(),
@@ -163,7 +163,7 @@ class BlockReader:
         stored_schema = Schema(tuple(f for f in stored_fields if f is not None))
         reader = self.session.get().read.format(file_format).schema(to_struct(stored_schema))
         # A missing or corrupt file must not be skipped silently.
-        reader = reader.options(ignoreMissingFiles="false", ignoreCorruptFiles="false", **_CHECKSUMS)
+        reader = reader.options(ignoreMissingFiles="false", ignoreCorruptFiles="false", **PAGE_CHECKSUMS)
         rows = load_paths(reader, self.session.get(), self.warehouse.verified_addresses(files))
         if delta_index_by_path:
             rows = self._add_delta_index(rows, delta_index_by_path)

@@ -6,6 +6,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nova_assets.engine.read.block_reader import PAGE_CHECKSUMS
 from nova_assets.engine.rows.spark_columns import col
 from nova_assets.engine.rows.spark_types import to_spark_type, to_struct
 from nova_assets.engine.session.shared_settings import temporary_settings
@@ -27,7 +28,7 @@ def read_table_folder(spark: SparkSession, folder: Path, channel: Channel, layou
     """
     with temporary_settings(spark, {"spark.sql.sources.partitionColumnTypeInference.enabled": "false"}):
         if layout.format == "parquet":
-            frame = spark.read.option("mergeSchema", "true").parquet(str(folder))
+            frame = spark.read.options(mergeSchema="true", **PAGE_CHECKSUMS).parquet(str(folder))
         else:
             assert channel.schema is not None, "the caller checks it"
             frame = _read_other_format(spark, str(folder), layout, channel.schema)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nova_assets.engine.storage import file_io
+from nova_assets.errors import BadRecord
 from nova_assets.formats import schema_fit
 from nova_assets.model.arrow_types import arrow_type, spark_type
 from nova_assets.model.block import Block
@@ -37,12 +38,23 @@ class ExternalParquetFile:
     schema: Schema
 
     def read_row_groups(self) -> Iterator[pa.Table]:
-        """Rows of the file, one row group at a time."""
+        """Rows of the file, one row group at a time. Raises BadRecord for a damaged page."""
         return (self._read_row_group(n) for n in range(self.footer.num_row_groups))
 
     def _read_row_group(self, row_group: int) -> pa.Table:
-        with file_io.open_parquet_file(self.path, self.footer) as file:
-            rows = file.read_row_group(row_group, list(self.column_by_stored_name))
+        try:
+            with file_io.open_parquet_file(self.path, self.footer) as file:
+                rows = file.read_row_group(row_group, list(self.column_by_stored_name))
+        except OSError as error:
+            if "checksum" not in str(error):
+                raise
+            raise BadRecord(
+                f"{self.path} is damaged",
+                found=str(error).split("\n", 1)[0],
+                expected="pages that match their checksums",
+                next="let the system that writes the file write it again, then refresh the channel",
+                path=self.path,
+            ) from error
         rows = rows.rename_columns([self.column_by_stored_name[c] for c in rows.column_names])
         for column, value in self.partition_scalars.items():
             rows = rows.append_column(column, pa.repeat(value, rows.num_rows))

@@ -39,14 +39,16 @@ def is_remote(address: str) -> bool:
 
 
 def open_parquet_file(address: str, footer: pq.FileMetaData | None = None) -> pq.ParquetFile:
-    """Open a Parquet file for reading.
+    """Open a Parquet file for reading. Reads verify the checksums of its pages.
 
     Args:
         footer: footer of the file, if it was read before.
     """
     files, path = remote_filesystem_and_path(address)
     filesystem_options = {} if files is None else {"filesystem": files, "pre_buffer": True}
-    return pq.ParquetFile(path, metadata=footer, coerce_int96_timestamp_unit="us", **filesystem_options)
+    return pq.ParquetFile(
+        path, metadata=footer, coerce_int96_timestamp_unit="us", page_checksum_verification=True, **filesystem_options
+    )
 
 
 def read_parquet_metadata(address: str) -> pq.FileMetaData:
