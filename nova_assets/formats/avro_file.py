@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import IO, Any, cast
 
 import fastavro
 import pyarrow as pa
 
+from nova_assets.errors import BadRecord
 from nova_assets.formats.input_file import InputFile, bad_record_error
 from nova_assets.formats.parsed_records import ParsedRecords, refused_record_from_row
 from nova_assets.formats.row_collector import BadValue, RowCollector
 from nova_assets.formats.schema_fit import schema_of
 from nova_assets.model.schema import Schema
 from nova_assets.model.value_conversion import TYPED
+from nova_assets.nova_error import NovaError
 
 _FLUSH_EVERY = 10_000
 """Maximum number of records held as Python objects."""
@@ -57,6 +60,13 @@ def read_valid_records(file: InputFile, schema: Schema, drop_undeclared: bool = 
     return _read_records(file, RowCollector(schema, "drop" if drop_undeclared else "refuse", TYPED))
 
 
+_CODECS = ("null", "deflate", "snappy", "zstandard", "bzip2", "xz")
+"""Compressions of blocks that can be read: those that Spark writes."""
+
+_SYNC_BYTES = 16
+_CHECKSUM_BYTES = 4
+
+
 def _read_records(file: InputFile, collector: RowCollector) -> ParsedRecords:
     with _open_records(file) as records:
         for number, record in enumerate(records, start=1):
@@ -73,9 +83,20 @@ def _read_records(file: InputFile, collector: RowCollector) -> ParsedRecords:
 def _open_records(file: InputFile) -> Iterator[Iterator[Any]]:
     try:
         with file.open() as stream:
-            yield iter(fastavro.reader(stream))
-    except (ValueError, EOFError, OSError, IndexError, KeyError, TypeError) as error:
-        # fastavro has no error class of its own and raises any of these on damaged bytes
+            tail = _StreamTail(stream)
+            blocks = fastavro.block_reader(cast(IO[bytes], tail))
+            if blocks.codec not in _CODECS:
+                raise bad_record_error(
+                    file,
+                    "the Avro file has a compression that cannot be read",
+                    found=blocks.codec,
+                    expected=", ".join(_CODECS),
+                    next="write the file with one of these compressions",
+                )
+            yield (record for block in blocks for record in _records_of_block(file, block, tail.last_bytes))
+    except (NovaError, MemoryError):
+        raise
+    except Exception as error:  # fastavro has no error class of its own, and each compression has another one
         raise bad_record_error(
             file,
             "the file is not a complete Avro file",
@@ -83,3 +104,48 @@ def _open_records(file: InputFile) -> Iterator[Iterator[Any]]:
             expected="an Avro object container file",
             next="fetch the file again: it seems to be truncated, or has another format",
         ) from error
+
+
+class _StreamTail:
+    """Stream that remembers the last bytes that were read: the checksum of a block, and its end mark."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+        self.position = 0
+        self.last_bytes = b""
+
+    def tell(self) -> int:
+        return self.position
+
+    def read(self, size: int) -> bytes:
+        data: bytes = self.stream.read(size)
+        self.position += len(data)
+        self.last_bytes = (self.last_bytes + data)[-_CHECKSUM_BYTES - _SYNC_BYTES :]
+        return data
+
+
+def _records_of_block(file: InputFile, block: Any, last_bytes: bytes) -> Iterator[Any]:
+    """Records of a block.
+
+    Args:
+        last_bytes: checksum and end mark of the block. Only Snappy has a checksum, which fastavro skips.
+
+    Raises:
+        BadRecord: the block does not match its checksum, or has more bytes than records.
+    """
+    checksum = zlib.crc32(block.bytes_.getvalue()).to_bytes(_CHECKSUM_BYTES, "big") if block.codec == "snappy" else b""
+    if not last_bytes.startswith(checksum):
+        raise _damaged_block_error(file, block, "bytes that do not match its checksum")
+    yield from block
+    if block.bytes_.read(1):
+        raise _damaged_block_error(file, block, f"more content than {block.num_records} records")
+
+
+def _damaged_block_error(file: InputFile, block: Any, problem: str) -> BadRecord:
+    return bad_record_error(
+        file,
+        "the Avro file is damaged",
+        found=f"a block at byte {block.offset} with {problem}",
+        expected="blocks as their writer wrote them",
+        next="fetch the file again, or let its writer write it again",
+    )
