@@ -18,6 +18,8 @@ notifiers = Table(
     # Process that delivers now.
     Column("owner", Text),
     Column("lease_until", UtcMicroseconds),
+    # Number of notifications that were dropped, because too many waited.
+    Column("dropped", BigInteger, nullable=False, server_default="0"),
 )
 
 notifications = Table(

@@ -58,6 +58,7 @@ class Notifications(CatalogPart):
                     counts.get((r["name"], "waiting"), (0, None))[0],
                     counts.get((r["name"], "undeliverable"), (0, None))[0],
                     counts.get((r["name"], "waiting"), (0, None))[1],
+                    r["dropped"],
                 )
                 for r in rows
             ]
@@ -122,6 +123,23 @@ class Notifications(CatalogPart):
         state = "undeliverable" if retry_at is None else "waiting"
         values = {"state": state, "attempts": queued.attempts + 1, "retry_at": retry_at, "error": error}
         self.database.write(lambda c: c.execute(update(notifications).where(*_row_of(queued)).values(**values)))
+
+    def drop_oldest_notifications(self, notifier: str, kept: int) -> int:
+        """Delete the oldest notifications of a notifier beyond a number, and count them. Returns their number."""
+        n = notifications.c
+        size = select(func.count()).where(n.notifier == notifier)
+
+        def excess(c: Connection) -> int:
+            return int(c.execute(size).scalar_one()) - kept
+
+        def drop(c: Connection) -> int:
+            oldest = select(n.n).where(n.notifier == notifier).order_by(n.n).limit(max(0, excess(c)))
+            dropped = c.execute(delete(notifications).where(n.n.in_(oldest))).rowcount
+            counted = update(notifiers).where(notifiers.c.name == notifier)
+            c.execute(counted.values(dropped=notifiers.c.dropped + dropped))
+            return dropped
+
+        return self.database.write(drop) if self.database.read(excess) > 0 else 0
 
     def retry_notifications(self) -> int:
         """Make all waiting and undeliverable notifications due at once. Returns their number."""

@@ -43,6 +43,7 @@ def _check_notifier(
         return Finding(finding, "wrong", error, f"then: nova notify --test {name}", details)
     kind = "not configured here" if config is None else config.kind
     counts = f"{kind}, {details['waiting']} waiting, {details['undeliverable']} undeliverable"
+    counts += f", {details['dropped']} dropped so far" if details["dropped"] else ""
     if status is not None and status.undeliverable:
         lines = [f"{q.notification.title}: {q.error}" for q in given_up[:_MAX_LISTED]]
         more = status.undeliverable - len(lines)
@@ -63,6 +64,7 @@ def _details(status: NotifierStatus | None, given_up: list[QueuedNotification]) 
     return {
         "waiting": 0 if status is None else status.waiting,
         "undeliverable": 0 if status is None else status.undeliverable,
+        "dropped": 0 if status is None else status.dropped,
         "seen_at": None if status is None else status.seen_at.isoformat(),
         "given_up": [{"text": q.notification.title, "error": q.error} for q in given_up[:_MAX_LISTED]],
     }

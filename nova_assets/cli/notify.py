@@ -43,7 +43,7 @@ def notify(
     does the same work. Exits with 1 if a delivery fails.
 
     \b
-    JSON: {"delivered", "failed", "given_up": NUMBERS, "errors": {NOTIFIER: text}, "busy": [NOTIFIER]}
+    JSON: {"delivered", "failed", "given_up", "dropped": NUMBERS, "errors": {NOTIFIER: text}, "busy": [NOTIFIER]}
     With --follow: one such line on standard error per pass, and the totals at the end.
     With --test: {"tested": {NOTIFIER: null or its error}}
     With --forget: {"forgotten": NOTIFIER or null}
@@ -86,6 +86,7 @@ def _report_json(report: DeliveryReport) -> dict[str, Any]:
         "delivered": report.delivered,
         "failed": report.failed,
         "given_up": report.given_up,
+        "dropped": report.dropped,
         "errors": dict(report.errors),
         "busy": list(report.busy),
     }
@@ -95,6 +96,7 @@ def _format_report(report: DeliveryReport) -> str:
     counts = [f"{pluralize(report.delivered, 'notification')} delivered"]
     counts += [f"{report.failed} failed, to be tried again"] if report.failed else []
     counts += [f"{report.given_up} given up"] if report.given_up else []
+    counts += [f"the oldest {report.dropped} dropped, since too many wait"] if report.dropped else []
     lines = [", ".join(counts), *(f"{name}: {error}" for name, error in report.errors)]
     return "\n".join([*lines, *(f"{name}: another process delivers to it" for name in report.busy)])
 

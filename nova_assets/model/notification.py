@@ -132,6 +132,7 @@ class NotifierStatus:
         waiting: number of notifications to deliver.
         undeliverable: number of notifications whose delivery was given up.
         oldest: time of the oldest notification to deliver.
+        dropped: number of notifications that were dropped since the notifier exists, because too many waited.
     """
 
     name: str
@@ -140,6 +141,7 @@ class NotifierStatus:
     waiting: int = 0
     undeliverable: int = 0
     oldest: datetime | None = None
+    dropped: int = 0
 
 
 @dataclass(frozen=True, slots=True)

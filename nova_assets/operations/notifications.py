@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 
 from nova_assets.crash_points import crash_point
 from nova_assets.errors import NotificationFailed
@@ -24,7 +25,7 @@ from nova_assets.model.notification import QueuedNotification, shorten_text
 from nova_assets.model.notify_settings import NotifierConfig
 from nova_assets.notify.notifier import Notifier
 from nova_assets.nova_error import NovaError
-from nova_assets.plan.notification_delivery import due_notifications, next_attempt_at
+from nova_assets.plan.notification_delivery import MAX_QUEUED, due_notifications, next_attempt_at
 from nova_assets.user_code_errors import summarize_user_error
 
 log = get_logger("nova_assets.notify")
@@ -46,6 +47,7 @@ class DeliveryReport:
         given_up: number of notifications that have become undeliverable.
         errors: notifier -> its last error.
         busy: notifiers that another process serves.
+        dropped: number of the oldest notifications that were dropped, because more than ``MAX_QUEUED`` waited.
     """
 
     delivered: int = 0
@@ -53,6 +55,7 @@ class DeliveryReport:
     given_up: int = 0
     errors: tuple[tuple[str, str], ...] = ()
     busy: tuple[str, ...] = ()
+    dropped: int = 0
 
     def __add__(self, other: DeliveryReport) -> DeliveryReport:
         return DeliveryReport(
@@ -61,6 +64,7 @@ class DeliveryReport:
             self.given_up + other.given_up,
             tuple({**dict(self.errors), **dict(other.errors)}.items()),
             tuple(dict.fromkeys((*self.busy, *other.busy))),
+            self.dropped + other.dropped,
         )
 
 
@@ -92,12 +96,22 @@ class NotificationDelivery:
         deadline = None if time_limit is None else time.monotonic() + time_limit
         report = DeliveryReport()
         for config in configs:
-            try:
-                report += self._deliver_to(config, deadline)
-            except NovaError as error:
-                log.error("%s: %s", config.name, error)
-                report += DeliveryReport(errors=((config.name, str(error)),))
+            for step in (partial(self._deliver_to, config, deadline), partial(self._drop_excess, config)):
+                try:
+                    report += step()
+                except NovaError as error:
+                    log.error("%s: %s", config.name, error)
+                    report += DeliveryReport(errors=((config.name, str(error)),))
         return report
+
+    def _drop_excess(self, config: NotifierConfig) -> DeliveryReport:
+        """Drop the oldest notifications of a notifier that were not delivered, if too many wait."""
+        dropped = self.catalog.drop_oldest_notifications(config.name, MAX_QUEUED)
+        if dropped:
+            log.warning(
+                "%s: dropped the oldest %d notifications, since only %d are kept", config.name, dropped, MAX_QUEUED
+            )
+        return DeliveryReport(dropped=dropped)
 
     def _deliver_to(self, config: NotifierConfig, deadline: float | None) -> DeliveryReport:
         """Deliver what is due to one notifier, until it does not answer.

@@ -10,6 +10,9 @@ from nova_assets.model.notification import QueuedNotification
 MAX_ATTEMPTS = 16
 """Failed attempts after which a notification is undeliverable. With the pauses between them: about ten hours."""
 
+MAX_QUEUED = 10_000
+"""Notifications that are kept for one notifier, undeliverable ones included. The oldest ones beyond are dropped."""
+
 _FIRST_PAUSE_SECONDS = 10.0
 _MAX_PAUSE_SECONDS = 3600.0
 _JITTER = 0.2

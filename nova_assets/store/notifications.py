@@ -53,7 +53,7 @@ class StoreNotifications:
         while True:
             try:
                 report = self._pass(delivery, None)
-                if report.delivered or report.failed or report.given_up:
+                if report.delivered or report.failed or report.given_up or report.dropped:
                     yield report
             except CatalogUnavailable as error:
                 log.error("%s", error)

@@ -188,3 +188,19 @@ def test_a_notifier_that_nobody_serves_gets_no_more(url: str) -> None:
     begin(catalog, "heard")
     assert texts(catalog) == ["b was launched", "heard was launched"]
     catalog.close()
+
+
+def test_the_oldest_notifications_beyond_a_number_are_dropped_and_counted(catalog: SqlCatalog) -> None:
+    catalog.register_notifiers([NotifierSubscription("ops", ("failed",)), NotifierSubscription("mail", ("failed",))])
+    for name in "abcde":
+        execution = begin(catalog, name)
+        catalog.fail(execution.id, execution.epoch, "no")
+    first = catalog.first_waiting_notifications("ops")[0]
+    catalog.record_failed_delivery(first, "no answer", None)
+    assert [catalog.drop_oldest_notifications("ops", kept) for kept in (5, 3, 3, 2)] == [0, 2, 0, 1]
+    queue = [(q.notifier, q.notification.binding) for q in catalog.queued_notifications()]
+    assert [b for n, b in queue if n == "ops"] == ["d", "e"] and len(queue) == 2 + 5
+    assert {s.name: (s.waiting, s.undeliverable, s.dropped) for s in catalog.notifiers()} == {
+        "ops": (2, 0, 3),
+        "mail": (5, 0, 0),
+    }

@@ -334,3 +334,29 @@ events = ["failed"]
     told += json.dumps([report.as_json(), *(q.notification.as_json() for q in runs.notifications())])
     assert told.count("no answer for url: /*** with ***") >= 3 and "login of *** refused" in told
     assert "0nly-runs" not in told and "onlyruns" not in told
+
+
+def test_a_receiver_that_stays_down_does_not_fill_the_catalog(
+    store: Store, receiver: HttpReceiver, clock: TestClock, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    from nova_assets.operations import notifications as operations
+
+    monkeypatch.setattr(operations, "MAX_QUEUED", 4)
+    receiver.statuses = [503] * 100
+    for n in range(6):
+        insert(store, n)
+        store.run("copy")
+        clock.advance(4000)
+        store.notify()
+    kept = [q.notification for q in store.notifications()]
+    assert [n.event for n in kept] == [
+        "launched",
+        "finished",
+    ] * 2 and "dropped the oldest 2 notifications" in caplog.text
+    assert [s.dropped for s in store.catalog.notifiers()] == [9], (
+        "of 12 of copy, and one of the other binding, which is late"
+    )
+    receiver.statuses.clear()
+    clock.advance(4000)
+    report = store.notify()
+    assert (report.delivered, report.dropped) == (4, 0) and len(receiver.bodies) == 4, "none is dropped that arrives"
