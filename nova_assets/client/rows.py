@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from nova_assets.errors import ServiceUnavailable
+from nova_assets.formats.pandas_frame import PandasTypes, to_pandas_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,10 +67,9 @@ class RemoteSelection:
                     raise
         raise AssertionError("unreachable")
 
-    def to_pandas(self) -> pd.DataFrame:
-        """All rows, as a pandas DataFrame in memory."""
-        frame: pd.DataFrame = self.to_arrow().to_pandas()
-        return frame
+    def to_pandas(self, *, types: PandasTypes = "nullable") -> pd.DataFrame:
+        """All rows, as a pandas DataFrame in memory, in the types of ``Selection.to_pandas``."""
+        return to_pandas_frame(self.to_arrow(), types)
 
 
 class ByteStreamFile(io.RawIOBase):

@@ -20,6 +20,7 @@ from nova_assets.dagster_bridge.channel_writer import binding_of_step
 from nova_assets.dagster_bridge.partitions import dimensions_in_dagster, parse_dagster_key
 from nova_assets.errors import DefinitionError, NotSupported
 from nova_assets.execution.pins import plan_pinned_read
+from nova_assets.formats.pandas_frame import to_pandas_frame
 from nova_assets.model.block import Kind
 from nova_assets.model.execution import Pin
 from nova_assets.model.modes_view import View
@@ -177,7 +178,7 @@ def _as_annotated_type(store: Store, frame: Any, context: InputContext) -> Any:
     if type_name.startswith("pyarrow.") and type_name.endswith(".Table"):
         return store.engine.to_arrow(frame)
     if type_name.startswith("pandas.") and type_name.endswith(".DataFrame"):
-        return store.engine.to_arrow(frame).to_pandas()
+        return to_pandas_frame(store.engine.to_arrow(frame))
     if type_name.startswith("polars.") and type_name.endswith(".DataFrame"):
         import polars
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from nova_assets.formats.pandas_frame import PandasTypes
+
 
 class Selection:
     """Data that ``store.read`` has selected. The files are opened when the selection is converted to a frame."""
@@ -107,8 +109,18 @@ class Selection:
         reader: pa.RecordBatchReader = self._engine.read_batches(self.plan, self._columns)
         return reader
 
-    def to_pandas(self) -> pd.DataFrame:
-        """All rows, as a pandas DataFrame in memory."""
-        table: pa.Table = self.to_arrow()
-        frame: pd.DataFrame = table.to_pandas()
-        return frame
+    def to_pandas(self, *, types: PandasTypes = "nullable") -> pd.DataFrame:
+        """All rows, as a pandas DataFrame in memory.
+
+        Args:
+            types: with ``nullable``, whole numbers and booleans have pandas' nullable types (``Int64``, ``boolean``),
+                whatever the values. With ``numpy``, they have the types of NumPy: in a column that has nulls, whole
+                numbers become floats.
+
+        Raises:
+            NotSupported: with ``numpy``, a float would round a whole number; or Python cannot represent a value. The
+                error names the column.
+        """
+        from nova_assets.formats.pandas_frame import to_pandas_frame
+
+        return to_pandas_frame(self.to_arrow(), types)

@@ -86,7 +86,7 @@ def check_incremental(
     with World(project, spark) as store:
         schemas = {c: store.catalog.channel(c).schema for c in inputs}
         tables = {
-            c: [_to_arrow_table(store.engine.convert_input(b, schemas[c])) for b in given]
+            c: [store.engine.to_arrow(store.engine.convert_input(b, schemas[c])) for b in given]
             for c, given in inputs.items()
         }
         with for_tiny_queries(store):
@@ -100,10 +100,6 @@ def check_incremental(
                 channel = next((c for c in expected if actual[c] != expected[c]), None)
                 if channel is not None:
                     raise AssertionError(_CounterExampleSearch(runner, schedule, channel).counter_example())
-
-
-def _to_arrow_table(data: Any) -> pa.Table:
-    return data if isinstance(data, pa.Table) else pa.Table.from_pandas(data.toPandas(), preserve_index=False)
 
 
 def _single_run_schedule(arrivals: Sequence[_Arrival]) -> _Schedule:

@@ -38,7 +38,7 @@ class Deployment:
         keys = [dg.AssetKey(s) for s in selection.split(",")]
         return job.execute_in_process(instance=self.instance, asset_selection=keys, raise_on_error=False, **how)
 
-    def insert(self, *amounts: int, shop: str = "a") -> None:
+    def insert(self, *amounts: int | None, shop: str = "a") -> None:
         self.store.insert("orders", [{"shop": shop, "amount": n} for n in amounts])
 
     def amounts(self, channel: str = "listed") -> list[int]:

@@ -62,8 +62,8 @@ def test_a_base_replaces_the_channel(deploy: Deploy) -> None:
     world = deploy(copy)
     world.insert(1, 2, 3)
     assert world.run("listed").success and world.amounts() == [2, 3]
-    world.insert(9)
-    assert materializations(world.run("listed"))[0]["nova/kind"] == "base" and world.amounts() == [3, 9]
+    world.insert(2**53 + 1, None)
+    assert materializations(world.run("listed"))[0]["nova/kind"] == "base" and world.amounts() == [3, 2**53 + 1]
 
 
 @pytest.mark.parametrize("form", ["arrow", "pandas", "polars", "dicts", "batches", "reader", "output", "result"])
