@@ -12,6 +12,7 @@ from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.read import row_grid
 from nova_assets.cli.rendering import print_progress
 from nova_assets.cli.row_values import to_json_value
+from nova_assets.formats.python_values import to_python_rows
 from nova_assets.operations.failing_rows import FailingRows
 from nova_assets.store.store import Store
 
@@ -58,7 +59,7 @@ def _fetch(store: Store, failing: FailingRows, limit: int) -> pa.Table | None:
 
 
 def _json(failing: FailingRows, rows: pa.Table | None, limit: int) -> dict[str, Any]:
-    shown = None if rows is None else rows.slice(0, limit).to_pylist()
+    shown = None if rows is None else to_python_rows(rows.slice(0, limit))
     return {
         "check": failing.check,
         "binding": failing.binding,

@@ -26,6 +26,7 @@ from nova_assets.cli.rendering import (
 )
 from nova_assets.cli.row_values import format_cell, to_json_value
 from nova_assets.errors import NotSupported
+from nova_assets.formats.python_values import to_python_rows
 from nova_assets.masking import mask_address
 from nova_assets.model import reads
 from nova_assets.nova_error import NovaError
@@ -117,7 +118,7 @@ def read(
         data |= {"output": str(output), "count": rows.num_rows, "bytes": byte_count}
         return CommandResult(data, lambda console: console.print(summary))
     if deployment.quiet:
-        data["rows"] = [{name: to_json_value(value) for name, value in row.items()} for row in rows.to_pylist()]
+        data["rows"] = [{name: to_json_value(value) for name, value in row.items()} for row in to_python_rows(rows)]
     return CommandResult(data, lambda console: _show_rows(console, rows, has_more))
 
 
@@ -131,7 +132,7 @@ def _fetch_rows(store: Store, selection: Selection, limit: int | None) -> pa.Tab
 
 def _show_rows(console: Console, rows: pa.Table, has_more: bool) -> None:
     if not console.is_terminal:
-        for line in (rows.column_names, *(map(format_cell, row.values()) for row in rows.to_pylist())):
+        for line in (rows.column_names, *(map(format_cell, row.values()) for row in to_python_rows(rows))):
             click.echo("\t".join(map(escape_unprintable, line)))
         return
     console.print(row_grid(rows))
@@ -144,7 +145,7 @@ def _show_rows(console: Console, rows: pa.Table, has_more: bool) -> None:
 def row_grid(rows: pa.Table) -> TableGrid:
     """Rows as a table for the terminal."""
     grid = TableGrid(*rows.column_names, shorten=rows.column_names)
-    for row in rows.to_pylist():
+    for row in to_python_rows(rows):
         grid.add(*(escape_unprintable(format_cell(value)) for value in row.values()))
     return grid
 
@@ -200,7 +201,7 @@ def _write_csv(rows: pa.Table, out: IO[bytes]) -> None:
 
 
 def _write_json_lines(rows: pa.Table, out: IO[bytes]) -> None:
-    for row in rows.to_pylist():
+    for row in to_python_rows(rows):
         line = {name: to_json_value(value) for name, value in row.items()}
         out.write(json.dumps(line, ensure_ascii=False, allow_nan=False).encode() + b"\n")
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from threading import Lock
 
 from nova_assets.execution.input_view import count_rows
+from nova_assets.formats.python_values import to_python_rows
 from nova_assets.masking import get_logger
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.engine import Engine
@@ -60,7 +61,7 @@ class FewRowsReader:
         if not isinstance(read.merge, Append | Upsert | Multiset) or count_rows(read) > MAX_FEW_ROWS:
             return None
         with self._engine.computation_scope():
-            return self._engine.to_arrow(self._engine.fetch(read)).to_pylist()  # type: ignore[no-any-return]
+            return to_python_rows(self._engine.to_arrow(self._engine.fetch(read)))
 
 
 class FewRowsAtHeads:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import IO, Any, cast
 
 import fastavro
 import pyarrow as pa
+from fastavro.read import LOGICAL_READERS
 
 from nova_assets.errors import BadRecord
 from nova_assets.formats.input_file import InputFile, bad_record_error
@@ -85,6 +87,7 @@ def _open_records(file: InputFile) -> Iterator[Iterator[Any]]:
         with file.open() as stream:
             tail = _StreamTail(stream)
             blocks = fastavro.block_reader(cast(IO[bytes], tail))
+            _replace_logical_types(blocks.writer_schema)
             if blocks.codec not in _CODECS:
                 raise bad_record_error(
                     file,
@@ -149,3 +152,52 @@ def _damaged_block_error(file: InputFile, block: Any, problem: str) -> BadRecord
         expected="blocks as their writer wrote them",
         next="fetch the file again, or let its writer write it again",
     )
+
+
+# logical types
+
+_TIME_TYPES = (
+    "int-date",
+    *(f"long-{local}timestamp-{unit}" for local in ("", "local-") for unit in ("millis", "micros")),
+)
+_OWN_PREFIX = "nova-"
+"""Beginning of the names of logical types for which fastavro calls the readers of this module."""
+
+
+class _OutOfYears:
+    """A date or time that Python cannot represent. No column can hold it."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def _read_time(read: Callable[..., Any], data: int, writer_schema: Any = None, reader_schema: Any = None) -> Any:
+    try:
+        return read(data, writer_schema, reader_schema)
+    except (ValueError, OverflowError):
+        return _OutOfYears(f"{data} ({writer_schema['logicalType'].removeprefix(_OWN_PREFIX)})")
+
+
+for _type in _TIME_TYPES:
+    _avro_type, _, _logical_type = _type.partition("-")
+    LOGICAL_READERS[f"{_avro_type}-{_OWN_PREFIX}{_logical_type}"] = partial(_read_time, LOGICAL_READERS[_type])
+
+
+def _replace_logical_types(schema: Any) -> None:
+    """Change the schema of an open file so that one value that Python cannot represent does not end the file.
+
+    A UUID is the text that the file has, as in Spark.
+    """
+    if isinstance(schema, list):
+        for part in schema:
+            _replace_logical_types(part)
+    elif isinstance(schema, dict):
+        if f"{schema.get('type')}-{schema.get('logicalType')}" in _TIME_TYPES:
+            schema["logicalType"] = f"{_OWN_PREFIX}{schema['logicalType']}"
+        elif schema.get("logicalType") == "uuid":
+            del schema["logicalType"]
+        for part in schema.values():
+            _replace_logical_types(part)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nova_assets.errors import SchemaMismatch
+from nova_assets.formats.python_values import text_of_value
 from nova_assets.model.arrow_types import arrow_type, spark_type
 from nova_assets.model.schema import DELETED, DataType, Schema
 from nova_assets.model.type_widening import can_widen
@@ -175,16 +176,19 @@ def to_unencoded_column(column: pa.ChunkedArray, column_name: str) -> pa.Chunked
     try:
         if _is.is_dictionary(column.type):  # polars builds dictionaries of views, which Arrow cannot decode
             return pa.chunked_array([_decode_dictionary(chunk, target) for chunk in column.chunks], target)
-        return column.cast(target)
+        if "list_view" not in str(column.type):  # Arrow's cast returns lists without their last offset
+            return column.cast(target)
     except pa.ArrowException:
-        try:
-            return pa.chunked_array([pa.array(column.to_pylist(), target)], target)
-        except (pa.ArrowException, ValueError, OverflowError) as error:
-            raise SchemaMismatch(
-                f"column {column_name!r} cannot be decoded",
-                found=f"{column.type}: {error}",
-                next="cast the column first",
-            ) from error
+        pass
+    try:
+        return pa.chunked_array([pa.array(column.to_pylist(), target)], target)
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        raise SchemaMismatch(
+            f"column {column_name!r} cannot be decoded",
+            found=f"{column.type}: {error}",
+            next="cast the column first",
+            column=column_name,
+        ) from error
 
 
 def _decode_dictionary(chunk: pa.DictionaryArray, target: pa.DataType) -> pa.Array:
@@ -284,7 +288,7 @@ def _python_values(column: pa.ChunkedArray, column_name: str, first_row_number: 
         except (ValueError, OverflowError, pa.ArrowException) as error:  # a date outside Python's years
             raise SchemaMismatch(
                 f"row {number} has a value out of range in column {column_name!r}",
-                found=f"{scalar}: {error}",
+                found=text_of_value(scalar)[:300],
                 expected="a year from 0001 to 9999",
                 column=column_name,
                 row=number,

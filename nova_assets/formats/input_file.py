@@ -11,6 +11,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -160,3 +161,18 @@ def preview_text(raw: bytes, max_characters: int = 80) -> str:
     """Quoted and shortened text of some bytes, for error messages."""
     text = raw.decode("utf-8", "replace").strip()
     return repr(text if len(text) <= max_characters else text[: max_characters - 3] + "...")
+
+
+@contextmanager
+def name_file_in_errors(file_name: str) -> Iterator[None]:
+    """Context for reading a file: errors name the file."""
+    try:
+        yield
+    except NovaError as error:
+        raise type(error)(
+            f"{file_name}: {error.what}",
+            found=error.found,
+            expected=error.expected,
+            next=error.next,
+            **{**error.fields, "file": file_name},
+        ) from error

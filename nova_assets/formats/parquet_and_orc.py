@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from pyarrow import orc
 
 from nova_assets.formats.input_file import FileTooLarge, InputFile, bad_record_error, unreadable_file_error
+from nova_assets.formats.parquet_types import check_parquet_types
 from nova_assets.nova_error import NovaError
 
 
@@ -21,7 +22,7 @@ def read_parquet(file: InputFile) -> pa.Table:
     Raises:
         BadRecord: the file is no valid Parquet file, or is too large when decompressed.
     """
-    return call_columnar_reader(file, partial(_read_parquet_table, max_bytes=file.max_bytes), "Parquet")
+    return call_columnar_reader(file, partial(_read_parquet_table, file), "Parquet")
 
 
 def read_orc(file: InputFile) -> pa.Table:
@@ -40,12 +41,13 @@ def open_parquet(path: Any) -> pq.ParquetFile:
     return pq.ParquetFile(path, coerce_int96_timestamp_unit="us", page_checksum_verification=True)
 
 
-def _read_parquet_table(path: Path, max_bytes: int | None) -> pa.Table:
-    if max_bytes is None:  # partitioning would add columns from the path
-        return pq.read_table(path, partitioning=None, coerce_int96_timestamp_unit="us", page_checksum_verification=True)
+def _read_parquet_table(file: InputFile, path: Path) -> pa.Table:
     with open_parquet(path) as opened:
+        check_parquet_types(opened.metadata, file.display_name)
+        if file.max_bytes is None:
+            return opened.read()
         row_groups = (opened.read_row_group(n) for n in range(opened.num_row_groups))
-        return _concat_within_limit(row_groups, opened.schema_arrow, max_bytes)
+        return _concat_within_limit(row_groups, opened.schema_arrow, file.max_bytes)
 
 
 def _read_orc_table(path: Path, max_bytes: int | None) -> pa.Table:
@@ -113,6 +115,10 @@ def _columnar_file_error(file: InputFile, format_name: str, error: Exception) ->
             found=found,
             expected="times that fit into 64 bits of nanoseconds",
             next="write the file as Parquet, or insert it as a Spark DataFrame",
+        )
+    if "Invalid UTF8" in str(error):
+        return bad_record_error(
+            file, f"the {format_name} file has text that is not UTF-8", found=found, expected="text in UTF-8"
         )
     if not _is_complete(file.path, format_name):
         return bad_record_error(

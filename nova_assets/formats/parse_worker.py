@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 
 from nova_assets.errors import BadRecord
 from nova_assets.formats import readers
-from nova_assets.formats.input_file import InputFile, bad_record_error
+from nova_assets.formats.input_file import InputFile, bad_record_error, name_file_in_errors
 from nova_assets.formats.parquet_and_orc import call_columnar_reader
 from nova_assets.formats.parsed_records import REFUSED_SCHEMA, ParsedRecords
+from nova_assets.formats.value_checks import validate_table
 from nova_assets.formats.worker_loop import Job, Outcome, serve_jobs
 from nova_assets.model.schema import Schema
 from nova_assets.nova_error import NovaError
@@ -26,7 +27,8 @@ def handle_job(job: Job) -> Outcome:
     try:
         fields, tables = _run_operation(job, file)
         for table in tables:
-            table.validate(full=True)
+            with name_file_in_errors(file.display_name):
+                validate_table(table)
             pa.ipc.new_stream(pa.BufferOutputStream(), table.schema).close()  # rejects types nested too deeply
         return fields, tables
     except NovaError as error:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nova_assets.errors import NotSupported
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 VALUES_OF_PYTHON = "dates and times in the years 0001 to 9999, and text in UTF-8"
 
@@ -36,7 +37,7 @@ def python_value_error(table: pa.Table | pa.RecordBatch) -> NotSupported | None:
             except (ValueError, OverflowError):
                 return NotSupported(
                     f"row {index + 1} has a value that Python cannot represent, in column {name!r}",
-                    found=text_of_value(column, index),
+                    found=text_of_value(value)[:300],
                     expected=VALUES_OF_PYTHON,
                     next="read the rows with to_arrow() or to_spark(), or leave the column out",
                     column=name,
@@ -45,12 +46,24 @@ def python_value_error(table: pa.Table | pa.RecordBatch) -> NotSupported | None:
     return None
 
 
-def text_of_value(column: pa.Array | pa.ChunkedArray, index: int) -> str:
-    """Text of a value with its type, also if Python cannot represent the value."""
-    text = column.slice(index, 1).to_string(indent=0, skip_new_lines=True, container_window=1)
-    brackets = 2 if isinstance(column, pa.ChunkedArray) else 1
-    shown = " ".join(text[brackets:-brackets].split())[:200]
-    return f"{shown.encode('utf-8', 'replace').decode()} ({column.type})"
+def text_of_value(value: pa.Scalar) -> str:
+    """Text of a value, also if Python cannot represent it."""
+    import pyarrow as pa
+
+    try:
+        return repr(value.as_py())
+    except (ValueError, OverflowError):
+        pass
+    if isinstance(value, pa.DictionaryScalar):
+        return text_of_value(value.value)
+    if isinstance(value, pa.StructScalar):
+        return f"{{{', '.join(f'{name}: {text_of_value(part)}' for name, part in value.items())}}}"
+    if hasattr(value, "values"):  # of a list or a map
+        return f"[{', '.join(map(text_of_value, value.values))}]"
+    if hasattr(value, "as_buffer"):  # text
+        return repr(value.as_buffer().to_pybytes())
+    text: str = pa.repeat(value, 1).to_string(indent=0, skip_new_lines=True)
+    return text[1:-1]
 
 
 class MapEntries(NamedTuple):

@@ -12,6 +12,7 @@ from nova_assets.formats.column_conversion import convert_table
 from nova_assets.formats.input_file import COMPRESSIONS, READ_ERRORS, InputFile, bad_record_error, unreadable_file_error
 from nova_assets.formats.parsed_records import ParsedRecords
 from nova_assets.formats.schema_fit import fit_to_schema, schema_of
+from nova_assets.formats.value_checks import check_values
 from nova_assets.model.file_format import Format
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.model.schema_evolution import reconcile_schema
@@ -112,6 +113,7 @@ def _read_self_describing_file(
         if drop_undeclared:
             table = table.select([n for n in table.column_names if n in schema])
         table = convert_table(table.replace_schema_metadata(None), schema)
+        check_values(table)
         reconcile_schema("", schema.with_all_nullable(), schema_of(table).without_columns(DELETED), "freeze")
     except NovaError as error:
         message = error.what.removeprefix("channel '' got data with another schema: ")

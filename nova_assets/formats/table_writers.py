@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 from pyarrow import orc
 
+from nova_assets.formats.python_values import python_value_error
 from nova_assets.model.arrow_types import spark_type
 from nova_assets.model.block_options import type_problem
 from nova_assets.model.schema import DataType
@@ -61,7 +62,13 @@ def write_table(table: pa.Table, path: Path, format_: str) -> None:
         problem = type_problem(format_, field.name, spark_type(field.type, field.name))
         if problem is not None:
             raise UnsupportedColumn(field.name, problem)
-    _WRITERS[format_](table, path)
+    try:
+        _WRITERS[format_](table, path)
+    except (ValueError, OverflowError) as error:
+        refusal = None if isinstance(error, UnsupportedColumn) else python_value_error(table)
+        if refusal is None:
+            raise
+        raise UnsupportedColumn(str(refusal.fields["column"]), f"{refusal.what}: {refusal.found}") from error
 
 
 def _write_orc(table: pa.Table, path: Path) -> None:

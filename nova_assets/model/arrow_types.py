@@ -57,6 +57,12 @@ def spark_type(type_: pa.DataType, column: str) -> DataType:
     if t.is_list(type_) or t.is_large_list(type_) or t.is_fixed_size_list(type_):
         return DataType("array", fields=(Field("element", spark_type(type_.value_type, column)),))
     if t.is_struct(type_):
+        if not type_.num_fields:
+            raise DefinitionError(
+                f"column {column!r} has a struct without fields, which Parquet cannot hold",
+                found=str(type_),
+                next="give the struct a field, or leave the column out",
+            )
         return DataType("struct", fields=tuple(Field(f.name, spark_type(f.type, column), f.nullable) for f in type_))
     for test, name in _SPARK_TYPE_BY_ARROW_TEST:
         if test(type_):

@@ -11,9 +11,11 @@ import pyarrow as pa
 
 from nova_assets.errors import BadRecord, EmptyInput, RequestRefused, ServiceUnavailable
 from nova_assets.formats import readers
-from nova_assets.formats.column_conversion import unencoded_type
+from nova_assets.formats.column_conversion import to_unencoded_column, unencoded_type
 from nova_assets.formats.input_file import InputFile
 from nova_assets.formats.parquet_and_orc import open_parquet
+from nova_assets.formats.parquet_types import check_parquet_types
+from nova_assets.formats.value_checks import validate_table
 from nova_assets.formats.worker_loop import Job, Outcome, serve_jobs
 from nova_assets.model.schema import Schema
 from nova_assets.nova_error import NovaError
@@ -90,6 +92,7 @@ def _schema_then_batches(body: Path, body_format: str, schema: Schema | None) ->
     with body.open("rb") as source:
         if body_format == "parquet":
             file = open_parquet(source)
+            check_parquet_types(file.metadata, "the body")
             yield file.schema_arrow
             yield from file.iter_batches(batch_size=_PARQUET_BATCH_ROWS, use_threads=False)
             return
@@ -105,15 +108,21 @@ def _write_arrow_file(parts: Iterator[SchemaOrBatch], output_file: Path, max_byt
     size = 0
     with pa.OSFile(str(output_file), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
         for batch in parts:
-            batch.validate(full=True)
+            validate_table(pa.Table.from_batches([batch]))
             # Even rows without any bytes need memory when later steps combine them with others.
             size += 8 * batch.num_rows * (1 + null_columns)
             if size <= max_bytes:
-                batch = batch.cast(schema)
+                batch = _unencoded_batch(batch, schema)
                 size += batch.nbytes
             if size > max_bytes:
                 raise decoded_body_too_large_error(max_bytes)
             writer.write_batch(batch)
+
+
+def _unencoded_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [to_unencoded_column(pa.chunked_array([c]), n) for n, c in zip(schema.names, batch.columns, strict=True)]
+    arrays = [c.chunk(0) if c.num_chunks == 1 else pa.concat_arrays(c.chunks) for c in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema) if arrays else batch
 
 
 def handle_decode_job(job: Job) -> Outcome:

@@ -23,7 +23,8 @@ from nova_assets.engine.buckets.row_layout import IntArray, sort_into_buckets
 from nova_assets.engine.storage import file_io
 from nova_assets.engine.storage.parquet_footers import FileSummary, summarize_written_file, to_json_value
 from nova_assets.engine.storage.parquet_writer import ParquetFileWriter
-from nova_assets.errors import PartitionError, WarehouseUnavailable
+from nova_assets.errors import NotSupported, PartitionError, WarehouseUnavailable
+from nova_assets.formats.python_values import to_python_rows
 from nova_assets.model.key_layout import HashBuckets, KeyLayout, KeyPlacement, KeyRange, key_placement_from_json
 from nova_assets.model.partition_of_row import partition_of_row
 from nova_assets.model.partitions import Dimension
@@ -271,12 +272,12 @@ class _ReportingFileWriter:
     def _partitions_or_error(self) -> tuple[tuple[str, ...], Mapping[str, Any] | None]:
         """Partitions of all rows, or error arguments if a row belongs to none. The driver raises the error, since Spark
         would replace an error of a task by its own."""
-        rows = (row for table in self._partition_values for row in table.to_pylist())
+        rows = (row for table in self._partition_values for row in to_python_rows(table))
         try:
             found = dict.fromkeys(
                 partition_of_row(self.target.dimensions, row, self.target.error_label) for row in rows
             )
-        except PartitionError as error:
+        except (PartitionError, NotSupported) as error:
             parts = {"what": error.what, "found": error.found, "expected": error.expected, "next": error.next}
             return (), {**parts, "column": error.fields.get("column")}
         return (tuple(found) if self._partition_columns else ()), None

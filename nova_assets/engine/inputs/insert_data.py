@@ -18,13 +18,12 @@ from nova_assets.engine.inputs.user_tables import (
     check_has_columns,
     concat_file_tables,
     convert_user_table,
-    name_file_in_errors,
 )
 from nova_assets.errors import BadRecord, DefinitionError, EmptyInput, SchemaMismatch
 from nova_assets.formats import isolated_reader, readers
 from nova_assets.formats.column_conversion import convert_to_inferred_type, convert_values
 from nova_assets.formats.declared_types import declared_types
-from nova_assets.formats.input_file import InputFile, bad_record_error, empty_file_error
+from nova_assets.formats.input_file import InputFile, bad_record_error, empty_file_error, name_file_in_errors
 from nova_assets.model.block_options import BlockOptions, options_from_arguments
 from nova_assets.model.file_format import Format
 from nova_assets.model.schema import DataType, Schema

@@ -18,13 +18,13 @@ from nova_assets.engine.inputs.user_tables import (
     add_missing_columns,
     concat_file_tables,
     convert_user_table,
-    name_file_in_errors,
 )
 from nova_assets.engine.session.worker_errors import to_task_error
 from nova_assets.engine.storage.parquet_footers import uncompressed_bytes
 from nova_assets.errors import SchemaMismatch
-from nova_assets.formats.input_file import InputFile
+from nova_assets.formats.input_file import InputFile, name_file_in_errors
 from nova_assets.formats.parquet_and_orc import call_columnar_reader, open_parquet
+from nova_assets.formats.parquet_types import check_parquet_types
 from nova_assets.formats.schema_fit import fit_to_schema, schema_of
 from nova_assets.model.schema import DELETED, UNKNOWN_TYPE, Schema
 from nova_assets.model.value_conversion import TYPED
@@ -74,6 +74,8 @@ class LargeParquetFiles:
         self._schema = schema
         self._allow_widening = allow_widening
         self._footers = [call_columnar_reader(InputFile(p), pq.read_metadata, "Parquet") for p in paths]
+        for path, footer in zip(paths, self._footers, strict=True):
+            check_parquet_types(footer, str(path))
 
     @property
     def widest_row_width(self) -> RowWidth:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import pyarrow as pa
 
 from nova_assets.errors import EmptyInput, SchemaMismatch
 from nova_assets.formats.column_conversion import convert_table
 from nova_assets.formats.schema_fit import schema_of
+from nova_assets.formats.value_checks import check_values
 from nova_assets.model.arrow_types import arrow_type
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.model.value_conversion import InputKind
-from nova_assets.nova_error import NovaError
 
 
 def convert_user_table(
@@ -41,6 +40,7 @@ def convert_user_table(
     table = convert_table(
         table, schema, input_kind, allow_wider_types=allow_widening, first_row_number=first_row_number
     )
+    check_values(table, first_row_number)
     schema_of(table)  # rejects duplicate names and types that Spark lacks
     return _null_fill_delete_only_table(table, schema)
 
@@ -96,18 +96,3 @@ def concat_file_tables(tables: Sequence[pa.Table], file_names: Sequence[str]) ->
                 file=file,
             ) from error
     return rows
-
-
-@contextmanager
-def name_file_in_errors(file_name: str) -> Iterator[None]:
-    """Context for reading a file: errors name the file."""
-    try:
-        yield
-    except NovaError as error:
-        raise type(error)(
-            f"{file_name}: {error.what}",
-            found=error.found,
-            expected=error.expected,
-            next=error.next,
-            **{**error.fields, "file": file_name},
-        ) from error

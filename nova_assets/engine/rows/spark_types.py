@@ -58,7 +58,7 @@ def from_spark_type(type_: t.DataType, column: str) -> DataType:
     if isinstance(type_, t.MapType):
         key, value = from_spark_type(type_.keyType, column), from_spark_type(type_.valueType, column)
         return DataType("map", fields=(Field("key", key, nullable=False), Field("value", value)))
-    if isinstance(type_, t.StructType):
+    if isinstance(type_, t.StructType) and type_.fields:
         fields = tuple(Field(f.name, from_spark_type(f.dataType, column), f.nullable) for f in type_.fields)
         return DataType("struct", fields=fields)
     if isinstance(type_, t.NullType):
@@ -74,7 +74,7 @@ def from_spark_type(type_: t.DataType, column: str) -> DataType:
         raise SchemaMismatch(
             f"column {column!r} has a type that channels do not support",
             found=type_.simpleString(),
-            expected=f"one of {', '.join(sorted(_SIMPLE))}, decimal, array, map or struct",
+            expected=f"one of {', '.join(sorted(_SIMPLE))}, decimal, array, map or struct with fields",
             next="cast the column first",
             column=column,
         )

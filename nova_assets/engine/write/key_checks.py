@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nova_assets.errors import BadKey
+from nova_assets.formats.python_values import to_python_rows
 from nova_assets.model.merge import COMBINERS, Keyed, MergeModel
 from nova_assets.model.schema import DELETED
 from nova_assets.model.value_comparison import canonical_value, spark_sort_key
@@ -88,7 +89,7 @@ def find_repeated_keys(table: pa.Table, model: MergeModel) -> RepeatedKeys:
     rows_of_ambiguous_keys = groups.filter(pc.greater(live_counts, 1)).column(_ROW_INDEXES)
     live_rows = pc.sum(live_counts.filter(pc.greater(live_counts, 1))).as_py() or 0
     first_rows = [rows_of_ambiguous_keys[i].as_py()[0] for i in range(min(MAX_EXAMPLES, len(rows_of_ambiguous_keys)))]
-    examples = table.select(key).take(pa.array(first_rows, pa.int64())).to_pylist()
+    examples = to_python_rows(table.select(key).take(pa.array(first_rows, pa.int64())))
     return RepeatedKeys(row_indices, len(row_indices), len(rows_of_ambiguous_keys), live_rows, tuple(examples))
 
 

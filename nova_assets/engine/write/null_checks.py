@@ -12,6 +12,7 @@ from nova_assets.engine.storage.parquet_footers import FileSummary, total_null_c
 from nova_assets.engine.write import key_checks
 from nova_assets.engine.write.block_target import BlockTarget
 from nova_assets.errors import SchemaMismatch
+from nova_assets.formats.python_values import to_python_rows
 from nova_assets.model.schema import DELETED
 
 
@@ -57,5 +58,4 @@ def _read_null_rows(
 
 
 def _first_row(rows: pa.Table) -> key_checks.Row:
-    row: key_checks.Row = rows.slice(0, 1).to_pylist()[0]
-    return row
+    return to_python_rows(rows.slice(0, 1))[0]

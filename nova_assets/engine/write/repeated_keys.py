@@ -19,6 +19,7 @@ from nova_assets.engine.write import key_checks
 from nova_assets.engine.write.block_file_writer import BlockFileWriter
 from nova_assets.engine.write.block_target import BlockTarget
 from nova_assets.errors import SchemaMismatch
+from nova_assets.formats.python_values import to_python_rows
 from nova_assets.model.schema import DELETED
 from nova_assets.model.sum_bounds import is_in_type_range, overflowable_sums, sum_overflow_error
 
@@ -90,7 +91,7 @@ class RepeatedKeyResolver:
         assert target.model is not None and repeated_keys.row_indices is not None
         table = read_block_files([f.path for f in footers], None)
         resolved_rows = key_checks.resolve_repeated_keys(
-            table.take(repeated_keys.row_indices).to_pylist(), target.model, target.error_label
+            to_python_rows(table.take(repeated_keys.row_indices)), target.model, target.error_label
         )
         unrepeated_rows = table.filter(pc.invert(_row_mask(table.num_rows, repeated_keys.row_indices)))
         try:

@@ -15,6 +15,7 @@ from nova_assets.engine.buckets.file_writer import WrittenFile, check_row_count
 from nova_assets.engine.storage import file_io
 from nova_assets.engine.storage.parquet_footers import FileSummary, read_block_files, summarize_file
 from nova_assets.engine.write.block_target import BlockTarget
+from nova_assets.formats.python_values import to_python_rows
 from nova_assets.model.partition_of_row import partition_of_row
 from nova_assets.model.schema import DELETED
 
@@ -82,6 +83,7 @@ def _written_file_from_footer(footer: FileSummary, target: BlockTarget) -> Writt
         else 0
     )
     columns = [d.column for d in target.dimensions]
-    rows = read_block_files([footer.path], columns).group_by(columns).aggregate([]).to_pylist() if columns else []
+    values = read_block_files([footer.path], columns).group_by(columns).aggregate([]) if columns else None
+    rows = [] if values is None else to_python_rows(values)
     partitions = dict.fromkeys(partition_of_row(target.dimensions, row, target.error_label) for row in rows)
     return WrittenFile(footer, None, deletes, False, tuple(partitions))
