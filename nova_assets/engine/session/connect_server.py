@@ -108,6 +108,11 @@ def connect_session(
     return session
 
 
+def is_own_server(session: Any) -> bool:
+    """Whether this package has started the server of a session."""
+    return session in _sessions
+
+
 def has_server_ended(session: Any) -> bool:
     """Whether the server of a session is known to have ended."""
     is_server_alive = _sessions.get(session)

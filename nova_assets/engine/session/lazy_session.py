@@ -83,7 +83,8 @@ class LazySparkSession:
             if self._session is None:
                 session = self._start()
                 silence_loggers()
-                _check_connect_supported(session)
+                if is_connect_session(session):
+                    _check_connect_server(session)
                 self._check_session(session)
                 self._session = session
             return self._session
@@ -228,17 +229,19 @@ def _can_workers_import_nova(spark: SparkSession) -> bool | None:
         return False if cannot_import else None
 
 
-def _check_connect_supported(spark: SparkSession) -> None:
-    if is_connect_session(spark):
-        from nova_assets.engine.rows.spark_versions import SPARK_4
+def _check_connect_server(spark: SparkSession) -> None:
+    """Raises EngineUnavailable if a session of Spark Connect cannot be used, or its server is another engine."""
+    from nova_assets.engine.rows.spark_versions import SPARK_4
+    from nova_assets.engine.session.connect_probe import check_computes_as_spark
 
-        if not SPARK_4:
-            raise EngineUnavailable(
-                "Spark Connect needs PySpark 4",
-                found="a session of Spark Connect, and PySpark 3.5",
-                expected="a classic session",
-                next="pip install 'pyspark>=4.0', or spark=\"local\"",
-            )
+    if not SPARK_4:
+        raise EngineUnavailable(
+            "Spark Connect needs PySpark 4",
+            found="a session of Spark Connect, and PySpark 3.5",
+            expected="a classic session",
+            next="pip install 'pyspark>=4.0', or spark=\"local\"",
+        )
+    check_computes_as_spark(spark)
 
 
 def _is_session_end_error(error: BaseException, spark: Any) -> bool:
