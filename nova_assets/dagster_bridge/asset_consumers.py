@@ -22,35 +22,25 @@ from dagster import (
     DagsterEventType,
     DagsterInstance,
     InputContext,
-    OpDefinition,
 )
 
 from nova_assets.dagster_bridge.dagster_names import DagsterNames
 from nova_assets.dagster_bridge.partitions import dimensions_in_dagster, parse_dagster_key
+from nova_assets.dagster_bridge.read_modes import input_mode, input_modes
 from nova_assets.dagster_bridge.run_liveness import (
     execution_owner_of_run,
     instance_of_owner,
     is_dagster_owner_dead,
     is_ephemeral_run_active,
 )
-from nova_assets.errors import ChannelNotFound, CommitConflict, DefinitionError, NotSupported
+from nova_assets.errors import ChannelNotFound, CommitConflict, NotSupported
 from nova_assets.execution.commit_outcome import commit_resolving_outcome
 from nova_assets.execution.lease import start_lease_renewals
 from nova_assets.model.commit import CommitRequest, MoveCursor
 from nova_assets.model.execution import BeginRequest, Execution
-from nova_assets.model.modes_view import View
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.provenance import ChannelRead
 from nova_assets.store.store import Store
-from nova_assets.suggestions import did_you_mean
-
-MODE_METADATA_KEY = "nova/mode"
-"""Metadata key of an input that names the read mode of its channel."""
-
-PRODUCES_METADATA_KEY = "nova/produces"
-"""Metadata key of an asset that writes the channel of its name: ``delta`` or ``base``."""
-
-READ_MODES = ("all", "new", "old", "changes")
 
 _CONSUMER_PREFIX = "asset:"
 _LEASE_SECONDS = 30 * 24 * 3600.0  # evidence ends the execution, not time
@@ -77,29 +67,6 @@ class AssetConsumer:
         return tuple(c for c, mode in self.mode_by_channel.items() if mode != "all")
 
 
-def input_mode(
-    input_name: str, metadata: Mapping[str, object] | None, annotation: object, *, asset: str | None = None
-) -> str:
-    """Read mode that an input's metadata names. An input annotated as a ``View`` has mode ``changes``.
-
-    Args:
-        asset: name of the asset, for the error.
-
-    Raises:
-        DefinitionError: the metadata names an unknown mode.
-    """
-    mode = (metadata or {}).get(MODE_METADATA_KEY, "all" if annotation is not View else "changes")
-    mode = getattr(mode, "value", mode)
-    if mode not in READ_MODES:
-        raise DefinitionError(
-            f"input {input_name!r}{'' if asset is None else f' of asset {asset!r}'} has an unknown mode",
-            found=f"{mode!r}{did_you_mean(mode, READ_MODES)}",
-            expected=", ".join(READ_MODES),
-            next=f'{{"{MODE_METADATA_KEY}": "new"}}',
-        )
-    return "changes" if annotation is View else str(mode)
-
-
 def channel_of_asset(store: Store, asset_key: AssetKey) -> str:
     """Channel whose asset has this key.
 
@@ -117,6 +84,17 @@ def channel_of_asset(store: Store, asset_key: AssetKey) -> str:
     return channel
 
 
+def mode_of_loaded_input(context: InputContext) -> str:
+    """Read mode of the input that a step loads. Raises DefinitionError if its metadata names no mode that is known."""
+    return input_mode(
+        context.name,
+        context.definition_metadata,
+        context.dagster_type.typing_type,
+        asset=context.step_context.assets_def,
+        key=context.asset_key,
+    )
+
+
 def build_consumer(context: InputContext, store: Store) -> AssetConsumer:
     """Consumer for the asset that is being loaded, with all of its inputs that are channels.
 
@@ -126,13 +104,13 @@ def build_consumer(context: InputContext, store: Store) -> AssetConsumer:
     """
     step = context.step_context
     asset = step.assets_def
-    if asset is None:
+    if asset is None or not asset.keys:  # an asset check has no keys
         raise NotSupported(
             f"step {step.step.key!r} reads channel {channel_of_asset(store, context.asset_key)!r}, but makes no asset",
             expected="an asset, because the cursor is stored under the key of the asset",
             next='read it with mode "all", or in an @dg.asset',
         )
-    own_mode = input_mode(context.name, context.definition_metadata, context.dagster_type.typing_type)
+    own_mode = mode_of_loaded_input(context)
     own_channel = channel_of_asset(store, context.asset_key)
     modes, input_name_by_channel = {own_channel: own_mode}, {own_channel: context.name}
     for name, (channel, mode) in input_modes(asset, DagsterNames.of(store)).items():
@@ -149,32 +127,6 @@ def build_consumer(context: InputContext, store: Store) -> AssetConsumer:
 def consumer_name(asset: AssetsDefinition) -> str:
     """Name under which the cursors of an asset that only reads are stored."""
     return _CONSUMER_PREFIX + "+".join(sorted(k.to_user_string() for k in asset.keys))
-
-
-def input_modes(asset: AssetsDefinition, names: DagsterNames) -> dict[str, tuple[str, str]]:
-    """Input -> its channel and read mode, for inputs that are loaded and have the project's prefix.
-
-    Empty for a graph, whose inputs say nothing about the modes of its steps.
-
-    Raises:
-        DefinitionError: an input has an unknown mode, or ``old``, because an asset cannot have a second input with
-            ``new`` of the same channel (R8).
-    """
-    if not asset.is_executable or not isinstance(asset.node_def, OpDefinition):
-        return {}
-    inputs = [(n, key, asset.node_def.input_def_named(n)) for n, key in asset.keys_by_input_name.items()]
-    modes = {
-        name: (channel, input_mode(name, i.metadata, i.dagster_type.typing_type, asset=asset.node_def.name))
-        for name, key, i in inputs
-        if not i.dagster_type.is_nothing and (channel := names.channel(key)) is not None
-    }
-    for name, (channel, mode) in modes.items():
-        if mode == "old":
-            raise DefinitionError(
-                f"asset {asset.node_def.name!r} reads old({channel}) without new({channel}) beside it (R8)",
-                next=f"annotate {name!r} as nova.View, which has .old and .new, or read {channel!r} in mode all",
-            )
-    return modes
 
 
 def input_partition_scope(context: InputContext, store: Store, channel: str, input_name: str) -> str:

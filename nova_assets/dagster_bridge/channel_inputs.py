@@ -9,15 +9,15 @@ from dagster import InputContext, OutputContext
 
 from nova_assets.dagster_bridge import asset_steps
 from nova_assets.dagster_bridge.asset_consumers import (
-    PRODUCES_METADATA_KEY,
     build_consumer,
     channel_of_asset,
-    input_mode,
     input_partition_scope,
+    mode_of_loaded_input,
     pin_consumer_inputs,
 )
 from nova_assets.dagster_bridge.channel_writer import binding_of_step
 from nova_assets.dagster_bridge.partitions import dimensions_in_dagster, parse_dagster_key
+from nova_assets.dagster_bridge.read_modes import PRODUCES_METADATA_KEY, input_mode
 from nova_assets.errors import DefinitionError, NotSupported
 from nova_assets.execution.pins import plan_pinned_read
 from nova_assets.formats.pandas_frame import to_pandas_frame
@@ -47,7 +47,7 @@ def load_channel(store: Store, context: InputContext) -> Any:
         value = asset_steps.load_input(steps, store, context.name, may_be_table=may_be_table)
         return value if isinstance(value, View) else _as_annotated_type(store, value, context)
     channel = channel_of_asset(store, context.asset_key)
-    mode = input_mode(context.name, context.definition_metadata, context.dagster_type.typing_type)
+    mode = mode_of_loaded_input(context)
     head = store.catalog.channel(channel).head
     if mode != "all":
         store.catalog.channel(channel).channel.refuse_changes()
@@ -160,7 +160,8 @@ def _is_for_range(context: InputContext) -> bool:
 
 def _consumer_has_cursor(store: Store, context: InputContext) -> bool:
     """Whether any input of the asset has a cursor, so that all its inputs must be read under one pin."""
-    return context.step_context.assets_def is not None and bool(build_consumer(context, store).channels_with_cursor)
+    asset = context.step_context.assets_def
+    return asset is not None and bool(asset.keys) and bool(build_consumer(context, store).channels_with_cursor)
 
 
 def _build_modes_view(store: Store, pin: Pin) -> View:

@@ -7,8 +7,8 @@ from typing import Any
 
 from dagster import AssetIn, AssetOut, AssetsDefinition, asset, multi_asset
 
-from nova_assets.dagster_bridge.asset_consumers import MODE_METADATA_KEY, PRODUCES_METADATA_KEY
 from nova_assets.dagster_bridge.dagster_names import RESOURCE_KEY
+from nova_assets.dagster_bridge.read_modes import MODE_METADATA_KEY, PRODUCES_METADATA_KEY
 from nova_assets.dagster_bridge.writing_assets import EDGES_ATTRIBUTE
 from nova_assets.errors import DefinitionError
 from nova_assets.model.edge import Produces

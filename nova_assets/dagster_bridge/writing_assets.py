@@ -21,18 +21,14 @@ from dagster import (
 )
 from dagster._core.definitions.output import OutputDefinition
 
-from nova_assets.dagster_bridge.asset_consumers import (
-    MODE_METADATA_KEY,
-    PRODUCES_METADATA_KEY,
-    consumer_name,
-    input_modes,
-)
+from nova_assets.dagster_bridge.asset_consumers import consumer_name
 from nova_assets.dagster_bridge.assets import build_channel_asset_spec
 from nova_assets.dagster_bridge.channel_writer import ChannelWriter
 from nova_assets.dagster_bridge.code_links import code_link_of_function
 from nova_assets.dagster_bridge.dagster_names import DagsterNames
 from nova_assets.dagster_bridge.partitions import build_partitions_definition
 from nova_assets.dagster_bridge.prefixed_assets import add_prefix, rename_step
+from nova_assets.dagster_bridge.read_modes import PRODUCES_METADATA_KEY, check_read_modes, input_modes
 from nova_assets.errors import DefinitionError
 from nova_assets.model.binding import Binding, bind
 from nova_assets.model.channel import Channel
@@ -64,8 +60,9 @@ def add_writing_assets(
     brought = [e.channel for asset in assets for e in declared_edges(asset) if e.channel is not None]
     channels = {c.name: c for c in (*project.channels, *brought)}
     assets = add_prefix(assets, channels, names)
+    plain_keys = {key for asset in assets for key in asset.keys if names.channel(key) not in channels}
     for asset in assets:
-        input_modes(asset, names)  # raises an error for assets that only read, too
+        check_read_modes(asset, channels, plain_keys, names)
     bindings = [_binding_of_asset(asset, channels, names) for asset in assets]
     written = [b for b in bindings if b is not None]
     if written:
@@ -162,25 +159,10 @@ def _consumes_edges(
     for name, (channel_name, mode) in input_modes(asset, names).items():
         channel = channels.get(channel_name)
         if channel is None:
-            _check_has_no_mode(asset, name, channel_name, channels)
             continue
         if mode != "all":
             channel.refuse_changes()
         yield Consumes(channel.name, cast(Mode, mode), name, channel)
-
-
-def _check_has_no_mode(
-    asset: AssetsDefinition, input_name: str, upstream: str, channels: Mapping[str, Channel]
-) -> None:
-    """Raises DefinitionError if an input names a read mode, and is no channel."""
-    metadata = cast(OpDefinition, asset.node_def).input_def_named(input_name).metadata or {}
-    if MODE_METADATA_KEY in metadata:
-        raise DefinitionError(
-            f"asset {asset.node_def.name!r} reads {metadata[MODE_METADATA_KEY]}({upstream}), which is no channel",
-            found=f"no channel {upstream!r}{did_you_mean(upstream, list(channels))}",
-            expected="a channel of the project",
-            next=f'nova.Project(..., channels=[nova.Channel("{upstream}", ...)])',
-        )
 
 
 def _check_outputs(asset: AssetsDefinition, op: OpDefinition, written: Collection[AssetKey]) -> None:

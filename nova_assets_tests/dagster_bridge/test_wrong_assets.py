@@ -61,6 +61,41 @@ def reader_of_old() -> Any:
     return mail
 
 
+def dependent(metadata: dict[str, str], **of_asset: str) -> Any:
+    spec = dg.AssetSpec("listed", metadata={**DELTA, **of_asset}, deps=[dg.AssetDep("orders", metadata=metadata)])
+    return dg.multi_asset(name="m", specs=[spec], ins={"orders": dg.AssetIn()})(lambda orders: orders)
+
+
+def two_modes() -> Any:
+    deps = [[dg.AssetDep("orders", metadata={"nova/mode": mode})] for mode in ("new", "all")]
+    specs = [dg.AssetSpec(n, metadata=DELTA, deps=d) for n, d in zip(("listed", "latest"), deps, strict=True)]
+
+    @dg.multi_asset(specs=specs, ins={"orders": dg.AssetIn()})
+    def both(orders: pa.Table): ...  # type: ignore[no-untyped-def]
+
+    return both
+
+
+def reader_of_plain_asset() -> list[Any]:
+    reader = dg.asset(name="mail", ins={"plain": dg.AssetIn(metadata={"nova/mode": "new"})})(lambda plain: None)
+    return [dg.asset(key="plain")(_named("plain")), reader]
+
+
+def check_of_changes() -> Any:
+    @dg.asset_check(asset="listed", additional_ins={"orders": dg.AssetIn(metadata={"nova/mode": "new"})})  # type: ignore[arg-type]
+    def small(orders: pa.Table) -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=True)
+
+    return small
+
+
+def graph(metadata: dict[str, str] | None) -> Any:
+    load = dg.op(ins={"orders": dg.In(metadata=metadata)}, name="load")(lambda orders: None)
+    return dg.graph_asset(name="mail", ins={"orders": dg.AssetIn(metadata={"nova/mode": "new"})})(
+        lambda orders: load(orders)
+    )
+
+
 def partitioned() -> Any:
     @dg.asset(key="listed", metadata=DELTA, partitions_def=dg.StaticPartitionsDefinition(["a"]))
     def listed() -> pa.Table:
@@ -105,6 +140,18 @@ COPYING = nova.bind(nova.Workflowette("copying", [copy]))
         (lambda: [reading("new", "order")], [], ["'listed' reads new(order)", "did you mean 'orders'?"]),
         (lambda: [writing("any", kind="append")], [], ["asset 'listed'", "'append'", "delta or base"]),
         (lambda: [writing("any", key="lisetd")], [], ["asset 'lisetd'", "did you mean 'listed'?"]),
+        (lambda: [dependent({"nova/mod": "new"})], [], ["on 'orders'", "'nova/mod'; did you mean 'nova/mode'?"]),
+        (lambda: [dependent({"nova/produces": "delta"})], [], ["'nova/produces'", "in the metadata of an asset"]),
+        (lambda: [dependent({}, **{"nova/mode": "new"})], [], ["asset 'listed'", "'nova/mode'", "dg.AssetDep of an"]),
+        (lambda: [two_modes()], [], ["'orders' of asset 'both' has several modes", "new and all", "nova.View"]),
+        (reader_of_plain_asset, [], ["'mail' reads new(plain), which is no channel"]),
+        (lambda: [check_of_changes()], [], ["'orders' of an asset check reads new(orders)", "a check has no cursor"]),
+        (
+            lambda: [graph(None)],
+            [],
+            ["'load.orders'", "names no read mode", "Dagster drops the metadata of dg.AssetIn"],
+        ),
+        (lambda: [graph({"nova/mode": "old"})], [], ["'mail' reads old(orders) without new(orders)"]),
         (lambda: [multi(optional=True)], [], ["output 'latest' of asset 'both'", "optional", "return an empty table"]),
         (lambda: [multi(can_subset=True)], [], ["asset 'both'", "can_subset=True", "one run writes all"]),
     ],
