@@ -81,9 +81,13 @@ class Arrivals(CatalogPart):
         return c.execute(upsert.returning(arrivals.c.key)).first() is not None
 
     def waiting_arrivals(self, channel: str, limit: int) -> list[ArrivalStatus]:
-        """Announced files that were not taken yet, oldest first."""
+        """Announced files that were not taken yet, in the order in which they were last changed.
+
+        So their order does not depend on when each of them was announced. The later file wins (R11).
+        """
         query = select(arrivals).where(arrivals.c.channel == channel, arrivals.c.state == "waiting")
-        query = query.order_by(arrivals.c.at, arrivals.c.key).limit(limit)
+        changed_at = func.coalesce(arrivals.c.modified, arrivals.c.at)
+        query = query.order_by(changed_at, arrivals.c.at, arrivals.c.path, arrivals.c.key).limit(limit)
         return [_arrival_status_from_row(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
 
     def arrivals(self, channel: str, state: ArrivalState | None = None, limit: int = 100) -> list[ArrivalStatus]:

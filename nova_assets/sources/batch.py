@@ -29,6 +29,7 @@ from nova_assets.model.schema import DELETED, Schema, parse_ddl
 from nova_assets.model.schema_evolution import reconcile_schema
 from nova_assets.nova_error import NovaError
 from nova_assets.sources.inbox import Inbox, SourceFileChanged, SourceFileMissing
+from nova_assets.sources.repeated_records import first_conflicting_file, settle_ties, undecided_key_reason
 
 log = get_logger("nova_assets.ingest")
 
@@ -55,6 +56,7 @@ class ArrivalBatch:
         accepted_tables: rows for the channel, one table per file.
         quarantine_rows: rows for the quarantine channel.
         outcomes: outcome of each file.
+        has_left_files: whether files that were read are left to the next batch.
     """
 
     channel: Channel
@@ -65,6 +67,7 @@ class ArrivalBatch:
     accepted_tables: list[pa.Table] = field(default_factory=list)
     quarantine_rows: list[dict[str, Any]] = field(default_factory=list)
     outcomes: list[ArrivalOutcome] = field(default_factory=list)
+    has_left_files: bool = False
 
     @property
     def row_count(self) -> int:
@@ -86,12 +89,23 @@ class ArrivalBatch:
 
     @property
     def accepted_rows(self) -> pa.Table:
-        """Rows for the channel."""
-        return (
-            pa.concat_tables(self.accepted_tables, promote_options="default")
-            if self.accepted_tables
-            else self._empty_table()
-        )
+        """Rows for the channel. Of records with one key and equal ``order_by``, the last one decides."""
+        if not self.accepted_tables:
+            return self._empty_table()
+        return settle_ties(pa.concat_tables(self.accepted_tables, promote_options="default"), self.channel.merge)
+
+    def end_before_conflicting_file(self) -> None:
+        """Leave the files that one block cannot hold together with earlier ones to the next batch."""
+        file_number = first_conflicting_file(self.accepted_tables, self.channel.merge)
+        if file_number is None:
+            return
+        with_rows = [n for n, outcome in enumerate(self.outcomes) if outcome.rows]
+        kept = self.outcomes[: with_rows[file_number]]
+        kept_files = {(o.arrival.path, o.arrival.version) for o in kept}
+        self.outcomes = kept
+        self.accepted_tables = self.accepted_tables[:file_number]
+        self.quarantine_rows = [r for r in self.quarantine_rows if (r["file"], r["version"]) in kept_files]
+        self.has_left_files = True
 
     @property
     def quarantine_table(self) -> pa.Table:
@@ -133,6 +147,10 @@ class ArrivalBatch:
             self._add_parsed_file(arrival, format_, parsed)
 
     def _add_parsed_file(self, arrival: Arrival, format_: Format, parsed: ParsedRecords) -> None:
+        undecided = undecided_key_reason(parsed.table, self.channel.merge)
+        if undecided is not None:
+            self._refuse_file(arrival, undecided)
+            return
         if parsed.table.num_rows:
             self.accepted_tables.append(parsed.table)
         self.quarantine_rows += [self._quarantine_row(arrival, format_, r) for r in parsed.refused]

@@ -93,8 +93,11 @@ class FileReceiver:
             catalog.record_source_listing(name, listing_started)
         crash_point("receive.announced")
         result = ReceiveResult(announced_count)
-        while (ingested := self._ingest_batch()) is not None:
+        max_files = self.source.batch_files
+        while (ingested := self._ingest_batch(max_files)) is not None:
             batch, commit = ingested
+            # Files that had to be left are read again. If many have to be, few of them are read at once.
+            max_files = min(2 * (len(batch.outcomes) if batch.has_left_files else max_files), self.source.batch_files)
             result += ReceiveResult(
                 0, len(batch.outcomes), batch.row_count, batch.bad_record_count, (commit,), why=batch.reason_counts
             )
@@ -137,11 +140,11 @@ class FileReceiver:
                     yield result
             time.sleep(pause)
 
-    def _ingest_batch(self) -> tuple[ArrivalBatch, Commit] | None:
+    def _ingest_batch(self, max_files: int) -> tuple[ArrivalBatch, Commit] | None:
         """Ingest one batch. Returns the batch and its commit, or None if no file is waiting."""
 
         def ingest_once() -> tuple[ArrivalBatch, Commit] | None:
-            waiting = self._next_waiting_files()
+            waiting = self._next_waiting_files(max_files)
             if not waiting:
                 return None
             batch = self._read_next_batch(waiting)
@@ -155,9 +158,9 @@ class FileReceiver:
             conflict_types=(CommitConflict, GroupSealed),
         )
 
-    def _next_waiting_files(self) -> list[Arrival]:
-        """Waiting files for one commit, up to the batch limit of the source."""
-        return [s.arrival for s in self.runtime.catalog.waiting_arrivals(self.channel.name, self.source.batch_files)]
+    def _next_waiting_files(self, max_files: int) -> list[Arrival]:
+        """Waiting files for one commit, oldest first."""
+        return [s.arrival for s in self.runtime.catalog.waiting_arrivals(self.channel.name, max_files)]
 
     def _read_next_batch(self, waiting_files: Sequence[Arrival]) -> ArrivalBatch:
         catalog = self.runtime.catalog
@@ -171,6 +174,7 @@ class FileReceiver:
                 break  # the other files wait for the next batch
             other_versions = [b for b in versions_by_path.get(arrival.path_key, []) if b.arrival.key != arrival.key]
             batch.read_arrival(self.inbox, arrival, other_versions)
+        batch.end_before_conflicting_file()
         if self.source.is_too_bad(batch.bad_record_count, batch.row_count + batch.bad_record_count):
             first_bad = batch.quarantine_rows[0]
             raise TooManyBadRecords(
