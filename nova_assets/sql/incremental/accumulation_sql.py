@@ -53,8 +53,9 @@ def _group_changes(number: int, accumulator: Accumulator, type_: DataType) -> It
     if accumulator.kind == "count":
         yield f"COALESCE(SUM(IF({value} IS NULL, 0L, {WEIGHT})), 0L) AS nova_change_{number}"
     elif accumulator.kind == "sum":
-        addend = f"CAST({value} AS {type_})"
-        yield f"SUM(IF({WEIGHT} > 0, {addend}, -{addend})) AS nova_change_{number}"
+        addend = f"CAST({value} AS {_exact_type(type_)})"
+        add_up = "TRY_SUM" if type_.name == "decimal" and may_exceed_type(type_) else "SUM"
+        yield f"{add_up}(IF({WEIGHT} > 0, {addend}, -{addend})) AS nova_change_{number}"
         if may_exceed_type(type_):
             yield f"COUNT({value}) AS nova_values_{number}"
     else:
@@ -175,8 +176,7 @@ def _new_value(stored: StoredAccumulation, number: int) -> str:
         best = "LEAST" if accumulator.kind == "min" else "GREATEST"
         return f"CAST({best}({before}, {change}) AS {type_})"
     assert accumulator.count is not None
-    zero = f"CAST(0 AS {type_})"  # a cast of the change, so that the addition adds one digit only
-    total = f"COALESCE({before}, {zero}) + COALESCE(CAST({change} AS {type_}), {zero})"
+    total = _total(stored, number)
     if may_exceed_type(type_):
         total = f"IF({_can_be_added(stored, number)}, {total}, NULL)"
     has_values = f"{_new_value(stored, accumulator.count)} > 0"
@@ -200,13 +200,33 @@ def _reasons_to_compute_again(stored: StoredAccumulation, before: list[str], new
 
 
 def may_exceed_type(type_: DataType) -> bool:
-    """Whether a sum may have more digits than its type. Spark then fails, or returns null."""
-    return type_.name == "decimal" and type_.args[0] == MAX_PRECISION
+    """Whether a sum may have more digits than its type. Spark then fails, or returns another number or null."""
+    return type_.name == "bigint" or (type_.name == "decimal" and type_.args[0] == MAX_PRECISION)
+
+
+def _exact_type(type_: DataType) -> DataType:
+    """Type in which values are added up whose sum has a type. The change of a sum of integers can be beyond the
+    greatest integer although the sum is not.
+    """
+    return DataType("decimal", (MAX_PRECISION - 1, 0)) if type_.name == "bigint" else type_
+
+
+def _total(stored: StoredAccumulation, number: int) -> str:
+    """A stored sum and its change, added up."""
+    type_ = _exact_type(stored.type_of(number))
+    zero = f"CAST(0 AS {type_})"  # a cast of the change, so that the addition adds one digit only
+    parts = (_stored_value(stored, number), f"nova_change_{number}")
+    return " + ".join(f"COALESCE(CAST({part} AS {type_}), {zero})" for part in parts)
 
 
 def _can_be_added(stored: StoredAccumulation, number: int) -> str:
-    """Condition for a stored sum of decimals and its change to be far from the greatest value of their type."""
+    """Condition for a stored sum and its change to have a sum of their type: for decimals, that both are far from the
+    greatest value.
+    """
     type_ = stored.type_of(number)
+    if type_.name == "bigint":
+        low, high = (f"CAST('{value}' AS {_exact_type(type_)})" for value in (-(2**63), 2**63 - 1))
+        return f"{_total(stored, number)} BETWEEN {low} AND {high}"
     limit = f"CAST('1{'0' * (type_.args[0] - type_.args[1] - 2)}' AS {type_})"
     parts = (_stored_value(stored, number), f"CAST(nova_change_{number} AS {type_})")
     return " AND ".join(f"COALESCE(ABS({part}) < {limit}, TRUE)" for part in parts)

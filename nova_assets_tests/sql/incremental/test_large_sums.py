@@ -106,3 +106,27 @@ def test_sums_that_lose_digits_in_an_addition_are_not_added_to() -> None:
     for scale, is_accumulated in ((6, True), (7, False)):
         sql = f"SELECT g, SUM(CAST(v AS DECIMAL(38, {scale}))) AS s FROM a GROUP BY g"
         assert (accumulation_of(operators_of(sql, adds_floats=False)) is not None) == is_accumulated
+
+
+INTEGERS = nova.Channel("integers", merge=nova.Upsert(key="id"), schema="id int, g int, v bigint")
+SUMS_OF_INTEGERS = "SELECT g, SUM(v) AS s, SUM(CAST(v AS DECIMAL(38, 0))) AS d, COUNT(v) AS n FROM integers GROUP BY g"
+LEAST, GREATEST = -(2**63), 2**63 - 1
+
+
+def test_a_change_beyond_the_greatest_integer_leads_to_a_sum_that_fits(spark: Any, tmp_path: Path) -> None:
+    keep = nova.incremental("keep", SUMS_OF_INTEGERS, produces=nova.delta(nova.Channel("sums", nova.Upsert(key="g"))))
+    project = nova.Project([nova.bind(nova.Workflowette("keep", [keep]))], channels=[INTEGERS])
+    history = (
+        [(1, 1, -5 * 10**18), (2, 2, LEAST), (3, 3, 1)],
+        [(1, 1, 5 * 10**18), (2, 2, GREATEST), (3, 3, GREATEST)],
+        [(1, 1, None), (2, 2, LEAST), (4, 3, -GREATEST), (5, 4, 7)],
+    )
+    with nova.open(project, f"sqlite:///{tmp_path}/catalog.db", tmp_path / "warehouse", spark) as store:
+        store.register(project)
+        for change in history:
+            store.insert("integers", [dict(zip(("id", "g", "v"), values, strict=True)) for values in change])
+            strategy = store.run("keep").tasks[0].facts["maintenance"]["strategy"]
+            store.read("integers").to_spark().createOrReplaceTempView("integers")
+            expected = sorted(map(tuple, spark.sql(SUMS_OF_INTEGERS).collect()))
+            assert sorted(tuple(r.values()) for r in store.read("sums").to_arrow().to_pylist()) == expected
+    assert strategy == "changes"
